@@ -20,7 +20,8 @@ typedef enum fth_random_use {
     FTH_RANDOM_SPLIT,
     FTH_RANDOM_AUGMENT,
     FTH_RANDOM_DROPOUT,
-    FTH_RANDOM_GENERATE
+    FTH_RANDOM_GENERATE,
+    FTH_RANDOM_BATCH_ORDER
 } fth_random_use;
 
 static inline uint64_t fth_random_mix(uint64_t z)

@@ -35,6 +35,7 @@ typedef struct fth_text_options {
     fth_label_kind label;
     /* Names of the classes, in order, ending with NULL, where a model has them already: other labels are an error. */
     const char *const *class_names;
+    bool keep_text; /* fth_dataset_get_text() is wanted */
 } fth_text_options;
 
 typedef struct fth_dataset_options {
@@ -129,6 +130,12 @@ const fth_dataset_info *fth_dataset_get_info(const fth_dataset *dataset);
 fth_status fth_dataset_read(const fth_dataset *dataset, fth_split split, int64_t index, uint8_t *pixels,
                             int32_t *label);
 
+/* The text of a sample, lent, where the set was opened with keep_text; false where there is none. Its tokens, lent too. */
+struct fth_text_pair;
+bool fth_dataset_get_text(const fth_dataset *dataset, fth_split split, int64_t index, struct fth_text_pair *text);
+bool fth_dataset_get_tokens(const fth_dataset *dataset, fth_split split, int64_t index, const int32_t **tokens,
+                            size_t *count);
+
 /* Says which samples will be read soon, in that order, so that a set that lies far away can fetch them ahead; loaders do
  * so themselves. Gives how many of them, from the first on, were taken note of: fewer than `count` where there is no
  * room; the others may be told again later. Never waits. Any thread. */
@@ -174,11 +181,6 @@ typedef struct fth_sampler {
     bool shuffle;
     fth_share share;
     int64_t rotation; /* epochs begin so many samples later in the order, and go round */
-    /* Of text, or NULL: each sample's number of tokens. Then the order is taken in windows of `window` samples, each
-     * sorted by length and cut into batches of `batch`, which come in an order of their own: still a pure function of (seed, epoch,
-     * position), and each sample once an epoch. */
-    const uint32_t *lengths;
-    int64_t window, batch;
 } fth_sampler;
 
 /* The sample at `position` of `epoch`: within an epoch each of 0..count-1 exactly once, in constant memory; of a share,
@@ -275,7 +277,7 @@ typedef struct fth_loader_options {
         rotation;   /* samples by which epochs begin later in that order, and go round; beyond the set's count: so many
                          whole epochs later, in order and random choices */
     bool by_index;  /* no batches: samples are asked for, with fth_loader_get() */
-    bool by_length; /* of text: batches hold samples of like length; see fth_sampler */
+    bool by_length; /* of text: batches hold samples of like length; see length_order.h */
     bool recipes;   /* batches say how their images are made instead of holding them; not of transformed images */
 } fth_loader_options;
 

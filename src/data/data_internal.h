@@ -40,7 +40,7 @@ typedef struct fth_blob {
 
 void fth_blob_free(fth_blob *blob);
 
-/* Decompresses gzip or xz, which are told by their magic numbers. `name` begins error messages. A result of more than
+/* Decompresses gzip, xz or zstd, which are told by their magic numbers. `name` begins error messages. A result of more than
  * `max_bytes` is an error, and no more than that is ever allocated, whatever the headers promise. */
 fth_status fth_decompress(const uint8_t *bytes, size_t size_bytes, size_t max_bytes, const char *name,
                           const fth_stop *stop, fth_blob *blob);
@@ -91,6 +91,7 @@ typedef struct fth_gallery fth_gallery;
 typedef struct fth_image_set fth_image_set;
 typedef struct fth_memory_set fth_memory_set;
 typedef struct fth_provided_samples fth_provided_samples;
+typedef struct fth_text_set fth_text_set;
 
 struct fth_dataset {
     fth_dataset_info info;               /* its height and width are those of what a loader gives */
@@ -108,6 +109,7 @@ struct fth_dataset {
     fth_image_set *images;          /* of image files; then there are no parts */
     fth_memory_set *memory;         /* of arrays in memory; then there are no parts */
     fth_provided_samples *provided; /* of samples that somebody else has; then there are no parts */
+    fth_text_set *text;             /* of text; then there are no parts, and nothing of what is above is set but info */
     char *class_name_text;
     const char *class_names[FTH_MAX_CLASSES + 1];
 };
@@ -120,7 +122,11 @@ typedef struct fth_file_format {
     bool (*probe)(const char *folder);
     fth_status (*open)(const char *folder, const fth_dataset_options *options, fth_dataset *dataset);
 } fth_file_format;
-extern const fth_file_format fth_format_idx, fth_format_cifar, fth_format_images;
+extern const fth_file_format fth_format_idx, fth_format_cifar, fth_format_images, fth_format_text;
+
+/* Decides how many of the samples of a set without a validation part are held out: fills in counts and held_out. `noun`
+ * is what the samples are. */
+fth_status fth_hold_out(const fth_dataset_options *options, const char *name, const char *noun, fth_dataset_info *info);
 
 /* Hands the bytes of a load to the data set. */
 const fth_blob *fth_dataset_keep(fth_dataset *dataset, fth_load *load);

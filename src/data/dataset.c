@@ -11,8 +11,11 @@
 #include "base/options.h"
 #include "data/image_set.h"
 #include "data/provided_set.h"
+#include "data/text_files.h"
+#include "data/text_set.h"
 
-static const fth_file_format *const formats[] = {&fth_format_idx, &fth_format_cifar, &fth_format_images};
+static const fth_file_format *const formats[] = {&fth_format_idx, &fth_format_cifar, &fth_format_images,
+                                                 &fth_format_text};
 
 static const fth_generator *const generators[] = {&fth_generator_digits, &fth_generator_shapes,
                                                   &fth_generator_shapes_20};
@@ -31,26 +34,31 @@ fth_choice fth_dataset_choice(size_t index)
     return (fth_choice){fth_dataset_builtins[index].name, fth_dataset_builtins[index].summary};
 }
 
-static fth_status hold_out(const fth_dataset_options *options, const char *folder, fth_dataset *dataset)
+fth_status fth_hold_out(const fth_dataset_options *options, const char *name, const char *noun, fth_dataset_info *info)
 {
-    int64_t total = dataset->info.count[FTH_TRAIN];
+    int64_t total = info->count[FTH_TRAIN];
     double fraction = options->validation_fraction;
     if (!(fraction > 0 && fraction < 1))
         return fth_fail(FTH_INVALID,
-                        "%s has no validation images, and a share of %g cannot be held out: give one between 0 "
-                        "and 1, as 0.1",
-                        folder, fraction);
+                        "%s has no validation %ss, and a share of %g cannot be held out: give one between 0 and 1, as "
+                        "0.1",
+                        name, noun, fraction);
     if (total < 2)
-        return fth_fail(FTH_INVALID, "%s has %s: too few to hold any out for validation", folder,
-                        FTH_COUNTED(total, "image"));
+        return fth_fail(FTH_INVALID, "%s has %s: too few to hold any out for validation", name,
+                        FTH_COUNTED(total, noun));
     int64_t held = (int64_t)((double)total * fraction + 0.5);
     held = held < 1 ? 1 : held > total - 1 ? total - 1 : held;
+    info->held_out = (fth_held_out){fraction, options->seed};
+    info->count[FTH_VALIDATION] = held;
+    info->count[FTH_TRAIN] = total - held;
+    return FTH_OK;
+}
+
+static fth_status hold_out(const fth_dataset_options *options, const char *folder, fth_dataset *dataset)
+{
     dataset->held_out = true;
     dataset->split_key = fth_random_key_for(options->seed, FTH_RANDOM_SPLIT);
-    dataset->info.held_out = (fth_held_out){fraction, options->seed};
-    dataset->info.count[FTH_VALIDATION] = held;
-    dataset->info.count[FTH_TRAIN] = total - held;
-    return FTH_OK;
+    return fth_hold_out(options, folder, "image", &dataset->info);
 }
 
 static fth_status open_files(const fth_file_format *format, const char *folder, const fth_dataset_options *options,
@@ -59,6 +67,8 @@ static fth_status open_files(const fth_file_format *format, const char *folder, 
     fth_status status = format->open(folder, options, dataset);
     if (status != FTH_OK)
         return status;
+    if (dataset->text)
+        return FTH_OK; /* which has held out what it has to */
     for (int split = 0; split < 2 && !dataset->images; split++) {
         dataset->info.count[split] = 0;
         for (int i = 0; i < dataset->parts[split].segment_count; i++)
@@ -135,6 +145,17 @@ static fth_status prepare_memory(const fth_dataset_options *options, fth_dataset
                                dataset);
 }
 
+/* What is asked for images cannot be done with text. */
+static fth_status refuse_transforms(const fth_dataset_options *options, const fth_dataset *dataset)
+{
+    const char *option = options->image_size > 0                                           ? "--image-size"
+                         : options->transform && *options->transform                       ? "--transform"
+                         : options->validation_transform && *options->validation_transform ? "--validation-transform"
+                         : options->normalization.channels > 0                             ? "--normalize"
+                                                                                           : NULL;
+    return option ? fth_fail(FTH_INVALID, "%s is for images; %s is text", option, dataset->info.name) : FTH_OK;
+}
+
 /* Who opens the address, if that is not this folder; NULL: nobody. */
 static const fth_dataset_scheme *find_scheme(const fth_dataset_options *options, const char *address)
 {
@@ -166,11 +187,15 @@ fth_status fth_dataset_open(const char *given, const fth_dataset_options *option
     } else if (fth_folder_exists(name)) {
         FTH_TRY(open_folder(name, options, opened));
     } else if (strstr(name, "://") || fth_file_exists(name)) {
-        FTH_TRY(open_files(&fth_format_images, name, options, opened));
+        bool text = false;
+        FTH_TRY(fth_text_address_probe(name, options, &text));
+        FTH_TRY(open_files(text ? &fth_format_text : &fth_format_images, name, options, opened));
     } else {
         FTH_TRY(fail_unknown(name));
     }
-    if (!opened->images)
+    if (opened->text)
+        FTH_TRY(refuse_transforms(options, opened));
+    else if (!opened->images)
         FTH_TRY(prepare_memory(options, opened));
     *dataset = opened;
     opened = NULL;
@@ -209,6 +234,7 @@ void fth_dataset_free(fth_dataset *dataset)
     fth_image_set_free(dataset->images);
     fth_memory_set_free(dataset->memory);
     fth_provided_samples_free(dataset->provided);
+    fth_text_set_free(dataset->text);
     free(dataset->class_name_text);
     free(dataset);
 }
@@ -244,6 +270,8 @@ int64_t fth_dataset_place(const fth_dataset *dataset, fth_split split, int64_t i
 static fth_status check_index(const fth_dataset *dataset, fth_split split, int64_t index)
 {
     int64_t count = dataset->info.count[split];
+    if (dataset->text)
+        return fth_fail(FTH_UNSUPPORTED, "%s is text: it has no images to read", dataset->info.name);
     if (index >= 0 && index < count)
         return FTH_OK;
     return fth_fail(FTH_INVALID, "%s: there is no sample %lld among the %lld for %s", dataset->info.name,

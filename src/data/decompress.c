@@ -1,6 +1,6 @@
 /* Files into memory: plain ones are mapped and used in place, compressed ones are decompressed straight into the
  * memory they stay in. Gzip goes through libdeflate, three times as fast as zlib, where the length at the end of the
- * file fits what comes before; several gzip members, and xz, go through libarchive, which needs no length. */
+ * file fits what comes before; several gzip members, xz and zstd go through libarchive, which needs no length. */
 #include <archive.h>
 #include <archive_entry.h>
 #include <libdeflate.h>
@@ -32,9 +32,10 @@ static bool is_gzip(const uint8_t *bytes, size_t size_bytes)
 
 bool fth_is_compressed(const uint8_t *bytes, size_t size_bytes)
 {
-    static const uint8_t xz_magic[6] = {0xfd, '7', 'z', 'X', 'Z', 0};
+    static const uint8_t xz_magic[6] = {0xfd, '7', 'z', 'X', 'Z', 0}, zstd_magic[4] = {0x28, 0xb5, 0x2f, 0xfd};
     return is_gzip(bytes, size_bytes) ||
-           (size_bytes >= sizeof xz_magic && memcmp(bytes, xz_magic, sizeof xz_magic) == 0);
+           (size_bytes >= sizeof xz_magic && memcmp(bytes, xz_magic, sizeof xz_magic) == 0) ||
+           (size_bytes >= sizeof zstd_magic && memcmp(bytes, zstd_magic, sizeof zstd_magic) == 0);
 }
 
 /* The whole of a single-member gzip file. *done stays false where libarchive has to decide. */
@@ -130,6 +131,7 @@ fth_status fth_decompress(const uint8_t *bytes, size_t size_bytes, size_t max_by
     FTH_REQUIRE(archive, FTH_NO_MEMORY, "%s: no memory for a decompressor", name);
     archive_read_support_filter_gzip(archive);
     archive_read_support_filter_xz(archive);
+    archive_read_support_filter_zstd(archive);
     archive_read_support_format_raw(archive);
     archive_read_support_format_empty(archive);
     FTH_REQUIRE(fth_archive_source_open(&source, archive), FTH_CORRUPT, "%s: cannot be decompressed: %s", name,

@@ -18,6 +18,7 @@
 #include "base/process.h"
 #include "data/image_set.h"
 #include "data/provided_set.h"
+#include "data/text_feed.h"
 
 enum { MAX_THREADS = 256, MAX_PIECE = 16 };
 enum { SHALLOW_RING_SLOTS = 8, DEEP_RING_SLOTS = 64, DEEP_RING_BYTES = 1 << 20 };
@@ -56,12 +57,13 @@ struct fth_loader {
     fth_transform transform; /* of images that are transformed */
     int64_t samples;         /* of an epoch, in this loader's share */
     int64_t batches_per_epoch;
-    void *session; /* of a provider that has loaders' sessions; else NULL */
-    bool borrowed; /* the session is somebody else's */
-    bool finished; /* batches come from it as they are: there are no threads and no ring */
-    int64_t end;   /* the count after the last batch */
-    int64_t piece; /* samples that a thread takes at a time */
-    bool fetched;  /* images come from far away, and the set wants to know which come next */
+    void *session;       /* of a provider that has loaders' sessions; else NULL */
+    bool borrowed;       /* the session is somebody else's */
+    bool finished;       /* batches come from it as they are: there are no threads and no ring */
+    fth_text_feed *text; /* of text: likewise, since batches are made when they are asked for */
+    int64_t end;         /* the count after the last batch */
+    int64_t piece;       /* samples that a thread takes at a time */
+    bool fetched;        /* images come from far away, and the set wants to know which come next */
 
     fth_loader_slot *slots;
     int64_t slot_count;
@@ -337,18 +339,35 @@ static void *work(void *argument)
 
 /* ---- opening and closing ---- */
 
+static fth_status check_text_options(const fth_dataset *dataset, const fth_loader_options *options)
+{
+    fth_status status = FTH_OK;
+    const char *name = dataset->info.name;
+    FTH_REQUIRE(!options->augmentation.flip && options->augmentation.crop_padding == 0, FTH_INVALID,
+                "--augment is for images; %s is text", name);
+    FTH_REQUIRE(!options->by_index && !options->recipes, FTH_UNSUPPORTED,
+                "%s is text, which comes in batches and not as single images", name);
+    FTH_REQUIRE(options->batch <= INT32_MAX / (dataset->info.text.longest + 1), FTH_INVALID,
+                "a batch of %lld texts of up to %s is too large", (long long)options->batch,
+                FTH_COUNTED(dataset->info.text.longest, "token"));
+
+out:
+    return status;
+}
+
 static fth_status check_options(const fth_dataset *dataset, const fth_loader_options *options)
 {
     fth_status status = FTH_OK;
     const fth_dataset_info *info = fth_dataset_get_info(dataset);
     int64_t count = fth_share_samples(options->share, info->count[options->split]);
     int padding = options->augmentation.crop_padding;
-    FTH_REQUIRE(count > 0, FTH_INVALID, "the data set %s has zero images to load", info->name);
+    const char *noun = dataset->text ? "text" : "image";
+    FTH_REQUIRE(count > 0, FTH_INVALID, "the data set %s has zero %ss to load", info->name, noun);
     FTH_REQUIRE(options->batch >= 1, FTH_INVALID, "a batch of %lld samples; it needs at least 1",
                 (long long)options->batch);
-    FTH_REQUIRE(options->batch <= count, FTH_INVALID, "a batch of %lld is larger than the %lld %s images of %s",
+    FTH_REQUIRE(options->batch <= count, FTH_INVALID, "a batch of %lld is larger than the %lld %s %ss of %s",
                 (long long)options->batch, (long long)count, options->split == FTH_TRAIN ? "training" : "validation",
-                info->name);
+                noun, info->name);
     FTH_REQUIRE(options->threads >= 0 && options->threads <= MAX_THREADS, FTH_INVALID,
                 "%d loader threads; there may be 1 to %d, or 0 to have it chosen", options->threads, MAX_THREADS);
     FTH_REQUIRE(options->first_batch >= 0 && options->batch_limit >= 0, FTH_INVALID,
@@ -356,6 +375,12 @@ static fth_status check_options(const fth_dataset *dataset, const fth_loader_opt
                 (long long)options->first_batch, (long long)options->batch_limit);
     FTH_REQUIRE(options->stride >= 0, FTH_INVALID, "every %lld-th batch: the stride cannot be negative",
                 (long long)options->stride);
+    FTH_REQUIRE(!options->by_length || dataset->text, FTH_INVALID, "batches by length are for text; %s has images",
+                info->name);
+    if (dataset->text) {
+        FTH_TRY(check_text_options(dataset, options));
+        goto out;
+    }
     FTH_REQUIRE(padding >= 0 && padding <= info->height && padding <= info->width, FTH_INVALID,
                 "crop padding of %d pixels; images of %d × %d allow 0 to %d", padding, info->height, info->width,
                 info->height < info->width ? info->height : info->width);
@@ -494,6 +519,8 @@ static fth_status open_loader(const fth_dataset *dataset, const fth_loader_optio
                 dataset->info.name);
     if (options->by_index)
         FTH_TRY(get_tools(opened, &opened->tools));
+    else if (dataset->text)
+        FTH_TRY(fth_text_feed_create(dataset, &opened->options, &opened->sampler, &opened->text));
     else if (!opened->finished)
         FTH_TRY(start_ring(opened));
     *loader = opened;
@@ -528,6 +555,7 @@ void fth_loader_free(fth_loader *loader)
     if (loader->dataset && loader->dataset->provided && !loader->borrowed)
         fth_provided_close_session(loader->dataset, loader->session);
     free_tools(&loader->tools);
+    fth_text_feed_free(loader->text);
     for (int64_t i = 0; loader->slots && i < loader->slot_count; i++) {
         free(loader->slots[i].images);
         free(loader->slots[i].recipes);
@@ -541,12 +569,27 @@ void fth_loader_free(fth_loader *loader)
     free(loader);
 }
 
+static const fth_batch *next_text(fth_loader *loader)
+{
+    const int64_t place = loader->next_to_take;
+    if (place >= loader->end)
+        return NULL;
+    const fth_batch described = describe_batch(loader, place);
+    loader->next_to_take++;
+    return fth_text_feed_fill(loader->text, described.epoch + loader->epochs_later,
+                              described.number % loader->batches_per_epoch * loader->options.batch, &described);
+}
+
 fth_status fth_loader_next(fth_loader *loader, fth_deadline deadline, const fth_batch **batch)
 {
     fth_status status = FTH_OK;
     struct timespec until = fth_deadline_timespec(deadline);
 
     *batch = NULL;
+    if (loader->text) {
+        *batch = next_text(loader);
+        return FTH_OK;
+    }
     if (loader->finished)
         return fth_provided_next(loader->dataset, loader->session, deadline, batch);
     pthread_mutex_lock(&loader->mutex);

@@ -6,6 +6,7 @@
  *     a folder of images    paths, sizes and modification times in nanoseconds: copies that keep the times (cp -a,
  *                           rsync -a) and network file systems give the same. A file that differs when it is read, after
  *                           the version was stated, is a bad image, as is an object of another etag
+ *     text                  the contents of its tables, decompressed, and which columns are used
  *     a tar                 paths, sizes and the last bytes of every image, where a compressed image differs when
  *                           anything in it does; so too of archives that were unpacked into one
  *
@@ -17,6 +18,7 @@
 #include <string.h>
 
 #include "data/provided_set.h"
+#include "data/text_set.h"
 
 enum { FORMAT = 1 };
 
@@ -86,6 +88,10 @@ static fth_status add_contents(const fth_dataset *dataset, fth_version_hash *has
 {
     if (dataset->images)
         return fth_image_set_add_version(dataset->images, hash);
+    if (dataset->text) {
+        fth_text_set_add_version(dataset->text, hash);
+        return FTH_OK;
+    }
     fth_version_add_number(hash, (uint64_t)dataset->info.channels);
     fth_version_add_number(hash, (uint64_t)dataset->raw_height);
     fth_version_add_number(hash, (uint64_t)dataset->raw_width);

@@ -1,0 +1,461 @@
+/* See text_set.h. Opening goes in steps: find the files, read their rows, hold some out, make classes of the labels, learn a
+ * vocabulary if none is given, and encode all rows, in pieces, by several threads. */
+#include "data/text_set.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "data/text_files.h"
+#include "data/text_rows.h"
+
+enum { USUAL_VOCABULARY = 8192, USUAL_LONGEST = 128, SHORTEST = 4, PIECE = 1024, MAX_ENCODERS = 16 };
+
+typedef struct text_part {
+    int64_t count;
+    int32_t *tokens;
+    uint64_t *begins; /* (count) where samples begin among the tokens */
+    uint32_t *lengths, *firsts;
+    int32_t *labels; /* or NULL */
+    float *targets;  /* (count, classes), or NULL */
+} text_part;
+
+struct fth_text_set {
+    char *name;
+    fth_tokenizer *learned;
+    const fth_tokenizer *tokenizer; /* the same, or the caller's */
+    fth_labels *labels;
+    char **label_names; /* of label columns, and a NULL */
+    int label_columns;
+    int classes;
+    fth_random_key split_key; /* of what is held out */
+    bool held_out;
+    text_part parts[2];    /* by fth_split */
+    fth_text_rows rows[2]; /* by file; with keep_text to the end, else until they are encoded */
+    uint64_t contents;     /* a hash of the files' bytes */
+};
+
+static void free_part(text_part *part)
+{
+    free(part->tokens);
+    free(part->begins);
+    free(part->lengths);
+    free(part->firsts);
+    free(part->labels);
+    free(part->targets);
+}
+
+void fth_text_set_free(fth_text_set *set)
+{
+    if (!set)
+        return;
+    for (int split = 0; split < 2; split++) {
+        free_part(&set->parts[split]);
+        fth_text_rows_release(&set->rows[split]);
+    }
+    for (int i = 0; i < set->label_columns; i++)
+        free(set->label_names[i]);
+    free(set->label_names);
+    fth_labels_free(set->labels);
+    fth_tokenizer_free(set->learned);
+    free(set->name);
+    free(set);
+}
+
+/* ---- reading ---- */
+
+/* Keeps the names of the label columns; those of later files must be as many. */
+static fth_status meet_label_columns(fth_text_set *set, fth_table *table, const fth_columns *columns,
+                                     fth_label_kind kind)
+{
+    fth_status status = FTH_OK;
+    const int count = columns->label.count;
+
+    FTH_REQUIRE(!set->label_names || set->label_columns == count, FTH_INVALID,
+                "%s has %s, where the table before it has %d", fth_table_name(table),
+                FTH_COUNTED(count, "label column"), set->label_columns);
+    if (set->label_names)
+        goto out;
+    FTH_TRY(fth_allocate((size_t)count + 1, sizeof *set->label_names, &set->label_names));
+    for (; set->label_columns < count; set->label_columns++) {
+        int32_t number = 0;
+        char **name = &set->label_names[set->label_columns];
+        FTH_TRY(fth_columns_name(table, columns, columns->label.columns[set->label_columns], name));
+        if (kind == FTH_LABEL_SET && count > 1) {
+            FTH_TRY(fth_labels_meet(set->labels, *name, strlen(*name), set->name, 1, &number));
+            FTH_REQUIRE(number == set->label_columns, FTH_INVALID, "%s: the label column '%s' is there twice",
+                        fth_table_name(table), *name);
+        }
+    }
+
+out:
+    return status;
+}
+
+static fth_status read_file(fth_text_set *set, const fth_text_files *files, const fth_text_file *file,
+                            const fth_dataset_options *options)
+{
+    fth_status status = FTH_OK;
+    const fth_text_options *text = &options->text;
+    const fth_column_names names = {.text = text->text_column, .pair = text->pair_column, .label = text->label_column};
+    fth_blob blob = {0};
+    fth_table *table = NULL;
+    fth_columns columns;
+
+    FTH_TRY(fth_text_file_read(files, file, options, &blob));
+    FTH_TRY(fth_table_open((const char *)blob.bytes, blob.size_bytes, file->name, file->format, &table));
+    FTH_TRY(fth_columns_choose(table, &names, &columns));
+    FTH_TRY(meet_label_columns(set, table, &columns, text->label));
+    FTH_TRY(fth_text_rows_read(&set->rows[file->split], table, &columns, text->label, set->labels, blob.size_bytes));
+    set->contents = fth_hash(blob.bytes, blob.size_bytes, set->contents + (uint64_t)file->split);
+    for (int i = 0; i < columns.text.count; i++)
+        set->contents = fth_random_mix(set->contents ^ (uint64_t)columns.text.columns[i]);
+    for (int i = 0; i < columns.pair.count; i++)
+        set->contents = fth_random_mix(set->contents ^ (uint64_t)columns.pair.columns[i] << 16);
+    for (int i = 0; i < columns.label.count; i++)
+        set->contents = fth_random_mix(set->contents ^ (uint64_t)columns.label.columns[i] << 32);
+
+out:
+    fth_table_free(table);
+    fth_blob_free(&blob);
+    return status;
+}
+
+/* ---- labels ---- */
+
+/* Lines of classes.txt as names, ending with NULL, in place. free() the array. */
+static fth_status split_lines(char *text, char ***names)
+{
+    size_t count = 0, lines = 1;
+    for (const char *at = text; *at; at++)
+        lines += *at == '\n';
+    fth_status status = fth_allocate(lines + 1, sizeof **names, names);
+    char *rest = NULL;
+    for (char *line = status == FTH_OK ? strtok_r(text, "\r\n", &rest) : NULL; line;
+         line = strtok_r(NULL, "\r\n", &rest))
+        (*names)[count++] = line;
+    return status;
+}
+
+/* The names that classes have before any label is seen: the model's, the label columns' or those of classes.txt. */
+static fth_status finish_labels(fth_text_set *set, const fth_text_files *files, const fth_text_options *options)
+{
+    fth_status status = FTH_OK;
+    char *text = NULL, **lines = NULL;
+
+    if (options->class_names) {
+        FTH_TRY(fth_labels_finish(set->labels, options->class_names, false));
+    } else if (set->label_columns > 1) {
+        FTH_TRY(fth_labels_finish(set->labels, (const char *const *)set->label_names, false));
+    } else {
+        FTH_TRY(fth_text_files_read_classes(files, &text));
+        if (text)
+            FTH_TRY(split_lines(text, &lines));
+        FTH_TRY(fth_labels_finish(set->labels, lines && *lines ? (const char *const *)lines : NULL, true));
+    }
+    set->classes = fth_labels_count(set->labels);
+    FTH_REQUIRE(set->classes > 1 || options->label != FTH_LABEL_CLASS, FTH_INVALID,
+                "%s: every sample has the label '%s'; there must be at least 2 to tell apart", set->name,
+                set->classes > 0 ? fth_labels_names(set->labels)[0] : "");
+
+out:
+    free(text);
+    free(lines);
+    return status;
+}
+
+/* Where a sample of a split is among the rows. */
+static size_t find_row(const fth_text_set *set, fth_split split, int64_t index, fth_text_rows const **rows)
+{
+    *rows = &set->rows[set->held_out ? FTH_TRAIN : split];
+    if (!set->held_out)
+        return (size_t)index;
+    const int64_t held = set->parts[FTH_VALIDATION].count, total = held + set->parts[FTH_TRAIN].count;
+    return (size_t)fth_random_permute(set->split_key, (uint64_t)total,
+                                      (uint64_t)(split == FTH_VALIDATION ? index : index + held));
+}
+
+static fth_status place_labels(fth_text_set *set, fth_split split, fth_label_kind kind)
+{
+    fth_status status = FTH_OK;
+    text_part *part = &set->parts[split];
+    const size_t classes = (size_t)set->classes;
+
+    if (kind == FTH_LABEL_CLASS)
+        FTH_TRY(fth_allocate((size_t)part->count, sizeof *part->labels, &part->labels));
+    else
+        FTH_TRY(fth_allocate((size_t)part->count * classes, sizeof *part->targets, &part->targets));
+    for (int64_t i = 0; i < part->count; i++) {
+        const fth_text_rows *rows;
+        size_t row = find_row(set, split, i, &rows);
+        float *targets = part->targets ? part->targets + (size_t)i * classes : NULL;
+        if (kind == FTH_LABEL_CLASS)
+            part->labels[i] = fth_labels_class(set->labels, rows->labels[row]);
+        else if (kind == FTH_LABEL_NUMBER)
+            memcpy(targets, rows->numbers + row * classes, classes * sizeof *targets);
+        else
+            for (uint64_t k = row > 0 ? rows->label_ends[row - 1] : 0; k < rows->label_ends[row]; k++)
+                targets[fth_labels_class(set->labels, rows->labels[k])] = 1;
+    }
+
+out:
+    return status;
+}
+
+/* ---- tokens ---- */
+
+static fth_status learn_vocabulary(fth_text_set *set, int size)
+{
+    fth_status status = FTH_OK;
+    fth_vocabulary_learner *learner = NULL;
+
+    FTH_TRY(fth_vocabulary_learner_create(&learner));
+    for (int64_t i = 0; i < set->parts[FTH_TRAIN].count; i++) {
+        const fth_text_rows *rows;
+        size_t row = find_row(set, FTH_TRAIN, i, &rows);
+        fth_text_pair text = fth_text_rows_get(rows, row);
+        FTH_TRY(fth_vocabulary_learner_add(learner, text.first, text.first_bytes));
+        if (text.second)
+            FTH_TRY(fth_vocabulary_learner_add(learner, text.second, text.second_bytes));
+    }
+    FTH_TRY(fth_vocabulary_learner_finish(learner, size, &set->learned));
+    set->tokenizer = set->learned;
+
+out:
+    fth_vocabulary_learner_free(learner);
+    return status;
+}
+
+/* The encoding of a part: pieces of samples, each with tokens of its own until all are there. */
+typedef struct part_encoding {
+    const fth_text_set *set;
+    fth_split split;
+    int longest;
+    const fth_stop *stop;
+    fth_token_list *pieces;
+} part_encoding;
+
+static fth_status encode_piece(void *context, uint64_t piece)
+{
+    fth_status status = FTH_OK;
+    part_encoding *encoding = context;
+    const fth_text_set *set = encoding->set;
+    const text_part *part = &set->parts[encoding->split];
+    fth_token_list *list = &encoding->pieces[piece];
+    const int64_t begin = (int64_t)piece * PIECE, end = begin + PIECE < part->count ? begin + PIECE : part->count;
+
+    FTH_TRY(fth_check_stop(encoding->stop, set->name));
+    for (int64_t i = begin; i < end; i++) {
+        const fth_text_rows *rows;
+        size_t row = find_row(set, encoding->split, i, &rows), before = list->count, first = 0;
+        fth_text_pair text = fth_text_rows_get(rows, row);
+        FTH_TRY(fth_tokenizer_encode(set->tokenizer, &text, encoding->longest, list, &first));
+        part->lengths[i] = (uint32_t)(list->count - before);
+        part->firsts[i] = (uint32_t)first;
+    }
+
+out:
+    return status;
+}
+
+static fth_status encode_part(fth_text_set *set, fth_split split, int longest, const fth_dataset_options *options)
+{
+    fth_status status = FTH_OK;
+    text_part *part = &set->parts[split];
+    const size_t pieces = ((size_t)part->count + PIECE - 1) / PIECE;
+    const int threads = options->threads < 1 ? 1 : options->threads > MAX_ENCODERS ? MAX_ENCODERS : options->threads;
+    part_encoding encoding = {.set = set, .split = split, .longest = longest, .stop = options->stop};
+    size_t total = 0;
+
+    FTH_TRY(fth_allocate(pieces, sizeof *encoding.pieces, &encoding.pieces));
+    FTH_TRY(fth_allocate((size_t)part->count, sizeof *part->lengths, &part->lengths));
+    FTH_TRY(fth_allocate((size_t)part->count, sizeof *part->firsts, &part->firsts));
+    FTH_TRY(fth_allocate((size_t)part->count, sizeof *part->begins, &part->begins));
+    FTH_TRY(fth_store_in_parallel(threads, pieces, encode_piece, &encoding, NULL));
+    for (int64_t i = 0; i < part->count; i++) {
+        part->begins[i] = total;
+        total += part->lengths[i];
+    }
+    FTH_TRY(fth_allocate(total, sizeof *part->tokens, &part->tokens));
+    for (size_t piece = 0; piece < pieces; piece++) {
+        fth_token_list *list = &encoding.pieces[piece];
+        if (list->count > 0)
+            memcpy(part->tokens + part->begins[piece * PIECE], list->ids, list->count * sizeof *list->ids);
+        fth_token_list_release(list); /* as soon as it is copied: both are large */
+    }
+
+out:
+    for (size_t piece = 0; encoding.pieces && piece < pieces; piece++)
+        fth_token_list_release(&encoding.pieces[piece]);
+    free(encoding.pieces);
+    return status;
+}
+
+static int find_longest(const fth_text_set *set)
+{
+    uint32_t longest = 0;
+    for (int split = 0; split < 2; split++)
+        for (int64_t i = 0; i < set->parts[split].count; i++)
+            longest = set->parts[split].lengths[i] > longest ? set->parts[split].lengths[i] : longest;
+    return (int)longest;
+}
+
+/* ---- the whole ---- */
+
+static char *name_set(const char *address)
+{
+    size_t length = strlen(address);
+    while (length > 1 && address[length - 1] == '/')
+        length--;
+    size_t begin = length;
+    while (begin > 0 && address[begin - 1] != '/')
+        begin--;
+    return strndup(address + begin, length - begin);
+}
+
+static fth_status split_rows(fth_text_set *set, const fth_dataset_options *options, fth_dataset_info *info)
+{
+    fth_status status = FTH_OK;
+    info->count[FTH_TRAIN] = (int64_t)set->rows[FTH_TRAIN].count;
+    info->count[FTH_VALIDATION] = (int64_t)set->rows[FTH_VALIDATION].count;
+    FTH_REQUIRE(info->count[FTH_TRAIN] > 0, FTH_INVALID, "%s has no rows to train with", set->name);
+    if (info->count[FTH_VALIDATION] == 0 && !options->whole) {
+        FTH_TRY(fth_hold_out(options, set->name, "text", info));
+        set->held_out = true;
+        set->split_key = fth_random_key_for(options->seed, FTH_RANDOM_SPLIT);
+    }
+    for (int split = 0; split < 2; split++)
+        set->parts[split].count = info->count[split];
+
+out:
+    return status;
+}
+
+static fth_status make_labels(fth_text_set *set, const fth_text_files *files, const fth_text_options *options)
+{
+    fth_status status = FTH_OK;
+    const int width = set->rows[FTH_TRAIN].width;
+
+    if (options->label == FTH_LABEL_NUMBER) {
+        FTH_REQUIRE(set->rows[FTH_VALIDATION].count == 0 || set->rows[FTH_VALIDATION].width == width, FTH_INVALID,
+                    "%s: labels of %s for training, and of %d for validation", set->name, FTH_COUNTED(width, "number"),
+                    set->rows[FTH_VALIDATION].width);
+        set->classes = width;
+    } else {
+        FTH_TRY(finish_labels(set, files, options));
+    }
+    for (int split = 0; split < 2; split++)
+        FTH_TRY(place_labels(set, split, options->label));
+
+out:
+    return status;
+}
+
+static fth_status make_tokens(fth_text_set *set, const fth_dataset_options *options)
+{
+    fth_status status = FTH_OK;
+    const fth_text_options *text = &options->text;
+    const int longest = text->longest > 0 ? text->longest : USUAL_LONGEST;
+
+    FTH_REQUIRE(longest >= SHORTEST, FTH_INVALID, "texts of at most %s; it takes at least %d",
+                FTH_COUNTED(longest, "token"), (int)SHORTEST);
+    set->tokenizer = text->tokenizer;
+    if (!set->tokenizer)
+        FTH_TRY(learn_vocabulary(set, text->vocabulary > 0 ? text->vocabulary : USUAL_VOCABULARY));
+    for (int split = 0; split < 2; split++)
+        FTH_TRY(encode_part(set, split, longest, options));
+
+out:
+    return status;
+}
+
+static void describe(const fth_text_set *set, fth_label_kind kind, fth_dataset_info *info)
+{
+    info->name = set->name;
+    info->kind = FTH_DATASET_TEXT;
+    info->text = (fth_text_info){.tokenizer = set->tokenizer, .label = kind, .longest = find_longest(set)};
+    info->classes = set->classes;
+    if (kind != FTH_LABEL_NUMBER)
+        info->class_names = fth_labels_names(set->labels);
+    else if (set->label_columns == set->classes)
+        info->class_names = (const char *const *)set->label_names;
+}
+
+static fth_status open_text_set(const char *address, const fth_dataset_options *options, fth_dataset *dataset)
+{
+    fth_status status = FTH_OK;
+    fth_text_files files = {0};
+    fth_text_set *set = NULL;
+
+    FTH_TRY(fth_allocate(1, sizeof *set, &set));
+    dataset->text = set; /* freed with it */
+    FTH_REQUIRE(set->name = name_set(address), FTH_NO_MEMORY, "no memory for a name");
+    FTH_TRY(fth_labels_create(&set->labels));
+    FTH_TRY(fth_text_files_find(address, options, &files));
+    for (size_t i = 0; i < files.count; i++)
+        FTH_TRY(read_file(set, &files, &files.files[i], options));
+    FTH_TRY(split_rows(set, options, &dataset->info));
+    FTH_TRY(make_labels(set, &files, &options->text));
+    FTH_TRY(make_tokens(set, options));
+    describe(set, options->text.label, &dataset->info);
+    if (!options->text.keep_text)
+        for (int split = 0; split < 2; split++)
+            fth_text_rows_release(&set->rows[split]);
+
+out:
+    fth_text_files_release(&files);
+    return status;
+}
+
+const fth_file_format fth_format_text = {
+    .name = "text",
+    .files = "train.csv and test.csv, or .tsv or .jsonl",
+    .probe = fth_text_folder_probe,
+    .open = open_text_set,
+};
+
+fth_text_sample fth_text_set_get(const fth_text_set *set, fth_split split, int64_t index)
+{
+    const text_part *part = &set->parts[split];
+    return (fth_text_sample){.tokens = part->tokens + part->begins[index],
+                             .count = part->lengths[index],
+                             .first_count = part->firsts[index],
+                             .label = part->labels ? part->labels[index] : 0,
+                             .targets = part->targets ? part->targets + index * set->classes : NULL};
+}
+
+const uint32_t *fth_text_set_lengths(const fth_text_set *set, fth_split split)
+{
+    return set->parts[split].lengths;
+}
+
+void fth_text_set_add_version(const fth_text_set *set, fth_version_hash *hash)
+{
+    fth_version_add_text(hash, "text");
+    fth_version_add_number(hash, set->contents);
+    fth_version_add_number(hash, set->held_out);
+    fth_version_add_number(hash, set->held_out ? set->split_key.bits : 0);
+}
+
+bool fth_dataset_get_text(const fth_dataset *dataset, fth_split split, int64_t index, struct fth_text_pair *text)
+{
+    const fth_text_rows *rows;
+    if (!dataset->text || index < 0 || index >= dataset->info.count[split])
+        return false;
+    size_t row = find_row(dataset->text, split, index, &rows);
+    if (!rows->rows)
+        return false;
+    *text = fth_text_rows_get(rows, row);
+    return true;
+}
+
+bool fth_dataset_get_tokens(const fth_dataset *dataset, fth_split split, int64_t index, const int32_t **tokens,
+                            size_t *count)
+{
+    if (!dataset->text || index < 0 || index >= dataset->info.count[split])
+        return false;
+    fth_text_sample sample = fth_text_set_get(dataset->text, split, index);
+    *tokens = sample.tokens;
+    *count = sample.count;
+    return true;
+}

@@ -1,0 +1,23 @@
+/* Sets of text: tables of texts and labels, tokenized once, when the set is opened; the ids stay in memory. What is held out
+ * for validation is sorted out then too, so a sample is found by its number alone. */
+#ifndef FTH_DATA_TEXT_SET_H
+#define FTH_DATA_TEXT_SET_H
+
+#include "data/data_internal.h"
+#include "text/tokenizer.h"
+
+/* A sample; all of it lives as long as the set. */
+typedef struct fth_text_sample {
+    const int32_t *tokens;
+    uint32_t count, first_count; /* first_count of them are of the first text of a pair */
+    int32_t label;
+    const float *targets; /* NULL where labels are classes */
+} fth_text_sample;
+
+void fth_text_set_free(fth_text_set *set);
+fth_text_sample fth_text_set_get(const fth_text_set *set, fth_split split, int64_t index);
+/* Tokens of each sample. */
+const uint32_t *fth_text_set_lengths(const fth_text_set *set, fth_split split);
+void fth_text_set_add_version(const fth_text_set *set, fth_version_hash *hash);
+
+#endif
