@@ -20,7 +20,7 @@ enum { TRAINING_NAMES = 2, OTHER = FTH_COUNT_OF(part_names) };
 /* A table among the names of a folder. */
 typedef struct candidate {
     char *key;
-    fth_table_format format;
+    fth_text_format format;
     size_t part;   /* in part_names; OTHER: none of them */
     bool numbered; /* "train-00001-of-00003" */
     bool exact;    /* "train" */
@@ -64,7 +64,7 @@ static candidate judge_name(const char *stem, size_t length)
 static fth_status consider(candidate_list *list, const char *key)
 {
     fth_status status = FTH_OK;
-    fth_table_format format;
+    fth_text_format format;
     size_t stem_length = 0;
     const char *slash = strrchr(key, '/'), *name = slash ? slash + 1 : key;
 
@@ -72,7 +72,7 @@ static fth_status consider(candidate_list *list, const char *key)
         strcmp(key, "index.jsonl") == 0)
         list->images = true;
     if ((slash && strncmp(key, "data/", 5) != 0) || name[0] == '.' ||
-        !fth_table_format_find(name, &format, &stem_length))
+        !fth_text_format_find(name, &format, &stem_length))
         return FTH_OK;
     candidate judged = judge_name(name, stem_length);
     if (judged.part == OTHER && (slash || strncasecmp(name + stem_length, ".json", 6) == 0))
@@ -170,9 +170,9 @@ out:
 /* The same table in another format, or compressed and not: one of them is enough. */
 static bool is_same_table(const char *a, const char *b)
 {
-    fth_table_format format;
+    fth_text_format format;
     size_t left = 0, right = 0;
-    return fth_table_format_find(a, &format, &left) && fth_table_format_find(b, &format, &right) && left == right &&
+    return fth_text_format_find(a, &format, &left) && fth_text_format_find(b, &format, &right) && left == right &&
            strncmp(a, b, left) == 0;
 }
 
@@ -243,22 +243,22 @@ bool fth_text_folder_probe(const char *folder)
 /* ---- addresses ---- */
 
 /* True if the first bytes of a table look like those of an index of image files (index_file.h). */
-static bool looks_like_index(const char *bytes, size_t size_bytes, const char *name, fth_table_format format)
+static bool looks_like_index(const char *bytes, size_t size_bytes, const char *name, fth_text_format format)
 {
-    fth_table *table = NULL;
-    const fth_row *row = NULL;
+    fth_text_table *table = NULL;
+    const fth_table_row *row = NULL;
     bool index = false;
-    if (fth_table_open(bytes, size_bytes, name, format, &table) != FTH_OK)
+    if (fth_text_table_open(bytes, size_bytes, name, format, &table) != FTH_OK)
         return false;
-    row = fth_table_columns(table);
-    if (!row && fth_table_next(table, &row) != FTH_OK)
+    row = fth_text_table_columns(table);
+    if (!row && fth_text_table_next(table, &row) != FTH_OK)
         row = NULL;
     for (int i = 0; row && i < row->count; i++) {
         char *text = fth_format("%.*s", (int)(row->fields[i].size_bytes % 4096), row->fields[i].text);
-        index = index || fth_field_is(&row->fields[i], "path") || (text && fth_image_name_fits(text));
+        index = index || fth_table_field_is(&row->fields[i], "path") || (text && fth_image_name_fits(text));
         free(text);
     }
-    fth_table_free(table);
+    fth_text_table_free(table);
     return index;
 }
 
@@ -315,14 +315,14 @@ static char *cut_link(const char *address)
 fth_status fth_text_address_probe(const char *address, const fth_dataset_options *options, bool *fits)
 {
     fth_status status = FTH_OK;
-    fth_table_format format = FTH_TABLE_CSV;
+    fth_text_format format = FTH_TEXT_CSV;
     char *path = cut_link(address), *head = NULL;
     const void *mapped = NULL;
     size_t size_bytes = 0, mapped_bytes = 0;
 
     *fits = false;
     FTH_REQUIRE(path, FTH_NO_MEMORY, "no memory for an address");
-    const bool remote = strstr(address, "://"), named = fth_table_format_find(path, &format, NULL);
+    const bool remote = strstr(address, "://"), named = fth_text_format_find(path, &format, NULL);
     if (!named) {
         if (remote && !fth_address_names_archive(address))
             FTH_TRY(probe_store(address, options, fits));
@@ -354,7 +354,7 @@ fth_status fth_text_files_find(const char *address, const fth_dataset_options *o
 
     *files = (fth_text_files){0};
     FTH_REQUIRE(path, FTH_NO_MEMORY, "no memory for an address");
-    const bool one = fth_table_format_find(path, &single.format, NULL) && !fth_folder_exists(path);
+    const bool one = fth_text_format_find(path, &single.format, NULL) && !fth_folder_exists(path);
     if (one && remote)
         FTH_TRY(fth_address_split(address, &store, &single.key));
     if (remote) {

@@ -17,7 +17,7 @@
 typedef struct fth_text_file {
     char *key;  /* in the folder or store */
     char *name; /* for messages */
-    fth_table_format format;
+    fth_text_format format;
     fth_split split;
 } fth_text_file;
 

@@ -42,19 +42,19 @@ static fth_status reserve_text(fth_text_rows *rows, size_t size_bytes)
 }
 
 /* Columns joined by spaces; empty ones add none. */
-static fth_status add_text(fth_text_rows *rows, const fth_table *table, const fth_row *row,
+static fth_status add_text(fth_text_rows *rows, const fth_text_table *table, const fth_table_row *row,
                            const fth_column_list *columns, uint32_t *size_bytes)
 {
     fth_status status = FTH_OK;
     size_t begin = rows->text_size;
     for (int i = 0; i < columns->count; i++) {
-        const fth_field *field = &row->fields[columns->columns[i]];
+        const fth_table_field *field = &row->fields[columns->columns[i]];
         FTH_REQUIRE(!field->list, FTH_INVALID,
                     "%s, line %zu: the text is a list; join it first, or name another "
                     "column with --text-column",
-                    fth_table_name(table), row->line);
+                    fth_text_table_name(table), row->line);
         FTH_REQUIRE(!field->missing || columns->count > 1, FTH_INVALID, "%s, line %zu: there is no text",
-                    fth_table_name(table), row->line);
+                    fth_text_table_name(table), row->line);
         if (field->missing || field->size_bytes == 0)
             continue;
         FTH_TRY(reserve_text(rows, field->size_bytes + 1));
@@ -64,7 +64,7 @@ static fth_status add_text(fth_text_rows *rows, const fth_table *table, const ft
         rows->text_size += field->size_bytes;
     }
     FTH_REQUIRE(rows->text_size - begin < UINT32_MAX, FTH_INVALID, "%s, line %zu: a text of more than 4 GiB",
-                fth_table_name(table), row->line);
+                fth_text_table_name(table), row->line);
     *size_bytes = (uint32_t)(rows->text_size - begin);
 
 out:
@@ -74,7 +74,7 @@ out:
 /* ---- labels ---- */
 
 /* Takes the next of several values that a field has; false after the last. */
-static bool next_value(const fth_field *field, const char *separators, size_t *at, const char **text,
+static bool next_value(const fth_table_field *field, const char *separators, size_t *at, const char **text,
                        size_t *size_bytes)
 {
     if (*at > field->size_bytes || field->size_bytes == 0)
@@ -97,12 +97,12 @@ static fth_status add_label(fth_text_rows *rows, int32_t number)
     return status;
 }
 
-static fth_status read_class(fth_text_rows *rows, const fth_table *table, const fth_row *row,
+static fth_status read_class(fth_text_rows *rows, const fth_text_table *table, const fth_table_row *row,
                              const fth_columns *columns, fth_labels *labels)
 {
     fth_status status = FTH_OK;
-    const char *name = fth_table_name(table);
-    const fth_field *field = &row->fields[columns->label.columns[0]];
+    const char *name = fth_text_table_name(table);
+    const fth_table_field *field = &row->fields[columns->label.columns[0]];
     int32_t number = 0;
 
     FTH_REQUIRE(columns->label.count == 1 && !field->list, FTH_INVALID,
@@ -129,15 +129,15 @@ static bool parse_number(const char *text, size_t size_bytes, double *value)
     return end != copy && *end == '\0' && isfinite((float)*value);
 }
 
-static fth_status read_numbers(fth_text_rows *rows, const fth_table *table, const fth_row *row,
+static fth_status read_numbers(fth_text_rows *rows, const fth_text_table *table, const fth_table_row *row,
                                const fth_columns *columns)
 {
     fth_status status = FTH_OK;
-    const char *name = fth_table_name(table);
+    const char *name = fth_text_table_name(table);
     int width = 0;
 
     for (int i = 0; i < columns->label.count; i++) {
-        const fth_field *field = &row->fields[columns->label.columns[i]];
+        const fth_table_field *field = &row->fields[columns->label.columns[i]];
         const char *text;
         size_t at = 0, size_bytes;
         while (!field->missing && next_value(field, ",;| ", &at, &text, &size_bytes)) {
@@ -163,18 +163,18 @@ out:
 }
 
 /* Several columns of 0 and 1, which are the labels 0, 1, ... */
-static fth_status read_flags(fth_text_rows *rows, const fth_table *table, const fth_row *row,
+static fth_status read_flags(fth_text_rows *rows, const fth_text_table *table, const fth_table_row *row,
                              const fth_columns *columns)
 {
     fth_status status = FTH_OK;
     for (int i = 0; i < columns->label.count; i++) {
-        const fth_field *field = &row->fields[columns->label.columns[i]];
+        const fth_table_field *field = &row->fields[columns->label.columns[i]];
         double value = 0;
-        bool flag = fth_field_is(field, "true");
-        if (!flag && !fth_field_is(field, "false")) {
+        bool flag = fth_table_field_is(field, "true");
+        if (!flag && !fth_table_field_is(field, "false")) {
             FTH_REQUIRE(!field->missing && parse_number(field->text, field->size_bytes, &value) &&
                             (value == 0 || value == 1),
-                        FTH_INVALID, "%s, line %zu: label column %d is neither 0 nor 1", fth_table_name(table),
+                        FTH_INVALID, "%s, line %zu: label column %d is neither 0 nor 1", fth_text_table_name(table),
                         row->line, columns->label.columns[i] + 1);
             flag = value == 1;
         }
@@ -186,11 +186,11 @@ out:
     return status;
 }
 
-static fth_status read_set(fth_text_rows *rows, const fth_table *table, const fth_row *row, const fth_columns *columns,
-                           fth_labels *labels)
+static fth_status read_set(fth_text_rows *rows, const fth_text_table *table, const fth_table_row *row,
+                           const fth_columns *columns, fth_labels *labels)
 {
     fth_status status = FTH_OK;
-    const fth_field *field = &row->fields[columns->label.columns[0]];
+    const fth_table_field *field = &row->fields[columns->label.columns[0]];
     const char *text;
     size_t at = 0, size_bytes;
 
@@ -199,7 +199,7 @@ static fth_status read_set(fth_text_rows *rows, const fth_table *table, const ft
     } else {
         while (!field->missing && next_value(field, ",;|", &at, &text, &size_bytes)) {
             int32_t number = 0;
-            FTH_TRY(fth_labels_meet(labels, text, size_bytes, fth_table_name(table), row->line, &number));
+            FTH_TRY(fth_labels_meet(labels, text, size_bytes, fth_text_table_name(table), row->line, &number));
             FTH_TRY(add_label(rows, number));
         }
     }
@@ -212,8 +212,8 @@ out:
 
 /* ---- rows ---- */
 
-static fth_status add_row(fth_text_rows *rows, const fth_table *table, const fth_row *row, const fth_columns *columns,
-                          fth_label_kind kind, fth_labels *labels)
+static fth_status add_row(fth_text_rows *rows, const fth_text_table *table, const fth_table_row *row,
+                          const fth_columns *columns, fth_label_kind kind, fth_labels *labels)
 {
     fth_status status = FTH_OK;
     fth_text_row added = {.begin = rows->text_size, .second_bytes = UINT32_MAX};
@@ -232,15 +232,15 @@ out:
     return status;
 }
 
-fth_status fth_text_rows_read(fth_text_rows *rows, fth_table *table, const fth_columns *columns, fth_label_kind kind,
-                              fth_labels *labels, size_t size_bytes)
+fth_status fth_text_rows_read(fth_text_rows *rows, fth_text_table *table, const fth_columns *columns,
+                              fth_label_kind kind, fth_labels *labels, size_t size_bytes)
 {
     fth_status status = FTH_OK;
-    const fth_row *row = NULL;
+    const fth_table_row *row = NULL;
 
     FTH_TRY(reserve_text(rows, size_bytes));
     for (;;) {
-        FTH_TRY(fth_table_next(table, &row));
+        FTH_TRY(fth_text_table_next(table, &row));
         if (!row)
             break;
         FTH_TRY(add_row(rows, table, row, columns, kind, labels));

@@ -32,8 +32,8 @@ void fth_text_rows_release(fth_text_rows *rows);
 
 /* Adds the rows of a table that is before its first one. `names`, in their order, are what several label columns of sets are
  * called, and have been met as the labels 0, 1, ... The table's text takes at most `size_bytes`. */
-fth_status fth_text_rows_read(fth_text_rows *rows, fth_table *table, const fth_columns *columns, fth_label_kind kind,
-                              fth_labels *labels, size_t size_bytes);
+fth_status fth_text_rows_read(fth_text_rows *rows, fth_text_table *table, const fth_columns *columns,
+                              fth_label_kind kind, fth_labels *labels, size_t size_bytes);
 
 /* The text of a row, lent. */
 fth_text_pair fth_text_rows_get(const fth_text_rows *rows, size_t row);

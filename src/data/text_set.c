@@ -9,7 +9,7 @@
 #include "data/text_files.h"
 #include "data/text_rows.h"
 
-enum { USUAL_VOCABULARY = 8192, USUAL_LONGEST = 128, SHORTEST = 4, PIECE = 1024, MAX_ENCODERS = 16 };
+enum { USUAL_LONGEST = 128, SHORTEST = 4, PIECE = 1024, MAX_ENCODERS = 16 };
 
 typedef struct text_part {
     int64_t count;
@@ -65,14 +65,14 @@ void fth_text_set_free(fth_text_set *set)
 /* ---- reading ---- */
 
 /* Keeps the names of the label columns; those of later files must be as many. */
-static fth_status meet_label_columns(fth_text_set *set, fth_table *table, const fth_columns *columns,
+static fth_status meet_label_columns(fth_text_set *set, fth_text_table *table, const fth_columns *columns,
                                      fth_label_kind kind)
 {
     fth_status status = FTH_OK;
     const int count = columns->label.count;
 
     FTH_REQUIRE(!set->label_names || set->label_columns == count, FTH_INVALID,
-                "%s has %s, where the table before it has %d", fth_table_name(table),
+                "%s has %s, where the table before it has %d", fth_text_table_name(table),
                 FTH_COUNTED(count, "label column"), set->label_columns);
     if (set->label_names)
         goto out;
@@ -84,7 +84,7 @@ static fth_status meet_label_columns(fth_text_set *set, fth_table *table, const 
         if (kind == FTH_LABEL_SET && count > 1) {
             FTH_TRY(fth_labels_meet(set->labels, *name, strlen(*name), set->name, 1, &number));
             FTH_REQUIRE(number == set->label_columns, FTH_INVALID, "%s: the label column '%s' is there twice",
-                        fth_table_name(table), *name);
+                        fth_text_table_name(table), *name);
         }
     }
 
@@ -99,11 +99,11 @@ static fth_status read_file(fth_text_set *set, const fth_text_files *files, cons
     const fth_text_options *text = &options->text;
     const fth_column_names names = {.text = text->text_column, .pair = text->pair_column, .label = text->label_column};
     fth_blob blob = {0};
-    fth_table *table = NULL;
+    fth_text_table *table = NULL;
     fth_columns columns;
 
     FTH_TRY(fth_text_file_read(files, file, options, &blob));
-    FTH_TRY(fth_table_open((const char *)blob.bytes, blob.size_bytes, file->name, file->format, &table));
+    FTH_TRY(fth_text_table_open((const char *)blob.bytes, blob.size_bytes, file->name, file->format, &table));
     FTH_TRY(fth_columns_choose(table, &names, &columns));
     FTH_TRY(meet_label_columns(set, table, &columns, text->label));
     FTH_TRY(fth_text_rows_read(&set->rows[file->split], table, &columns, text->label, set->labels, blob.size_bytes));
@@ -116,7 +116,7 @@ static fth_status read_file(fth_text_set *set, const fth_text_files *files, cons
         set->contents = fth_random_mix(set->contents ^ (uint64_t)columns.label.columns[i] << 32);
 
 out:
-    fth_table_free(table);
+    fth_text_table_free(table);
     fth_blob_free(&blob);
     return status;
 }
@@ -203,28 +203,6 @@ out:
 }
 
 /* ---- tokens ---- */
-
-static fth_status learn_vocabulary(fth_text_set *set, int size)
-{
-    fth_status status = FTH_OK;
-    fth_vocabulary_learner *learner = NULL;
-
-    FTH_TRY(fth_vocabulary_learner_create(&learner));
-    for (int64_t i = 0; i < set->parts[FTH_TRAIN].count; i++) {
-        const fth_text_rows *rows;
-        size_t row = find_row(set, FTH_TRAIN, i, &rows);
-        fth_text_pair text = fth_text_rows_get(rows, row);
-        FTH_TRY(fth_vocabulary_learner_add(learner, text.first, text.first_bytes));
-        if (text.second)
-            FTH_TRY(fth_vocabulary_learner_add(learner, text.second, text.second_bytes));
-    }
-    FTH_TRY(fth_vocabulary_learner_finish(learner, size, &set->learned));
-    set->tokenizer = set->learned;
-
-out:
-    fth_vocabulary_learner_free(learner);
-    return status;
-}
 
 /* The encoding of a part: pieces of samples, each with tokens of its own until all are there. */
 typedef struct part_encoding {
@@ -360,8 +338,7 @@ static fth_status make_tokens(fth_text_set *set, const fth_dataset_options *opti
     FTH_REQUIRE(longest >= SHORTEST, FTH_INVALID, "texts of at most %s; it takes at least %d",
                 FTH_COUNTED(longest, "token"), (int)SHORTEST);
     set->tokenizer = text->tokenizer;
-    if (!set->tokenizer)
-        FTH_TRY(learn_vocabulary(set, text->vocabulary > 0 ? text->vocabulary : USUAL_VOCABULARY));
+    FTH_REQUIRE(set->tokenizer, FTH_UNSUPPORTED, "%s: give a vocabulary with --vocab", set->name);
     for (int split = 0; split < 2; split++)
         FTH_TRY(encode_part(set, split, longest, options));
 

@@ -23,14 +23,14 @@ static const char *const usual_labels[] = {"label",  "labels",    "class",  "cla
 
 /* The names of the columns, where there are any, and which columns are of numbers. */
 typedef struct table_look {
-    fth_table *table;
+    fth_text_table *table;
     int width;
     bool *numbers; /* (width) in the rows that were looked at, which are not the first where there are others */
     bool heading;
     char **names; /* (width) of the heading */
 } table_look;
 
-static bool is_number(const fth_field *field)
+static bool is_number(const fth_table_field *field)
 {
     char text[64], *end;
     if (field->missing || field->list || field->size_bytes == 0 || field->size_bytes >= sizeof text)
@@ -41,26 +41,26 @@ static bool is_number(const fth_field *field)
     return end != text && *end == '\0';
 }
 
-static bool is_usual(const fth_field *field)
+static bool is_usual(const fth_table_field *field)
 {
     for (size_t i = 0; i < FTH_COUNT_OF(usual_texts); i++)
-        if (fth_field_is(field, usual_texts[i]))
+        if (fth_table_field_is(field, usual_texts[i]))
             return true;
     for (size_t i = 0; i < FTH_COUNT_OF(usual_labels); i++)
-        if (fth_field_is(field, usual_labels[i]))
+        if (fth_table_field_is(field, usual_labels[i]))
             return true;
     for (size_t i = 0; i < FTH_COUNT_OF(usual_pairs); i++)
-        if (fth_field_is(field, usual_pairs[i][0]) || fth_field_is(field, usual_pairs[i][1]))
+        if (fth_table_field_is(field, usual_pairs[i][0]) || fth_table_field_is(field, usual_pairs[i][1]))
             return true;
-    return fth_field_is(field, "title");
+    return fth_table_field_is(field, "title");
 }
 
 /* True if `field` is one of the names in a list with commas, or all of it. */
-static bool is_asked_for(const fth_field *field, const char *list)
+static bool is_asked_for(const fth_table_field *field, const char *list)
 {
     if (!list || is_number(field))
         return false;
-    if (fth_field_is(field, list))
+    if (fth_table_field_is(field, list))
         return true;
     for (const char *at = list; *at;) {
         size_t length = strcspn(at, ",");
@@ -71,7 +71,7 @@ static bool is_asked_for(const fth_field *field, const char *list)
     return false;
 }
 
-static fth_status keep_names(table_look *look, const fth_row *row)
+static fth_status keep_names(table_look *look, const fth_table_row *row)
 {
     fth_status status = fth_allocate((size_t)row->count, sizeof *look->names, &look->names);
     for (int i = 0; status == FTH_OK && i < row->count; i++) {
@@ -87,22 +87,22 @@ static fth_status keep_names(table_look *look, const fth_row *row)
 static fth_status judge_first_row(table_look *look, const fth_column_names *names, bool *heading)
 {
     fth_status status = FTH_OK;
-    const fth_row *row = NULL;
+    const fth_table_row *row = NULL;
     bool *first_numbers = NULL;
 
-    FTH_TRY(fth_table_next(look->table, &row));
-    FTH_REQUIRE(row, FTH_INVALID, "%s has no rows", fth_table_name(look->table));
+    FTH_TRY(fth_text_table_next(look->table, &row));
+    FTH_REQUIRE(row, FTH_INVALID, "%s has no rows", fth_text_table_name(look->table));
     look->width = row->count;
     FTH_TRY(fth_allocate((size_t)row->count, sizeof *first_numbers, &first_numbers));
     FTH_TRY(fth_allocate((size_t)row->count, sizeof *look->numbers, &look->numbers));
     for (int i = 0; i < row->count; i++) {
-        const fth_field *field = &row->fields[i];
+        const fth_table_field *field = &row->fields[i];
         look->numbers[i] = first_numbers[i] = is_number(field);
         *heading = *heading || is_usual(field) || is_asked_for(field, names->text) ||
                    is_asked_for(field, names->pair) || is_asked_for(field, names->label);
     }
     for (int n = 0; n < LOOKED_AT; n++) {
-        FTH_TRY(fth_table_next(look->table, &row));
+        FTH_TRY(fth_text_table_next(look->table, &row));
         for (int i = 0; row && i < row->count; i++)
             look->numbers[i] = (n == 0 || look->numbers[i]) && is_number(&row->fields[i]);
         if (!row)
@@ -124,23 +124,23 @@ static void look_release(table_look *look)
     free(look->numbers);
 }
 
-static fth_status look_at(fth_table *table, const fth_column_names *names, table_look *look)
+static fth_status look_at(fth_text_table *table, const fth_column_names *names, table_look *look)
 {
     fth_status status = FTH_OK;
-    const fth_row *row = fth_table_columns(table);
+    const fth_table_row *row = fth_text_table_columns(table);
     bool heading = false;
 
     *look = (table_look){.table = table};
-    fth_table_rewind(table);
+    fth_text_table_rewind(table);
     if (row) { /* JSON lines, whose rows are all data */
         look->width = row->count;
         FTH_TRY(keep_names(look, row));
         goto out;
     }
     FTH_TRY(judge_first_row(look, names, &heading));
-    fth_table_rewind(table);
+    fth_text_table_rewind(table);
     if (heading) {
-        FTH_TRY(fth_table_next(table, &row));
+        FTH_TRY(fth_text_table_next(table, &row));
         FTH_TRY(keep_names(look, row));
     }
 
@@ -169,9 +169,10 @@ static fth_status fail_columns(const table_look *look, const char *what)
         }
         snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", look->names[i]);
     }
-    return look->heading ? fth_fail(FTH_INVALID, "%s: %s; its columns are %s", fth_table_name(look->table), what, list)
-                         : fth_fail(FTH_INVALID, "%s: %s; it has %s and no heading", fth_table_name(look->table), what,
-                                    FTH_COUNTED(look->width, "column"));
+    return look->heading
+               ? fth_fail(FTH_INVALID, "%s: %s; its columns are %s", fth_text_table_name(look->table), what, list)
+               : fth_fail(FTH_INVALID, "%s: %s; it has %s and no heading", fth_text_table_name(look->table), what,
+                          FTH_COUNTED(look->width, "column"));
 }
 
 static fth_status add_column(const table_look *look, fth_column_list *list, int column, int most)
@@ -322,7 +323,7 @@ out:
     return status;
 }
 
-fth_status fth_columns_choose(fth_table *table, const fth_column_names *names, fth_columns *columns)
+fth_status fth_columns_choose(fth_text_table *table, const fth_column_names *names, fth_columns *columns)
 {
     fth_status status = FTH_OK;
     table_look look = {0};
@@ -330,21 +331,21 @@ fth_status fth_columns_choose(fth_table *table, const fth_column_names *names, f
     *columns = (fth_columns){0};
     FTH_TRY(look_at(table, names, &look));
     FTH_TRY(choose(&look, names, columns));
-    columns->heading = look.heading && !fth_table_columns(table);
+    columns->heading = look.heading && !fth_text_table_columns(table);
 
 out:
     look_release(&look);
     return status;
 }
 
-fth_status fth_columns_name(fth_table *table, const fth_columns *columns, int column, char **name)
+fth_status fth_columns_name(fth_text_table *table, const fth_columns *columns, int column, char **name)
 {
     fth_status status = FTH_OK;
-    const fth_row *row = fth_table_columns(table);
+    const fth_table_row *row = fth_text_table_columns(table);
 
-    fth_table_rewind(table);
+    fth_text_table_rewind(table);
     if (columns->heading)
-        FTH_TRY(fth_table_next(table, &row));
+        FTH_TRY(fth_text_table_next(table, &row));
     *name = row ? fth_format("%.*s", (int)row->fields[column].size_bytes, row->fields[column].text)
                 : fth_format("column %d", column + 1);
     FTH_REQUIRE(*name, FTH_NO_MEMORY, "no memory for the name of a column");

@@ -34,9 +34,9 @@ typedef struct fth_columns {
 } fth_columns;
 
 /* Leaves the table before its first row of data. */
-fth_status fth_columns_choose(fth_table *table, const fth_column_names *names, fth_columns *columns);
+fth_status fth_columns_choose(fth_text_table *table, const fth_column_names *names, fth_columns *columns);
 
 /* The heading's name of a column, or "column N" without one; free() it. Leaves the table before its first row of data. */
-fth_status fth_columns_name(fth_table *table, const fth_columns *columns, int column, char **name);
+fth_status fth_columns_name(fth_text_table *table, const fth_columns *columns, int column, char **name);
 
 #endif

@@ -16,16 +16,16 @@ static bool cut_ending(const char *name, size_t *length, const char *ending)
     return true;
 }
 
-bool fth_table_format_find(const char *name, fth_table_format *format, size_t *stem_length)
+bool fth_text_format_find(const char *name, fth_text_format *format, size_t *stem_length)
 {
     static const struct {
         const char *ending;
-        fth_table_format format;
-    } formats[] = {{".csv", FTH_TABLE_CSV},
-                   {".tsv", FTH_TABLE_TSV},
-                   {".jsonl", FTH_TABLE_JSON_LINES},
-                   {".ndjson", FTH_TABLE_JSON_LINES},
-                   {".json", FTH_TABLE_JSON_LINES}};
+        fth_text_format format;
+    } formats[] = {{".csv", FTH_TEXT_CSV},
+                   {".tsv", FTH_TEXT_TSV},
+                   {".jsonl", FTH_TEXT_JSON_LINES},
+                   {".ndjson", FTH_TEXT_JSON_LINES},
+                   {".json", FTH_TEXT_JSON_LINES}};
     static const char *const compressions[] = {".gz", ".xz", ".zst"};
     size_t length = strlen(name);
     for (size_t i = 0; i < FTH_COUNT_OF(compressions); i++)
@@ -41,13 +41,13 @@ bool fth_table_format_find(const char *name, fth_table_format *format, size_t *s
     return false;
 }
 
-bool fth_field_is(const fth_field *field, const char *text)
+bool fth_table_field_is(const fth_table_field *field, const char *text)
 {
     return !field->missing && field->size_bytes == strlen(text) &&
            strncasecmp(field->text, text, field->size_bytes) == 0;
 }
 
-fth_status fth_row_text_add(fth_row_text *text, const char *bytes, size_t size_bytes)
+fth_status fth_table_text_add(fth_table_text *text, const char *bytes, size_t size_bytes)
 {
     if (text->capacity - text->size < size_bytes) {
         size_t wanted = text->size + size_bytes + text->capacity / 2 + 256;
@@ -63,7 +63,7 @@ fth_status fth_row_text_add(fth_row_text *text, const char *bytes, size_t size_b
     return FTH_OK;
 }
 
-fth_status fth_table_add_field(fth_table *table, fth_field field)
+fth_status fth_text_table_add_field(fth_text_table *table, fth_table_field field)
 {
     fth_status status = FTH_OK;
     const size_t count = (size_t)table->row.count;
@@ -79,16 +79,16 @@ out:
     return status;
 }
 
-fth_status fth_table_add_copy(fth_table *table, fth_field field, size_t begin)
+fth_status fth_text_table_add_copy(fth_text_table *table, fth_table_field field, size_t begin)
 {
     field.size_bytes = table->text.size - begin;
-    fth_status status = fth_table_add_field(table, field);
+    fth_status status = fth_text_table_add_field(table, field);
     if (status == FTH_OK)
         table->copies[table->row.count - 1] = begin;
     return status;
 }
 
-static fth_status find_begin(fth_table *table)
+static fth_status find_begin(fth_text_table *table)
 {
     const unsigned char *bytes = (const unsigned char *)table->bytes;
     const size_t size = table->size_bytes;
@@ -117,11 +117,11 @@ static char find_delimiter(const char *bytes, size_t size_bytes)
     return semicolon ? ';' : tab ? '\t' : ',';
 }
 
-fth_status fth_table_open(const char *bytes, size_t size_bytes, const char *name, fth_table_format format,
-                          fth_table **table)
+fth_status fth_text_table_open(const char *bytes, size_t size_bytes, const char *name, fth_text_format format,
+                               fth_text_table **table)
 {
     fth_status status = FTH_OK;
-    fth_table *opened = NULL;
+    fth_text_table *opened = NULL;
 
     FTH_TRY(fth_allocate(1, sizeof *opened, &opened));
     opened->bytes = bytes;
@@ -130,19 +130,19 @@ fth_status fth_table_open(const char *bytes, size_t size_bytes, const char *name
     opened->name = name;
     FTH_TRY(find_begin(opened));
     opened->delimiter =
-        format == FTH_TABLE_TSV ? '\t' : find_delimiter(bytes + opened->begin, size_bytes - opened->begin);
-    fth_table_rewind(opened);
-    if (format == FTH_TABLE_JSON_LINES)
-        FTH_TRY(fth_table_read_keys(opened));
+        format == FTH_TEXT_TSV ? '\t' : find_delimiter(bytes + opened->begin, size_bytes - opened->begin);
+    fth_text_table_rewind(opened);
+    if (format == FTH_TEXT_JSON_LINES)
+        FTH_TRY(fth_text_table_read_keys(opened));
     *table = opened;
     opened = NULL;
 
 out:
-    fth_table_free(opened);
+    fth_text_table_free(opened);
     return status;
 }
 
-void fth_table_free(fth_table *table)
+void fth_text_table_free(fth_text_table *table)
 {
     if (!table)
         return;
@@ -156,33 +156,33 @@ void fth_table_free(fth_table *table)
     free(table);
 }
 
-const char *fth_table_name(const fth_table *table)
+const char *fth_text_table_name(const fth_text_table *table)
 {
     return table->name;
 }
 
-const fth_row *fth_table_columns(const fth_table *table)
+const fth_table_row *fth_text_table_columns(const fth_text_table *table)
 {
     return table->keys ? &table->columns : NULL;
 }
 
-void fth_table_rewind(fth_table *table)
+void fth_text_table_rewind(fth_text_table *table)
 {
     table->at = table->begin;
     table->line = 1;
 }
 
-fth_status fth_table_next(fth_table *table, const fth_row **row)
+fth_status fth_text_table_next(fth_text_table *table, const fth_table_row **row)
 {
     fth_status status = FTH_OK;
     bool found = false;
 
     *row = NULL;
     while (!found && table->at < table->size_bytes) {
-        table->row = (fth_row){.line = table->line};
+        table->row = (fth_table_row){.line = table->line};
         table->text.size = 0;
-        FTH_TRY(
-            (table->format == FTH_TABLE_JSON_LINES ? fth_table_read_json : fth_table_read_delimited)(table, &found));
+        FTH_TRY((table->format == FTH_TEXT_JSON_LINES ? fth_text_table_read_json
+                                                      : fth_text_table_read_delimited)(table, &found));
     }
     if (!found)
         goto out;

@@ -21,7 +21,7 @@ static size_t count_line_ends(const char *text, size_t size_bytes)
     return count;
 }
 
-static size_t find_plain_end(const fth_table *table, size_t at)
+static size_t find_plain_end(const fth_text_table *table, size_t at)
 {
     while (at < table->size_bytes && table->bytes[at] != table->delimiter && table->bytes[at] != '\n' &&
            table->bytes[at] != '\r')
@@ -30,7 +30,7 @@ static size_t find_plain_end(const fth_table *table, size_t at)
 }
 
 /* The field in quotes at *at, up to what separates it from the next. */
-static fth_status read_quoted(fth_table *table, size_t *at)
+static fth_status read_quoted(fth_text_table *table, size_t *at)
 {
     fth_status status = FTH_OK;
     const char *bytes = table->bytes;
@@ -44,18 +44,18 @@ static fth_status read_quoted(fth_table *table, size_t *at)
         end = (size_t)(quote - bytes);
         if (end + 1 >= table->size_bytes || bytes[end + 1] != '"')
             break;
-        FTH_TRY(fth_row_text_add(&table->text, bytes + begin, end + 1 - begin)); /* one of the two quotes */
+        FTH_TRY(fth_table_text_add(&table->text, bytes + begin, end + 1 - begin)); /* one of the two quotes */
         copied = true;
         begin = end = end + 2;
     }
     table->line += count_line_ends(bytes + *at + 1, end - *at - 1);
     size_t after = find_plain_end(table, end + 1);
     if (copied || after > end + 1) {
-        FTH_TRY(fth_row_text_add(&table->text, bytes + begin, end - begin));
-        FTH_TRY(fth_row_text_add(&table->text, bytes + end + 1, after - end - 1));
-        FTH_TRY(fth_table_add_copy(table, (fth_field){0}, copy));
+        FTH_TRY(fth_table_text_add(&table->text, bytes + begin, end - begin));
+        FTH_TRY(fth_table_text_add(&table->text, bytes + end + 1, after - end - 1));
+        FTH_TRY(fth_text_table_add_copy(table, (fth_table_field){0}, copy));
     } else {
-        FTH_TRY(fth_table_add_field(table, (fth_field){.text = bytes + begin, .size_bytes = end - begin}));
+        FTH_TRY(fth_text_table_add_field(table, (fth_table_field){.text = bytes + begin, .size_bytes = end - begin}));
     }
     *at = after;
 
@@ -63,18 +63,18 @@ out:
     return status;
 }
 
-fth_status fth_table_read_delimited(fth_table *table, bool *found)
+fth_status fth_text_table_read_delimited(fth_text_table *table, bool *found)
 {
     fth_status status = FTH_OK;
     const char *bytes = table->bytes;
     size_t at = table->at;
 
     for (;;) {
-        if (table->format == FTH_TABLE_CSV && at < table->size_bytes && bytes[at] == '"') {
+        if (table->format == FTH_TEXT_CSV && at < table->size_bytes && bytes[at] == '"') {
             FTH_TRY(read_quoted(table, &at));
         } else {
             size_t end = find_plain_end(table, at);
-            FTH_TRY(fth_table_add_field(table, (fth_field){.text = bytes + at, .size_bytes = end - at}));
+            FTH_TRY(fth_text_table_add_field(table, (fth_table_field){.text = bytes + at, .size_bytes = end - at}));
             at = end;
         }
         if (at >= table->size_bytes || bytes[at] != table->delimiter)

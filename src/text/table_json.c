@@ -8,7 +8,7 @@
 #include "text/table_internal.h"
 
 /* The object on the next line; NULL in *object for an empty line. */
-static fth_status read_object(fth_table *table, json_t **object)
+static fth_status read_object(fth_text_table *table, json_t **object)
 {
     fth_status status = FTH_OK;
     const char *line = table->bytes + table->at;
@@ -40,7 +40,7 @@ out:
     return status;
 }
 
-fth_status fth_table_read_keys(fth_table *table)
+fth_status fth_text_table_read_keys(fth_text_table *table)
 {
     fth_status status = FTH_OK;
     json_t *object = NULL, *value;
@@ -58,11 +58,12 @@ fth_status fth_table_read_keys(fth_table *table)
     {
         table->keys[table->width] = strdup(key);
         FTH_REQUIRE(table->keys[table->width], FTH_NO_MEMORY, "%s: no memory for its columns", table->name);
-        table->key_fields[table->width] = (fth_field){.text = table->keys[table->width], .size_bytes = strlen(key)};
+        table->key_fields[table->width] =
+            (fth_table_field){.text = table->keys[table->width], .size_bytes = strlen(key)};
         table->width++;
     }
-    table->columns = (fth_row){.fields = table->key_fields, .count = table->width, .line = 1};
-    fth_table_rewind(table);
+    table->columns = (fth_table_row){.fields = table->key_fields, .count = table->width, .line = 1};
+    fth_text_table_rewind(table);
 
 out:
     json_decref(object);
@@ -70,12 +71,12 @@ out:
 }
 
 /* A value that is no array or object, added to the row's text. */
-static fth_status add_scalar(fth_row_text *text, const json_t *value, bool *fits)
+static fth_status add_scalar(fth_table_text *text, const json_t *value, bool *fits)
 {
     char number[40];
     *fits = true;
     if (json_is_string(value))
-        return fth_row_text_add(text, json_string_value(value), json_string_length(value));
+        return fth_table_text_add(text, json_string_value(value), json_string_length(value));
     if (json_is_integer(value))
         snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
     else if (json_is_real(value))
@@ -84,10 +85,10 @@ static fth_status add_scalar(fth_row_text *text, const json_t *value, bool *fits
         snprintf(number, sizeof number, "%d", json_is_true(value));
     else
         *fits = false;
-    return *fits ? fth_row_text_add(text, number, strlen(number)) : FTH_OK;
+    return *fits ? fth_table_text_add(text, number, strlen(number)) : FTH_OK;
 }
 
-static fth_status add_value(fth_table *table, const json_t *value)
+static fth_status add_value(fth_text_table *table, const json_t *value)
 {
     fth_status status = FTH_OK;
     const size_t begin = table->text.size;
@@ -97,20 +98,20 @@ static fth_status add_value(fth_table *table, const json_t *value)
     if (json_is_array(value)) {
         for (size_t i = 0; i < json_array_size(value) && fits; i++) {
             if (i > 0)
-                FTH_TRY(fth_row_text_add(&table->text, &separator, 1));
+                FTH_TRY(fth_table_text_add(&table->text, &separator, 1));
             FTH_TRY(add_scalar(&table->text, json_array_get(value, i), &fits));
         }
     } else if (value && !json_is_null(value)) {
         FTH_TRY(add_scalar(&table->text, value, &fits));
     }
-    fth_field field = {.missing = !value || json_is_null(value) || !fits, .list = json_is_array(value)};
-    FTH_TRY(fth_table_add_copy(table, field, begin));
+    fth_table_field field = {.missing = !value || json_is_null(value) || !fits, .list = json_is_array(value)};
+    FTH_TRY(fth_text_table_add_copy(table, field, begin));
 
 out:
     return status;
 }
 
-fth_status fth_table_read_json(fth_table *table, bool *found)
+fth_status fth_text_table_read_json(fth_text_table *table, bool *found)
 {
     fth_status status = FTH_OK;
     json_t *object = NULL;
