@@ -9,7 +9,7 @@
 #include "data/text_files.h"
 #include "data/text_rows.h"
 
-enum { USUAL_LONGEST = 128, SHORTEST = 4, PIECE = 1024, MAX_ENCODERS = 16 };
+enum { USUAL_VOCABULARY = 8192, USUAL_LONGEST = 128, SHORTEST = 3, PIECE = 1024, MAX_ENCODERS = 16 };
 
 typedef struct text_part {
     int64_t count;
@@ -204,6 +204,28 @@ out:
 
 /* ---- tokens ---- */
 
+static fth_status learn_vocabulary(fth_text_set *set, int size)
+{
+    fth_status status = FTH_OK;
+    fth_vocabulary_learner *learner = NULL;
+
+    FTH_TRY(fth_vocabulary_learner_create(&learner));
+    for (int64_t i = 0; i < set->parts[FTH_TRAIN].count; i++) {
+        const fth_text_rows *rows;
+        size_t row = find_row(set, FTH_TRAIN, i, &rows);
+        fth_text_pair text = fth_text_rows_get(rows, row);
+        FTH_TRY(fth_vocabulary_learner_add(learner, text.first, text.first_bytes));
+        if (text.second)
+            FTH_TRY(fth_vocabulary_learner_add(learner, text.second, text.second_bytes));
+    }
+    FTH_TRY(fth_vocabulary_learner_finish(learner, size, &set->learned));
+    set->tokenizer = set->learned;
+
+out:
+    fth_vocabulary_learner_free(learner);
+    return status;
+}
+
 /* The encoding of a part: pieces of samples, each with tokens of its own until all are there. */
 typedef struct part_encoding {
     const fth_text_set *set;
@@ -338,7 +360,8 @@ static fth_status make_tokens(fth_text_set *set, const fth_dataset_options *opti
     FTH_REQUIRE(longest >= SHORTEST, FTH_INVALID, "texts of at most %s; it takes at least %d",
                 FTH_COUNTED(longest, "token"), (int)SHORTEST);
     set->tokenizer = text->tokenizer;
-    FTH_REQUIRE(set->tokenizer, FTH_UNSUPPORTED, "%s: give a vocabulary with --vocab", set->name);
+    if (!set->tokenizer)
+        FTH_TRY(learn_vocabulary(set, text->vocabulary > 0 ? text->vocabulary : USUAL_VOCABULARY));
     for (int split = 0; split < 2; split++)
         FTH_TRY(encode_part(set, split, longest, options));
 

@@ -460,6 +460,21 @@ static void compressed_tables_are_read(void **state)
     assert_true(read > 0);
 }
 
+static void a_vocabulary_is_learned(void **state)
+{
+    (void)state;
+    fth_dataset *dataset = NULL;
+    fth_dataset_options options = make_options();
+    options.text.tokenizer = NULL;
+    options.text.vocabulary = 64;
+    test_write_text("some.csv", "text,label\nthe cat sat,x\nthe dog sat,y\nthe cow sat,y\nthe hen sat,x\n");
+    assert_int_equal(open_set("some.csv", &options, &dataset), FTH_OK);
+    const fth_text_info *info = &fth_dataset_get_info(dataset)->text;
+    assert_true(fth_tokenizer_size(info->tokenizer) <= 64);
+    assert_true(fth_tokenizer_find_token(info->tokenizer, "the") > 0);
+    fth_dataset_free(dataset);
+}
+
 int main(void)
 {
 #define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
@@ -477,6 +492,7 @@ int main(void)
         TEST(what_cannot_be_is_refused),
         TEST(what_is_for_images_is_refused),
         TEST(compressed_tables_are_read),
+        TEST(a_vocabulary_is_learned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
