@@ -53,13 +53,22 @@ INLINE void store_either(void *to, int64_t at, vector v, int64_t count, bool bf1
     memcpy((uint16_t *)to + at, &part, (size_t)(count < LANES ? count : LANES) * sizeof(uint16_t));
 }
 
-/* `count` rows of `size` as rows of f32 that are `step` apart, filled up with zeros to whole vectors. */
-static void gather_rows(const void *from, int64_t stride, int64_t count, int64_t size, bool bf16, float *to,
-                        int64_t step)
+INLINE void gather(const void *from, int64_t stride, int64_t count, int64_t size, const bool bf16, float *to,
+                   int64_t step)
 {
     for (int64_t r = 0; r < count; r++)
         for (int64_t f = 0; f < size; f += LANES)
             store(to + r * step + f, load_either(from, r * stride + f, size - f, bf16));
+}
+
+/* `count` rows of `size` as rows of f32 that are `step` apart, filled up with zeros to whole vectors. */
+static void gather_rows(const void *from, int64_t stride, int64_t count, int64_t size, bool bf16, float *to,
+                        int64_t step)
+{
+    if (bf16)
+        gather(from, stride, count, size, true, to, step);
+    else
+        gather(from, stride, count, size, false, to, step);
 }
 
 static void scatter_rows(const float *from, int64_t step, int64_t count, int64_t size, bool bf16, void *to,
@@ -75,12 +84,8 @@ INLINE void turn_square(vector rows[LANES])
 {
 #pragma GCC unroll 4
     for (int distance = 1; distance < LANES; distance *= 2) {
-        vector_mask low, high;
-#pragma GCC unroll 16
-        for (int i = 0; i < LANES; i++) {
-            low[i] = i & distance ? LANES + (i ^ distance) : i;
-            high[i] = i & distance ? LANES + i : i | distance;
-        }
+        const vector_mask set = (LANE_NUMBERS & distance) != 0;
+        const vector_mask low = LANE_NUMBERS + (set & (LANES - distance)), high = low + distance;
 #pragma GCC unroll 16
         for (int i = 0; i < LANES; i++) {
             if (i & distance)
@@ -92,19 +97,36 @@ INLINE void turn_square(vector rows[LANES])
     }
 }
 
-/* to[f][r] = from[r][f]; `from` has whole vectors in each row, and `to` room for them. */
-static void turn(const float *from, int64_t from_step, int64_t rows, int64_t size, float *to, int64_t to_step)
+INLINE void turn_whole_square(const void *from, int64_t stride, const bool bf16, float *to, int64_t step)
 {
-    for (int64_t r = 0; r < rows; r += LANES)
+    vector square[LANES];
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++)
+        square[i] = load_either(from, i * stride, LANES, bf16);
+    turn_square(square);
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++)
+        store(to + i * step, square[i]);
+}
+
+/* The same, turned around: to[f][r] is number f of row r, and 0 behind the last row, up to whole vectors. */
+static void gather_turned(const void *from, int64_t stride, int64_t count, int64_t size, bool bf16, float *to,
+                          int64_t step)
+{
+    for (int64_t r = 0; r < count; r += LANES)
         for (int64_t f = 0; f < size; f += LANES) {
-            vector square[LANES];
-#pragma GCC unroll 16
-            for (int i = 0; i < LANES; i++)
-                square[i] = r + i < rows ? load(from + (r + i) * from_step + f) : (vector){0};
-            turn_square(square);
-#pragma GCC unroll 16
-            for (int i = 0; i < LANES; i++)
-                store(to + (f + i) * to_step + r, square[i]);
+            const void *corner = (const char *)from + (r * stride + f) * (bf16 ? 2 : 4);
+            float *target = to + f * step + r;
+            if (count - r < LANES || size - f < LANES) {
+                float part[LANES * LANES] = {0};
+                gather_rows(corner, stride, count - r < LANES ? count - r : LANES, size - f < LANES ? size - f : LANES,
+                            bf16, part, LANES);
+                turn_whole_square(part, LANES, false, target, step);
+            } else if (bf16) {
+                turn_whole_square(corner, stride, true, target, step);
+            } else {
+                turn_whole_square(corner, stride, false, target, step);
+            }
         }
 }
 
@@ -152,8 +174,11 @@ INLINE vector power_of_2(vector x)
 /* Bits of dropout for all keys of one query: 16 each. */
 static void draw_row(const portable_head *a, int64_t query, uint64_t *draws)
 {
-    for (int key = 0; key < (int)a->length; key += 4)
-        draws[key / 4] = fth_attention_draw(a->random, a->first_token + (uint64_t)query, a->heads, a->head, key);
+    const fth_random_key random = a->random;
+    const uint64_t token = a->first_token + (uint64_t)query;
+    const int heads = a->heads, head = a->head, count = ((int)a->length + 3) / 4;
+    for (int i = 0; i < count; i++)
+        draws[i] = fth_attention_draw(random, token, heads, head, 4 * i);
 }
 
 /* What probabilities from `key` on are multiplied with: 1 where they are kept, else 0. */
@@ -171,10 +196,10 @@ INLINE vector larger(vector a, vector b)
 
 INLINE float largest_lane(vector v)
 {
-    float largest = v[0];
-    for (int i = 1; i < LANES; i++)
-        largest = v[i] > largest ? v[i] : largest;
-    return largest;
+#pragma GCC unroll 4
+    for (int width = LANES / 2; width > 0; width /= 2)
+        v = larger(v, turn_lanes(v, width));
+    return v[0];
 }
 
 INLINE int64_t whole_vectors(int64_t count)
@@ -210,20 +235,14 @@ static int64_t part_scratch(int64_t length, int64_t size, bool gradient, float *
     const struct {
         float **place;
         int64_t floats;
-        bool of_gradient;
+        bool forward, gradient;
     } parts[] = {
-        {&s->query, length * step, false},
-        {&s->key, length * step, false},
-        {&s->value, length * step, false},
-        {&s->turned_key, step * wide, false},
-        {&s->scores, QUERY_BLOCK * wide, false},
-        {&s->result, QUERY_BLOCK * step, false},
-        {&s->row, wide, false},
-        {&s->dy, length * step, true},
-        {&s->turned_value, step * wide, true},
-        {&s->dkey, length * step, true},
-        {&s->dvalue, length * step, true},
-        {&s->slopes, QUERY_BLOCK * wide, true},
+        {&s->query, length * step, true, true},       {&s->turned_key, step * wide, true, true},
+        {&s->key, length * step, false, true},        {&s->value, length * step, true, false},
+        {&s->dy, length * step, false, true},         {&s->turned_value, step * wide, false, true},
+        {&s->dkey, length * step, false, true},       {&s->dvalue, length * step, false, true},
+        {&s->scores, QUERY_BLOCK * wide, true, true}, {&s->slopes, QUERY_BLOCK * wide, false, true},
+        {&s->result, QUERY_BLOCK * step, true, true}, {&s->row, wide, false, true},
     };
     int64_t end = 0;
     s->step = step;
@@ -231,7 +250,7 @@ static int64_t part_scratch(int64_t length, int64_t size, bool gradient, float *
     s->draws = (uint64_t *)at;
     end += wide / 2;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-        if (parts[i].of_gradient && !gradient)
+        if (!(gradient ? parts[i].gradient : parts[i].forward))
             continue;
         *parts[i].place = at ? at + end : NULL;
         end += parts[i].floats;
@@ -275,21 +294,24 @@ static float soften_row(const portable_head *a, int64_t query, float scale, floa
 static void attend(const portable_head *a, float *scratch)
 {
     const float scale = 1 / sqrtf((float)a->size);
+    const int64_t keys = whole_vectors(a->length);
     attention_scratch s;
     part_scratch(a->length, a->size, false, scratch, &s);
-    gather_rows(a->query, a->stride, a->length, a->size, a->bf16, s.query, s.step);
-    gather_rows(a->key, a->stride, a->length, a->size, a->bf16, s.key, s.step);
+    const float *query = a->bf16 ? s.query : a->query; /* read once, element by element: as good where they are */
+    const int64_t query_step = a->bf16 ? s.step : a->stride;
+    if (a->bf16)
+        gather_rows(a->query, a->stride, a->length, a->size, true, s.query, s.step);
+    gather_turned(a->key, a->stride, a->length, a->size, a->bf16, s.turned_key, s.wide);
     gather_rows(a->value, a->stride, a->length, a->size, a->bf16, s.value, s.step);
-    turn(s.key, s.step, a->length, a->size, s.turned_key, s.wide);
     for (int64_t begin = 0; begin < a->length; begin += QUERY_BLOCK) {
         const int64_t rows = a->length - begin < QUERY_BLOCK ? a->length - begin : QUERY_BLOCK;
         float factors[QUERY_BLOCK];
-        product(s.query + begin * s.step, s.step, 1, s.turned_key, s.wide, s.scores, s.wide, rows, a->length, a->size,
+        product(query + begin * query_step, query_step, 1, s.turned_key, s.wide, s.scores, s.wide, rows, keys, a->size,
                 false);
         for (int64_t r = 0; r < rows; r++)
             factors[r] =
                 soften_row(a, begin + r, scale, s.scores + r * s.wide, s.draws, a->statistics + (begin + r) * a->heads);
-        product(s.scores, s.wide, 1, s.value, s.step, s.result, s.step, rows, a->size, a->length, false);
+        product(s.scores, s.wide, 1, s.value, s.step, s.result, s.step, rows, s.step, a->length, false);
         for (int64_t r = 0; r < rows; r++)
             for (int64_t f = 0; f < a->size; f += LANES)
                 store_either(a->y, (begin + r) * a->y_stride + f, load(s.result + r * s.step + f) * factors[r],
@@ -330,27 +352,26 @@ static void differentiate_row(const portable_head *a, int64_t query, float scale
 static void attend_gradient(const portable_head *a, float *scratch)
 {
     const float scale = 1 / sqrtf((float)a->size);
-    const int64_t length = a->length, size = a->size;
+    const int64_t length = a->length, size = a->size, keys = whole_vectors(length);
     attention_scratch s;
     part_scratch(length, size, true, scratch, &s);
     gather_rows(a->query, a->stride, length, size, a->bf16, s.query, s.step);
     gather_rows(a->key, a->stride, length, size, a->bf16, s.key, s.step);
-    gather_rows(a->value, a->stride, length, size, a->bf16, s.value, s.step);
+    gather_turned(a->key, a->stride, length, size, a->bf16, s.turned_key, s.wide);
+    gather_turned(a->value, a->stride, length, size, a->bf16, s.turned_value, s.wide);
     gather_rows(a->dy, a->y_stride, length, size, a->bf16, s.dy, s.step);
-    turn(s.key, s.step, length, size, s.turned_key, s.wide);
-    turn(s.value, s.step, length, size, s.turned_value, s.wide);
     for (int64_t begin = 0; begin < length; begin += QUERY_BLOCK) {
         const int64_t rows = length - begin < QUERY_BLOCK ? length - begin : QUERY_BLOCK;
         const float *query = s.query + begin * s.step, *dy = s.dy + begin * s.step;
-        product(query, s.step, 1, s.turned_key, s.wide, s.scores, s.wide, rows, length, size, false);
-        product(dy, s.step, 1, s.turned_value, s.wide, s.slopes, s.wide, rows, length, size, false);
+        product(query, s.step, 1, s.turned_key, s.wide, s.scores, s.wide, rows, keys, size, false);
+        product(dy, s.step, 1, s.turned_value, s.wide, s.slopes, s.wide, rows, keys, size, false);
         for (int64_t r = 0; r < rows; r++)
             differentiate_row(a, begin + r, scale, s.scores + r * s.wide, s.slopes + r * s.wide, s.row, s.draws);
-        product(s.slopes, s.wide, 1, s.key, s.step, s.result, s.step, rows, size, length, false);
+        product(s.slopes, s.wide, 1, s.key, s.step, s.result, s.step, rows, s.step, length, false);
         scatter_rows(s.result, s.step, rows, size, a->bf16, (char *)a->dquery + begin * a->stride * (a->bf16 ? 2 : 4),
                      a->stride);
-        product(s.slopes, 1, s.wide, query, s.step, s.dkey, s.step, length, size, rows, begin > 0);
-        product(s.scores, 1, s.wide, dy, s.step, s.dvalue, s.step, length, size, rows, begin > 0);
+        product(s.slopes, 1, s.wide, query, s.step, s.dkey, s.step, length, s.step, rows, begin > 0);
+        product(s.scores, 1, s.wide, dy, s.step, s.dvalue, s.step, length, s.step, rows, begin > 0);
     }
     scatter_rows(s.dkey, s.step, length, size, a->bf16, a->dkey, a->stride);
     scatter_rows(s.dvalue, s.step, length, size, a->bf16, a->dvalue, a->stride);

@@ -82,14 +82,27 @@ INLINE vector cut_negative(vector v)
     return (vector)(~(v < 0) & (vector_mask)v);
 }
 
+/* Numbers of lanes: a constant, from which the compiler makes constants. */
+#if VECTOR_BYTES == 64
+#define LANE_NUMBERS ((vector_mask){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15})
+#elif VECTOR_BYTES == 32
+#define LANE_NUMBERS ((vector_mask){0, 1, 2, 3, 4, 5, 6, 7})
+#else
+#define LANE_NUMBERS ((vector_mask){0, 1, 2, 3})
+#endif
+
+/* Lane i gets that of i ^ distance. */
+INLINE vector turn_lanes(vector v, const int distance)
+{
+    return __builtin_shuffle(v, LANE_NUMBERS ^ distance);
+}
+
 INLINE float sum_lanes(vector v)
 {
-    float sums[LANES];
-    memcpy(sums, &v, sizeof sums);
-    for (int width = LANES / 2; width > 0; width /= 2)
-        for (int i = 0; i < width; i++)
-            sums[i] += sums[i + width];
-    return sums[0];
+#pragma GCC unroll 4
+    for (int distance = LANES / 2; distance > 0; distance /= 2)
+        v += turn_lanes(v, distance);
+    return v[0];
 }
 
 #endif
