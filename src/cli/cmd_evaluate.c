@@ -47,13 +47,14 @@ enum { MOST_LISTED = 20 /* classes that are listed without being asked for */, M
 static void print_result_json(const fth_train_options *options, const char *weights, const fth_evaluation *result,
                               fth_confusion *confusion)
 {
-    json_t *event =
-        json_pack("{s:s, s:f, s:o, s:I, s:f, s:s, s:o}", "event", "evaluation", "accuracy", result->accuracy, "loss",
-                  fth_json_number(result->loss), "samples", (json_int_t)result->samples, "seconds", result->seconds,
-                  "weights", weights, "classes", fth_report_classes_json(confusion));
-    if (*options->confusion)
+    json_t *event = json_pack("{s:s, s:o, s:o, s:I, s:f, s:s}", "event", "evaluation", "accuracy",
+                              fth_json_number(result->accuracy), "loss", fth_json_number(result->loss), "samples",
+                              (json_int_t)result->samples, "seconds", result->seconds, "weights", weights);
+    if (confusion)
+        json_object_set_new(event, "classes", fth_report_classes_json(confusion));
+    if (*options->confusion && confusion)
         json_object_set_new(event, "mistakes", fth_report_mistakes_json(confusion));
-    if (*options->confusion && fth_confusion_classes(confusion) <= MOST_IN_JSON)
+    if (*options->confusion && confusion && fth_confusion_classes(confusion) <= MOST_IN_JSON)
         json_object_set_new(event, "confusion", fth_report_confusion_json(confusion));
     fth_cli_print_json(event);
     json_decref(event);
@@ -69,7 +70,9 @@ static fth_status print_result(const fth_train_options *options, const char *wei
     fth_text_loss(result->loss, loss, sizeof loss);
     fth_duration_format(result->seconds, time, sizeof time);
     fth_print_line(stdout, "%s on %s: accuracy %s, loss %s over %s in %s; weights %s", options->model, options->data,
-                   accuracy, loss, FTH_COUNTED(result->samples, "image"), time, weights);
+                   accuracy, loss, FTH_COUNTED(result->samples, "sample"), time, weights);
+    if (!confusion)
+        return FTH_OK;
     if (asked ? options->per_class : fth_confusion_classes(confusion) <= MOST_LISTED) {
         putchar('\n');
         FTH_TRY(fth_report_classes(stdout, confusion));
@@ -111,6 +114,8 @@ static fth_exit_code evaluate(const fth_train_options *options, const char *weig
     fth_confusion *confusion = NULL;
 
     FTH_TRY(fth_evaluate(options, &confusion, &result));
+    FTH_REQUIRE(confusion || !(*options->confusion || options->per_class), FTH_INVALID,
+                "--confusion and --per-class are for classes, and the labels are not: leave them out");
     if (*options->confusion && strcmp(options->confusion, "auto") != 0)
         FTH_TRY(write_confusion(options->confusion, confusion));
     if (options->json)

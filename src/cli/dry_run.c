@@ -200,7 +200,8 @@ static void print_facts(const fth_train_options *asked, const fth_train_plan *pl
     print_action(asked, plan);
     fth_print_line(stdout, "# model    %s, %s", plan->options.model, FTH_COUNTED(plan->parameters, "parameter"));
     fth_print_line(stdout, "# data     %s, %s, %s to train, %s to validate", plan->options.data,
-                   FTH_COUNTED(plan->classes, "class"), FTH_COUNTED(plan->training_samples, "image"),
+                   FTH_COUNTED(plan->classes, "class"),
+                   FTH_COUNTED(plan->training_samples, plan->text ? "text" : "image"),
                    FTH_COUNTED(plan->validation_samples, NULL));
     fth_print_line(stdout, "# device   %s", plan->device);
     printf("# length   %s an epoch", FTH_COUNTED(plan->batches_per_epoch, "batch"));

@@ -85,6 +85,8 @@ static size_t write_fields(const fth_progress *now, bool bar, fth_field fields[F
         field = place(fields, &count, LOSS);
         fth_text_loss(now->loss, number, sizeof number);
         snprintf(field->text, sizeof field->text, "loss %s", number);
+    }
+    if (isfinite(now->loss) && isfinite(now->accuracy)) {
         field = place(fields, &count, ACCURACY);
         snprintf(field->text, sizeof field->text, "accuracy %.1f %%", 100 * now->accuracy);
     }
@@ -192,7 +194,7 @@ static void print_start(const json_t *event, bool resumed)
 
 static void print_epoch(const json_t *event)
 {
-    char epochs[SMALL] = "", loss[SMALL], speed[SMALL], seconds[SMALL], validation[3 * SMALL] = "";
+    char epochs[SMALL] = "", loss[SMALL], accuracy[SMALL], speed[SMALL], seconds[SMALL], validation[3 * SMALL] = "";
     double validation_loss = number_of(event, "validation_loss");
     if (display.last.epochs > 0)
         snprintf(epochs, sizeof epochs, "/%lld", (long long)display.last.epochs);
@@ -202,12 +204,13 @@ static void print_epoch(const json_t *event)
     if (isfinite(validation_loss)) {
         char text[SMALL];
         fth_text_loss(validation_loss, text, sizeof text);
-        snprintf(validation, sizeof validation, "; validation loss %s, accuracy %.2f %%", text,
-                 100 * number_of(event, "validation_accuracy"));
+        fth_text_percent(number_of(event, "validation_accuracy"), accuracy, sizeof accuracy);
+        snprintf(validation, sizeof validation, "; validation loss %s, accuracy %s", text, accuracy);
     }
-    printf("epoch %lld%s: training loss %s, accuracy %.2f %%%s; %s at %s samples/s\n",
-           (long long)json_number_value(json_object_get(event, "epoch")), epochs, loss,
-           100 * number_of(event, "train_accuracy"), validation, seconds, speed);
+    fth_text_percent(number_of(event, "train_accuracy"), accuracy, sizeof accuracy);
+    printf("epoch %lld%s: training loss %s, accuracy %s%s; %s at %s samples/s\n",
+           (long long)json_number_value(json_object_get(event, "epoch")), epochs, loss, accuracy, validation, seconds,
+           speed);
 }
 
 static void show_event(void *context, const json_t *event)

@@ -32,6 +32,13 @@ static char *describe_model(const fth_record_summary *run)
     return text;
 }
 
+/* What a sample is. */
+static const char *name_sample(const fth_record_summary *run)
+{
+    const char *kind = json_string_value(json_object_get(json_object_get(run->run, "data"), "kind"));
+    return kind && strcmp(kind, "text") == 0 ? "text" : "image";
+}
+
 static char *describe_data(const fth_record_summary *run)
 {
     char *data = fth_report_option(run, "data"), *text;
@@ -39,8 +46,8 @@ static char *describe_data(const fth_record_summary *run)
     const json_t *training = json_object_get(facts, "training_samples");
     if (json_integer_value(training) > 0) { /* a server without data has none */
         json_int_t validation = json_integer_value(json_object_get(facts, "validation_samples"));
-        text = fth_format("%s, %s to train, %s to validate", data, FTH_COUNTED(json_integer_value(training), "image"),
-                          FTH_COUNTED(validation, NULL));
+        text = fth_format("%s, %s to train, %s to validate", data,
+                          FTH_COUNTED(json_integer_value(training), name_sample(run)), FTH_COUNTED(validation, NULL));
     } else {
         text = fth_format("%s", data);
     }
@@ -101,7 +108,7 @@ static char *describe_amount(const fth_record_summary *run)
     double epoch = run->training.count > 0 ? run->training.points[run->training.count - 1].epoch : NAN;
     if (isfinite(epoch))
         snprintf(epochs, sizeof epochs, "%.4g epoch%s, ", epoch, epoch == 1 ? "" : "s");
-    return fth_format("%s%s, %s", epochs, FTH_COUNTED(run->steps, "step"), FTH_COUNTED(run->samples, "image"));
+    return fth_format("%s%s, %s", epochs, FTH_COUNTED(run->steps, "step"), FTH_COUNTED(run->samples, name_sample(run)));
 }
 
 static char *describe_speed(const fth_record_summary *run)

@@ -1,5 +1,6 @@
 /* Evaluating weights: an engine without a trainer. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "train/classifier.h"
@@ -36,11 +37,44 @@ static void leave_out_training(char *normalize, fth_train_options *options)
     }
 }
 
+/* What the weights file says of text: lists that the data set borrows. */
+typedef struct text_of_file {
+    fth_tokenizer *tokenizer;
+    const char **class_names; /* ends with NULL; they are the facts' */
+} text_of_file;
+
+/* Text is cut and labelled as the weights file says, and has its tokenizer, unless options say otherwise. */
+static fth_status follow_text(const fth_weights *weights, const fth_model_facts *facts, fth_train_options *options,
+                              text_of_file *text)
+{
+    fth_status status = FTH_OK;
+    const fth_option_table *table = &fth_train_option_table;
+
+    if (*options->vocab)
+        FTH_TRY(fth_tokenizer_open(options->vocab, &text->tokenizer));
+    else
+        FTH_TRY(fth_weights_find_tokenizer(weights, options->weights, &text->tokenizer));
+    if (facts->text.longest > 0 && !fth_options_was_given(table, options, "max-length"))
+        options->max_length = facts->text.longest;
+    if (facts->text.longest > 0)
+        options->task = (char *)(uintptr_t)fth_task_names[facts->text.task];
+    if (facts->class_names && facts->text.longest > 0) {
+        FTH_TRY(fth_allocate((size_t)facts->classes + 1, sizeof *text->class_names, &text->class_names));
+        for (int i = 0; i < facts->classes; i++)
+            text->class_names[i] = facts->class_names[i];
+    }
+
+out:
+    return status;
+}
+
 /* A line on standard error, where the file says nothing or options say something else. */
 static void warn_about_normalization(const fth_train_options *options, const fth_model_facts *of_file,
                                      const fth_dataset_info *info)
 {
     fth_model_facts assumed = {.normalization = info->normalization};
+    if (info->kind == FTH_DATASET_TEXT)
+        return;
     if (of_file->normalization.channels > 0)
         fth_model_facts_warn_override(of_file, &info->normalization, options->weights);
     else if (!fth_options_say_normalization(options))
@@ -82,6 +116,7 @@ fth_status fth_evaluate(const fth_train_options *options, fth_confusion **confus
     fth_weights *weights = NULL;
     fth_loader *loader = NULL;
     fth_model_facts of_file = {0};
+    text_of_file text = {0};
     fth_train_options used = *options; /* lends its texts */
     char normalize[FTH_NORMALIZATION_TEXT];
     fth_confusion *found = NULL;
@@ -93,10 +128,13 @@ fth_status fth_evaluate(const fth_train_options *options, fth_confusion **confus
     FTH_TRY(fth_model_facts_of_file(weights, options->weights, &of_file));
     leave_out_training(normalize, &used);
     follow_file(&of_file, normalize, &used);
-    FTH_TRY(fth_open_device_and_data(&used, NULL, NULL, &device, &dataset));
+    FTH_TRY(follow_text(weights, &of_file, &used, &text));
+    FTH_TRY(fth_open_device_and_data(&used,
+                                     &(fth_text_known){.tokenizer = text.tokenizer, .class_names = text.class_names},
+                                     NULL, &device, &dataset));
     const fth_dataset_info *info = fth_dataset_get_info(dataset);
     warn_about_normalization(options, &of_file, info);
-    FTH_REQUIRE(info->count[FTH_VALIDATION] > 0, FTH_INVALID, "%s has no images to evaluate with", options->data);
+    FTH_REQUIRE(info->count[FTH_VALIDATION] > 0, FTH_INVALID, "%s has no samples to evaluate with", options->data);
     FTH_TRY(check_classes(options, &of_file, info));
     fth_engine_options engine_options = {
         .train = options, .training_samples = info->count[FTH_TRAIN], .evaluate_only = true};
@@ -111,13 +149,15 @@ fth_status fth_evaluate(const fth_train_options *options, fth_confusion **confus
                                          .threads = (int)options->loader_threads,
                                          .batch_limit = fth_batches_per_epoch(info->count[FTH_VALIDATION], batch)};
     FTH_TRY(fth_loader_open(dataset, &loader_options, &loader));
-    if (confusion)
+    if (confusion && engine_options.task == FTH_TASK_CLASSES)
         FTH_TRY(fth_confusion_create(info->classes, info->class_names, &found));
     FTH_TRY(fth_engine_evaluate(engine, loader, NULL, (fth_deadline){INFINITY}, found, evaluation));
     if (confusion) {
         *confusion = found;
         found = NULL;
     }
+    if (!fth_dataset_has_accuracy(info))
+        evaluation->accuracy = NAN;
     if (!isfinite(evaluation->loss))
         FTH_TRY(fth_engine_fail_diverged(engine, "the loss is not finite"));
 
@@ -127,6 +167,8 @@ out:
     fth_engine_free(engine);
     fth_dataset_free(dataset);
     fth_device_close(device);
+    fth_tokenizer_free(text.tokenizer);
+    free(text.class_names);
     fth_weights_free(weights);
     fth_model_facts_release(&of_file);
     return status;

@@ -136,9 +136,25 @@ bool fth_reporter_is_failing(fth_reporter *reporter)
     return failing;
 }
 
+/* Numbers are not right or wrong: events of a regression have no accuracy. */
+static bool has_accuracy(const fth_reporter *reporter)
+{
+    const fth_dataset_info *info = reporter->from.dataset ? fth_dataset_get_info(reporter->from.dataset) : NULL;
+    return !info || fth_dataset_has_accuracy(info);
+}
+
+static void leave_out_accuracy(json_t *event)
+{
+    static const char *const keys[] = {"accuracy", "train_accuracy", "validation_accuracy", "best_accuracy"};
+    for (size_t i = 0; i < FTH_COUNT_OF(keys); i++)
+        json_object_del(event, keys[i]);
+}
+
 void fth_reporter_write(fth_reporter *reporter, const char *name, json_t *event)
 {
     const fth_train_observer *observer = reporter->observer;
+    if (event && !has_accuracy(reporter))
+        leave_out_accuracy(event);
     json_incref(event);
     fth_reporter_record(reporter, name, event);
     if (reporter->from.run_store && strcmp(name, "step") != 0)
@@ -500,7 +516,7 @@ void fth_reporter_add_result(fth_reporter *reporter, const fth_step_result *resu
     fth_window_add(&reporter->window, result, seconds);
     fth_tally recent = fth_window_recent(&reporter->window);
     progress->loss = fth_tally_loss(&recent);
-    progress->accuracy = fth_tally_accuracy(&recent);
+    progress->accuracy = has_accuracy(reporter) ? fth_tally_accuracy(&recent) : NAN;
     progress->samples_per_s = fth_tally_samples_per_s(&recent);
 }
 

@@ -42,6 +42,11 @@ static fth_status check_data(const fth_setup *setup, const fth_beginning *beginn
                 "%s leaves no images for validation; raise --validation-fraction", setup->options->data);
     FTH_REQUIRE(fth_share_samples(setup->share, count) > 0, FTH_INVALID, "share %s is empty: %s has only %s",
                 setup->options->share, setup->options->data, FTH_COUNTED(count, "training image"));
+    FTH_REQUIRE(fth_dataset_has_accuracy(info) || setup->goal.kind != FTH_GOAL_ACCURACY, FTH_INVALID,
+                "--until %s: a regression has no accuracy; give a loss instead (--until loss=0.05)",
+                setup->options->until);
+    FTH_REQUIRE(fth_dataset_has_accuracy(info) || strcmp(setup->options->best_by, "accuracy") != 0, FTH_INVALID,
+                "--best-by accuracy: a regression has no accuracy; leave it out to keep the model of the lowest loss");
     if (beginning->run) {
         const json_t *data = json_object_get(beginning->run, "data");
         int64_t before = json_integer_value(json_object_get(data, "training_samples"));

@@ -28,6 +28,11 @@ fth_task fth_task_of_labels(fth_label_kind kind)
     return (fth_task)task;
 }
 
+bool fth_dataset_has_accuracy(const fth_dataset_info *info)
+{
+    return info->kind != FTH_DATASET_TEXT || info->text.label != FTH_LABEL_NUMBER;
+}
+
 fth_text_options fth_text_options_make(const fth_train_options *options, const fth_text_known *known)
 {
     const fth_task task = fth_task_find(options->task);

@@ -13,6 +13,9 @@ fth_task fth_task_find(const char *name);
 /* The task that labels of a kind are for. */
 fth_task fth_task_of_labels(fth_label_kind kind);
 
+/* False of labels that are numbers, which are near or far and not right or wrong. */
+bool fth_dataset_has_accuracy(const fth_dataset_info *info);
+
 /* What is known of text before its data is opened; zeroed: nothing. What it points to outlives the data set. */
 typedef struct fth_text_known {
     const fth_tokenizer *tokenizer;

@@ -78,6 +78,7 @@ typedef struct fth_train_plan {
     int64_t step;   /* where it would go on, as far as the record tells */
     json_t *stored; /* the configuration of that run; NULL: a new one */
     char *device, *data;
+    bool text; /* samples are texts; else images */
     int64_t training_samples, validation_samples, classes;
     int64_t parameters, batches_per_epoch;
     int64_t steps; /* in all; 0: not known ahead */
@@ -97,7 +98,8 @@ typedef struct fth_evaluation {
     double loss, accuracy, seconds;
     int64_t samples;
 } fth_evaluation;
-/* *confusion, unless NULL, is what was taken for what; free it. */
+/* *confusion, unless NULL, is what was taken for what; free it. It is NULL where labels are not classes; and the accuracy is NAN
+ * where they are numbers. */
 fth_status fth_evaluate(const fth_train_options *options, fth_confusion **confusion, fth_evaluation *evaluation);
 
 /* Measures training steps on random data in memory, for bench/: gives seconds per step. With `times_file`, which may be NULL,

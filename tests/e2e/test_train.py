@@ -83,7 +83,7 @@ def test_evaluate_a_run(trained):
     same = json.loads(trained("evaluate", "--weights", trained.run, "--json").out)
     assert same["accuracy"] == best["accuracy"]
     text = trained("evaluate", trained.run).out
-    assert re.match(r"mnist-cnn on .*: accuracy [\d.]+ %, loss " + LOSS + r" over 64 images in ", text)
+    assert re.match(r"mnist-cnn on .*: accuracy [\d.]+ %, loss " + LOSS + r" over 64 samples in ", text)
 
 
 def test_evaluate_mistakes(farthing, trained, tiny):
