@@ -49,6 +49,10 @@ static fth_status set_option(fth_train_options *options, const char *name, const
 static fth_status read_input(const char *text, fth_engine_options *options)
 {
     char rest;
+    if (strncmp(text, "text", 4) == 0)
+        return fth_fail(FTH_UNSUPPORTED,
+                        "the parameter server has a model for text, which functions do not train: start workers with "
+                        "`farthing train --server URL`");
     if (sscanf(text, "%dx%dx%d%c", &options->channels, &options->height, &options->width, &rest) != 3 ||
         options->channels < 1 || options->channels > MAX_SIDE || options->height < 1 || options->height > MAX_SIDE ||
         options->width < 1 || options->width > MAX_SIDE)

@@ -56,7 +56,10 @@ static fth_status add_own_flags(const local *all, int number, fth_words *words)
 
     fth_normalization_format(fth_parameters_normalization(all->server), normalization);
     FTH_TRY(fth_words_add(words, "--server=http://127.0.0.1:%d", fth_parameters_port(all->server)));
-    FTH_TRY(fth_words_add(words, "--normalize=%s", normalization));
+    if (*normalization)
+        FTH_TRY(fth_words_add(words, "--normalize=%s", normalization));
+    if (fth_parameters_takes_text(all->server))
+        FTH_TRY(fth_words_add(words, "--vocab=%s", fth_parameters_run_folder(all->server)));
     FTH_TRY(fth_words_add(words, "--share=%d/%d", number, all->count));
     FTH_TRY(fth_words_add(words, "--worker=%d", number));
     FTH_TRY(fth_words_add(words, "--threads=1"));

@@ -10,6 +10,7 @@
 #include "http/tls.h"
 #include "parallel/parallel_internal.h"
 #include "parameters/replica.h"
+#include "train/server_support.h"
 
 typedef struct worker {
     fth_engine *engine;
@@ -39,13 +40,13 @@ static fth_status check_model(const worker *w, const fth_train_options *options)
     const fth_engine_options *engine = fth_engine_get_options(w->engine);
     char input[64];
 
-    snprintf(input, sizeof input, "%dx%dx%d", engine->channels, engine->height, engine->width);
+    fth_service_describe_input(engine, fth_dataset_get_info(engine->dataset)->text.tokenizer, input, sizeof input);
     FTH_REQUIRE(strcmp(fth_worker_model(w->client), options->model) == 0, FTH_INVALID, "%s serves %s, not --model %s",
                 options->server, fth_worker_model(w->client), options->model);
     FTH_REQUIRE(strcmp(fth_worker_input(w->client), input) == 0 && fth_worker_classes(w->client) == engine->classes,
-                FTH_INVALID, "%s serves a model for images of %s in %s; %s has %s in %d", options->server,
-                fth_worker_input(w->client), FTH_COUNTED(fth_worker_classes(w->client), "class"), options->data, input,
-                engine->classes);
+                FTH_INVALID, "%s serves a model for %s%s in %s; %s has %s in %d", options->server,
+                engine->longest > 0 ? "" : "images of ", fth_worker_input(w->client),
+                FTH_COUNTED(fth_worker_classes(w->client), "class"), options->data, input, engine->classes);
     const fth_normalization *theirs = fth_worker_normalization(w->client);
     const fth_normalization *ours = &fth_dataset_get_info(engine->dataset)->normalization;
     if (theirs->channels > 0 && !fth_normalization_equal(theirs, ours)) {

@@ -101,6 +101,8 @@ static fth_status open_engine(fth_served_validator *v)
     fth_status status = FTH_OK;
     const fth_served_model *model = v->options.model;
     fth_engine_options options = {.train = model->train,
+                                  .longest = model->longest,
+                                  .task = model->task,
                                   .channels = model->channels,
                                   .height = model->height,
                                   .width = model->width,

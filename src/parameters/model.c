@@ -7,8 +7,9 @@
 #include <string.h>
 
 #include "checkpoint/checkpoint.h"
-#include "train/classifier.h"
+#include "train/hub_folder.h"
 #include "train/snapshot.h"
+#include "train/text_data.h"
 
 /* ---- opening ---- */
 
@@ -44,7 +45,52 @@ static fth_status open_validation(fth_served_model *model)
         used.seed = (int64_t)model->shards->held_out.seed;
         used.validation_fraction = model->shards->held_out.fraction;
     }
-    return fth_service_open_data(&used, &model->dataset);
+    return fth_service_open_data(&used, model->tokenizer, &model->dataset);
+}
+
+/* Of the run that the server continues, of --vocab or of --weights. */
+static fth_status find_tokenizer(fth_served_model *model)
+{
+    const fth_train_options *train = model->train;
+    fth_status status = FTH_OK;
+    char *folder = *train->name ? fth_path_join(train->runs, train->name) : NULL;
+    char *path = folder ? fth_path_join(folder, FTH_RUN_TOKENIZER) : NULL;
+
+    if (path && fth_file_exists(path))
+        status = fth_tokenizer_open(path, &model->tokenizer);
+    else
+        status = fth_options_find_tokenizer(train, &model->tokenizer);
+    free(folder);
+    free(path);
+    return status;
+}
+
+/* What the data says of texts, and a model that fits its tokenizer. */
+static fth_status take_text(fth_served_model *model, const fth_dataset_info *info)
+{
+    fth_status status = FTH_OK;
+
+    if (info->kind != FTH_DATASET_TEXT)
+        return FTH_OK;
+    model->longest = info->text.longest;
+    model->task = fth_task_of_labels(info->text.label);
+    FTH_TRY(fth_options_fit_vocabulary(model->train, info, &model->fitting_model));
+    if (model->fitting_model)
+        model->adapted.model = model->fitting_model;
+
+out:
+    return status;
+}
+
+/* An engine's options, as far as samples and labels go. */
+static fth_engine_options describe_sample(const fth_served_model *model)
+{
+    return (fth_engine_options){.channels = model->channels,
+                                .height = model->height,
+                                .width = model->width,
+                                .longest = model->longest,
+                                .task = model->task,
+                                .classes = model->classes};
 }
 
 static fth_status open_data(fth_served_model *model, const fth_parameters_options *options)
@@ -59,6 +105,8 @@ static fth_status open_data(fth_served_model *model, const fth_parameters_option
     model->classes = shards ? shards->classes : options->classes;
     model->epoch_samples = shards ? shards->samples : options->epoch_samples;
     if (options->has_data) {
+        FTH_TRY(fth_options_check_length(train));
+        FTH_TRY(find_tokenizer(model));
         FTH_TRY(open_validation(model));
         const fth_dataset_info *info = fth_dataset_get_info(model->dataset);
         if (shards)
@@ -69,7 +117,8 @@ static fth_status open_data(fth_served_model *model, const fth_parameters_option
         model->classes = info->classes;
         if (model->epoch_samples == 0)
             model->epoch_samples = info->count[FTH_TRAIN];
-        FTH_REQUIRE(info->count[FTH_VALIDATION] > 0, FTH_INVALID, "%s has no images to validate with", train->data);
+        FTH_REQUIRE(info->count[FTH_VALIDATION] > 0, FTH_INVALID, "%s has no samples to validate with", train->data);
+        FTH_TRY(take_text(model, info));
         model->normalization = info->normalization;
     } else if (shards && !*train->normalize) {
         model->normalization = shards->normalization;
@@ -78,7 +127,9 @@ static fth_status open_data(fth_served_model *model, const fth_parameters_option
         if (model->normalization.channels > 0)
             FTH_TRY(fth_normalization_spread(&model->normalization, model->channels, &model->normalization));
     }
-    snprintf(model->input, sizeof model->input, "%dx%dx%d", model->channels, model->height, model->width);
+    const fth_engine_options sample = describe_sample(model);
+    fth_service_describe_input(&sample, model->dataset ? fth_dataset_get_info(model->dataset)->text.tokenizer : NULL,
+                               model->input, sizeof model->input);
 
 out:
     return status;
@@ -89,12 +140,9 @@ static fth_status open_engine(fth_served_model *model)
     fth_status status = FTH_OK;
     const fth_train_options *train = model->train;
     fth_weights *weights = NULL;
-    fth_engine_options engine = {.train = train,
-                                 .channels = model->channels,
-                                 .height = model->height,
-                                 .width = model->width,
-                                 .classes = model->classes,
-                                 .training_samples = model->epoch_samples > 0 ? model->epoch_samples : train->batch};
+    fth_engine_options engine = describe_sample(model);
+    engine.train = train;
+    engine.training_samples = model->epoch_samples > 0 ? model->epoch_samples : train->batch;
 
     FTH_TRY(fth_device_open("cpu", &(fth_device_options){.threads = (int)train->threads}, &model->device));
     FTH_TRY(fth_engine_create(&engine, model->device, &model->engine));
@@ -145,7 +193,8 @@ fth_status fth_served_model_open(const fth_parameters_options *options, const ft
 
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *model, &model));
-    model->train = options->train;
+    model->adapted = *options->train;
+    model->train = &model->adapted;
     model->shards = shards;
     FTH_TRY(open_data(model, options));
     FTH_TRY(set_length(model, options));
@@ -166,6 +215,8 @@ void fth_served_model_free(fth_served_model *model)
     fth_engine_free(model->engine);
     fth_device_close(model->device);
     fth_dataset_free(model->dataset);
+    fth_tokenizer_free(model->tokenizer);
+    free(model->fitting_model);
     free(model);
 }
 
@@ -188,8 +239,8 @@ json_t *fth_served_model_describe(const fth_served_model *model, const fth_param
 {
     char identity[17], consistency[32], lease[32];
     const fth_dataset_info *info = model->dataset ? fth_dataset_get_info(model->dataset) : NULL;
-    json_t *configuration = fth_options_to_json(&fth_train_option_table, model->train, false);
-    fth_options_identity(&fth_train_option_table, model->train, identity);
+    json_t *configuration = fth_options_to_json(&fth_train_option_table, options->train, false);
+    fth_options_identity(&fth_train_option_table, options->train, identity);
     fth_consistency_format(options->consistency, consistency, sizeof consistency);
     json_object_set_new(configuration, "strategy", json_string("parameter-server"));
     json_object_set_new(configuration, "lr", json_real(fth_served_model_base_rate(model)));
@@ -219,6 +270,21 @@ static fth_status describe_facts(const fth_served_model *model, fth_model_facts 
                                .classes = model->classes,
                                .normalization = model->normalization};
     return FTH_OK;
+}
+
+fth_status fth_served_model_write_text(const fth_served_model *model, const char *folder)
+{
+    fth_status status = FTH_OK;
+    fth_model_facts facts = {0};
+
+    if (model->longest == 0)
+        return FTH_OK;
+    FTH_TRY(describe_facts(model, &facts));
+    FTH_TRY(fth_hub_folder_write(folder, &facts, fth_dataset_get_info(model->dataset)->text.tokenizer));
+
+out:
+    fth_model_facts_release(&facts);
+    return status;
 }
 
 fth_status fth_served_model_save_last(const fth_served_model *model, int64_t version, const char *folder)

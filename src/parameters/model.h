@@ -8,12 +8,19 @@
 #include "data/shard_manifest.h"
 #include "parameters/gradient.h"
 #include "parameters/parameters.h"
+#include "text/tokenizer.h"
 #include "train/server_support.h"
 
 typedef struct fth_served_model {
-    const fth_train_options *train;
-    int channels, height, width, classes;
-    char input[48];                   /* "1x28x28" */
+    const fth_train_options *train; /* `adapted` */
+    fth_train_options adapted;      /* the server's, with the model that fits the tokenizer; lends texts */
+    char *fitting_model;            /* its name, where it is another; else NULL */
+    fth_tokenizer *tokenizer;       /* of text, where it is not the data set's own; else NULL */
+    int channels, height, width;    /* of images */
+    int longest;                    /* of text */
+    fth_task task;
+    int classes;
+    char input[64];                   /* "1x28x28" */
     fth_normalization normalization;  /* of the workers' images; 0 channels: unknown */
     fth_dataset *dataset;             /* to validate with; or NULL */
     const fth_shard_manifest *shards; /* that workers are given; or NULL */
@@ -39,6 +46,8 @@ double fth_served_model_rate(const fth_served_model *model, int64_t version);
 
 /* The run's description for run.json; the caller's. */
 json_t *fth_served_model_describe(const fth_served_model *model, const fth_parameters_options *options);
+/* Writes what a run on text has in its folder: the tokenizer, and what Hugging Face's libraries want; nothing for images. */
+fth_status fth_served_model_write_text(const fth_served_model *model, const char *folder);
 /* Writes the model file <folder>/last.safetensors. From the applying thread, or when it has ended. */
 fth_status fth_served_model_save_last(const fth_served_model *model, int64_t version, const char *folder);
 

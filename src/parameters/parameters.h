@@ -108,6 +108,8 @@ typedef struct fth_parameters fth_parameters;
 fth_status fth_parameters_start(const fth_parameters_options *options, fth_parameters **server);
 /* Of the images that the model is trained with; 0 channels: unknown. */
 const fth_normalization *fth_parameters_normalization(const fth_parameters *server);
+/* Then its run folder has the tokenizer, which workers are to use. */
+bool fth_parameters_takes_text(const fth_parameters *server);
 int fth_parameters_port(const fth_parameters *server);
 const char *fth_parameters_run_folder(const fth_parameters *server);
 int64_t fth_parameters_version(const fth_parameters *server);

@@ -377,6 +377,7 @@ fth_status fth_parameters_start(const fth_parameters_options *options, fth_param
     FTH_TRY(fth_served_model_open(options, shards, &server->model));
     set_defaults(&server->options, server->model->layout);
     FTH_TRY(open_state(server));
+    FTH_TRY(fth_served_model_write_text(server->model, fth_served_record_folder(server->record)));
     FTH_TRY(restore_state(server));
     fth_served_position_start_clock(server->position);
     FTH_TRY(fth_served_meters_create(fth_clock_seconds(), &server->meters));
@@ -399,6 +400,11 @@ out:
 const fth_normalization *fth_parameters_normalization(const fth_parameters *server)
 {
     return &server->model->normalization;
+}
+
+bool fth_parameters_takes_text(const fth_parameters *server)
+{
+    return server->model->longest > 0;
 }
 
 int fth_parameters_port(const fth_parameters *server)

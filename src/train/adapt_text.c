@@ -18,13 +18,13 @@ fth_status fth_adapt_tokenizer(const fth_beginning *beginning, fth_tokenizer **t
     return status;
 }
 
-fth_status fth_adapt_vocabulary(fth_beginning *beginning, const fth_dataset_info *info)
+fth_status fth_options_fit_vocabulary(const fth_train_options *options, const fth_dataset_info *info, char **name)
 {
     fth_status status = FTH_OK;
-    fth_train_options *options = &beginning->options;
     const fth_model *model = NULL;
     fth_bert_config config;
 
+    *name = NULL;
     FTH_TRY(fth_train_options_find_model(options, &model));
     if (info->kind != FTH_DATASET_TEXT || !model->build_text)
         return FTH_OK;
@@ -37,11 +37,21 @@ fth_status fth_adapt_vocabulary(fth_beginning *beginning, const fth_dataset_info
         goto out;
     FTH_TRY(status);
     config.vocabulary = size;
-    char *name = fth_bert_config_name(&config);
-    FTH_REQUIRE(name, FTH_NO_MEMORY, "no memory for the name of a model");
-    free(options->model);
-    options->model = name;
+    *name = fth_bert_config_name(&config);
+    FTH_REQUIRE(*name, FTH_NO_MEMORY, "no memory for the name of a model");
 
 out:
+    return status;
+}
+
+fth_status fth_adapt_vocabulary(fth_beginning *beginning, const fth_dataset_info *info)
+{
+    fth_train_options *options = &beginning->options;
+    char *name = NULL;
+    fth_status status = fth_options_fit_vocabulary(options, info, &name);
+    if (status == FTH_OK && name) {
+        free(options->model);
+        options->model = name;
+    }
     return status;
 }

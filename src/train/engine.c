@@ -229,7 +229,7 @@ void fth_engine_set_profile(fth_engine *engine, double *step_seconds)
 
 fth_status fth_engine_keep_data(fth_engine *engine, const fth_dataset *dataset, bool *kept)
 {
-    fth_status status = fth_device_data_create(engine->device, dataset, &engine->data);
+    fth_status status = engine->text ? FTH_OK : fth_device_data_create(engine->device, dataset, &engine->data);
     *kept = engine->data != NULL;
     return status;
 }

@@ -1,6 +1,11 @@
 /* See server_support.h. */
 #include "train/server_support.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hex.h"
+
 #include "train/classifier.h"
 #include "train/engine_internal.h"
 #include "train/train_internal.h"
@@ -27,7 +32,8 @@ out:
     return status;
 }
 
-fth_status fth_service_open_data(const fth_train_options *options, fth_dataset **dataset)
+fth_status fth_service_open_data(const fth_train_options *options, const fth_tokenizer *tokenizer,
+                                 fth_dataset **dataset)
 {
     fth_train_options used = *options; /* lends its texts */
     char normalize[FTH_NORMALIZATION_TEXT];
@@ -36,12 +42,29 @@ fth_status fth_service_open_data(const fth_train_options *options, fth_dataset *
         return status;
     if (*normalize)
         used.normalize = normalize;
-    status = fth_open_device_and_data(&used, NULL, NULL, NULL, dataset);
+    status = fth_open_device_and_data(&used, &(fth_text_known){.tokenizer = tokenizer}, NULL, NULL, dataset);
+    if (status == FTH_OK && fth_dataset_get_info(*dataset)->kind == FTH_DATASET_TEXT)
+        return FTH_OK;
     if (status == FTH_OK && *options->weights && !*normalize && !fth_options_say_normalization(options)) {
         fth_model_facts assumed = {.normalization = fth_dataset_get_info(*dataset)->normalization};
         fth_model_facts_warn_assumed(&assumed, options->weights);
     }
     return status;
+}
+
+void fth_service_describe_input(const fth_engine_options *engine, const fth_tokenizer *tokenizer, char *text,
+                                size_t size)
+{
+    char digest[65] = "";
+    if (engine->longest == 0) {
+        snprintf(text, size, "%dx%dx%d", engine->channels, engine->height, engine->width);
+        return;
+    }
+    char *json = tokenizer ? fth_tokenizer_to_json(tokenizer) : NULL;
+    if (json)
+        fth_hex_sha256(json, strlen(json), digest);
+    free(json);
+    snprintf(text, size, "text for %s, tokenizer %.8s", fth_task_names[engine->task], digest);
 }
 
 fth_status fth_service_find_normalization(const fth_train_options *options, fth_normalization *normalization)

@@ -13,8 +13,14 @@ fth_status fth_service_rate(const fth_train_options *options, double base_rate, 
 /* The normalization where there is no data set: what options or the weights file say; else unknown. */
 fth_status fth_service_find_normalization(const fth_train_options *options, fth_normalization *normalization);
 
-/* The data set of the options; no device is opened for it. The caller frees it with fth_dataset_free(). */
-fth_status fth_service_open_data(const fth_train_options *options, fth_dataset **dataset);
+/* The data set of the options; no device is opened for it. The caller frees it with fth_dataset_free(). `tokenizer`, which
+ * outlives it, may be NULL. */
+fth_status fth_service_open_data(const fth_train_options *options, const struct fth_tokenizer *tokenizer,
+                                 fth_dataset **dataset);
+
+/* What is said of a sample to a worker, who compares: "3x32x32"; of text the task and which tokenizer made its tokens. */
+void fth_service_describe_input(const fth_engine_options *engine, const struct fth_tokenizer *tokenizer, char *text,
+                                size_t size);
 
 /* "machine" of run.json; the caller's. */
 json_t *fth_service_describe_machine(const fth_device *device);

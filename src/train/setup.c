@@ -202,7 +202,8 @@ fth_status fth_setup_keep_data(fth_setup *setup)
 static bool workers_make_images(const fth_setup *setup)
 {
     return setup->strategy->makes_images && setup->strategy->makes_images(setup->options) &&
-           setup->device->backend->host_memory && !fth_dataset_is_transformed(setup->dataset);
+           setup->device->backend->host_memory && fth_dataset_get_info(setup->dataset)->kind == FTH_DATASET_IMAGES &&
+           !fth_dataset_is_transformed(setup->dataset);
 }
 
 /* Where the limits of the run end it, if it has any that count batches. */

@@ -31,6 +31,10 @@ fth_status fth_options_find_tokenizer(const fth_train_options *options, fth_toke
  * none. The caller's. */
 fth_status fth_weights_find_tokenizer(const fth_weights *weights, const char *path, fth_tokenizer **tokenizer);
 
+/* The name of the model whose embeddings are as many as the tokenizer of the data has tokens, where options' own has others and
+ * begins from nothing; free() it. NULL: the model is for images, or fits. FTH_INVALID if the model of --weights has fewer. */
+fth_status fth_options_fit_vocabulary(const fth_train_options *options, const fth_dataset_info *info, char **name);
+
 /* The tokenizer of a run, in its folder and in the store where it lives. */
 #define FTH_RUN_TOKENIZER "tokenizer.json"
 
