@@ -66,11 +66,11 @@ target_compile_options(farthing_cuda PRIVATE
   $<$<COMPILE_LANGUAGE:C>:-Wall;-Wextra;-Wshadow;-Wstrict-prototypes;-Wmissing-prototypes;-Wpointer-arith;-Wvla;-Wundef;-Wformat=2;-Wno-format-nonliteral;-fno-math-errno;${OpenMP_C_FLAGS}>)
 target_link_libraries(farthing_cuda PRIVATE PkgConfig::JANSSON ${CUDNN_LIBRARY} ${CUBLASLT_LIBRARY} OpenMP::OpenMP_C)
 # Attention's kernels by themselves, checked and timed (bench/cuda/attention.cu).
-add_executable(bench_attention EXCLUDE_FROM_ALL bench/cuda/attention.cu bench/cuda/attention_mask.c src/base/random.c
+add_executable(bench_cuda_attention EXCLUDE_FROM_ALL bench/cuda/attention.cu bench/cuda/attention_mask.c src/base/random.c
   src/backend/cuda/attention.cu src/backend/cuda/attention_plain.cu)
-set_target_properties(bench_attention PROPERTIES CUDA_STANDARD 17 CUDA_RUNTIME_LIBRARY Static)
-target_compile_definitions(bench_attention PRIVATE _GNU_SOURCE)
-target_include_directories(bench_attention PRIVATE $<TARGET_PROPERTY:farthing_flags,INTERFACE_INCLUDE_DIRECTORIES>)
+set_target_properties(bench_cuda_attention PROPERTIES CUDA_STANDARD 17 CUDA_RUNTIME_LIBRARY Static)
+target_compile_definitions(bench_cuda_attention PRIVATE _GNU_SOURCE)
+target_include_directories(bench_cuda_attention PRIVATE $<TARGET_PROPERTY:farthing_flags,INTERFACE_INCLUDE_DIRECTORIES>)
 if(TARGET farthing)
   add_dependencies(farthing farthing_cuda)
 endif()

@@ -1,7 +1,7 @@
 /* Attention's CUDA kernels by themselves: checked against plain double arithmetic for many shapes, then timed.
  *
- *     ninja -C build bench_attention       where nvcc is; it needs no GPU
- *     build/bench_attention [check | time]
+ *     ninja -C build bench_cuda_attention       where nvcc is; it needs no GPU
+ *     build/bench_cuda_attention [check | time]
  *
  * Rows of no sequence are full of NaN, and so are all outputs before a run. Exit 1 if something is wrong. */
 #include <algorithm>
