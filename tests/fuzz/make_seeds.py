@@ -300,12 +300,38 @@ def make_prices():
                     b"- cloud: gcp\n  instance: a2-highgpu-1g\n  usd_per_hour: 3.67\n", "none": b"[]\n"}
 
 
+def make_texts():
+    return {"plain": b"The quick brown fox, unaffable as ever, jumps [SEP] over [[MASK] the lazy dog.",
+            "accents": "NA\u00cfVE cafe\u0301 Vi\u1ec7t \u0130stanbul \u212b \uac01 a\u302e\u1dfb\u0323".encode(), "chinese": "\u4e2d\u56fd\uf900x\U00020000".encode(),
+            "odd": b"a\0b\xffc\xf0\x9f\xed\xa0\x80\xc2\xad\xe2\x80\x8b\r\n\x0b\x7f", "long": b"a" * 101 + b" " + b"b" * 100}
+
+
+def make_tokenizers():
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "un", "##aff", "##able", "naive", "\u4e2d", ",", "a", "##z"]
+    added = [{"id": number, "content": token, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+             for number, token in enumerate(vocabulary[:5])]
+
+    def special(name, segment):
+        return {"SpecialToken": {"id": name, "type_id": segment}}
+
+    first, second = {"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}
+    template = {"type": "TemplateProcessing", "single": [special("[CLS]", 0), first, special("[SEP]", 0)],
+                "pair": [special("[CLS]", 0), first, special("[SEP]", 0), second, special("[SEP]", 1)], "special_tokens": {}}
+    whole = {"version": "1.0", "added_tokens": added, "pre_tokenizer": {"type": "BertPreTokenizer"}, "post_processor": template,
+             "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True},
+             "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
+                       "vocab": {token: number for number, token in enumerate(vocabulary)}}}
+    other = dict(whole, normalizer=None, padding={"pad_token": "[PAD]"}, added_tokens=[*added, dict(added[0], id=20, content="z[")],
+                 post_processor={"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]})
+    return {"whole": json.dumps(whole).encode(), "other": json.dumps(other).encode()}
+
+
 def main():
     folder = Path(sys.argv[1])
     seeds = {"archive": make_archives(), "archive_set": make_archive_sets(), "shard_manifest": make_shard_manifests(), "cifar": make_cifar(), "gradient": make_gradients(), "idx": make_idx(), "index_file": make_index_files(),
              "tar_scan": {name: data for name, data in make_archives().items() if data[257:262] == b"ustar"}, "jpeg": make_jpegs(),
              "manifest": make_manifests(), "payload": make_payloads(), "png": make_pngs(), "prices": make_prices(), "pth": make_pth(), "record": make_records(),
-             "xml": make_xml(), "safetensors": make_safetensors(), "yaml": make_yaml()}
+             "xml": make_xml(), "safetensors": make_safetensors(), "yaml": make_yaml(), "tokenizer": make_texts(), "tokenizer_json": make_tokenizers()}
     missing = {path.stem.removeprefix("fuzz_") for path in (TESTS / "fuzz").glob("fuzz_*.c")} - set(seeds)
     if missing:
         sys.exit("no seeds for " + ", ".join(sorted(missing)))
