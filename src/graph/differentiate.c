@@ -3,7 +3,11 @@
  * Forward nodes are visited last to first. When a node's turn comes, every reader of its outputs has been visited, so
  * their gradients are complete; its rule then appends nodes for its inputs. A value that several nodes read gets one
  * gradient from each; they are summed as they come, by add nodes. Only values that depend on a parameter have
- * gradients, so nothing is computed for the images. */
+ * gradients, so nothing is computed for the images.
+ *
+ * A block (graph.h) is computed again when its last node's turn comes: its nodes are appended once more, with the same
+ * attributes and so the same dropout, and the rules get to see these copies instead. Then nobody reads what the first ones
+ * computed but the block's readers, and memory plans let it go. */
 #include <stdlib.h>
 
 #include "graph/graph_internal.h"
@@ -20,7 +24,41 @@ static fth_status accumulate(fth_graph *graph, fth_value *sum, fth_value more)
     return fth_op_add_add(graph, false, *sum, more, sum);
 }
 
-static fth_status visit(fth_graph *graph, const fth_node *node, fth_value *gradients)
+/* Appends the nodes of a block again. copies[i] becomes the copy of node first + i. */
+static fth_status compute_again(fth_graph *graph, const fth_graph_block *block, const fth_node **copies)
+{
+    fth_status status = FTH_OK;
+    fth_value *again = NULL,
+              *values = NULL; /* of each value so far, what stands for it; inputs and outputs of a node */
+    const size_t value_count = graph->value_count;
+
+    FTH_TRY(fth_allocate(value_count, sizeof *again, &again));
+    for (size_t i = 0; i < value_count; i++)
+        again[i] = (fth_value)i;
+    for (size_t n = block->first; n < block->end; n++) {
+        const fth_node *node = graph->nodes[n];
+        FTH_REQUIRE(node->op != &fth_op_batch_norm, FTH_UNSUPPORTED,
+                    "%s changes running statistics, so it cannot be computed again for its gradient", node->op->name);
+        free(values);
+        values = NULL;
+        FTH_TRY(fth_allocate((size_t)(node->input_count + node->output_count), sizeof *values, &values));
+        fth_value *outputs = values + node->input_count;
+        for (int i = 0; i < node->input_count; i++)
+            values[i] = again[node->inputs[i]];
+        FTH_TRY(fth_graph_add_node(graph, node->op, node->attributes, values, node->input_count, outputs));
+        for (int i = 0; i < node->output_count; i++)
+            again[node->outputs[i]] = outputs[i];
+        copies[n - block->first] = graph->nodes[graph->node_count - 1];
+    }
+
+out:
+    free(again);
+    free(values);
+    return status;
+}
+
+/* `seen` is the node as the rule gets to see it: itself, or its copy. */
+static fth_status visit(fth_graph *graph, const fth_node *node, const fth_node *seen, fth_value *gradients)
 {
     fth_status status = FTH_OK;
     fth_value *output_gradients = NULL, *input_gradients = NULL;
@@ -38,7 +76,7 @@ static fth_status visit(fth_graph *graph, const fth_node *node, fth_value *gradi
     FTH_TRY(fth_allocate((size_t)node->input_count, sizeof *input_gradients, &input_gradients));
     for (int i = 0; i < node->input_count; i++)
         input_gradients[i] = FTH_NO_VALUE;
-    status = node->op->build_gradient(graph, node, output_gradients, input_gradients);
+    status = node->op->build_gradient(graph, seen, output_gradients, input_gradients);
     if (status != FTH_OK) {
         status = fth_fail_within(status, "gradient of %s", node->op->name);
         goto out;
@@ -118,6 +156,57 @@ out:
     return status;
 }
 
+/* True if gradients flow into the block: else nothing of it is needed again. */
+static bool is_reached(const fth_graph *graph, const fth_graph_block *block, const fth_value *gradients)
+{
+    for (size_t n = block->first; n < block->end; n++) {
+        const fth_node *node = graph->nodes[n];
+        for (int i = 0; i < node->output_count; i++) {
+            if (gradients[node->outputs[i]] != FTH_NO_VALUE)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Visits the nodes of a block, on copies of them. */
+static fth_status visit_block(fth_graph *graph, const fth_graph_block *block, fth_value *gradients)
+{
+    fth_status status = FTH_OK;
+    const fth_node **copies = NULL;
+
+    FTH_TRY(fth_allocate(block->end - block->first, sizeof *copies, &copies));
+    FTH_TRY(compute_again(graph, block, copies));
+    for (size_t n = block->end; n-- > block->first;)
+        FTH_TRY(visit(graph, graph->nodes[n], copies[n - block->first], gradients));
+
+out:
+    free(copies);
+    return status;
+}
+
+static fth_status visit_all(fth_graph *graph, fth_value *gradients)
+{
+    fth_status status = FTH_OK;
+    size_t blocks = graph->block_count;
+
+    for (size_t n = graph->forward_node_count; n > 0;) {
+        const fth_graph_block *block = blocks > 0 ? &graph->blocks[blocks - 1] : NULL;
+        if (block && block->end == n && block->first < n && is_reached(graph, block, gradients)) {
+            FTH_TRY(visit_block(graph, block, gradients));
+            n = block->first;
+        } else {
+            n--;
+            FTH_TRY(visit(graph, graph->nodes[n], graph->nodes[n], gradients));
+        }
+        while (blocks > 0 && graph->blocks[blocks - 1].end > n)
+            blocks--;
+    }
+
+out:
+    return status;
+}
+
 /* Parameters may have been set aside since the nodes were added. */
 static void find_what_needs_gradients(fth_graph *graph)
 {
@@ -149,8 +238,7 @@ fth_status fth_graph_differentiate(fth_graph *graph)
     FTH_TRY(fth_allocate(value_count, sizeof *gradients, &gradients));
     for (size_t i = 0; i < value_count; i++)
         gradients[i] = FTH_NO_VALUE;
-    for (size_t i = graph->forward_node_count; i-- > 0;)
-        FTH_TRY(visit(graph, graph->nodes[i], gradients));
+    FTH_TRY(visit_all(graph, gradients));
     FTH_TRY(record_parameter_gradients(graph, gradients, value_count));
     FTH_TRY(lay_out(graph));
 

@@ -48,6 +48,7 @@ void fth_graph_free(fth_graph *graph)
     free(graph->values);
     free(graph->nodes);
     free(graph->counters);
+    free(graph->blocks);
     free(graph);
 }
 
@@ -263,6 +264,20 @@ void fth_graph_fix_statistics(fth_graph *graph)
             !fth_rule_wants(graph, node, SHIFT))
             ((fth_batch_norm_attributes *)node->attributes)->fixed = true; /* the graph's own copy */
     }
+}
+
+fth_status fth_graph_begin_block(fth_graph *graph)
+{
+    fth_status status = fth_grow(&graph->blocks, graph->block_count, &graph->block_capacity, sizeof *graph->blocks);
+    if (status == FTH_OK)
+        graph->blocks[graph->block_count++] = (fth_graph_block){.first = graph->node_count};
+    return status;
+}
+
+void fth_graph_end_block(fth_graph *graph)
+{
+    assert(graph->block_count > 0 && graph->blocks[graph->block_count - 1].end == 0);
+    graph->blocks[graph->block_count - 1].end = graph->node_count;
 }
 
 void fth_graph_set_outputs(fth_graph *graph, fth_value logits, fth_value loss)

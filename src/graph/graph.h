@@ -98,6 +98,12 @@ fth_status fth_graph_set_trainable(fth_graph *graph, fth_value parameter, bool t
 /* Batch norms whose scale and shift are not trained keep their running statistics, and use them in training as well. */
 void fth_graph_fix_statistics(fth_graph *graph);
 
+/* Marks the nodes that are added between the two as a block: what they compute is not kept for the gradients, but computed
+ * again from what the block reads, just before they are needed (gradient checkpointing). Costs the block's forward pass once
+ * more and changes no number. Blocks do not overlap, and have no op in them that changes buffers. */
+fth_status fth_graph_begin_block(fth_graph *graph);
+void fth_graph_end_block(fth_graph *graph);
+
 /* Names the loss result ((2): mean loss, correct predictions) and the logits, which every plan keeps readable. */
 void fth_graph_set_outputs(fth_graph *graph, fth_value logits, fth_value loss);
 

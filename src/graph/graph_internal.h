@@ -7,6 +7,11 @@
 
 #include "graph/graph.h"
 
+/* Forward nodes [first, end) that are computed again for their gradients. */
+typedef struct fth_graph_block {
+    size_t first, end;
+} fth_graph_block;
+
 struct fth_graph {
     fth_value_info **values;
     size_t value_count, value_capacity;
@@ -14,6 +19,8 @@ struct fth_graph {
     size_t node_count, node_capacity;
     char **counters;
     size_t counter_count, counter_capacity;
+    fth_graph_block *blocks; /* in order; one that is not ended yet has no end */
+    size_t block_count, block_capacity;
 
     fth_value logits, loss;
     bool differentiated;

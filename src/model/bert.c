@@ -179,8 +179,15 @@ fth_status fth_bert_build(const fth_model *model, fth_graph *graph, const fth_mo
     fth_value x;
 
     FTH_TRY(add_embeddings(&bert, inputs, &x));
-    for (int i = 0; i < config->layers; i++)
+    for (int i = 0; i < config->layers; i++) {
+        /* Gradients of the last layer come first: what it computed need not be kept for long. */
+        bool again = options->recompute && i < config->layers - 1;
+        if (again)
+            FTH_TRY(fth_graph_begin_block(graph));
         FTH_TRY(add_layer(&bert, i, options->longest, x, &x));
+        if (again)
+            fth_graph_end_block(graph);
+    }
     FTH_TRY(add_linear(&bert, "bert.pooler.dense", config->hidden, x, &x));
     FTH_TRY(fth_op_add_tanh(graph, x, &x));
     FTH_TRY(add_dropout(&bert, last_dropout, x, &x));

@@ -23,6 +23,7 @@ typedef struct fth_model_options {
     const char *freeze;     /* patterns of parameters that are not trained, "layer1.*,conv1"; NULL or "": all are */
     bool freeze_statistics; /* the running statistics of frozen batch norms stay, and are used in training */
     bool no_dropout;        /* leaves dropout out, for comparisons that must be exact */
+    bool recompute;         /* of text: layers are computed again for their gradients; see fth_graph_begin_block() */
 } fth_model_options;
 
 /* The inputs of a network for text, packed as ops.h says. */

@@ -85,10 +85,10 @@ def run_torch(net, batch):
     return done.logits.detach().float(), done.loss.item(), {name: p.grad.float() for name, p in net.named_parameters()}
 
 
-def run_ours(folder, batch, device="cpu", precision="f32", task="classes", recompute="none"):
+def run_ours(folder, batch, device="cpu", precision="f32", task="classes", how="none"):
     write_batch(folder / "batch.safetensors", batch)
     done = subprocess.run([STEP, folder, folder / "batch.safetensors", folder / "out.safetensors", device, precision, task,
-                           recompute], capture_output=True, text=True, timeout=300,
+                           how], capture_output=True, text=True, timeout=300,
                           env={**os.environ, "FARTHING_PLUGINS": str(FARTHING.parent)})
     assert done.returncode == 0, done.stderr
     return safetensors_torch.load_file(folder / "out.safetensors")

@@ -1,10 +1,11 @@
 /* One training step of a model for text, for comparisons with other programs:
  *
- *     text_step FOLDER BATCH OUT DEVICE PRECISION TASK RECOMPUTE
+ *     text_step FOLDER BATCH OUT DEVICE PRECISION TASK HOW
  *
  * FOLDER is as from the Hugging Face hub; BATCH a safetensors file with tokens, segments, positions and ends (I32), and labels
  * (I32) or targets (F32). OUT gets the logits, the loss and the gradients, each parameter's under its name, and of a second run
- * for evaluation "evaluated". There is no dropout, but with RECOMPUTE "dropout". */
+ * for evaluation "evaluated". HOW may have the words "dropout" and "layers": with dropout, and with layers that are computed
+ * again for their gradients. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,7 +126,8 @@ static fth_status run(char **arguments)
     text_step step = {0};
     fth_model_fit fit = {0};
     float *logits = NULL, *evaluated = NULL, loss[2];
-    fth_model_options options = {.no_dropout = strcmp(arguments[6], "dropout") != 0};
+    fth_model_options options = {.no_dropout = !strstr(arguments[6], "dropout"),
+                                 .recompute = strstr(arguments[6], "layers") != NULL};
     fth_precision precision = strcmp(arguments[4], "bf16") == 0 ? FTH_PRECISION_BF16 : FTH_PRECISION_F32;
 
     FTH_TRY(fth_weights_open(folder, &step.weights));
@@ -178,7 +180,7 @@ out:
 int main(int argc, char **argv)
 {
     if (argc != 8) {
-        fprintf(stderr, "usage: text_step FOLDER BATCH OUT DEVICE PRECISION TASK RECOMPUTE\n");
+        fprintf(stderr, "usage: text_step FOLDER BATCH OUT DEVICE PRECISION TASK HOW\n");
         return 2;
     }
     if (run(argv + 1) == FTH_OK)

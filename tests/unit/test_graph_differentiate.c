@@ -234,6 +234,88 @@ static void test_unused_parameters_come_last(void **state)
     fth_graph_free(net.graph);
 }
 
+/* Convolutions a, then b and c in a block, then d; b's ReLU makes its gradient read what it computed. */
+static network create_with_block(bool block)
+{
+    network net = create();
+    fth_value x = convolve(net.graph, net.images, "a", 2, true);
+    if (block)
+        assert_int_equal(fth_graph_begin_block(net.graph), FTH_OK);
+    x = convolve(net.graph, x, "b", 3, true);
+    assert_int_equal(fth_op_add_dropout(net.graph, 0.5F, x, &x), FTH_OK);
+    x = convolve(net.graph, x, "c", 2, false);
+    if (block)
+        fth_graph_end_block(net.graph);
+    finish(net, convolve(net.graph, x, "d", 2, false));
+    return net;
+}
+
+static void test_blocks_are_computed_again(void **state)
+{
+    (void)state;
+    network plain = create_with_block(false), net = create_with_block(true);
+    const int forward = fth_graph_forward_node_count(net.graph);
+    assert_int_equal(forward, fth_graph_forward_node_count(plain.graph));
+    assert_int_equal(count_backward(plain.graph, &fth_op_convolution), 0);
+    assert_int_equal(count_backward(net.graph, &fth_op_convolution), 2);
+    assert_int_equal(fth_graph_node_count(net.graph), fth_graph_node_count(plain.graph) + 3);
+    /* the flat vector has the same order */
+    for (fth_value v = 0; v < fth_graph_value_count(plain.graph); v++) {
+        const fth_value_info *info = fth_graph_value(plain.graph, v);
+        if (info->kind == FTH_VALUE_PARAMETER)
+            assert_int_equal(fth_graph_value(net.graph, fth_graph_find(net.graph, info->name))->offset, info->offset);
+    }
+    for (int n = 0; n < fth_graph_node_count(net.graph); n++) {
+        const fth_node *node = fth_graph_node(net.graph, n);
+        /* every dropout has the one mask */
+        if (node->op == &fth_op_dropout)
+            assert_int_equal(((const fth_dropout_attributes *)node->attributes)->id, 0);
+        /* what the block computed first is read by the forward part alone, but for what it gives to others */
+        for (int i = 0; n >= forward && i < node->input_count; i++) {
+            int producer = fth_graph_value(net.graph, node->inputs[i])->producer;
+            assert_false(producer == 1 || producer == 2);
+        }
+    }
+    fth_graph_free(plain.graph);
+    fth_graph_free(net.graph);
+}
+
+static void test_blocks_without_gradients_are_left_alone(void **state)
+{
+    (void)state;
+    network net = create();
+    fth_value weight;
+    assert_int_equal(fth_graph_begin_block(net.graph), FTH_OK);
+    fth_value x = convolve(net.graph, net.images, "a", 2, true);
+    fth_graph_end_block(net.graph);
+    weight = fth_graph_find(net.graph, "a");
+    assert_int_equal(fth_graph_set_trainable(net.graph, weight, false), FTH_OK);
+    finish(net, x);
+    assert_int_equal(count_backward(net.graph, &fth_op_convolution), 0);
+    fth_graph_free(net.graph);
+}
+
+static void test_blocks_leave_buffers_alone(void **state)
+{
+    (void)state;
+    network net = create();
+    fth_value scale = parameter(net.graph, "scale", FTH_SHAPE(2)), shift = parameter(net.graph, "shift", FTH_SHAPE(2));
+    fth_value mean, variance, x, logits, loss;
+    assert_int_equal(fth_graph_add_buffer(net.graph, "mean", FTH_SHAPE(2), zero, &mean), FTH_OK);
+    assert_int_equal(fth_graph_add_buffer(net.graph, "variance", FTH_SHAPE(2), zero, &variance), FTH_OK);
+    assert_int_equal(fth_graph_begin_block(net.graph), FTH_OK);
+    assert_int_equal(fth_op_add_batch_norm(net.graph, (fth_batch_norm_attributes){.epsilon = 1e-5F, .momentum = 0.1F},
+                                           net.images, scale, shift, mean, variance, FTH_NO_VALUE, &x),
+                     FTH_OK);
+    fth_graph_end_block(net.graph);
+    assert_int_equal(fth_op_add_flatten(net.graph, x, &logits), FTH_OK);
+    assert_int_equal(fth_op_add_softmax_cross_entropy(net.graph, 0, logits, net.labels, &loss), FTH_OK);
+    fth_graph_set_outputs(net.graph, logits, loss);
+    assert_int_equal(fth_graph_differentiate(net.graph), FTH_UNSUPPORTED);
+    assert_message_has("batch_norm changes running statistics");
+    fth_graph_free(net.graph);
+}
+
 static void test_nothing_to_differentiate(void **state)
 {
     (void)state;
@@ -258,6 +340,9 @@ int main(void)
         cmocka_unit_test(test_residual_batch_norm),
         cmocka_unit_test(test_dropout_gradient_is_the_same_dropout),
         cmocka_unit_test(test_unused_parameters_come_last),
+        cmocka_unit_test(test_blocks_are_computed_again),
+        cmocka_unit_test(test_blocks_without_gradients_are_left_alone),
+        cmocka_unit_test(test_blocks_leave_buffers_alone),
         cmocka_unit_test(test_nothing_to_differentiate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
