@@ -115,7 +115,7 @@ static fth_status run_activation(const cpu_call *call, const fth_run *run)
 }
 
 /* All have one layout. */
-static fth_status add_activation(fth_plan *plan, const fth_node *node, activation_kind kind, fth_plan_value of,
+static fth_status add_activation(fth_plan *plan, const char *name, activation_kind kind, fth_plan_value of,
                                  fth_plan_value dy, fth_plan_value result)
 {
     const cpu_format *layout = cpu_layout(plan, of);
@@ -124,7 +124,7 @@ static fth_status add_activation(fth_plan *plan, const fth_node *node, activatio
                            .value_count = 3,
                            .write_count = 1,
                            .sizes = {(int64_t)cpu_physical_count(layout), layout->data_type == dnnl_bf16, kind}};
-    return cpu_add_call(plan, node->op->name, &call);
+    return cpu_add_call(plan, name, &call);
 }
 
 static fth_status prepare(fth_plan *plan, const fth_node *node, activation_kind kind)
@@ -135,7 +135,7 @@ static fth_status prepare(fth_plan *plan, const fth_node *node, activation_kind 
     fth_plan_value written;
     cpu_write_in_place(plan, node->inputs[0], node->outputs[0]);
     FTH_TRY(cpu_begin_write(plan, y, &layout, &written));
-    FTH_TRY(add_activation(plan, node, kind, x, FTH_NO_PLAN_VALUE, written));
+    FTH_TRY(add_activation(plan, node->op->name, kind, x, FTH_NO_PLAN_VALUE, written));
     FTH_TRY(cpu_end_write(plan, y, written));
 out:
     return status;
@@ -146,8 +146,27 @@ static fth_status prepare_gradient(fth_plan *plan, const fth_node *node, activat
     fth_status status = FTH_OK;
     fth_plan_value dy, dx;
     FTH_TRY(cpu_begin_gradient(plan, node, &dy, &dx));
-    FTH_TRY(add_activation(plan, node, kind, fth_plan_value_of(plan, node->inputs[0]), dy, dx));
+    FTH_TRY(add_activation(plan, node->op->name, kind, fth_plan_value_of(plan, node->inputs[0]), dy, dx));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), dx));
+out:
+    return status;
+}
+
+fth_status cpu_read_again(fth_plan *plan, fth_value value, fth_plan_value *as)
+{
+    fth_status status = FTH_OK;
+    const fth_graph *graph = fth_plan_graph(plan);
+    const int producer = fth_graph_value(graph, value)->producer;
+    const fth_node *node = producer >= 0 ? fth_graph_node(graph, producer) : NULL;
+    *as = fth_plan_value_of(plan, value);
+    if (!node || (node->op != &fth_op_gelu && node->op != &fth_op_gelu_tanh) ||
+        !fth_plan_is_used(plan, node->inputs[0]))
+        goto out;
+    const fth_plan_value x = fth_plan_value_of(plan, node->inputs[0]);
+    const cpu_format layout = *cpu_layout(plan, x);
+    FTH_TRY(fth_plan_add_value(plan, as));
+    FTH_TRY(cpu_set_layout(plan, *as, &layout));
+    FTH_TRY(add_activation(plan, "gelu again", node->op == &fth_op_gelu ? GELU : GELU_TANH, x, FTH_NO_PLAN_VALUE, *as));
 out:
     return status;
 }

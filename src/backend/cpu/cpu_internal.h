@@ -101,6 +101,11 @@ fth_status cpu_write_chosen(fth_plan *plan, fth_plan_value value, const_dnnl_pri
  * be (elementwise.c). */
 fth_status cpu_begin_gradient(fth_plan *plan, const fth_node *node, fth_plan_value *dy, fth_plan_value *dx);
 
+/* A value that a gradient reads long after it was made: itself, or made once more from what is kept anyway. That is the result
+ * of a GELU whose input its own gradient reads later: the widest values of a transformer need not be kept twice, for a few
+ * percent of time (activation.c). */
+fth_status cpu_read_again(fth_plan *plan, fth_value value, fth_plan_value *as);
+
 /* sum = a + b, through ReLU if asked; `sum` may be `a` (elementwise.c). */
 fth_status cpu_add_sum(fth_plan *plan, fth_value a, fth_value b, bool relu, fth_value sum);
 

@@ -130,11 +130,12 @@ static fth_status prepare_grad_weights(fth_plan *plan, const fth_node *node)
                                       .weight = fth_plan_type(plan, node->outputs[0]).shape,
                                       .y = fth_plan_type(plan, node->inputs[1]).shape};
     const bool bias = fth_plan_is_used(plan, node->outputs[1]);
+    fth_plan_value x;
+    FTH_TRY(cpu_read_again(plan, node->inputs[0], &x));
     FTH_TRY(cpu_fix_plain(plan, node->outputs[0]));
     if (bias)
         FTH_TRY(cpu_fix_plain(plan, node->outputs[1]));
-    FTH_TRY(cpu_add_linear_grad_weights(plan, &shapes, fth_plan_value_of(plan, node->inputs[0]),
-                                        fth_plan_value_of(plan, node->inputs[1]),
+    FTH_TRY(cpu_add_linear_grad_weights(plan, &shapes, x, fth_plan_value_of(plan, node->inputs[1]),
                                         fth_plan_value_of(plan, node->outputs[0]),
                                         bias ? fth_plan_value_of(plan, node->outputs[1]) : FTH_NO_PLAN_VALUE));
 out:
