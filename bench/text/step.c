@@ -3,25 +3,28 @@
  *
  *     bench_text_step --device cuda --model bert-base --precision bf16 --batch 64 --lengths 128 --seconds 5 [--profile]
  *
- * --lengths is a number of tokens for all sequences, or a file with lines "length count" from which random batches are
- * drawn. Prints one JSON line. --profile adds a table of what the steps of one plan take, each waited for. */
+ * --lengths is a number of tokens for all sequences, or a file with lines "length count" from which --batches random batches
+ * are drawn; --show-batches prints those and leaves. Prints one JSON line. --profile adds a table of what the steps of one
+ * plan take, each waited for. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "backend/plan.h"
 #include "model/model.h"
 #include "tensor/tensor.h"
 #include "train/precision.h"
 
-enum { BATCHES = 64, CLASSES = 4, WARM_UPS = 2 * BATCHES, MOST_LENGTH = 512, INPUTS = 5, MOST_PLANS = 64 };
+enum { BATCHES = 64, CLASSES = 4, MOST_LENGTH = 512, INPUTS = 5, MOST_PLANS = 64 };
 
 typedef struct bench {
     const char *device_name, *model_name, *precision_name, *lengths;
-    int64_t batch;
+    int64_t batch, batches; /* samples of one; different ones, at most BATCHES */
     double seconds;
-    bool profile;
+    int threads;
+    bool profile, show_batches;
 
     fth_device *device;
     fth_graph *graph;
@@ -36,7 +39,9 @@ typedef struct bench {
     int plan_count;
     fth_vectors vectors;
     void *state[FTH_MAX_OPTIMIZER_VECTORS], *arena;
-    fth_updater *updater;
+    const fth_update_kernel *kernel;
+    fth_update_arguments arguments;
+    fth_updater *updater; /* NULL: the back end has none, and the kernel is run behind each step */
 } bench;
 
 static fth_status read_lengths(bench *b)
@@ -85,7 +90,7 @@ static fth_status make_batches(bench *b)
     const fth_random_key key = fth_random_key_for(1, FTH_RANDOM_GENERATE);
     const fth_model *model;
     FTH_TRY(fth_model_find(b->model_name, &model));
-    for (int i = 0; i < BATCHES; i++) {
+    for (int i = 0; i < b->batches; i++) {
         int64_t capacity = 0;
         FTH_TRY(fth_allocate((size_t)b->batch, sizeof *b->ends[i], &b->ends[i]));
         for (int64_t n = 0; n < b->batch; n++) {
@@ -141,17 +146,20 @@ static fth_status open_updater(bench *b)
 {
     fth_status status = FTH_OK;
     const fth_backend *backend = b->device->backend;
-    fth_updater_options options = {
-        .arguments = {.weight_decay = 0.01f, .beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f},
-        .clip = 1,
-        .parameters = b->vectors.parameters,
-        .gradients = b->vectors.gradients,
-        .state = {b->state[0], b->state[1]},
-        .count = fth_graph_trained_floats(b->graph)};
+    b->arguments = (fth_update_arguments){.weight_decay = 0.01f, .beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f};
     for (const fth_update_kernel *k = backend->updates; k->rule; k++)
         if (strcmp(k->rule, "adamw") == 0)
-            options.kernel = k;
-    FTH_REQUIRE(backend->capture && backend->capture->updater, FTH_UNSUPPORTED, "%s has no updaters", backend->name);
+            b->kernel = k;
+    FTH_REQUIRE(b->kernel, FTH_UNSUPPORTED, "%s has no AdamW", backend->name);
+    if (!backend->capture || !backend->capture->updater)
+        goto out;
+    const fth_updater_options options = {.kernel = b->kernel,
+                                         .arguments = b->arguments,
+                                         .clip = 1,
+                                         .parameters = b->vectors.parameters,
+                                         .gradients = b->vectors.gradients,
+                                         .state = {b->state[0], b->state[1]},
+                                         .count = fth_graph_trained_floats(b->graph)};
     FTH_TRY(backend->capture->updater->open(b->device, &options, &b->updater));
 out:
     return status;
@@ -169,7 +177,7 @@ static fth_status make_plans(bench *b, double *slowest_s)
 {
     fth_status status = FTH_OK;
     size_t arena_bytes = 0;
-    for (int i = 0; i < BATCHES; i++) {
+    for (int i = 0; i < b->batches; i++) {
         const int64_t capacity = fth_text_capacity(b->token_count[i]);
         const double begun = fth_clock_seconds();
         if (find_plan(b, capacity))
@@ -194,10 +202,27 @@ out:
     return status;
 }
 
+/* The update behind a run, on back ends where it is not a part of it: clipped by the norm of all gradients. */
+static fth_status update(bench *b, int64_t number)
+{
+    fth_status status = FTH_OK;
+    const fth_backend *backend = b->device->backend;
+    const size_t count = fth_graph_trained_floats(b->graph);
+    double norm;
+    FTH_TRY(backend->norm(b->device, b->vectors.gradients, count, &norm));
+    b->arguments.learning_rate = 1e-6f;
+    b->arguments.gradient_scale = norm > 1 ? (float)(1 / norm) : 1;
+    b->arguments.step = number + 1;
+    FTH_TRY(b->kernel->run(b->device, &b->arguments, b->vectors.parameters, b->vectors.gradients,
+                           (float *const[]){b->state[0], b->state[1]}, count));
+out:
+    return status;
+}
+
 static fth_status step(bench *b, int64_t number, double *step_seconds)
 {
     fth_status status = FTH_OK;
-    const int i = (int)(number % BATCHES);
+    const int i = (int)(number % b->batches);
     fth_plan *plan = find_plan(b, fth_text_capacity(b->token_count[i]));
     const struct {
         const char *name;
@@ -217,6 +242,8 @@ static fth_status step(bench *b, int64_t number, double *step_seconds)
                                           .updater = step_seconds ? NULL : b->updater,
                                           .learning_rate = 1e-6,
                                           .update = number + 1}));
+    if (!b->updater && !step_seconds)
+        FTH_TRY(update(b, number));
     FTH_TRY(fth_plan_read_loss(plan, loss));
     FTH_REQUIRE(loss[0] == loss[0], FTH_INVALID, "the loss is not a number at step %lld", (long long)number);
 out:
@@ -225,14 +252,14 @@ out:
 
 static fth_status show_profile(bench *b)
 {
-    enum { RUNS = 10 };
+    const int RUNS = b->updater ? 10 : 3;
     fth_status status = FTH_OK;
     double *seconds = NULL, total = 0;
     const fth_plan *plan = find_plan(b, fth_text_capacity(b->token_count[0]));
     const int count = fth_plan_step_count(plan);
     FTH_TRY(fth_allocate((size_t)count + 1, sizeof *seconds, &seconds));
     for (int i = 0; i < RUNS; i++)
-        FTH_TRY(step(b, (int64_t)i * BATCHES, seconds));
+        FTH_TRY(step(b, (int64_t)i * b->batches, seconds));
     for (int i = 0; i < count; i++)
         total += seconds[i];
     /* Steps of one name together, in the order of the first. */
@@ -257,34 +284,57 @@ out:
     return status;
 }
 
+/* The most memory that was resident. */
+static double peak_mb(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)usage.ru_maxrss / 1024;
+}
+
+/* The lengths of each batch, a line of JSON each, for those who measure the same elsewhere. */
+static void show_batches(const bench *b)
+{
+    for (int i = 0; i < b->batches; i++)
+        for (int64_t n = 0; n < b->batch; n++)
+            printf("%s%d%s", n > 0 ? ", " : "[", b->ends[i][n] - (n > 0 ? b->ends[i][n - 1] : 0),
+                   n + 1 < b->batch ? "" : "]\n");
+}
+
 static fth_status measure(bench *b)
 {
     fth_status status = FTH_OK;
     double plan_s = 0, begun, tokens = 0;
     int64_t steps = 0;
     FTH_TRY(read_lengths(b));
-    FTH_TRY(fth_device_open(b->device_name, &(fth_device_options){0}, &b->device));
+    FTH_TRY(fth_device_open(b->device_name, &(fth_device_options){.threads = b->threads}, &b->device));
     FTH_TRY(make_batches(b));
+    if (b->show_batches) {
+        show_batches(b);
+        goto out;
+    }
     FTH_TRY(fth_precision_choose(b->precision_name, NULL, b->device, b->graph, &b->precision));
     FTH_TRY(make_vectors(b));
     FTH_TRY(open_updater(b));
     FTH_TRY(make_plans(b, &plan_s));
-    for (int64_t i = 0; i < WARM_UPS; i++)
+    /* Where runs are recorded, the second of each plan is the first that is replayed. */
+    const int64_t warm_ups = (b->updater ? 2 : 1) * b->batches;
+    for (int64_t i = 0; i < warm_ups; i++)
         FTH_TRY(step(b, i, NULL));
     FTH_TRY(b->device->backend->synchronize(b->device, fth_deadline_in(60)));
     begun = fth_clock_seconds();
-    while (fth_clock_seconds() - begun < b->seconds || steps % BATCHES != 0) {
-        tokens += (double)b->token_count[steps % BATCHES];
-        FTH_TRY(step(b, WARM_UPS + steps++, NULL));
+    while (steps == 0 || fth_clock_seconds() - begun < b->seconds || steps % b->batches != 0) {
+        tokens += (double)b->token_count[steps % b->batches];
+        FTH_TRY(step(b, warm_ups + steps++, NULL));
     }
     FTH_TRY(b->device->backend->synchronize(b->device, fth_deadline_in(60)));
     const double seconds = fth_clock_seconds() - begun;
     if (b->profile)
         FTH_TRY(show_profile(b));
     printf("{\"model\": \"%s\", \"precision\": \"%s\", \"batch\": %lld, \"lengths\": \"%s\", \"tokens\": %.0f, "
-           "\"step_ms\": %.3f, \"samples_per_s\": %.0f, \"slowest_plan_ms\": %.1f}\n",
+           "\"step_ms\": %.3f, \"samples_per_s\": %.0f, \"slowest_plan_ms\": %.1f, \"peak_mb\": %.0f}\n",
            b->model_name, b->precision_name, (long long)b->batch, b->lengths, tokens / (double)steps,
-           1e3 * seconds / (double)steps, (double)(b->batch * steps) / seconds, 1e3 * plan_s);
+           1e3 * seconds / (double)steps, (double)(b->batch * steps) / seconds, 1e3 * plan_s, peak_mb());
 out:
     return status;
 }
@@ -319,12 +369,19 @@ int main(int argc, char **argv)
                       .precision_name = "bf16",
                       .lengths = "128",
                       .batch = 64,
+                      .batches = BATCHES,
                       .seconds = 5};
-    static const struct option options[] = {
-        {"device", required_argument, NULL, 'd'},    {"model", required_argument, NULL, 'm'},
-        {"precision", required_argument, NULL, 'p'}, {"batch", required_argument, NULL, 'b'},
-        {"lengths", required_argument, NULL, 'l'},   {"seconds", required_argument, NULL, 's'},
-        {"profile", no_argument, NULL, 'f'},         {0}};
+    static const struct option options[] = {{"device", required_argument, NULL, 'd'},
+                                            {"model", required_argument, NULL, 'm'},
+                                            {"precision", required_argument, NULL, 'p'},
+                                            {"batch", required_argument, NULL, 'b'},
+                                            {"lengths", required_argument, NULL, 'l'},
+                                            {"seconds", required_argument, NULL, 's'},
+                                            {"threads", required_argument, NULL, 't'},
+                                            {"batches", required_argument, NULL, 'n'},
+                                            {"profile", no_argument, NULL, 'f'},
+                                            {"show-batches", no_argument, NULL, 'w'},
+                                            {0}};
     int option;
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
         switch (option) {
@@ -334,11 +391,14 @@ int main(int argc, char **argv)
         case 'b': b.batch = atoll(optarg); break;
         case 'l': b.lengths = optarg; break;
         case 's': b.seconds = atof(optarg); break;
+        case 't': b.threads = atoi(optarg); break;
+        case 'n': b.batches = atoll(optarg); break;
         case 'f': b.profile = true; break;
+        case 'w': b.show_batches = true; break;
         default: return 2;
         }
     }
-    if (b.batch < 1 || optind < argc) {
+    if (b.batch < 1 || b.batches < 1 || b.batches > BATCHES || optind < argc) {
         fprintf(stderr, "bench_text_step: see the top of bench/text/step.c for its options\n");
         return 2;
     }
