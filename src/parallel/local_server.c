@@ -60,6 +60,7 @@ static fth_status add_own_flags(const local *all, int number, fth_words *words)
         FTH_TRY(fth_words_add(words, "--normalize=%s", normalization));
     if (fth_parameters_takes_text(all->server))
         FTH_TRY(fth_words_add(words, "--vocab=%s", fth_parameters_run_folder(all->server)));
+    FTH_TRY(fth_words_add(words, "--model=%s", fth_parameters_model(all->server)));
     FTH_TRY(fth_words_add(words, "--share=%d/%d", number, all->count));
     FTH_TRY(fth_words_add(words, "--worker=%d", number));
     FTH_TRY(fth_words_add(words, "--threads=1"));

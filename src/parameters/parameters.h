@@ -108,6 +108,8 @@ typedef struct fth_parameters fth_parameters;
 fth_status fth_parameters_start(const fth_parameters_options *options, fth_parameters **server);
 /* Of the images that the model is trained with; 0 channels: unknown. */
 const fth_normalization *fth_parameters_normalization(const fth_parameters *server);
+/* The name of the model, which fits the data. */
+const char *fth_parameters_model(const fth_parameters *server);
 /* Then its run folder has the tokenizer, which workers are to use. */
 bool fth_parameters_takes_text(const fth_parameters *server);
 int fth_parameters_port(const fth_parameters *server);

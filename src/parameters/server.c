@@ -402,6 +402,11 @@ const fth_normalization *fth_parameters_normalization(const fth_parameters *serv
     return &server->model->normalization;
 }
 
+const char *fth_parameters_model(const fth_parameters *server)
+{
+    return server->model->train->model;
+}
+
 bool fth_parameters_takes_text(const fth_parameters *server)
 {
     return server->model->longest > 0;

@@ -12,7 +12,7 @@ fth_status fth_adapt_tokenizer(const fth_beginning *beginning, fth_tokenizer **t
     *tokenizer = NULL;
     if (path && fth_file_exists(path))
         status = fth_tokenizer_open(path, tokenizer);
-    else
+    else if (!path) /* a run that is continued needs neither file any more */
         status = fth_options_find_tokenizer(&beginning->options, tokenizer);
     free(path);
     return status;

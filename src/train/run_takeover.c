@@ -57,6 +57,19 @@ out:
     return status;
 }
 
+/* A model that nobody gave was that of the weights, which a machine that continues the run need not have. */
+static fth_status follow_model(fth_beginning *beginning, const json_t *stored)
+{
+    const fth_option_table *table = &fth_train_option_table;
+    fth_train_options *options = &beginning->options;
+    if (!*options->weights || fth_options_was_given(table, options, "model"))
+        return FTH_OK;
+    json_t *model = json_pack("{s:O}", "model", json_object_get(stored, "model"));
+    fth_status status = fth_options_from_json(table, options, model, "the run");
+    json_decref(model);
+    return status;
+}
+
 /* The run in the store is the one that is asked for; its limits are the stored ones, or those given now. */
 static fth_status check_same(fth_beginning *beginning, const fth_stored_record *record, const char *url, bool standby)
 {
@@ -66,6 +79,7 @@ static fth_status check_same(fth_beginning *beginning, const fth_stored_record *
 
     FTH_REQUIRE(id && *id && fth_record_check_id(id) == FTH_OK, FTH_CORRUPT, "%s/run.json is not a run's", url);
     FTH_TRY(read_configuration(record, url, &stored));
+    FTH_TRY(follow_model(beginning, stored));
     FTH_TRY(compare_options(beginning, stored, id, url));
     FTH_TRY(fth_beginning_take_limits(beginning, stored, standby));
 

@@ -80,7 +80,7 @@ static fth_status open_engine(fth_setup *setup, fth_beginning *beginning, const 
     int64_t samples = fth_share_samples(setup->share, info->count[FTH_TRAIN]);
     fth_adapt_batch(options, samples);
     FTH_TRY(fth_adapt_vocabulary(beginning, info));
-    if (normalization_assumed)
+    if (normalization_assumed && info->kind == FTH_DATASET_IMAGES)
         fth_model_facts_warn_assumed(&(fth_model_facts){.normalization = info->normalization}, options->weights);
     fth_engine_options engine_options = {.train = options,
                                          .training_samples = samples,
