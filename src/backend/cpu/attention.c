@@ -1,6 +1,6 @@
 /* Attention, fused: threads share the heads of all sequences, each of which is computed by the loops of
  * portable/level/attention.h on the numbers of the plan, f32 or bf16. */
-#include "backend/portable/attention.h"
+#include "backend/portable/packed_attention.h"
 
 #include <assert.h>
 #include <omp.h>

@@ -1,5 +1,5 @@
 /* Attention: one head after the other. */
-#include "backend/portable/attention.h"
+#include "backend/portable/packed_attention.h"
 
 #include "backend/portable/portable.h"
 

@@ -1,7 +1,7 @@
-/* Attention of a packed batch, head by head. See attention.h. */
+/* Attention of a packed batch, head by head. See packed_attention.h. */
 #include <string.h>
 
-#include "backend/portable/attention.h"
+#include "backend/portable/packed_attention.h"
 
 packed_attention packed_attention_of(const fth_plan *plan, const fth_node *node, const portable_level *level, bool bf16)
 {

@@ -7,6 +7,7 @@
  *     layout.c           layouts, and the steps that change them
  *     step.c             steps
  *     convolution.c ...  one file per op or family: prepares its steps
+ *     packed_attention.c attention head by head, which the CPU back end takes too
  *     level/             the loops (level.h), compiled once per level of vector instructions; the device takes the best that
  *                        the processor has, or that FARTHING_MAX_ISA allows
  *

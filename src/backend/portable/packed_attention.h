@@ -1,7 +1,7 @@
 /* Attention of a packed batch, head by head, for back ends in host memory: this one, which takes one after the other, and
  * the CPU's, whose threads share them. */
-#ifndef FTH_BACKEND_PORTABLE_ATTENTION_H
-#define FTH_BACKEND_PORTABLE_ATTENTION_H
+#ifndef FTH_BACKEND_PORTABLE_PACKED_ATTENTION_H
+#define FTH_BACKEND_PORTABLE_PACKED_ATTENTION_H
 
 #include "backend/kernel.h"
 #include "backend/portable/level/level.h"
