@@ -7,7 +7,8 @@
  *
  * oneDNN can do this too, but not on virtual machines that hide the CPUID leaf with the sizes of the tiles (cpu.c), and it
  * wants the weights reordered first, which is a part of packing here. Measured on one such core (Sapphire Rapids, 1664 rows,
- * 768 to 3072): see bench/RESULTS.md. */
+ * 768 to 3072): 900 GFLOP/s forward, 800 for the gradient of the input and 690 for that of the weights, where oneDNN's bf16
+ * without AMX reaches 84 and its f32 155. */
 #include "backend/cpu/amx.h"
 
 #if defined(__x86_64__) && !defined(__clang__) && __GNUC__ >= 11

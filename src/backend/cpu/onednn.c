@@ -445,6 +445,24 @@ fth_status cpu_describe_norm(dnnl_engine_t engine, const cpu_norm_description *d
     return describe(engine, describe_norm, description, pass, descriptor);
 }
 
+fth_status cpu_describe_matrix_product(dnnl_engine_t engine, const cpu_format *a, const cpu_format *b,
+                                       const cpu_format *y, dnnl_primitive_desc_t *descriptor)
+{
+    fth_status status = FTH_OK;
+    describing d = {.engine = engine};
+    FTH_TRY(make_attributes(&d.attributes));
+#if DNNL_VERSION_MAJOR >= 3
+    CPU_TRY(dnnl_matmul_primitive_desc_create(descriptor, engine, a->native, b->native, NULL, y->native, d.attributes));
+#else
+    dnnl_matmul_desc_t description;
+    CPU_TRY(dnnl_matmul_desc_init(&description, a->native, b->native, NULL, y->native));
+    CPU_TRY(create(&d, &description, descriptor));
+#endif
+out:
+    free_attributes(d.attributes);
+    return status;
+}
+
 fth_status cpu_describe_reorder(dnnl_engine_t engine, const cpu_format *from, const cpu_format *to,
                                 dnnl_primitive_desc_t *descriptor)
 {

@@ -96,6 +96,9 @@ fth_status cpu_describe_norm(dnnl_engine_t engine, const cpu_norm_description *d
 /* Whether the backward pass has to be given the shift. */
 enum { CPU_NORM_GRADIENT_ASKS_SHIFT = DNNL_VERSION_MAJOR < 3 };
 
+/* y (N, M, P) = a (N, M, K) · b (N, K, P). */
+fth_status cpu_describe_matrix_product(dnnl_engine_t engine, const cpu_format *a, const cpu_format *b,
+                                       const cpu_format *y, dnnl_primitive_desc_t *descriptor);
 fth_status cpu_describe_reorder(dnnl_engine_t engine, const cpu_format *from, const cpu_format *to,
                                 dnnl_primitive_desc_t *descriptor);
 fth_status cpu_describe_concat(dnnl_engine_t engine, const cpu_format *parts, int count, int dimension,
