@@ -14,7 +14,7 @@ for file in farthing farthing_cuda.so farthing_reference.so tests/test_backend_o
     [ -e "$build/$file" ] || { echo "pack: there is no $build/$file" >&2; exit 1; }
     cp "$build/$file" "$target/"
 done
-for file in farthing_gloo.so bench_text_step; do # where they were built
+for file in farthing_gloo.so bench_text_step tests/encode_texts; do # where they were built
     [ ! -e "$build/$file" ] || cp "$build/$file" "$target/"
 done
 for file in "$target"/farthing "$target"/*.so "$target"/test_* "$target"/bench_*; do
