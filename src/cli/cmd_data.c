@@ -1,4 +1,4 @@
-/* farthing data: looks into sets of image files, packs and splits them. */
+/* farthing data: looks into sets of image files and of text, packs and splits image files. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +10,8 @@
 #include "data/data.h"
 #include "data/image_inspect.h"
 #include "report/report.h"
+#include "text/tokenizer.h"
+#include "train/text_data.h"
 
 #define AT(member) offsetof(data_options, member)
 
@@ -127,6 +129,50 @@ static const fth_option data_rows[] = {
      .type = FTH_OPTION_SWITCH,
      .offset = AT(decode_only),
      .help = "measure the decoders alone (bench)"},
+    {.name = "vocab",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(text.vocab),
+     .argument = "FILE|FOLDER",
+     .help = "tokenizer: a tokenizer.json or vocab.txt, or a folder that holds one; else one is learned",
+     .group = "Text (inspect)"},
+    {.name = "vocab-size",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(text.vocab_size),
+     .fallback = "8192",
+     .argument = "N",
+     .help = "tokens of a vocabulary that is learned",
+     .minimum = 16,
+     .maximum = 1e6},
+    {.name = "max-length",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(text.max_length),
+     .fallback = "128",
+     .argument = "N",
+     .help = "tokens of a sample, [CLS] and [SEP] included: what is longer is cut",
+     .minimum = 3,
+     .maximum = 65536},
+    {.name = "text-column",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(text.text_column),
+     .argument = "NAME|N",
+     .help = "column of the text, by name or number from 1; several, with commas between them, are joined"},
+    {.name = "pair-column",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(text.pair_column),
+     .argument = "NAME|N",
+     .help = "column of the second text of a pair"},
+    {.name = "label-column",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(text.label_column),
+     .argument = "NAME|N",
+     .help = "column of the label; several for numbers, or of 0 and 1 for multi-label"},
+    {.name = "task",
+     .type = FTH_OPTION_CHOICE,
+     .offset = AT(text.task),
+     .fallback = "classes",
+     .argument = "KIND",
+     .choices = fth_task_names,
+     .help = "what labels are: one class of several, numbers (regression), or any of several (multi-label)"},
     FTH_S3_FLAG_ROWS(AT(s3)),
 };
 static const fth_option_table data_table = {
@@ -239,6 +285,8 @@ static fth_status inspect(const fth_dataset *dataset, const data_options *option
     fth_inspection found = {0};
     const fth_dataset_info *info = fth_dataset_get_info(dataset);
 
+    if (info->kind == FTH_DATASET_TEXT)
+        return fth_cli_inspect_text(dataset, options);
     FTH_TRY(fth_output_prepare(options->sheet));
     FTH_TRY(fth_dataset_inspect(dataset, count_threads(options), &found));
     if (options->json)
@@ -320,13 +368,16 @@ static fth_status bench(const fth_dataset *dataset, const data_options *options)
 typedef struct data_action {
     const char *name, *summary;
     fth_status (*run)(const fth_dataset *dataset, const data_options *options);
+    const char *images_for; /* as fth_dataset_options has it */
 } data_action;
 
 static const data_action actions[] = {
-    {"inspect", "counts, classes, sizes, grey and unreadable images, mean and deviation", inspect},
-    {"pack", "all of it into one tar, which training reads in place", pack},
-    {"shard", "split into tars, or into parts in a bucket for functions, each with its share of every class", shard},
-    {"bench", "images a second that the loader gives (for bench/loader)", bench},
+    {"inspect", "images: counts, classes, sizes, unreadable ones; text: classes, lengths, unknown tokens, samples",
+     inspect, NULL},
+    {"pack", "all of it into one tar, which training reads in place", pack, "farthing data pack"},
+    {"shard", "split into tars, or into parts in a bucket for functions, each with its share of every class", shard,
+     "farthing data shard"},
+    {"bench", "images a second that the loader gives (for bench/loader)", bench, "farthing data bench"},
 };
 
 static fth_choice choose_action(size_t index)
@@ -336,13 +387,51 @@ static fth_choice choose_action(size_t index)
     return (fth_choice){actions[index].name, actions[index].summary};
 }
 
+static fth_text_options make_text_options(const data_text_options *options, const fth_tokenizer *tokenizer)
+{
+    return (fth_text_options){.tokenizer = tokenizer,
+                              .vocabulary = (int)options->vocab_size,
+                              .longest = (int)options->max_length,
+                              .text_column = options->text_column,
+                              .pair_column = options->pair_column,
+                              .label_column = options->label_column,
+                              .label = fth_task_get_labels(fth_task_find(options->task)),
+                              .keep_text = true};
+}
+
+static fth_status act(const data_action *action, const char *address, const data_options *options)
+{
+    fth_status status = FTH_OK;
+    fth_tokenizer *tokenizer = NULL;
+    fth_dataset *dataset = NULL;
+
+    if (*options->text.vocab)
+        FTH_TRY(fth_tokenizer_open(options->text.vocab, &tokenizer));
+    const fth_store_options store = fth_s3_store_options(&options->s3, 0);
+    const fth_dataset_options how = {.seed = 1,
+                                     .store = &store,
+                                     .schemes = fth_batches_schemes,
+                                     .validation_fraction = options->validation_fraction,
+                                     .threads = count_threads(options),
+                                     .image_size = (int)options->image_size,
+                                     .transform = options->transform,
+                                     .text = make_text_options(&options->text, tokenizer),
+                                     .images_for = action->images_for};
+    FTH_TRY(fth_dataset_open(address, &how, &dataset));
+    FTH_TRY(action->run(dataset, options));
+
+out:
+    fth_dataset_free(dataset);
+    fth_tokenizer_free(tokenizer);
+    return status;
+}
+
 static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
 {
     data_options options;
     fth_arguments arguments = {0};
     fth_exit_code code = FTH_EXIT_OK;
     const data_action *action = NULL;
-    fth_dataset *dataset = NULL;
 
     if (!fth_cli_read_flags(command, invocation, &options, &arguments, &code))
         goto out;
@@ -359,20 +448,10 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
                                           : "say what to do and with which set: farthing data inspect|pack|shard PATH");
         goto out;
     }
-    const fth_store_options store = fth_s3_store_options(&options.s3, 0);
-    fth_dataset_options how = {.seed = 1,
-                               .store = &store,
-                               .schemes = fth_batches_schemes,
-                               .validation_fraction = options.validation_fraction,
-                               .threads = count_threads(&options),
-                               .image_size = (int)options.image_size,
-                               .transform = options.transform};
-    const char *address = *options.data ? options.data : arguments.positional[1];
-    if (fth_dataset_open(address, &how, &dataset) != FTH_OK || action->run(dataset, &options) != FTH_OK)
+    if (act(action, *options.data ? options.data : arguments.positional[1], &options) != FTH_OK)
         code = fth_cli_fail();
 
 out:
-    fth_dataset_free(dataset);
     fth_arguments_release(&arguments);
     fth_options_release(&data_table, &options);
     return code;
@@ -381,18 +460,22 @@ out:
 const fth_command fth_command_data = {
     .name = "data",
     .arguments = "inspect|pack|shard PATH [--flag value ...]",
-    .summary = "look into a set of image files, pack it into a tar, split it into shards",
+    .summary = "look into a set of image files or of text, pack images into a tar, split them into shards",
     .details =
         "PATH is a folder with train/<class>/ and val/<class>/, or with <class>/ alone; a .tar, .tar.gz, .tar.xz,\n"
         ".tar.zst or .zip of one; an https:// address of such a file (URL#sha256=... is checked); or s3://, gs:// or\n"
-        "az:// with class folders, tars or an index file (docs/data.md).\n",
+        "az:// with class folders, tars or an index file (docs/data.md). Or it is text: a .csv, .tsv or .jsonl file, "
+        "or a\n"
+        "folder or bucket with train.csv and test.csv (docs/text.md).\n",
     .table = &data_table,
     .actions = choose_action,
     .examples =
-        (const fth_example[]){{"farthing data inspect ./photos --sheet sheet.png", "with some images of every class"},
-                              {"farthing data pack ./photos --out photos.tar", "one file to copy"},
-                              {"farthing data shard --data mnist/ --parts 6 --to s3://bucket/mnist --presign 1h",
-                               "for six functions, with addresses that need no keys"},
-                              {0}},
+        (const fth_example[]){
+            {"farthing data inspect ./photos --sheet sheet.png", "with some images of every class"},
+            {"farthing data inspect ./ag_news --vocab ./bert-base-uncased", "lengths and labels of text"},
+            {"farthing data pack ./photos --out photos.tar", "one file to copy"},
+            {"farthing data shard --data mnist/ --parts 6 --to s3://bucket/mnist --presign 1h",
+             "for six functions, with addresses that need no keys"},
+            {0}},
     .run = run,
 };

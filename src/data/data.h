@@ -35,7 +35,7 @@ typedef struct fth_text_options {
     fth_label_kind label;
     /* Names of the classes, in order, ending with NULL, where a model has them already: other labels are an error. */
     const char *const *class_names;
-    bool keep_text; /* fth_dataset_get_text() is wanted */
+    bool keep_text; /* for fth_text_set_inspect() */
 } fth_text_options;
 
 typedef struct fth_dataset_options {
@@ -60,6 +60,7 @@ typedef struct fth_dataset_options {
     const char *disk_cache_folder;         /* where; NULL or "": objects/ in the cache folder */
 
     fth_text_options text;
+    const char *images_for; /* what only images are for: a set of text is refused with it; NULL: any set will do */
 
     const struct fth_dataset_scheme *const *schemes; /* opened by others than this folder; ends with NULL; or NULL */
 } fth_dataset_options;
@@ -91,7 +92,7 @@ typedef struct fth_dataset_info {
 
 typedef struct fth_dataset fth_dataset;
 
-/* Opens a built-in set by name ("digits", "shapes", "shapes-20"); a folder of MNIST idx or CIFAR-10 binary files, which are
+/* Opens a built-in set by name ("digits", "shapes", "shapes-20"); tables of text (data/text_files.h); a folder of MNIST idx or CIFAR-10 binary files, which are
  * recognized by their contents; or image files (JPEG, PNG) in class folders, train/<class>/ and val/<class>/ or just
  * <class>/, as a folder, a .tar, .tar.gz, .tar.xz, .tar.zst or .zip, or an https:// URL of one, which is downloaded
  * once (URL#sha256=... is checked). */
@@ -129,12 +130,6 @@ const fth_dataset_info *fth_dataset_get_info(const fth_dataset *dataset);
  * transformed it goes through the validation transform; the loader is the fast way. */
 fth_status fth_dataset_read(const fth_dataset *dataset, fth_split split, int64_t index, uint8_t *pixels,
                             int32_t *label);
-
-/* The text of a sample, lent, where the set was opened with keep_text; false where there is none. Its tokens, lent too. */
-struct fth_text_pair;
-bool fth_dataset_get_text(const fth_dataset *dataset, fth_split split, int64_t index, struct fth_text_pair *text);
-bool fth_dataset_get_tokens(const fth_dataset *dataset, fth_split split, int64_t index, const int32_t **tokens,
-                            size_t *count);
 
 /* Says which samples will be read soon, in that order, so that a set that lies far away can fetch them ahead; loaders do
  * so themselves. Gives how many of them, from the first on, were taken note of: fewer than `count` where there is no

@@ -387,6 +387,8 @@ static fth_status open_text_set(const char *address, const fth_dataset_options *
     fth_text_files files = {0};
     fth_text_set *set = NULL;
 
+    FTH_REQUIRE(!options->images_for, FTH_UNSUPPORTED, "%s is text; %s takes images alone", address,
+                options->images_for);
     FTH_TRY(fth_allocate(1, sizeof *set, &set));
     dataset->text = set; /* freed with it */
     FTH_REQUIRE(set->name = name_set(address), FTH_NO_MEMORY, "no memory for a name");
@@ -437,25 +439,12 @@ void fth_text_set_add_version(const fth_text_set *set, fth_version_hash *hash)
     fth_version_add_number(hash, set->held_out ? set->split_key.bits : 0);
 }
 
-bool fth_dataset_get_text(const fth_dataset *dataset, fth_split split, int64_t index, struct fth_text_pair *text)
+bool fth_text_set_get_text(const fth_text_set *set, fth_split split, int64_t index, fth_text_pair *text)
 {
     const fth_text_rows *rows;
-    if (!dataset->text || index < 0 || index >= dataset->info.count[split])
-        return false;
-    size_t row = find_row(dataset->text, split, index, &rows);
+    size_t row = find_row(set, split, index, &rows);
     if (!rows->rows)
         return false;
     *text = fth_text_rows_get(rows, row);
-    return true;
-}
-
-bool fth_dataset_get_tokens(const fth_dataset *dataset, fth_split split, int64_t index, const int32_t **tokens,
-                            size_t *count)
-{
-    if (!dataset->text || index < 0 || index >= dataset->info.count[split])
-        return false;
-    fth_text_sample sample = fth_text_set_get(dataset->text, split, index);
-    *tokens = sample.tokens;
-    *count = sample.count;
     return true;
 }

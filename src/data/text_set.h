@@ -16,6 +16,8 @@ typedef struct fth_text_sample {
 
 void fth_text_set_free(fth_text_set *set);
 fth_text_sample fth_text_set_get(const fth_text_set *set, fth_split split, int64_t index);
+/* The text of a sample, lent, where the set was opened with keep_text; else false. */
+bool fth_text_set_get_text(const fth_text_set *set, fth_split split, int64_t index, fth_text_pair *text);
 /* Tokens of each sample. */
 const uint32_t *fth_text_set_lengths(const fth_text_set *set, fth_split split);
 void fth_text_set_add_version(const fth_text_set *set, fth_version_hash *hash);

@@ -33,16 +33,20 @@ bool fth_dataset_has_accuracy(const fth_dataset_info *info)
     return info->kind != FTH_DATASET_TEXT || info->text.label != FTH_LABEL_NUMBER;
 }
 
+fth_label_kind fth_task_get_labels(fth_task task)
+{
+    return labels_of[task < FTH_TASK_COUNT ? task : FTH_TASK_CLASSES];
+}
+
 fth_text_options fth_text_options_make(const fth_train_options *options, const fth_text_known *known)
 {
-    const fth_task task = fth_task_find(options->task);
     return (fth_text_options){.tokenizer = known ? known->tokenizer : NULL,
                               .vocabulary = (int)options->vocab_size,
                               .longest = (int)options->max_length,
                               .text_column = options->text_column,
                               .pair_column = options->pair_column,
                               .label_column = options->label_column,
-                              .label = labels_of[task < FTH_TASK_COUNT ? task : FTH_TASK_CLASSES],
+                              .label = fth_task_get_labels(fth_task_find(options->task)),
                               .class_names = known ? known->class_names : NULL};
 }
 

@@ -10,8 +10,9 @@
 extern const char *const fth_task_names[];
 /* FTH_TASK_COUNT if there is none of that name. */
 fth_task fth_task_find(const char *name);
-/* The task that labels of a kind are for. */
+/* The task that labels of a kind are for, and the labels of a task. */
 fth_task fth_task_of_labels(fth_label_kind kind);
+fth_label_kind fth_task_get_labels(fth_task task);
 
 /* False of labels that are numbers, which are near or far and not right or wrong. */
 bool fth_dataset_has_accuracy(const fth_dataset_info *info);

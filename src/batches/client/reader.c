@@ -123,6 +123,7 @@ static fth_status open_dataset(const char *address, const fth_reader_options *op
                                .transform = training ? options->transform : NULL,
                                .validation_transform = training ? NULL : options->transform,
                                .max_bad_images = options->max_bad_images,
+                               .images_for = "a reader of batches",
                                .schemes = fth_batches_schemes};
     return fth_batches_is_address(address) ? fth_batches_open_job(address, options->job, &how, dataset)
                                            : fth_dataset_open(address, &how, dataset);

@@ -50,6 +50,7 @@ fth_status fth_preparer_open(const char *address, const fth_dataset_options *opt
     fth_dataset_options own = *options;
     fth_provided_set facts;
 
+    own.images_for = "the batch cache";
     own.decoded_cache_bytes = 0; /* with one, images would be decoded in another way than jobs without it do */
     FTH_TRY(fth_allocate(1, sizeof *opened, &opened));
     pthread_mutex_init(&opened->mutex, NULL);
