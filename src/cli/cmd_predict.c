@@ -1,4 +1,4 @@
-/* farthing predict: what a trained model sees in pictures. */
+/* farthing predict: what a trained model sees in pictures, or makes of text. */
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
@@ -8,21 +8,10 @@
 #include <strings.h>
 
 #include "batches/client/client.h"
-#include "cli/model_flags.h"
-#include "cli/s3_flags.h"
+#include "cli/predict_cli.h"
 #include "cli/weights.h"
-#include "report/report.h"
 #include "tensor/tensor.h"
 #include "train/classifier.h"
-
-typedef struct predict_options {
-    fth_given given;
-    fth_model_flags model;
-    fth_s3_flags s3;
-    char *data, *classes, *device;
-    int64_t top, threads;
-    bool json, logits;
-} predict_options;
 
 #define AT(member) offsetof(predict_options, member)
 
@@ -62,101 +51,41 @@ static const fth_option predict_rows[] = {
      .help = "threads that compute; 0: one per core",
      .minimum = 0,
      .maximum = 4096},
-    {.name = "json", .type = FTH_OPTION_SWITCH, .offset = AT(json), .help = "print JSON, one object per image"},
+    {.name = "json", .type = FTH_OPTION_SWITCH, .offset = AT(json), .help = "print JSON, one object per image or text"},
     {.name = "logits",
      .type = FTH_OPTION_SWITCH,
      .offset = AT(logits),
      .help = "with --json: the model's output for all classes as well"},
+    {.name = "text",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(text.text),
+     .argument = "TEXT",
+     .help = "a text to predict",
+     .group = "Text"},
+    {.name = "pair",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(text.pair),
+     .argument = "TEXT",
+     .help = "with --text: the second text of a pair"},
+    {.name = "vocab",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(text.vocab),
+     .argument = "FILE|FOLDER",
+     .help = "tokenizer, where neither the weights nor their folder have one"},
+    {.name = "text-column",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(text.text_column),
+     .argument = "NAME|N",
+     .help = "of tables: column of the text, by name or number from 1; several are joined"},
+    {.name = "pair-column",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(text.pair_column),
+     .argument = "NAME|N",
+     .help = "of tables: column of the second text of a pair"},
     FTH_S3_FLAG_ROWS(AT(s3)),
 };
 static const fth_option_table predict_table = {
     .options = predict_rows, .count = FTH_COUNT_OF(predict_rows), .struct_size = sizeof(predict_options)};
-
-/* ---- results ---- */
-
-typedef struct ranked {
-    int class_index;
-    double probability;
-} ranked;
-
-static int likeliest_first(const void *a, const void *b)
-{
-    const ranked *left = a, *right = b;
-    if (left->probability != right->probability)
-        return left->probability > right->probability ? -1 : 1;
-    return left->class_index - right->class_index;
-}
-
-static fth_status rank_classes(const float *logits, int classes, ranked **result)
-{
-    fth_status status = fth_allocate((size_t)classes, sizeof **result, result);
-    if (status != FTH_OK)
-        return status;
-    double largest = -INFINITY, sum = 0;
-    for (int i = 0; i < classes; i++)
-        largest = fmax(largest, logits[i]);
-    for (int i = 0; i < classes; i++)
-        sum += exp(logits[i] - largest);
-    for (int i = 0; i < classes; i++)
-        (*result)[i] = (ranked){i, exp(logits[i] - largest) / sum};
-    qsort(*result, (size_t)classes, sizeof **result, likeliest_first);
-    return FTH_OK;
-}
-
-static void name_class(const fth_model_facts *facts, int class_index, char *text, size_t size)
-{
-    if (facts->class_names)
-        snprintf(text, size, "%s", facts->class_names[class_index]);
-    else
-        snprintf(text, size, "class %d", class_index);
-}
-
-static void print_json(const predict_options *options, const fth_model_facts *facts, const char *image,
-                       const float *logits, const ranked *order)
-{
-    json_t *predictions = json_array(), *json = json_object();
-    char name[512];
-    for (int i = 0; i < facts->classes && i < options->top; i++) {
-        name_class(facts, order[i].class_index, name, sizeof name);
-        json_array_append_new(predictions, json_pack("{s:o, s:i, s:f}", "class", fth_cli_json_text(name), "index",
-                                                     order[i].class_index, "probability", order[i].probability));
-    }
-    json_object_set_new(json, "image", fth_cli_json_text(image));
-    json_object_set_new(json, "predictions", predictions);
-    if (options->logits) {
-        json_t *array = json_array();
-        for (int i = 0; i < facts->classes; i++)
-            json_array_append_new(array, json_real(logits[i]));
-        json_object_set_new(json, "logits", array);
-    }
-    fth_cli_print_json(json);
-    json_decref(json);
-}
-
-static fth_status print_result(const predict_options *options, const fth_model_facts *facts, const char *image,
-                               const float *logits)
-{
-    fth_status status = FTH_OK;
-    ranked *order = NULL;
-    char name[512];
-
-    for (int i = 0; i < facts->classes; i++)
-        FTH_REQUIRE(isfinite(logits[i]), FTH_DIVERGED, "%s: the model gives no finite numbers", image);
-    FTH_TRY(rank_classes(logits, facts->classes, &order));
-    if (options->json) {
-        print_json(options, facts, image, logits, order);
-        goto out;
-    }
-    fth_print_line(stdout, "%s", image);
-    for (int i = 0; i < facts->classes && i < options->top; i++) {
-        name_class(facts, order[i].class_index, name, sizeof name);
-        fth_print_line(stdout, "  %6.2f %%  %s", 100 * order[i].probability, name);
-    }
-
-out:
-    free(order);
-    return status;
-}
 
 /* ---- pictures ---- */
 
@@ -172,6 +101,12 @@ typedef struct picture_group {
     float *planes, *logits; /* room for as many */
     int failed;
 } picture_group;
+
+static fth_status print_picture(const predict_options *options, const fth_model_facts *facts, const char *name,
+                                const float *logits)
+{
+    return fth_cli_print_prediction(options, facts, &(fth_predicted){.image = name}, logits);
+}
 
 static size_t picture_floats(const fth_model_facts *facts)
 {
@@ -205,7 +140,7 @@ static fth_status predict_group(picture_group *group)
     FTH_TRY(fth_engine_predict(fth_classifier_engine(group->classifier), group->planes, group->count, group->logits));
     for (int i = 0; i < group->count; i++)
         FTH_TRY(
-            print_result(group->options, facts, group->paths[i], group->logits + (size_t)i * (size_t)facts->classes));
+            print_picture(group->options, facts, group->paths[i], group->logits + (size_t)i * (size_t)facts->classes));
 
 out:
     group->count = 0;
@@ -259,7 +194,7 @@ static fth_status predict_tensor(const predict_options *options, const fth_class
     FTH_TRY(fth_engine_predict(fth_classifier_engine(classifier), images, count, logits));
     for (int64_t i = 0; i < count; i++) {
         snprintf(name, sizeof name, "%s[%lld]", path, (long long)i);
-        FTH_TRY(print_result(options, facts, name, logits + i * facts->classes));
+        FTH_TRY(print_picture(options, facts, name, logits + i * facts->classes));
     }
 
 out:
@@ -289,6 +224,7 @@ static fth_status read_given(const predict_options *options, const char *weights
     const fth_model *model = NULL;
     fth_weights *weights = NULL;
     fth_dataset *dataset = NULL;
+    fth_tokenizer *tokenizer = NULL;
 
     if (*options->model.name) {
         FTH_TRY(fth_model_apply_stem(options->model.name, options->model.stem, &given->model));
@@ -307,6 +243,12 @@ static fth_status read_given(const predict_options *options, const char *weights
         FTH_TRY(fth_model_facts_of_data(dataset, given));
         given->normalization_assumed = true; /* what the file says is better known */
     }
+    if (*options->text.vocab) {
+        FTH_TRY(fth_tokenizer_open(options->text.vocab, &tokenizer));
+        free(given->text.tokenizer);
+        FTH_REQUIRE(given->text.tokenizer = fth_tokenizer_to_json(tokenizer), FTH_NO_MEMORY,
+                    "no memory for the tokenizer");
+    }
     if (*options->classes)
         FTH_TRY(fth_model_facts_read_classes(options->classes, given));
     if (options->model.size > 0)
@@ -319,6 +261,7 @@ static fth_status read_given(const predict_options *options, const char *weights
 out:
     fth_weights_free(weights);
     fth_dataset_free(dataset);
+    fth_tokenizer_free(tokenizer);
     return status;
 }
 
@@ -404,26 +347,18 @@ out:
     return status;
 }
 
-static fth_status predict(const predict_options *options, const fth_arguments *arguments)
+static fth_status predict_pictures(const predict_options *options, const fth_arguments *arguments,
+                                   const fth_classifier *classifier, const char *weights_name)
 {
     fth_status status = FTH_OK;
-    fth_model_facts given = {0};
-    fth_classifier *classifier = NULL;
-    fth_cli_weights weights = {0};
     path_list list = {0};
     picture_group group = {0};
-    const fth_store_options store = fth_s3_store_options(&options->s3, 0);
 
+    FTH_REQUIRE(!*options->text.text, FTH_INVALID, "%s takes images, not text", weights_name);
     FTH_TRY(list_arguments(arguments, &list));
-    FTH_TRY(fth_cli_find_weights(options->model.weights, options->model.runs, &store, &weights));
-    FTH_TRY(read_given(options, weights.path, &given));
-    FTH_TRY(fth_classifier_open(
-        &(fth_classifier_options){
-            .weights = weights.path, .given = &given, .device = options->device, .threads = (int)options->threads},
-        &classifier));
     FTH_TRY(open_group(options, classifier, &group));
     if (fth_classifier_facts(classifier)->normalization_assumed && any_picture(&list))
-        fth_model_facts_warn_assumed(fth_classifier_facts(classifier), weights.name);
+        fth_model_facts_warn_assumed(fth_classifier_facts(classifier), weights_name);
     for (size_t i = 0; i < list.count; i++) {
         const char *path = list.paths[i];
         if (!is_tensor_file(path)) {
@@ -442,6 +377,27 @@ out:
     for (size_t i = 0; i < list.count; i++)
         free(list.paths[i]);
     free(list.paths);
+    return status;
+}
+
+static fth_status predict(const predict_options *options, const fth_arguments *arguments)
+{
+    fth_status status = FTH_OK;
+    fth_model_facts given = {0};
+    fth_classifier *classifier = NULL;
+    fth_cli_weights weights = {0};
+    const fth_store_options store = fth_s3_store_options(&options->s3, 0);
+
+    FTH_TRY(fth_cli_find_weights(options->model.weights, options->model.runs, &store, &weights));
+    FTH_TRY(read_given(options, weights.path, &given));
+    FTH_TRY(fth_classifier_open(
+        &(fth_classifier_options){
+            .weights = weights.path, .given = &given, .device = options->device, .threads = (int)options->threads},
+        &classifier));
+    FTH_TRY(fth_classifier_tokenizer(classifier) ? fth_cli_predict_text(options, arguments, classifier)
+                                                 : predict_pictures(options, arguments, classifier, weights.name));
+
+out:
     fth_classifier_free(classifier);
     fth_model_facts_release(&given);
     fth_cli_weights_release(&weights);
@@ -458,8 +414,8 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
         goto out;
     if (!*options.model.weights)
         code = fth_cli_usage(command, "say which model: --weights FILE or --weights RUN");
-    else if (arguments.count == 0)
-        code = fth_cli_usage(command, "no image was named");
+    else if (arguments.count == 0 && !*options.text.text)
+        code = fth_cli_usage(command, "no image or text was named");
     else if (predict(&options, &arguments) != FTH_OK)
         code = fth_cli_fail();
 
@@ -471,15 +427,20 @@ out:
 
 const fth_command fth_command_predict = {
     .name = "predict",
-    .arguments = "--weights FILE|RUN [--model NAME] [--data NAME|--classes FILE] IMAGE|FOLDER...",
-    .summary = "tell what a model sees in pictures",
+    .arguments = "--weights FILE|RUN [--model NAME] [--data NAME|--classes FILE] IMAGE|FOLDER...|--text TEXT|FILE...",
+    .summary = "tell what a model sees in pictures, or makes of text",
     .details =
         "An IMAGE is a JPEG or PNG file, grey or in colour; or a .safetensors file with a tensor \"images\" that\n"
         "is fed to the model as it is. A FOLDER stands for all pictures in it and in the folders below it. Files "
         "written\n"
-        "by farthing know their classes, size and normalization.\n",
+        "by farthing know their classes, size and normalization. A model for text takes --text, and files: lines of "
+        "text\n"
+        "(-: standard input), or tables, .csv, .tsv or .jsonl.\n",
     .table = &predict_table,
-    .examples =
-        (const fth_example[]){{"farthing predict --weights RUN cat.jpg dog.png", "what is in two pictures"}, {0}},
+    .examples = (const fth_example[]){{"farthing predict --weights RUN cat.jpg dog.png", "what is in two pictures"},
+                                      {"farthing predict --weights RUN --text 'Stocks fell on Monday.'",
+                                       "of which class a text is"},
+                                      {"farthing predict --weights RUN --json lines.txt", "a text a line"},
+                                      {0}},
     .run = run,
 };

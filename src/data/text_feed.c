@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "data/length_order.h"
+#include "data/text_pack.h"
 #include "data/text_set.h"
 
 struct fth_text_feed {
@@ -12,12 +13,12 @@ struct fth_text_feed {
     fth_split split;
     int classes;
     fth_sampler sampler;
-    fth_length_order *by_length;            /* NULL: in the sampler's order */
-    int64_t *samples;                       /* (batch) of the whole batch */
-    int32_t *tokens, *segments, *positions; /* (batch x longest) */
-    int32_t *ends, *labels;                 /* (batch) */
-    float *targets;                         /* (batch, classes) */
-    fth_batch batch;                        /* the one that is lent */
+    fth_length_order *by_length; /* NULL: in the sampler's order */
+    int64_t *samples;            /* (batch) of the whole batch */
+    fth_text_pack pack;          /* room for a batch of the longest */
+    int32_t *labels;             /* (batch) */
+    float *targets;              /* (batch, classes) */
+    fth_batch batch;             /* the one that is lent */
 };
 
 fth_status fth_text_feed_create(const fth_dataset *dataset, const fth_loader_options *options,
@@ -25,7 +26,7 @@ fth_status fth_text_feed_create(const fth_dataset *dataset, const fth_loader_opt
 {
     fth_status status = FTH_OK;
     const fth_dataset_info *info = &dataset->info;
-    const size_t batch = (size_t)options->batch, tokens = batch * (size_t)info->text.longest;
+    const size_t batch = (size_t)options->batch;
     fth_text_feed *created = NULL;
 
     FTH_TRY(fth_allocate(1, sizeof *created, &created));
@@ -37,10 +38,7 @@ fth_status fth_text_feed_create(const fth_dataset *dataset, const fth_loader_opt
         FTH_TRY(fth_length_order_create(sampler, fth_text_set_lengths(dataset->text, options->split), options->batch,
                                         &created->by_length));
     FTH_TRY(fth_allocate(batch, sizeof *created->samples, &created->samples));
-    FTH_TRY(fth_allocate_aligned(tokens * sizeof *created->tokens, &created->tokens));
-    FTH_TRY(fth_allocate_aligned(tokens * sizeof *created->segments, &created->segments));
-    FTH_TRY(fth_allocate_aligned(tokens * sizeof *created->positions, &created->positions));
-    FTH_TRY(fth_allocate(batch, sizeof *created->ends, &created->ends));
+    FTH_TRY(fth_text_pack_reserve(&created->pack, options->batch, options->batch * info->text.longest));
     if (info->text.label == FTH_LABEL_CLASS)
         FTH_TRY(fth_allocate(batch, sizeof *created->labels, &created->labels));
     else
@@ -59,30 +57,10 @@ void fth_text_feed_free(fth_text_feed *feed)
         return;
     fth_length_order_free(feed->by_length);
     free(feed->samples);
-    free(feed->tokens);
-    free(feed->segments);
-    free(feed->positions);
-    free(feed->ends);
+    fth_text_pack_release(&feed->pack);
     free(feed->labels);
     free(feed->targets);
     free(feed);
-}
-
-/* Puts a sample behind the tokens that are there, and gives how many there are then. */
-static int32_t append(fth_text_feed *feed, int64_t place, const fth_text_sample *sample, int32_t at)
-{
-    memcpy(feed->tokens + at, sample->tokens, sample->count * sizeof *feed->tokens);
-    for (uint32_t i = 0; i < sample->count; i++) {
-        feed->segments[at + (int32_t)i] = i >= sample->first_count;
-        feed->positions[at + (int32_t)i] = (int32_t)i;
-    }
-    at += (int32_t)sample->count;
-    feed->ends[place] = at;
-    if (feed->labels)
-        feed->labels[place] = sample->label;
-    else
-        memcpy(feed->targets + place * feed->classes, sample->targets, (size_t)feed->classes * sizeof(float));
-    return at;
 }
 
 const fth_batch *fth_text_feed_fill(fth_text_feed *feed, int64_t epoch, int64_t position, const fth_batch *described)
@@ -91,7 +69,6 @@ const fth_batch *fth_text_feed_fill(fth_text_feed *feed, int64_t epoch, int64_t 
     fth_batch *batch = &feed->batch;
     const uint32_t *lengths = fth_text_set_lengths(feed->set, feed->split);
     int64_t first_token = 0;
-    int32_t at = 0;
 
     *batch = *described;
     if (feed->by_length)
@@ -100,16 +77,16 @@ const fth_batch *fth_text_feed_fill(fth_text_feed *feed, int64_t epoch, int64_t 
         fth_sampler_indices(&feed->sampler, epoch, position, batch->whole, feed->samples);
     for (int64_t i = 0; i < batch->first; i++)
         first_token += lengths[feed->samples[i]];
+    feed->pack.count = feed->pack.token_count = 0;
     for (int64_t i = 0; i < batch->count; i++) {
-        fth_text_sample sample = fth_text_set_get(feed->set, feed->split, feed->samples[batch->first + i]);
-        at = append(feed, i, &sample, at);
+        const fth_text_sample sample = fth_text_set_get(feed->set, feed->split, feed->samples[batch->first + i]);
+        fth_text_pack_add(&feed->pack, sample.tokens, sample.count, sample.first_count);
+        if (feed->labels)
+            feed->labels[i] = sample.label;
+        else
+            memcpy(feed->targets + i * feed->classes, sample.targets, (size_t)feed->classes * sizeof(float));
     }
-    batch->text = (fth_text_batch){.tokens = feed->tokens,
-                                   .segments = feed->segments,
-                                   .positions = feed->positions,
-                                   .ends = feed->ends,
-                                   .token_count = at,
-                                   .first_token = first_token};
+    batch->text = fth_text_pack_get(&feed->pack, first_token);
     batch->labels = feed->labels;
     batch->targets = feed->targets;
     batch->decode_seconds = fth_clock_seconds() - began;

@@ -301,9 +301,8 @@ static fth_status choose(const table_look *look, const fth_column_names *names, 
     if (look->heading) {
         if (columns->text.count == 0)
             find_usual_text(look, columns);
-        if (labelled)
-            find_usual_label(look, columns);
-    } else if (columns->label.count == 0 && labelled) {
+        find_usual_label(look, columns);
+    } else if (columns->label.count == 0) {
         find_label_by_place(look, columns);
     }
     /* What is left over, if there is no doubt. */

@@ -18,7 +18,7 @@
 /* What the user asks for; NULL or "": found. */
 typedef struct fth_column_names {
     const char *text, *pair, *label;
-    bool unlabelled; /* the table need not have labels: a label that is not named is not looked for */
+    bool unlabelled; /* the table need not have labels */
 } fth_column_names;
 
 enum { FTH_MAX_TEXT_COLUMNS = 16, FTH_MAX_LABEL_COLUMNS = 1024 };
