@@ -72,6 +72,8 @@ fth_status fth_predictor_open(const char *path, const fth_network *network, cons
                                                           .device = predictor->options.device,
                                                           .threads = (int)predictor->options.threads},
                                 &predictor->classifier));
+    FTH_REQUIRE(!fth_classifier_tokenizer(predictor->classifier), FTH_UNSUPPORTED,
+                "%s is a model for text; a predictor takes images alone: use farthing predict --text", path);
     const fth_model_facts *facts = fth_classifier_facts(predictor->classifier);
     predictor->info = (fth_predictor_info){.model = facts->model,
                                            .channels = facts->channels,

@@ -147,6 +147,42 @@ static void other_layouts_are_found(void **state)
     }
 }
 
+/* A folder behind file:// is read as a bucket is: listed, and its objects asked for. */
+static void a_set_in_a_store_is_found(void **state)
+{
+    (void)state;
+    fth_dataset *dataset = NULL;
+    fth_dataset_options options = make_options();
+    char address[TEST_MAX_PATH];
+    make_folder("bucket/data");
+    test_write_text("bucket/data/train.csv", "text,label\na,1\nb,2\nc,2\n");
+    test_write_text("bucket/data/test.csv", "text,label\nd,1\n");
+    test_write_text("bucket/classes.txt", "One\nTwo\n");
+    snprintf(address, sizeof address, "file://%s/bucket", test_folder);
+    assert_int_equal(fth_dataset_open(address, &options, &dataset), FTH_OK);
+    assert_string_equal(fth_dataset_get_info(dataset)->name, "bucket");
+    assert_string_equal(fth_dataset_get_info(dataset)->class_names[1], "Two");
+    assert_string_equal(show_batches(dataset, (fth_loader_options){.split = FTH_VALIDATION, .batch = 1}), "d=0/");
+    fth_dataset_free(dataset);
+    dataset = NULL;
+    snprintf(address, sizeof address, "file://%s/bucket/data/train.csv", test_folder);
+    assert_int_equal(fth_dataset_open(address, &options, &dataset), FTH_OK);
+    assert_int_equal(fth_dataset_get_info(dataset)->count[FTH_TRAIN], 2);
+    fth_dataset_free(dataset);
+    /* An index of image files is none. */
+    dataset = NULL;
+    test_write_text("bucket/images.csv", "path,label\na/1.jpg,x\nb/2.jpg,y\n");
+    snprintf(address, sizeof address, "file://%s/bucket/images.csv", test_folder);
+    options.images_for = "this test"; /* text would be refused before it is read */
+    assert_int_not_equal(fth_dataset_open(address, &options, &dataset), FTH_UNSUPPORTED);
+    snprintf(address, sizeof address, "file://%s/bucket/data/train.csv", test_folder);
+    assert_int_equal(fth_dataset_open(address, &options, &dataset), FTH_UNSUPPORTED);
+    assert_message_has("is text; this test takes images alone");
+    snprintf(address, sizeof address, "file://%s/bucket/none.csv", test_folder);
+    assert_int_equal(fth_dataset_open(address, &options, &dataset), FTH_INVALID);
+    assert_message_has("there is no file://");
+}
+
 static void rivals_are_refused(void **state)
 {
     (void)state;
@@ -481,6 +517,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_folder_has_parts_and_class_names),
         TEST(other_layouts_are_found),
+        TEST(a_set_in_a_store_is_found),
         TEST(rivals_are_refused),
         TEST(held_out_texts_come_once_each),
         TEST(parts_of_a_batch_are_the_batch),

@@ -1,0 +1,111 @@
+"""Sets of text: what `data inspect` says of them, what is refused, and what `predict` and `evaluate` make of texts."""
+import gzip
+import json
+import random
+import subprocess
+
+import pytest
+from conftest import FARTHING, PATIENCE_S, Program, environment
+
+WORDS = {"sport": "goal match team win player ball score league".split(),
+         "money": "bank stock price market share fund profit trade".split()}
+TINY = "bert(layers=1,hidden=32,heads=2,intermediate=64,vocabulary=128,positions=128)"
+
+
+def rows(count, seed):
+    draw = random.Random(seed)
+    for i in range(count):
+        label = ("money", "sport")[i % 2]
+        yield label, " ".join(draw.choice(WORDS[label]) for _ in range(draw.randint(3, 12)))
+
+
+def write_set(folder, train=256, test=64):
+    """As AG News is published: class numbers from 1, no heading, names in classes.txt."""
+    folder.mkdir()
+    number = {"money": 1, "sport": 2}
+    for name, count in (("train_subset.csv.gz", train), ("test.csv.gz", test)):
+        with gzip.open(folder / name, "wt") as out:
+            for label, text in rows(count, name):
+                title, rest = text.split(" ", 1)
+                out.write(f'"{number[label]}","{title}","{rest}, ""as said"""\n')
+    (folder / "classes.txt").write_text("Money\nSport\n")
+    return folder
+
+
+def test_inspect_text(tmp_path):
+    program = Program(tmp_path)
+    news = write_set(tmp_path / "news")
+    (found,) = program("data", "inspect", news, "--json", "--vocab-size", "100").events
+    assert found["kind"] == "text" and found["training_samples"] == 256 and found["validation_samples"] == 64
+    assert found["classes"] == [{"name": "Money", "training": 128, "validation": 32},
+                                {"name": "Sport", "training": 128, "validation": 32}]
+    assert found["lengths"]["min"] >= 8 and found["lengths"]["max"] >= found["lengths"]["median"]
+    assert found["vocabulary"] <= 100 and found["lower_case"] and found["cut"] == 0
+    assert [sample["label"] for sample in found["samples"]] == ["Money", "Money", "Sport", "Sport"]
+    assert found["samples"][0]["text"].endswith(', "as said"')
+    # A vocabulary that lacks most words, and samples that are cut.
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "goal", ",", '"']) + "\n")
+    (found,) = program("data", "inspect", news, "--json", "--vocab", tmp_path / "vocab.txt", "--max-length", "6").events
+    assert found["longest"] == 6 and found["cut"] == 320 and found["unknown_tokens"] > 500
+    shown = program("data", "inspect", news, "--vocab-size", "100").out
+    for said in ("news: text, 2 classes, 256 training and 64 validation samples", "Money", "tokens of a sample: ",
+                 "learned from the training texts", "unknown tokens: 0 of"):
+        assert said in shown
+
+
+def test_inspect_other_labels(tmp_path):
+    program = Program(tmp_path)
+    (tmp_path / "scores.jsonl").write_text("".join(
+        json.dumps({"sentence1": "a b", "sentence2": f"c {i}", "score": i / 4}) + "\n" for i in range(20)))
+    (found,) = program("data", "inspect", tmp_path / "scores.jsonl", "--json", "--task", "regression").events
+    assert found["pairs"] == 20 and found["numbers"] == [{"name": "score", "least": 0, "mean": 2.375, "most": 4.75}]
+    (tmp_path / "flags.tsv").write_text("text\tx\ty\n" + "a\t1\t0\nb\t1\t1\nc\t0\t0\n" * 4)
+    (found,) = program("data", "inspect", tmp_path / "flags.tsv", "--json", "--task", "multi-label",
+                       "--label-column", "x,y").events
+    assert [c["training"] + c["validation"] for c in found["classes"]] == [8, 4]
+
+
+@pytest.mark.parametrize("command, said", [
+    (["data", "pack", "{set}", "--out", "x.tar"], "is text; farthing data pack takes images alone"),
+    (["data", "shard", "{set}", "--out", "parts"], "is text; farthing data shard takes images alone"),
+    (["data", "inspect", "{set}", "--sheet", "x.png"], "--sheet is for images; news is text"),
+    (["data", "inspect", "{set}", "--label-column", "9"], "there is no column '9', which --label-column asks for"),
+    (["serve", "batches", "--data", "news={set}", "--port", "0"], "is text; the batch cache takes images alone"),
+    (["train", "--data", "{set}", "--model", TINY, "--transform", "flip"], "--transform is for images; news is text"),
+])
+def test_what_text_cannot_do(tmp_path, command, said):
+    program = Program(tmp_path)
+    news = write_set(tmp_path / "news", 16, 4)
+    done = program(*(part.format(set=news) if part.startswith(("{set}", "news=")) else part for part in command), code=None)
+    assert done.code in (1, 2) and said in done.err, done.err
+    assert done.err.count("error:") == 1
+
+
+def test_predict_and_evaluate_text(tmp_path):
+    program = Program(tmp_path)
+    news = write_set(tmp_path / "news")
+    program("train", "--data", news, "--model", TINY, "--vocab-size", "128", "--batch", "16", "--epochs", "6",
+            "--optimizer", "adamw", "--lr", "0.003", "--name", "tiny", "--by-length")
+    one = program("predict", "--weights", "tiny", "--json", "--text", "the goal of the match").events[0]
+    assert one["text"] == "the goal of the match" and one["predictions"][0]["class"] == "Sport"
+    shown = program("predict", "--weights", "tiny", "--top", "1", "--text", "stock", "--pair", "market").out
+    assert shown.startswith("stock | market\n") and shown.endswith("%  Money\n")
+    # Lines, and a table with labels, which are not looked at, in order.
+    (tmp_path / "lines.txt").write_text("bank profit\n\nteam ball\r\n")
+    (tmp_path / "table.csv").write_text("label,text\nx,\"win, score\"\ny,fund\n")
+    done = program("predict", "--weights", "tiny", "--json", "lines.txt", "table.csv").events
+    assert [each["text"] for each in done] == ["bank profit", "team ball", "win, score", "fund"]
+    assert [each["predictions"][0]["class"] for each in done] == ["Money", "Sport", "Sport", "Money"]
+    done = subprocess.run([FARTHING, "predict", "--weights", "tiny", "--top", "1", "-"], cwd=tmp_path, input="league\n",
+                          text=True, capture_output=True, timeout=PATIENCE_S, env=environment())
+    assert done.stdout.startswith("league\n") and done.stdout.endswith("%  Sport\n"), done.stderr
+    # A text has the same prediction whatever it is packed with.
+    alone = program("predict", "--weights", "tiny", "--json", "--logits", "--text", "fund").events[0]["logits"]
+    beside = program("predict", "--weights", "tiny", "--json", "--logits", "table.csv").events[1]["logits"]
+    assert beside == pytest.approx(alone, abs=1e-5)
+    # Another table, whose labels are names in another order.
+    (tmp_path / "other.tsv").write_text("text\tlabel\n" + "team win\tSport\nbank fund\tMoney\nshare\tMoney\n")
+    found = program("evaluate", "--weights", "tiny", "--data", tmp_path / "other.tsv", "--json").events[-1]
+    assert found["accuracy"] == 1
+    done = program("predict", "--weights", "tiny", "--pair", "x", "lines.txt", code=None)
+    assert done.code == 1 and "give the first with --text" in done.err
