@@ -128,7 +128,10 @@ static fth_status print_text(const fth_dataset_info *info, const fth_text_inspec
     fth_text_percent((double)found->unknown / (double)found->tokens, unknown, sizeof unknown);
     printf("\ntokens of a sample: %u to %u, median %u, mean %.1f, 95 %% have at most %u\n", lengths->least,
            lengths->most, lengths->median, lengths->mean, lengths->high);
-    printf("cut: %s (%s), to %s\n", FTH_COUNTED(found->cut, NULL), cut, FTH_COUNTED(info->text.longest, "token"));
+    if (found->cut > 0)
+        printf("cut: %s (%s), to %s\n", FTH_COUNTED(found->cut, NULL), cut, FTH_COUNTED(info->text.longest, "token"));
+    else
+        printf("cut: none\n");
     printf("vocabulary: %s, %s%s\n", FTH_COUNTED(fth_tokenizer_size(info->text.tokenizer), "token"),
            fth_tokenizer_is_lower_case(info->text.tokenizer) ? "lower case" : "cased",
            learned ? ", learned from the training texts" : "");

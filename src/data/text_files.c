@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "data/object_address.h"
 
@@ -29,7 +30,7 @@ typedef struct candidate {
 typedef struct candidate_list {
     candidate *items;
     size_t count, capacity;
-    bool images; /* something else that sets are made of: image files, archives or an index of them */
+    bool images; /* something that sets of images are made of: image files, tars or an index */
 } candidate_list;
 
 static void release_candidates(candidate_list *list)
@@ -68,10 +69,11 @@ static fth_status consider(candidate_list *list, const char *key)
     size_t stem_length = 0;
     const char *slash = strrchr(key, '/'), *name = slash ? slash + 1 : key;
 
-    if (fth_image_name_fits(name) || fth_address_names_archive(name) || strcmp(key, "index.csv") == 0 ||
-        strcmp(key, "index.jsonl") == 0)
-        list->images = true;
-    if ((slash && strncmp(key, "data/", 5) != 0) || name[0] == '.' ||
+    const size_t length = strlen(name);
+    const bool index = strcmp(key, "index.csv") == 0 || strcmp(key, "index.jsonl") == 0; /* index_file.h */
+    const bool tar = length > 4 && strcasecmp(name + length - 4, ".tar") == 0;
+    list->images = list->images || index || tar || fth_image_name_fits(name);
+    if (index || (slash && strncmp(key, "data/", 5) != 0) || name[0] == '.' ||
         !fth_text_format_find(name, &format, &stem_length))
         return FTH_OK;
     candidate judged = judge_name(name, stem_length);

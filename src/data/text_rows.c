@@ -5,6 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/data_internal.h"
+
+enum { CHECKED_EVERY = 4096 }; /* rows, whether to stop */
+
 void fth_text_rows_release(fth_text_rows *rows)
 {
     free(rows->text);
@@ -233,7 +237,7 @@ out:
 }
 
 fth_status fth_text_rows_read(fth_text_rows *rows, fth_text_table *table, const fth_columns *columns,
-                              fth_label_kind kind, fth_labels *labels, size_t size_bytes)
+                              fth_label_kind kind, fth_labels *labels, size_t size_bytes, const fth_stop *stop)
 {
     fth_status status = FTH_OK;
     const fth_table_row *row = NULL;
@@ -244,6 +248,8 @@ fth_status fth_text_rows_read(fth_text_rows *rows, fth_text_table *table, const 
         if (!row)
             break;
         FTH_TRY(add_row(rows, table, row, columns, kind, labels));
+        if (rows->count % CHECKED_EVERY == 0)
+            FTH_TRY(fth_check_stop(stop, fth_text_table_name(table)));
     }
 
 out:

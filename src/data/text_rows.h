@@ -30,10 +30,10 @@ typedef struct fth_text_rows {
 
 void fth_text_rows_release(fth_text_rows *rows);
 
-/* Adds the rows of a table that is before its first one. `names`, in their order, are what several label columns of sets are
- * called, and have been met as the labels 0, 1, ... The table's text takes at most `size_bytes`. */
+/* Adds the rows of a table that is before its first one. What several label columns of sets are called has been met as
+ * the labels 0, 1, ... in their order. The table's text takes at most `size_bytes`. `stop` may be NULL. */
 fth_status fth_text_rows_read(fth_text_rows *rows, fth_text_table *table, const fth_columns *columns,
-                              fth_label_kind kind, fth_labels *labels, size_t size_bytes);
+                              fth_label_kind kind, fth_labels *labels, size_t size_bytes, const fth_stop *stop);
 
 /* The text of a row, lent. */
 fth_text_pair fth_text_rows_get(const fth_text_rows *rows, size_t row);

@@ -106,7 +106,8 @@ static fth_status read_file(fth_text_set *set, const fth_text_files *files, cons
     FTH_TRY(fth_text_table_open((const char *)blob.bytes, blob.size_bytes, file->name, file->format, &table));
     FTH_TRY(fth_columns_choose(table, &names, &columns));
     FTH_TRY(meet_label_columns(set, table, &columns, text->label));
-    FTH_TRY(fth_text_rows_read(&set->rows[file->split], table, &columns, text->label, set->labels, blob.size_bytes));
+    FTH_TRY(fth_text_rows_read(&set->rows[file->split], table, &columns, text->label, set->labels, blob.size_bytes,
+                               options->stop));
     set->contents = fth_hash(blob.bytes, blob.size_bytes, set->contents + (uint64_t)file->split);
     for (int i = 0; i < columns.text.count; i++)
         set->contents = fth_random_mix(set->contents ^ (uint64_t)columns.text.columns[i]);

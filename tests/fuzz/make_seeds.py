@@ -183,6 +183,12 @@ def make_index_files():
             "lines": b'\0{"path": "a/1.jpg", "label": "cat", "split": "train"}\n\n{"path": "b.png", "label": 3, "split": "val"}\n'}
 
 
+def make_text_tables():
+    return {"csv": b'\0text,label\n"a, ""b""\nc",x\r\nd,y\n', "agnews": b'\x20"2","a","b"\n"1","c","d"\n', "tsv": b'\x41text\tlabel\na "b\tc\n',
+            "lines": b'\2{"text": "a\\u0000", "label": [1, 2.5, true], "x": {}}\n\n{"label": null, "text": "b"}\n',
+            "semicolons": b"\x80\xef\xbb\xbfa;b\rc;d\r"}
+
+
 def safetensors(tensors, metadata=None, padding=0):
     """tensors: name -> (dtype, shape, bytes)."""
     header, data = ({"__metadata__": metadata} if metadata else {}), b""
@@ -331,7 +337,7 @@ def main():
     seeds = {"archive": make_archives(), "archive_set": make_archive_sets(), "shard_manifest": make_shard_manifests(), "cifar": make_cifar(), "gradient": make_gradients(), "idx": make_idx(), "index_file": make_index_files(),
              "tar_scan": {name: data for name, data in make_archives().items() if data[257:262] == b"ustar"}, "jpeg": make_jpegs(),
              "manifest": make_manifests(), "payload": make_payloads(), "png": make_pngs(), "prices": make_prices(), "pth": make_pth(), "record": make_records(),
-             "xml": make_xml(), "safetensors": make_safetensors(), "yaml": make_yaml(), "tokenizer": make_texts(), "tokenizer_json": make_tokenizers()}
+             "text_table": make_text_tables(), "xml": make_xml(), "safetensors": make_safetensors(), "yaml": make_yaml(), "tokenizer": make_texts(), "tokenizer_json": make_tokenizers()}
     missing = {path.stem.removeprefix("fuzz_") for path in (TESTS / "fuzz").glob("fuzz_*.c")} - set(seeds)
     if missing:
         sys.exit("no seeds for " + ", ".join(sorted(missing)))
