@@ -87,6 +87,8 @@ void packed_attention_run_head(const packed_attention *p, const packed_tensors *
         .threshold = fth_attention_threshold(attributes->probability),
         .kept = 1 / (1 - attributes->probability),
     };
+    if (one.length == 0)
+        return;
     if (tensors->dqkv)
         p->level->attend_gradient(&one, scratch);
     else

@@ -9,8 +9,16 @@
 #include "backend/portable/level/vector.h"
 #include "graph/ops.h"
 
-/* A multiple of the rows that a product takes at a time. */
-enum { QUERY_BLOCK = 48 };
+/* Queries of a block at most: a multiple of the rows that a product takes at a time. */
+enum { ROW_UNIT = 6, QUERY_BLOCK = 11 * ROW_UNIT };
+
+/* Queries of each block but the last, so that all are about as large. */
+static int64_t block_rows(int64_t length)
+{
+    const int64_t blocks = (length + QUERY_BLOCK - 1) / QUERY_BLOCK;
+    const int64_t units = (length + blocks * ROW_UNIT - 1) / (blocks * ROW_UNIT);
+    return units * ROW_UNIT;
+}
 
 /* ---- rows of f32 or bf16 ---- */
 
@@ -56,9 +64,13 @@ INLINE void store_either(void *to, int64_t at, vector v, int64_t count, bool bf1
 INLINE void gather(const void *from, int64_t stride, int64_t count, int64_t size, const bool bf16, float *to,
                    int64_t step)
 {
-    for (int64_t r = 0; r < count; r++)
-        for (int64_t f = 0; f < size; f += LANES)
+    for (int64_t r = 0; r < count; r++) {
+        int64_t f = 0;
+        for (; f + LANES <= size; f += LANES)
+            store(to + r * step + f, load_either(from, r * stride + f, LANES, bf16));
+        if (f < size)
             store(to + r * step + f, load_either(from, r * stride + f, size - f, bf16));
+    }
 }
 
 /* `count` rows of `size` as rows of f32 that are `step` apart, filled up with zeros to whole vectors. */
@@ -71,12 +83,27 @@ static void gather_rows(const void *from, int64_t stride, int64_t count, int64_t
         gather(from, stride, count, size, false, to, step);
 }
 
-static void scatter_rows(const float *from, int64_t step, int64_t count, int64_t size, bool bf16, void *to,
-                         int64_t stride)
+INLINE void scatter(const float *from, int64_t step, const float *factors, int64_t count, int64_t size, const bool bf16,
+                    void *to, int64_t stride)
 {
-    for (int64_t r = 0; r < count; r++)
-        for (int64_t f = 0; f < size; f += LANES)
-            store_either(to, r * stride + f, load(from + r * step + f), size - f, bf16);
+    for (int64_t r = 0; r < count; r++) {
+        const float factor = factors ? factors[r] : 1;
+        int64_t f = 0;
+        for (; f + LANES <= size; f += LANES)
+            store_either(to, r * stride + f, load(from + r * step + f) * factor, LANES, bf16);
+        if (f < size)
+            store_either(to, r * stride + f, load(from + r * step + f) * factor, size - f, bf16);
+    }
+}
+
+/* The way back: row r times factors[r], unless that is NULL. */
+static void scatter_rows(const float *from, int64_t step, const float *factors, int64_t count, int64_t size, bool bf16,
+                         void *to, int64_t stride)
+{
+    if (bf16)
+        scatter(from, step, factors, count, size, true, to, stride);
+    else
+        scatter(from, step, factors, count, size, false, to, stride);
 }
 
 /* Exchanges rows and columns: at each distance, the numbers whose row and column differ in that bit. */
@@ -264,6 +291,11 @@ static int64_t attention_floats(int64_t length, int64_t size, bool gradient)
     return part_scratch(length, size, gradient, NULL, &s);
 }
 
+static void *element(const portable_head *a, void *data, int64_t at)
+{
+    return (char *)data + at * (a->bf16 ? 2 : 4);
+}
+
 /* ---- forward ---- */
 
 /* Turns the scores of one query into exponentials, of which dropout has left out some; gives the factor that is left to
@@ -294,7 +326,7 @@ static float soften_row(const portable_head *a, int64_t query, float scale, floa
 static void attend(const portable_head *a, float *scratch)
 {
     const float scale = 1 / sqrtf((float)a->size);
-    const int64_t keys = whole_vectors(a->length);
+    const int64_t keys = whole_vectors(a->length), block = block_rows(a->length);
     attention_scratch s;
     part_scratch(a->length, a->size, false, scratch, &s);
     const float *query = a->bf16 ? s.query : a->query; /* read once, element by element: as good where they are */
@@ -303,8 +335,8 @@ static void attend(const portable_head *a, float *scratch)
         gather_rows(a->query, a->stride, a->length, a->size, true, s.query, s.step);
     gather_turned(a->key, a->stride, a->length, a->size, a->bf16, s.turned_key, s.wide);
     gather_rows(a->value, a->stride, a->length, a->size, a->bf16, s.value, s.step);
-    for (int64_t begin = 0; begin < a->length; begin += QUERY_BLOCK) {
-        const int64_t rows = a->length - begin < QUERY_BLOCK ? a->length - begin : QUERY_BLOCK;
+    for (int64_t begin = 0; begin < a->length; begin += block) {
+        const int64_t rows = a->length - begin < block ? a->length - begin : block;
         float factors[QUERY_BLOCK];
         product(query + begin * query_step, query_step, 1, s.turned_key, s.wide, s.scores, s.wide, rows, keys, a->size,
                 false);
@@ -312,10 +344,8 @@ static void attend(const portable_head *a, float *scratch)
             factors[r] =
                 soften_row(a, begin + r, scale, s.scores + r * s.wide, s.draws, a->statistics + (begin + r) * a->heads);
         product(s.scores, s.wide, 1, s.value, s.step, s.result, s.step, rows, s.step, a->length, false);
-        for (int64_t r = 0; r < rows; r++)
-            for (int64_t f = 0; f < a->size; f += LANES)
-                store_either(a->y, (begin + r) * a->y_stride + f, load(s.result + r * s.step + f) * factors[r],
-                             a->size - f, a->bf16);
+        scatter_rows(s.result, s.step, factors, rows, a->size, a->bf16, element(a, a->y, begin * a->y_stride),
+                     a->y_stride);
     }
 }
 
@@ -353,6 +383,7 @@ static void attend_gradient(const portable_head *a, float *scratch)
 {
     const float scale = 1 / sqrtf((float)a->size);
     const int64_t length = a->length, size = a->size, keys = whole_vectors(length);
+    const int64_t block = block_rows(length);
     attention_scratch s;
     part_scratch(length, size, true, scratch, &s);
     gather_rows(a->query, a->stride, length, size, a->bf16, s.query, s.step);
@@ -360,19 +391,18 @@ static void attend_gradient(const portable_head *a, float *scratch)
     gather_turned(a->key, a->stride, length, size, a->bf16, s.turned_key, s.wide);
     gather_turned(a->value, a->stride, length, size, a->bf16, s.turned_value, s.wide);
     gather_rows(a->dy, a->y_stride, length, size, a->bf16, s.dy, s.step);
-    for (int64_t begin = 0; begin < length; begin += QUERY_BLOCK) {
-        const int64_t rows = length - begin < QUERY_BLOCK ? length - begin : QUERY_BLOCK;
+    for (int64_t begin = 0; begin < length; begin += block) {
+        const int64_t rows = length - begin < block ? length - begin : block;
         const float *query = s.query + begin * s.step, *dy = s.dy + begin * s.step;
         product(query, s.step, 1, s.turned_key, s.wide, s.scores, s.wide, rows, keys, size, false);
         product(dy, s.step, 1, s.turned_value, s.wide, s.slopes, s.wide, rows, keys, size, false);
         for (int64_t r = 0; r < rows; r++)
             differentiate_row(a, begin + r, scale, s.scores + r * s.wide, s.slopes + r * s.wide, s.row, s.draws);
         product(s.slopes, s.wide, 1, s.key, s.step, s.result, s.step, rows, s.step, length, false);
-        scatter_rows(s.result, s.step, rows, size, a->bf16, (char *)a->dquery + begin * a->stride * (a->bf16 ? 2 : 4),
-                     a->stride);
+        scatter_rows(s.result, s.step, NULL, rows, size, a->bf16, element(a, a->dquery, begin * a->stride), a->stride);
         product(s.slopes, 1, s.wide, query, s.step, s.dkey, s.step, length, s.step, rows, begin > 0);
         product(s.scores, 1, s.wide, dy, s.step, s.dvalue, s.step, length, s.step, rows, begin > 0);
     }
-    scatter_rows(s.dkey, s.step, length, size, a->bf16, a->dkey, a->stride);
-    scatter_rows(s.dvalue, s.step, length, size, a->bf16, a->dvalue, a->stride);
+    scatter_rows(s.dkey, s.step, NULL, length, size, a->bf16, a->dkey, a->stride);
+    scatter_rows(s.dvalue, s.step, NULL, length, size, a->bf16, a->dvalue, a->stride);
 }
