@@ -72,15 +72,27 @@ const char *fth_process_program(char *path, size_t size)
 }
 
 /* Not getrusage's: that remembers what the process was before it became this program. */
-int64_t fth_process_peak_bytes(void)
+/* A line of the form "VmHWM:    1234 kB", in bytes; 0 if there is none. */
+static int64_t read_kilobytes(const char *path, const char *name)
 {
     long long kilobytes = 0;
+    size_t length = strlen(name);
     char line[256];
-    FILE *file = fopen("/proc/self/status", "re");
+    FILE *file = fopen(path, "re");
     while (file && fgets(line, sizeof line, file))
-        if (sscanf(line, "VmHWM: %lld kB", &kilobytes) == 1)
+        if (strncmp(line, name, length) == 0 && sscanf(line + length, ": %lld kB", &kilobytes) == 1)
             break;
     if (file)
         fclose(file);
     return kilobytes * 1024;
+}
+
+int64_t fth_process_peak_bytes(void)
+{
+    return read_kilobytes("/proc/self/status", "VmHWM");
+}
+
+int64_t fth_machine_available_bytes(void)
+{
+    return read_kilobytes("/proc/meminfo", "MemAvailable");
 }

@@ -22,6 +22,8 @@ void fth_process_kill(pid_t process);
 
 /* The most memory that this process has had resident; 0: not known. */
 int64_t fth_process_peak_bytes(void);
+/* The memory that this machine could still give to processes; 0: not known. */
+int64_t fth_machine_available_bytes(void);
 
 /* The file that this process runs, for starting it again under its own name. "/proc/self/exe" if the file was removed
  * or replaced since: that still is the running program. Returns `path`. */

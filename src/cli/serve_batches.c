@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/process.h"
 #include "base/size.h"
 #include "batches/coordinator/coordinator.h"
 #include "cli/s3_flags.h"
@@ -202,15 +203,7 @@ out:
 static uint64_t usual_memory(void)
 {
     const uint64_t least = UINT64_C(64) << 20;
-    unsigned long long kilobytes = 0;
-    char line[128];
-    FILE *file = fopen("/proc/meminfo", "r");
-    while (file && fgets(line, sizeof line, file))
-        if (sscanf(line, "MemAvailable: %llu kB", &kilobytes) == 1)
-            break;
-    if (file)
-        fclose(file);
-    uint64_t quarter = kilobytes * 1024 / 4;
+    uint64_t quarter = (uint64_t)fth_machine_available_bytes() / 4;
     return quarter > least ? quarter : least;
 }
 

@@ -7,6 +7,7 @@
 
 #include "train/engine_internal.h"
 #include "train/precision.h"
+#include "train/recompute.h"
 
 /* ---- making one ---- */
 
@@ -25,7 +26,7 @@ static fth_status check_input(const fth_model *model, const fth_engine_options *
                                         model->name);
 }
 
-static fth_status build_graph(fth_engine *engine)
+static fth_status build_graph(fth_engine *engine, bool recompute)
 {
     fth_status status = FTH_OK;
     const fth_engine_options *options = &engine->options;
@@ -39,7 +40,8 @@ static fth_status build_graph(fth_engine *engine)
         .classes = options->classes,
         .label_smoothing = (float)options->train->label_smoothing,
         .freeze = options->evaluate_only && !options->keep_layout ? NULL : options->train->freeze,
-        .freeze_statistics = options->train->freeze_statistics};
+        .freeze_statistics = options->train->freeze_statistics,
+        .recompute = recompute};
 
     FTH_TRY(fth_train_options_find_model(options->train, &model));
     FTH_TRY(check_input(model, options));
@@ -47,6 +49,27 @@ static fth_status build_graph(fth_engine *engine)
     engine->images = fth_graph_find(engine->graph, "images");
     engine->answers = fth_graph_find(engine->graph, options->task == FTH_TASK_CLASSES ? "labels" : "targets");
     FTH_TRY(fth_text_input_create(engine->graph, engine->device, &engine->text));
+
+out:
+    return status;
+}
+
+/* Builds the graph again where layers are to be computed again for their gradients. */
+static fth_status choose_what_is_kept(fth_engine *engine)
+{
+    fth_status status = FTH_OK;
+    bool recompute = false;
+
+    if (!engine->text || engine->options.evaluate_only)
+        return FTH_OK;
+    FTH_TRY(fth_recompute_choose(&engine->options, engine->graph, engine->device, engine->precision, &recompute));
+    if (!recompute)
+        goto out;
+    fth_text_input_free(engine->text);
+    engine->text = NULL;
+    fth_graph_free(engine->graph);
+    engine->graph = NULL;
+    FTH_TRY(build_graph(engine, true));
 
 out:
     return status;
@@ -89,9 +112,10 @@ fth_status fth_engine_create(const fth_engine_options *options, fth_device *devi
     engine->options = *options;
     engine->device = device;
     engine->backend = device->backend;
-    FTH_TRY(build_graph(engine));
+    FTH_TRY(build_graph(engine, false));
     FTH_TRY(fth_precision_choose(options->train->precision, options->precision_before, device, engine->graph,
                                  &engine->precision));
+    FTH_TRY(choose_what_is_kept(engine));
     FTH_TRY(make_vectors(engine));
     engine->synchronized = strcmp(options->train->batch_norm, "synchronized") == 0;
     FTH_TRY(fth_plan_cache_create(

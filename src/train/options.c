@@ -12,6 +12,7 @@
  * options by name. */
 #include "base/size.h"
 #include "train/precision.h"
+#include "train/recompute.h"
 #include "train/text_data.h"
 #include "train/train_internal.h"
 
@@ -103,6 +104,12 @@ static const fth_option options[] = {
      .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
     {ROW("by-length", SWITCH, by_length), .help = "batches of texts of like length", .identity = true,
      .optional_identity = true, .commands = FTH_FOR_TRAIN},
+    /* Not part of the identity: every number is the same. */
+    {ROW("recompute", CHOICE, recompute), .fallback = "auto", .argument = "WHAT",
+     .help =
+         "compute layers again for their gradients instead of keeping what they computed: less memory, a fourth more "
+         "time; auto: where it would not fit otherwise",
+     .choices = fth_recompute_choices, .commands = FTH_FOR_TRAIN},
 
     {ROW("epochs", INTEGER, epochs), .fallback = "0", .argument = "N",
      .help = "stop after N passes over the data, a server after as many samples from its workers; with no limit at all "

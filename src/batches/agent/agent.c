@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "base/process.h"
 #include "batches/agent/agent_fill.h"
 #include "batches/agent/agent_internal.h"
 #include "http/http.h"
@@ -160,15 +161,7 @@ static void left(void *context, int slot, uint64_t job, bool finished)
 /* A quarter of what is free. */
 static uint64_t choose_memory(void)
 {
-    char *text = NULL;
-    size_t size;
-    uint64_t free_bytes = 0;
-    if (fth_file_read_all("/proc/meminfo", 1 << 16, &text, &size) == FTH_OK) {
-        const char *line = strstr(text, "MemAvailable:");
-        free_bytes = line ? strtoull(line + strlen("MemAvailable:"), NULL, 10) * 1024 : 0;
-    }
-    free(text);
-    uint64_t chosen = free_bytes / 4;
+    uint64_t chosen = (uint64_t)fth_machine_available_bytes() / 4;
     return chosen > MOST_MEMORY ? MOST_MEMORY : chosen < LEAST_MEMORY ? LEAST_MEMORY : chosen;
 }
 
