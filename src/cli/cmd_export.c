@@ -26,13 +26,13 @@ static const fth_option export_rows[] = {
      .offset = AT(to),
      .fallback = "onnx",
      .argument = "FORMAT",
-     .help = "safetensors, with PyTorch's names; or onnx, opset 17",
+     .help = "safetensors, with PyTorch's names; onnx, opset 17; or huggingface, a folder for transformers",
      .choices = fth_save_formats},
     {.name = "out",
      .type = FTH_OPTION_TEXT,
      .offset = AT(out),
      .argument = "FILE",
-     .help = "file to write; -: standard output"},
+     .help = "file to write, or folder of huggingface; -: standard output"},
     {.name = "classes",
      .type = FTH_OPTION_INTEGER,
      .offset = AT(classes),
@@ -64,8 +64,12 @@ static fth_status export_model(const export_options *options)
                                 &classifier));
     FTH_TRY(fth_save_model(classifier, options->to, options->out));
     const fth_model_facts *facts = fth_classifier_facts(classifier);
-    fth_print_line(stdout, "%s: %s for %dx%dx%d images and %d classes, from %s", fth_output_label(options->out),
-                   facts->model, facts->channels, facts->height, facts->width, facts->classes, weights.name);
+    if (facts->text.longest > 0)
+        fth_print_line(stdout, "%s: %s for texts of up to %d tokens and %s, from %s", fth_output_label(options->out),
+                       facts->model, facts->text.longest, FTH_COUNTED(facts->classes, "class"), weights.name);
+    else
+        fth_print_line(stdout, "%s: %s for %dx%dx%d images and %d classes, from %s", fth_output_label(options->out),
+                       facts->model, facts->channels, facts->height, facts->width, facts->classes, weights.name);
     if (facts->normalization_assumed)
         fth_log_warning("%s does not say how its model's images are normalized, so %s does not either: set it with "
                         "--normalize",
@@ -103,13 +107,17 @@ out:
 
 const fth_command fth_command_export = {
     .name = "export",
-    .arguments = "--weights FILE|RUN --to safetensors|onnx --out FILE [--model NAME --classes N --size N]",
+    .arguments = "--weights FILE|RUN --to safetensors|onnx|huggingface --out FILE [--model NAME --classes N --size N]",
     .summary = "write a model for PyTorch or ONNX",
     .details =
         "ONNX files take \"images\" (N, C, H, W), normalized as their metadata says where that is known, and give\n"
-        "\"logits\" (N, classes).\n",
+        "\"logits\" (N, classes). Of a model for text they take \"input_ids\", \"attention_mask\" and "
+        "\"token_type_ids\"\n"
+        "(N, length), padded as usual. A folder for transformers has the tokenizer as well.\n",
     .table = &export_table,
     .examples =
-        (const fth_example[]){{"farthing export --weights RUN --to onnx --out model.onnx", "for onnxruntime"}, {0}},
+        (const fth_example[]){{"farthing export --weights RUN --to onnx --out model.onnx", "for onnxruntime"},
+                              {"farthing export --weights RUN --to huggingface --out my-bert", "for from_pretrained()"},
+                              {0}},
     .run = run,
 };

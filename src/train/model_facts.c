@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/hub.h"
 #include "train/classifier.h"
 #include "train/text_data.h"
 
@@ -223,6 +224,29 @@ out:
     return status;
 }
 
+/* What the config.json of a folder from the hub says of classes and task. */
+static fth_status read_hub_config(const fth_weights *weights, fth_model_facts *facts)
+{
+    fth_status status = FTH_OK;
+    const char *text = fth_weights_config(weights);
+    fth_hub_config config = {0};
+    char *path = NULL;
+
+    if (!text || !*text)
+        return FTH_OK;
+    path = fth_path_join(fth_weights_folder(weights), "config.json");
+    FTH_TRY(fth_hub_config_read(text, path, &config));
+    facts->text.task = config.task;
+    facts->classes = config.classes;
+    facts->class_names = config.class_names;
+    config = (fth_hub_config){0};
+
+out:
+    fth_hub_config_release(&config);
+    free(path);
+    return status;
+}
+
 fth_status fth_model_facts_of_file(const fth_weights *weights, const char *origin, fth_model_facts *facts)
 {
     fth_status status = FTH_OK;
@@ -232,7 +256,7 @@ fth_status fth_model_facts_of_file(const fth_weights *weights, const char *origi
     const char *transform = fth_weights_metadata(weights, "transform");
 
     if (!fth_weights_metadata(weights, "farthing"))
-        return FTH_OK; /* others may mean something else by these words */
+        return read_hub_config(weights, facts); /* others may mean something else by these words */
     if (model)
         facts->model = fth_format("%.400s", model);
     if (input) {

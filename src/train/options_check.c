@@ -3,19 +3,60 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/classifier.h"
 #include "train/train_internal.h"
+
+/* True if nobody said which model: neither a flag nor a file, nor the configuration of a run. */
+static bool lacks_model(const fth_train_options *options)
+{
+    fth_train_options usual = {0};
+    bool lacks = !options->own.network && !fth_options_was_given(&fth_train_option_table, options, "model") &&
+                 fth_options_set_defaults(&fth_train_option_table, &usual) == FTH_OK &&
+                 strcmp(options->model, usual.model) == 0;
+    fth_options_release(&fth_train_option_table, &usual);
+    return lacks;
+}
+
+/* Without --model, the one that --weights are of. A file that cannot be read, or that says nothing, leaves the default: a run
+ * that is continued may do without the file, and whoever needs it says what is wrong. */
+static fth_status take_model_of_weights(fth_train_options *options)
+{
+    fth_status status = FTH_OK;
+    fth_weights *weights = NULL;
+    fth_model_facts facts = {0};
+    fth_model_fit fit = {0};
+
+    if (!*options->weights || !lacks_model(options) || fth_weights_open(options->weights, &weights) != FTH_OK)
+        return FTH_OK;
+    FTH_TRY(fth_model_facts_of_file(weights, options->weights, &facts));
+    if (!facts.model || fth_model_find(facts.model, &fit.model) != FTH_OK)
+        FTH_TRY(fth_model_recognize(weights, &fit));
+    if (fit.model) {
+        free(options->model);
+        options->model = fth_format("%s", fit.model->name);
+    }
+
+out:
+    fth_model_fit_release(&fit);
+    fth_model_facts_release(&facts);
+    fth_weights_free(weights);
+    return status;
+}
 
 fth_status fth_train_options_resolve(fth_train_options *options)
 {
+    fth_status status = FTH_OK;
     char *model = NULL;
-    fth_status status = fth_model_apply_stem(options->model, options->stem, &model);
-    if (status != FTH_OK)
-        return status;
+
+    FTH_TRY(take_model_of_weights(options));
+    FTH_TRY(fth_model_apply_stem(options->model, options->stem, &model));
     free(options->model);
     options->model = model;
     free(options->stem);
     options->stem = fth_format("%s", fth_model_stems[0]);
-    return FTH_OK;
+
+out:
+    return status;
 }
 
 /* How images are varied and normalized is said once, or alike. */

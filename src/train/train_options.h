@@ -26,6 +26,7 @@ typedef struct fth_train_options {
     char *text_column, *pair_column, *label_column; /* "": found by what is usual */
     char *task;                                     /* classes, regression, multi-label */
     bool by_length;                                 /* batches of like length */
+    char *recompute;                                /* none, layers, auto */
 
     char *stem;   /* "standard" once the options are resolved: the model's name says it then */
     char *freeze; /* patterns of parameters that are not trained */
@@ -115,7 +116,8 @@ typedef enum fth_option_side {
     FTH_SIDE_NONE        /* nowhere: such a run has no parameter server */
 } fth_option_side;
 
-/* Brings what was given to its recorded form: --model resnet18 --stem small becomes the model resnet18-small. */
+/* Brings what was given to its recorded form: --model resnet18 --stem small becomes the model resnet18-small. Without --model it
+ * is the one that --weights are of, where that shows. */
 fth_status fth_train_options_resolve(fth_train_options *options);
 
 /* --bucket: bytes, with K, M or G behind them; 0 for "auto". */
