@@ -1,37 +1,32 @@
 /* Dropout: the mask is computed from the element's number, never stored; one draw serves two elements. */
-#include "backend/cpu/cpu_internal.h"
+#include "backend/cpu/drop.h"
+#include "backend/cpu/rows.h"
 
-enum { CHUNK = 4096 };
-
-/* `count` elements, CHUNK at most, of which the first has the number `number`. Two simple loops, which the compiler
- * vectorizes. */
-CPU_VECTORIZED static void drop(const float *x, float *y, int64_t count, int64_t number, fth_random_key key,
-                                uint32_t threshold, float scale)
+/* `count` elements, CPU_DRAWS at most, of which the first has the number `number`; y may be x. */
+CPU_VECTORIZED static void drop_elements(const cpu_drop *drop, const float *x, float *y, int64_t count, uint64_t number)
 {
-    union {
-        uint64_t pairs[CHUNK / 2 + 1];
-        uint32_t elements[CHUNK + 2]; /* little-endian: the low half is the even element */
-    } bits;
-    const uint32_t *elements = bits.elements + number % 2;
-    for (int64_t i = 0; i < count / 2 + 1; i++)
-        bits.pairs[i] = fth_random_bits(key, (uint64_t)(number / 2 + i));
+    cpu_draws draws;
+    const uint32_t *bits = cpu_draw(drop, number, count, &draws);
+#pragma GCC ivdep
     for (int64_t i = 0; i < count; i++)
-        y[i] = x[i] * (elements[i] >= threshold ? scale : 0);
+        y[i] = x[i] * cpu_drop_factor(drop, bits[i]);
 }
 
+/* Sizes: elements, those of a row, whether rows are tokens, whether elements are bf16. Values: x, y. */
 static fth_status run_dropout(const cpu_call *call, const fth_run *run)
 {
-    const float *x = call->data[0];
-    float *y = call->data[1];
     const int64_t count = call->sizes[0];
-    const int64_t first = (int64_t)fth_run_first_row(run, call->sizes[2]) * call->sizes[1]; /* in the whole batch */
-    const float probability = call->numbers[0];
-    const fth_random_key key = fth_dropout_key(run->seed, run->step, (uint32_t)call->id);
-    const uint32_t threshold = fth_dropout_threshold(probability);
-    const float scale = 1 / (1 - probability);
-#pragma omp parallel for if (count > 4 * CHUNK)
-    for (int64_t begin = 0; begin < count; begin += CHUNK)
-        drop(x + begin, y + begin, begin + CHUNK < count ? CHUNK : count - begin, first + begin, key, threshold, scale);
+    const uint64_t first = fth_run_first_row(run, call->sizes[2]) * (uint64_t)call->sizes[1]; /* in the whole batch */
+    const cpu_rows x = {.data = call->data[0], .bf16 = call->sizes[3]}, y = {.data = call->data[1], .bf16 = x.bf16};
+    const cpu_drop drop = cpu_drop_of(run->seed, run->step, (uint32_t)call->id, call->numbers[0]);
+#pragma omp parallel for if (count > 4 * CPU_DRAWS)
+    for (int64_t begin = 0; begin < count; begin += CPU_DRAWS) {
+        float buffers[2][CPU_DRAWS];
+        const int64_t length = count - begin < CPU_DRAWS ? count - begin : CPU_DRAWS;
+        float *to = cpu_begin_floats(&y, begin, buffers[1]);
+        drop_elements(&drop, cpu_read_floats(&x, begin, length, buffers[0]), to, length, first + (uint64_t)begin);
+        cpu_end_floats(&y, begin, length, to);
+    }
     return FTH_OK;
 }
 
@@ -52,17 +47,15 @@ static fth_status prepare_dropout(fth_plan *plan, const fth_node *node)
         }
         goto out;
     }
-    const cpu_format plain = cpu_plain(&shape, dnnl_f32);
-    FTH_TRY(cpu_read_plain(plan, node->inputs[0], dnnl_f32, &x));
-    if (fth_plan_value_equal(x, fth_plan_value_of(plan, node->inputs[0])))
-        cpu_write_in_place(plan, node->inputs[0], node->outputs[0]);
-    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &plain, &y));
+    FTH_TRY(cpu_read_rows(plan, node->inputs[0], &x));
+    FTH_TRY(cpu_begin_rows(plan, node->outputs[0], node->inputs[0], x, &y));
     const cpu_call call = {.run = run_dropout,
                            .values = {x, y},
                            .value_count = 2,
                            .write_count = 1,
                            .sizes = {fth_shape_count(&shape), fth_shape_count(&shape) / shape.dims[0],
-                                     fth_plan_has_token_rows(plan, node->outputs[0])},
+                                     fth_plan_has_token_rows(plan, node->outputs[0]),
+                                     cpu_compute_dtype(plan) == dnnl_bf16},
                            .numbers = {a->probability},
                            .id = a->id};
     FTH_TRY(cpu_add_call(plan, "dropout", &call));
