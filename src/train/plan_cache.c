@@ -189,6 +189,7 @@ static fth_status make_plan(fth_plan_cache *cache, fth_plan_size size, fth_plan_
 {
     fth_status status = FTH_OK;
     fth_plan *plan = NULL;
+    const double began_s = fth_clock_seconds();
 
     FTH_TRY(check_room(cache, size, mode));
     if (cache->count == FTH_MAX_PLANS)
@@ -200,6 +201,9 @@ static fth_status make_plan(fth_plan_cache *cache, fth_plan_size size, fth_plan_
     FTH_TRY(status);
     FTH_TRY(fth_plan_bind(plan, cache->arena, cache->vectors));
     cache->plans[cache->count++] = (cached_plan){.size = size, .mode = mode, .plan = plan};
+    fth_log_debug("made the plan of %lld samples and %lld tokens, %s, in %.1f ms", (long long)size.batch,
+                  (long long)size.tokens, mode == FTH_PLAN_TRAIN ? "training" : "evaluation",
+                  1000 * (fth_clock_seconds() - began_s));
     plan = NULL;
 
 out:
