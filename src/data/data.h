@@ -75,7 +75,8 @@ typedef struct fth_held_out {
 typedef struct fth_text_info {
     const struct fth_tokenizer *tokenizer; /* that made the tokens; lives as long as the set */
     fth_label_kind label;
-    int longest; /* no sample has more tokens */
+    int longest;                          /* no sample has more tokens */
+    double mean_length, length_deviation; /* of the training samples' numbers of tokens */
 } fth_text_info;
 
 typedef struct fth_dataset_info {

@@ -2,6 +2,7 @@
  * vocabulary if none is given, and encode all rows, in pieces, by several threads. */
 #include "data/text_set.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -301,6 +302,19 @@ static int find_longest(const fth_text_set *set)
     return (int)longest;
 }
 
+/* Mean and standard deviation of the lengths of the training samples. */
+static void measure_lengths(const text_part *part, fth_text_info *info)
+{
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < part->count; i++) {
+        sum += part->lengths[i];
+        squares += (double)part->lengths[i] * part->lengths[i];
+    }
+    const double count = part->count > 0 ? (double)part->count : 1;
+    info->mean_length = sum / count;
+    info->length_deviation = sqrt(fmax(0, squares / count - info->mean_length * info->mean_length));
+}
+
 /* ---- the whole ---- */
 
 static char *name_set(const char *address)
@@ -375,6 +389,7 @@ static void describe(const fth_text_set *set, fth_label_kind kind, fth_dataset_i
     info->name = set->name;
     info->kind = FTH_DATASET_TEXT;
     info->text = (fth_text_info){.tokenizer = set->tokenizer, .label = kind, .longest = find_longest(set)};
+    measure_lengths(&set->parts[FTH_TRAIN], &info->text);
     info->classes = set->classes;
     if (kind != FTH_LABEL_NUMBER)
         info->class_names = fth_labels_names(set->labels);

@@ -216,11 +216,16 @@ static fth_plan_size size_of(const fth_engine *engine, const fth_batch *batch)
                            .tokens = engine->text ? fth_text_capacity(batch->text.token_count) : 0};
 }
 
-/* The largest of that many samples. */
+/* The largest that so many samples are likely to need. What is more than six deviations above the mean is hardly ever met,
+ * and only makes the arena grow. */
 static fth_plan_size largest_size(const fth_engine *engine, int64_t batch)
 {
-    return (fth_plan_size){.batch = batch,
-                           .tokens = engine->text ? fth_text_capacity(batch * engine->options.longest) : 0};
+    const fth_engine_options *options = &engine->options;
+    const double deviations = 6, most = (double)batch * options->longest;
+    const double likely =
+        (double)batch * options->mean_length + deviations * sqrt((double)batch) * options->length_deviation;
+    const double tokens = options->mean_length > 0 && likely < most ? ceil(likely) : most;
+    return (fth_plan_size){.batch = batch, .tokens = engine->text ? fth_text_capacity((int64_t)tokens) : 0};
 }
 
 const fth_plan *fth_engine_get_plan(const fth_engine *engine, int64_t batch, fth_plan_mode mode)

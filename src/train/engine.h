@@ -33,9 +33,10 @@ typedef struct fth_engine_sizes {
 } fth_engine_sizes;
 
 typedef struct fth_engine_options {
-    const fth_train_options *train; /* model, optimizer, precision, seed, ...; outlives the engine */
-    int channels, height, width;    /* of images */
-    int longest;                    /* of text: no sample has more tokens */
+    const fth_train_options *train;       /* model, optimizer, precision, seed, ...; outlives the engine */
+    int channels, height, width;          /* of images */
+    int longest;                          /* of text: no sample has more tokens */
+    double mean_length, length_deviation; /* of text, where samples are drawn at random; 0: not known */
     fth_task task;
     int classes;
     int64_t training_samples; /* in an epoch: says where groups of accumulated batches end */
@@ -65,7 +66,8 @@ const char *fth_engine_precision(const fth_engine *engine); /* "bf16": what it c
  * if so: then loaders may be asked for recipes. FARTHING_DATA_ON_DEVICE=0 leaves it on the host. */
 fth_status fth_engine_keep_data(fth_engine *engine, const fth_dataset *dataset, bool *kept);
 
-/* Builds the plan of a batch size ahead of its first use; of text, for as many tokens as there can be. */
+/* Builds the plan of a batch size ahead of its first use; of text, for as many tokens as that
+ * many samples are likely to have at most. */
 fth_status fth_engine_prepare(fth_engine *engine, int64_t batch, fth_plan_mode mode);
 
 /* ---- training ---- */

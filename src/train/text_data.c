@@ -111,5 +111,9 @@ void fth_engine_options_take_data(fth_engine_options *options, const fth_dataset
     options->width = info->width;
     options->classes = info->classes;
     options->longest = info->kind == FTH_DATASET_TEXT ? info->text.longest : 0;
+    if (!options->train || !options->train->by_length) {
+        options->mean_length = info->text.mean_length;
+        options->length_deviation = info->text.length_deviation;
+    }
     options->task = info->kind == FTH_DATASET_TEXT ? fth_task_of_labels(info->text.label) : FTH_TASK_CLASSES;
 }
