@@ -4,16 +4,27 @@
 #include "model/bert.h"
 #include "train/setup.h"
 
+/* The folder of a run that is continued: this process's, or that of a peer, which may be on this machine; free() it. NULL: a
+ * new run. */
+static char *find_run_folder(const fth_beginning *beginning)
+{
+    if (beginning->folder)
+        return fth_format("%s", beginning->folder);
+    return beginning->run && beginning->id ? fth_path_join(beginning->options.runs, beginning->id) : NULL;
+}
+
 fth_status fth_adapt_tokenizer(const fth_beginning *beginning, fth_tokenizer **tokenizer)
 {
-    char *path = beginning->folder ? fth_path_join(beginning->folder, FTH_RUN_TOKENIZER) : NULL;
+    char *folder = find_run_folder(beginning);
+    char *path = folder ? fth_path_join(folder, FTH_RUN_TOKENIZER) : NULL;
     fth_status status = FTH_OK;
 
     *tokenizer = NULL;
     if (path && fth_file_exists(path))
         status = fth_tokenizer_open(path, tokenizer);
-    else if (!path) /* a run that is continued needs neither file any more */
+    else if (!beginning->folder) /* a run that is continued here needs neither file any more */
         status = fth_options_find_tokenizer(&beginning->options, tokenizer);
+    free(folder);
     free(path);
     return status;
 }
