@@ -99,6 +99,17 @@ def record(run):
     return [json.loads(line) for line in lines]
 
 
+def events_of(path):
+    """The whole lines of a file of events; none if there is no such file."""
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
+
+
+def leader_of(events):
+    """The process that leads the newest group."""
+    return [event for event in events if event["event"] == "group"][-1]["members"][0]["process"]
+
+
 def tensors(path):
     """Names and bytes of the tensors in a safetensors file."""
     data = Path(path).read_bytes()

@@ -4,21 +4,10 @@ import os
 import signal
 
 import pytest
-from conftest import PATIENCE_S, wait_for
+from conftest import PATIENCE_S, events_of, leader_of, wait_for
 
 ENDLESS = ["train", "--strategy", "data-parallel", "--model", "linear", "--data", "digits", "--seed", "5", "--steps",
            "100000000", "--validate-every", "1000000", "--name", "run", "--watch", "none"]
-
-
-def events_of(path):
-    """The whole lines of a file of events; none if there is no such file."""
-    text = path.read_text() if path.exists() else ""
-    return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
-
-
-def leader_of(events):
-    """The process that leads the newest group."""
-    return [event for event in events if event["event"] == "group"][-1]["members"][0]["process"]
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])

@@ -1,13 +1,15 @@
 """Training on text: a tiny BERT on a made-up table, killed, resumed, moved, and by every strategy."""
 import csv
 import json
+import os
 import random
 import shutil
+import signal
 import struct
 from pathlib import Path
 
 import pytest
-from conftest import PATIENCE_S, checkpoints, record, tensors, wait_for
+from conftest import PATIENCE_S, checkpoints, events_of, leader_of, record, tensors, wait_for
 
 WORDS = {"sport": "goal team match coach season player league score win cup".split(),
          "tech": "chip software phone internet server code data cloud laptop robot".split(),
@@ -135,6 +137,25 @@ def test_parts_of_batches_train_as_whole_ones(farthing, topics):
     farthing("launch", "--workers", 2, "--", "train", "--data", topics, *RECIPE, "--epochs", 2, "--name", "parts")
     parts = record(farthing.folder / "runs" / "parts")[-1]
     assert parts["event"] == "end" and parts["loss"] == pytest.approx(whole["loss"], rel=1e-3)
+
+
+def test_another_worker_keeps_the_run(farthing, topics, tmp_path):
+    """The one that is left finds the run by its options as they were given, before data and tokenizer changed them."""
+    store, local = tmp_path / "store", tmp_path / "runs" / "run" / "events.jsonl"
+    process = farthing.start("launch", "--workers", "2", "--", "train", "--data", topics, *RECIPE, "--steps", 100000000,
+                             "--validate-every", 1000000, "--name", "run", "--watch", "none", "--checkpoints", store,
+                             "--lease", "60s")
+    try:
+        wait_for(lambda: any(event["event"] == "group" for event in events_of(local)), "a group", PATIENCE_S)
+        os.kill(leader_of(events_of(local)), signal.SIGKILL)
+        wait_for(lambda: any("-f000001" not in path.name for path in (store / "checkpoints").glob("*-f*.json")),
+                 "its checkpoint", PATIENCE_S)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=PATIENCE_S) == 75, process.stderr.read()
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
 
 
 def number_row(draw):
