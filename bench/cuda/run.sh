@@ -2,15 +2,16 @@
 # Tests and measurements on a machine with a GPU, from a folder made by pack.sh or from a build folder.
 #
 #     bench/cuda/run.sh [-d folder] tests | sanitize tool | faults | runs | collectives | bench [case ...] |
-#                                       profile case | text [step.c's options] | accuracy [options]
+#                                       profile case | text [option ...] | text-against-torch [option ...] |
+#                                       accuracy [option ...]
 #
 # tests: the op tests, and those of convolutions in small parts of the batch. sanitize: the same under compute-sanitizer (memcheck or racecheck). faults: a GPU that hangs, one that
 # is lost, a batch too large for it. runs: training through the program, stopped, killed, resumed and moved to the CPU,
 # final weights compared. collectives: sums among GPUs, as a group of one through NCCL, with what that costs a step; and two
 # workers on this GPU through shared memory and through gloo, with synchronized batch norms, against one. bench/engine/run --device cuda compares with PyTorch.
 #
-# text: steps of a text model (bench/text/step.c; build bench_text_step before packing). accuracy: bench/text/accuracy, e.g. --data ag_news
-# --weights minilm --precision bf16.
+# text: steps of a text model (bench/text/step.c; build bench_text_step before packing); text-against-torch: bench/text/gpu.
+# accuracy: bench/text/accuracy, e.g. --data ag_news --weights minilm --precision bf16.
 #
 # Cases: mnist-cnn cifar-cnn resnet18-64 resnet50-224 vgg19-224. CUDA's libraries are taken from the system or from
 # Python's packages (nvidia/*/lib). PRECISION (default bf16), SECONDS_EACH (default 5).
@@ -220,6 +221,9 @@ text)
 accuracy)
     "$python" "$here/bench/text/accuracy" --device cuda --libraries "$libraries" --farthing "$folder/farthing" \
         --encoder "$folder/encode_texts" "$@"
+    ;;
+text-against-torch)
+    FARTHING_LIBRARIES="$libraries" "$here/bench/text/gpu" --step "$folder/bench_text_step" --python "$python" "$@"
     ;;
 bench)
     for case in "${@:-mnist-cnn}"; do bench_one "$case" "${PRECISION:-bf16}"; done

@@ -155,7 +155,6 @@ static fth_status open_updater(bench *b)
         goto out;
     const fth_updater_options options = {.kernel = b->kernel,
                                          .arguments = b->arguments,
-                                         .clip = 1,
                                          .parameters = b->vectors.parameters,
                                          .gradients = b->vectors.gradients,
                                          .state = {b->state[0], b->state[1]},

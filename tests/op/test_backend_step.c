@@ -104,6 +104,26 @@ static float step_in_one(training *t, int step)
     return loss[0];
 }
 
+/* The whole vector, or each range of it with the numbers of its group. */
+static void update_by_groups(training *t, const fth_update_arguments *arguments)
+{
+    const fth_update_groups *groups = &t->options.groups;
+    const int ranges = groups->range_count > 0 ? groups->range_count : 1;
+    size_t begin = 0;
+    for (int i = 0; i < ranges; i++) {
+        const bool whole = groups->range_count == 0;
+        const size_t end = whole ? t->count : groups->ranges[i].end;
+        const fth_update_arguments own =
+            whole ? *arguments : fth_update_group_arguments(arguments, groups->groups[groups->ranges[i].group]);
+        float *state[FTH_MAX_OPTIMIZER_VECTORS];
+        for (int v = 0; v < FTH_MAX_OPTIMIZER_VECTORS; v++)
+            state[v] = t->options.state[v] + begin;
+        op_check(t->options.kernel->run(t->session.device, &own, t->options.parameters + begin,
+                                        t->options.gradients + begin, state, end - begin));
+        begin = end;
+    }
+}
+
 /* As an engine does it without updaters. */
 static float step_in_pieces(training *t, int step, fth_update_verdict *verdict)
 {
@@ -126,8 +146,7 @@ static float step_in_pieces(training *t, int step, fth_update_verdict *verdict)
     arguments.learning_rate = rate_of(step);
     arguments.step = step;
     if (*verdict == FTH_UPDATE_APPLY)
-        op_check(t->options.kernel->run(device, &arguments, t->options.parameters, t->options.gradients,
-                                        t->options.state, t->count));
+        update_by_groups(t, &arguments);
     return loss[0];
 }
 
@@ -157,6 +176,7 @@ typedef struct step_case {
     fth_precision precision;
     double clip, scale;
     fth_update_arguments arguments;
+    bool groups; /* parameters have rates and decays of their own */
 } step_case;
 
 #define SGD                                                                                                            \
@@ -169,14 +189,19 @@ typedef struct step_case {
     }
 
 static const step_case cases[] = {
-    {"sgd, f32", "sgd", FTH_PRECISION_F32, 0, 0, SGD},
-    {"sgd without momentum, bf16", "sgd", FTH_PRECISION_BF16, 0, 0, {.momentum = 0}},
-    {"sgd, clipped, bf16", "sgd", FTH_PRECISION_BF16, 0.05, 0, SGD},
-    {"sgd, f16", "sgd", FTH_PRECISION_F16, 0, 1024, SGD},
-    {"sgd, f16 that overflows at first", "sgd", FTH_PRECISION_F16, 0, 0x1p24, SGD},
-    {"adamw, f32", "adamw", FTH_PRECISION_F32, 0, 0, ADAMW},
-    {"adamw, clipped, f16 that overflows at first", "adamw", FTH_PRECISION_F16, 0.1, 0x1p24, ADAMW},
+    {"sgd, f32", "sgd", FTH_PRECISION_F32, 0, 0, SGD, false},
+    {"sgd without momentum, bf16", "sgd", FTH_PRECISION_BF16, 0, 0, {.momentum = 0}, false},
+    {"sgd, clipped, bf16", "sgd", FTH_PRECISION_BF16, 0.05, 0, SGD, false},
+    {"sgd, f16", "sgd", FTH_PRECISION_F16, 0, 1024, SGD, false},
+    {"sgd, f16 that overflows at first", "sgd", FTH_PRECISION_F16, 0, 0x1p24, SGD, false},
+    {"adamw, f32", "adamw", FTH_PRECISION_F32, 0, 0, ADAMW, false},
+    {"adamw, clipped, f16 that overflows at first", "adamw", FTH_PRECISION_F16, 0.1, 0x1p24, ADAMW, false},
+    {"sgd by groups", "sgd", FTH_PRECISION_F32, 0, 0, SGD, true},
+    {"adamw by groups, clipped, f16 that overflows at first", "adamw", FTH_PRECISION_F16, 0.1, 0x1p24, ADAMW, true},
 };
+
+static const fth_update_group own_groups[] = {
+    {.rate = 1, .decay = 1}, {.rate = 0.5f, .decay = 0}, {.rate = 0.1f, .decay = 2}};
 
 static void test_step_in_one(void **state)
 {
@@ -184,15 +209,19 @@ static void test_step_in_one(void **state)
     fth_device *device = device_with_updaters();
     op_network network;
     training one, pieces;
-    const fth_updater_options options = {.kernel = op_find_update(device, with->optimizer, &with->arguments),
-                                         .arguments = with->arguments,
-                                         .clip = with->clip,
-                                         .loss_scale = {.scale = with->scale}};
+    fth_updater_options options = {.kernel = op_find_update(device, with->optimizer, &with->arguments),
+                                   .arguments = with->arguments,
+                                   .clip = with->clip,
+                                   .loss_scale = {.scale = with->scale}};
     fth_update_verdict verdict;
     fth_loss_scale scale;
     int64_t left_out = 0;
 
     op_network_create(&network, build_graph(), BATCH, 5);
+    /* Short ranges, and one that is longer than what the device updates at once. */
+    const fth_update_range ranges[] = {{16, 1}, {32, 0}, {96, 2}, {fth_graph_parameter_floats(network.graph), 1}};
+    if (with->groups)
+        options.groups = (fth_update_groups){own_groups, FTH_COUNT_OF(own_groups), ranges, FTH_COUNT_OF(ranges)};
     training_open(&one, &network, device, with->precision, &options, true);
     training_open(&pieces, &network, device, with->precision, &options, false);
     for (int step = 1; step <= STEPS; step++) {

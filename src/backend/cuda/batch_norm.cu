@@ -448,10 +448,11 @@ __global__ void __launch_bounds__(APPLY_THREADS)
 /* ---- sums of columns, bias ---- */
 
 template <typename T, int V, int WHAT>
-__global__ void __launch_bounds__(REDUCE_THREADS, 1)
+__global__ void __launch_bounds__(REDUCE_THREADS, 2)
     column_sums_kernel(Shape s, const T *x, const T *y, T *dx, float *scratch, unsigned *counters, float *sums,
                        int64_t logical)
 {
+    constexpr int U = WHAT == CUDA_NOTHING ? UNROLL : 2; /* rows at once: two blocks fit on a multiprocessor */
     __shared__ double totals[2 * 32 * V];
     const int tx = threadIdx.x % s.bx, ty = threadIdx.x / s.bx;
     const int vector = blockIdx.x * s.bx + tx;
@@ -463,10 +464,10 @@ __global__ void __launch_bounds__(REDUCE_THREADS, 1)
         sum[i] = unused[i] = 0;
     if (active) {
         const int64_t step = (int64_t)gridDim.y * s.by;
-        for (int64_t row = s.rows - 1 - ((int64_t)blockIdx.y * s.by + ty); row >= 0; row -= UNROLL * step) {
-            Vec<T, V> in[UNROLL], read[UNROLL];
+        for (int64_t row = s.rows - 1 - ((int64_t)blockIdx.y * s.by + ty); row >= 0; row -= U * step) {
+            Vec<T, V> in[U], read[U];
 #pragma unroll
-            for (int u = 0; u < UNROLL; u++) {
+            for (int u = 0; u < U; u++) {
                 int64_t at = row - u * step;
                 if (at >= 0) {
                     in[u] = load<T, V>(x + at * stride + (int64_t)vector * V);
@@ -475,7 +476,7 @@ __global__ void __launch_bounds__(REDUCE_THREADS, 1)
                 }
             }
 #pragma unroll
-            for (int u = 0; u < UNROLL; u++) {
+            for (int u = 0; u < U; u++) {
                 int64_t at = row - u * step;
                 if (at < 0)
                     break;
@@ -634,7 +635,7 @@ cudaError_t cuda_launch_column_sums(const cuda_launch *launch, cuda_elementwise 
         using T = decltype(zero);
         constexpr int V = decltype(width)::value;
         Shape s = reduction_shape(rows, channels, V);
-        dim3 grid((unsigned)columns_of(s), (unsigned)splits_of(s, launch->processors));
+        dim3 grid((unsigned)columns_of(s), (unsigned)splits_of(s, 2 * launch->processors));
         auto kernel = what == CUDA_RELU_GRAD        ? column_sums_kernel<T, V, CUDA_RELU_GRAD>
                       : what == CUDA_GELU_GRAD      ? column_sums_kernel<T, V, CUDA_GELU_GRAD>
                       : what == CUDA_GELU_TANH_GRAD ? column_sums_kernel<T, V, CUDA_GELU_TANH_GRAD>

@@ -1,9 +1,9 @@
 /* Rows of tables, added up, and the gradient of a table.
  *
- * The gradient sums the rows of each id in the order of its tokens, without atomics: tokens are sorted by id (a stable
- * sort, so there is one result), and a block sums CHUNK of them, writing a row of the table where all tokens of an id are
- * its own. An id whose tokens lie in several chunks leaves a part in each: in `head` where it began before the chunk, in
- * `tail` where it begins in it and goes on; the second launch adds these up. */
+ * The gradient sums the rows of each id in the order of its tokens, without atomics, so that it is the same from run to run
+ * and rows of zeros change nothing. Tokens are sorted by id (a stable sort, so there is one result); where the tokens of an
+ * id begin, a block sums them all. Tables of a few rows have thousands of tokens to each: there, blocks sum GROUP tokens
+ * for all rows, and a second launch adds these parts up. */
 #include <cub/device/device_radix_sort.cuh>
 
 #include "backend/cuda/device.cuh"
@@ -12,7 +12,7 @@
 namespace
 {
 
-enum { THREADS = 256, CHUNK = 32, LOADS = 8, COMBINE_THREADS = 128, COMBINE_GROUPS = 8 };
+enum { THREADS = 256, SUM_THREADS = 128, CHUNK = 8, LOADS = 8, FEW_ROWS = 16, GROUP = 64 };
 
 template <typename T, int V> __global__ void __launch_bounds__(THREADS) embedding_kernel(cuda_lookup e, T *y)
 {
@@ -51,105 +51,92 @@ __global__ void __launch_bounds__(THREADS)
     order[i] = (int32_t)i;
 }
 
-/* scratch: (chunks, 2, features), head and tail. */
+/* A block has the ids that begin at one of CHUNK places in the sorted list. */
 template <typename T, int V>
-__global__ void __launch_bounds__(COMBINE_THREADS)
-    sum_chunks_kernel(const uint32_t *keys, const int32_t *order, int64_t tokens, int64_t features, int64_t rows,
-                      const T *dy, float *dtable, float *partial)
+__global__ void __launch_bounds__(SUM_THREADS)
+    sum_sorted_kernel(const uint32_t *keys, const int32_t *order, int64_t tokens, int64_t features, int64_t rows,
+                      const T *dy, float *dtable)
 {
-    __shared__ uint32_t key[CHUNK + 2]; /* with those before and after the chunk */
-    __shared__ int32_t from[CHUNK];
-    const uint32_t none = 0xffffffffu;
-    const int64_t first = (int64_t)blockIdx.x * CHUNK;
-    const int count = tokens - first < CHUNK ? (int)(tokens - first) : CHUNK;
-    for (int i = threadIdx.x; i < CHUNK + 2; i += COMBINE_THREADS) {
-        const int64_t at = first + i - 1;
-        key[i] = at >= 0 && at < tokens ? keys[at] : none;
-        if (i >= 1 && i <= count)
-            from[i - 1] = order[at];
-    }
-    __syncthreads();
-    const int64_t column = ((int64_t)blockIdx.y * COMBINE_THREADS + threadIdx.x) * V;
+    const int64_t column = ((int64_t)blockIdx.y * SUM_THREADS + threadIdx.x) * V;
     if (column >= features)
         return;
-    float sum[V] = {};
-    bool began_here = key[0] != key[1];
-    for (int i = 0; i < count; i += LOADS) {
-        Vec<T, V> in[LOADS];
+    const int64_t first = (int64_t)blockIdx.x * CHUNK, end = first + CHUNK < tokens ? first + CHUNK : tokens;
+    for (int64_t place = first; place < end; place++) {
+        const uint32_t id = keys[place];
+        if (id >= rows || (place > 0 && keys[place - 1] == id))
+            continue;
+        float sum[V] = {};
+        bool more = true;
+        for (int64_t at = place; more; at += LOADS) {
+            Vec<T, V> in[LOADS];
+            bool own[LOADS];
 #pragma unroll
-        for (int u = 0; u < LOADS; u++)
-            if (i + u < count)
-                in[u] = load<T, V>(dy + (int64_t)from[i + u] * features + column);
+            for (int u = 0; u < LOADS; u++) {
+                own[u] = at + u < tokens && keys[at + u] == id;
+                if (own[u])
+                    in[u] = load<T, V>(dy + (int64_t)order[at + u] * features + column);
+            }
 #pragma unroll
-        for (int u = 0; u < LOADS; u++) {
-            if (i + u >= count)
-                break;
+            for (int u = 0; u < LOADS; u++)
+                if (own[u])
 #pragma unroll
-            for (int k = 0; k < V; k++)
-                sum[k] += to_float(in[u].v[k]);
-            const uint32_t id = key[i + u + 1];
-            const bool ends = id != key[i + u + 2];
-            if (!ends && i + u < count - 1)
-                continue;
-            float *to = began_here && ends ? dtable + (int64_t)id * features
-                                           : partial + ((int64_t)blockIdx.x * 2 + (began_here ? 1 : 0)) * features;
-            if (id < rows)
-#pragma unroll
-                for (int k = 0; k < V; k++)
-                    to[column + k] = sum[k];
-#pragma unroll
-            for (int k = 0; k < V; k++)
-                sum[k] = 0;
-            began_here = true;
+                    for (int k = 0; k < V; k++)
+                        sum[k] += to_float(in[u].v[k]);
+            more = own[LOADS - 1];
         }
+#pragma unroll
+        for (int k = 0; k < V; k++)
+            dtable[(int64_t)id * features + column + k] = sum[k];
     }
 }
 
-/* For the id that begins in a chunk and goes on behind it. The parts are dealt to COMBINE_GROUPS groups of threads. */
-__global__ void __launch_bounds__(COMBINE_THREADS)
-    combine_chunks_kernel(const uint32_t *keys, int64_t tokens, int64_t features, int64_t rows, const float *partial,
-                          float *dtable)
+/* Few rows: partial (groups, rows, features). */
+template <typename T, int V>
+__global__ void __launch_bounds__(SUM_THREADS)
+    sum_groups_kernel(const int32_t *ids, int64_t tokens, int64_t features, int rows, const T *dy, float *partial)
 {
-    __shared__ float sums[COMBINE_GROUPS][COMBINE_THREADS / COMBINE_GROUPS];
-    constexpr int WIDTH = COMBINE_THREADS / COMBINE_GROUPS;
-    const int64_t chunks = ceil_div(tokens, CHUNK), chunk = blockIdx.x;
-    const int64_t first = chunk * CHUNK, next = first + CHUNK;
-    if (next >= tokens || keys[next - 1] != keys[next])
-        return; /* nothing goes on */
-    const uint32_t id = keys[next];
-    if (id >= rows || (keys[first] == id && first > 0 && keys[first - 1] == id))
-        return;               /* it began before */
-    int64_t last = chunk + 1; /* the chunk in which it ends: the first whose last token is of another id, or the last */
-    {
-        int64_t low = chunk + 1, high = chunks - 1; /* keys are sorted */
-        while (low < high) {
-            const int64_t middle = (low + high) / 2;
-            if (keys[(middle + 1) * CHUNK - 1] == id && keys[(middle + 1) * CHUNK] == id)
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        last = low;
-    }
-    const int group = threadIdx.x / WIDTH, lane = threadIdx.x % WIDTH;
-    const int64_t column = (int64_t)blockIdx.y * WIDTH + lane;
-    const int64_t parts = last - chunk, each = ceil_div(parts, COMBINE_GROUPS);
-    const int64_t begin = group * each, end = begin + each < parts ? begin + each : parts;
-    float sum = 0;
-    if (column < features) {
-        if (group == 0)
-            sum = partial[(chunk * 2 + 1) * features + column];
-#pragma unroll 8
-        for (int64_t i = begin; i < end; i++)
-            sum += partial[(chunk + 1 + i) * 2 * features + column];
-    }
-    sums[group][lane] = sum;
+    __shared__ int32_t own[GROUP];
+    const int64_t column = ((int64_t)blockIdx.y * SUM_THREADS + threadIdx.x) * V;
+    const int64_t first = (int64_t)blockIdx.x * GROUP;
+    const int count = tokens - first < GROUP ? (int)(tokens - first) : GROUP;
+    for (int i = threadIdx.x; i < count; i += SUM_THREADS)
+        own[i] = ids[first + i];
     __syncthreads();
-    if (group > 0 || column >= features)
+    if (column >= features)
         return;
-    for (int g = 1; g < COMBINE_GROUPS; g++)
-        sum += sums[g][lane];
-    dtable[(int64_t)id * features + column] = sum;
+    for (int row = 0; row < rows; row++) {
+        float sum[V] = {};
+        for (int i = 0; i < count; i += LOADS) {
+            Vec<T, V> in[LOADS];
+#pragma unroll
+            for (int u = 0; u < LOADS; u++)
+                if (i + u < count && own[i + u] == row)
+                    in[u] = load<T, V>(dy + (first + i + u) * features + column);
+#pragma unroll
+            for (int u = 0; u < LOADS; u++)
+                if (i + u < count && own[i + u] == row)
+#pragma unroll
+                    for (int k = 0; k < V; k++)
+                        sum[k] += to_float(in[u].v[k]);
+        }
+        float *to = partial + ((int64_t)blockIdx.x * rows + row) * features + column;
+#pragma unroll
+        for (int k = 0; k < V; k++)
+            to[k] = sum[k];
+    }
+}
+
+__global__ void __launch_bounds__(SUM_THREADS)
+    add_groups_kernel(const float *partial, int64_t groups, int64_t count, float *dtable)
+{
+    const int64_t i = (int64_t)blockIdx.x * SUM_THREADS + threadIdx.x;
+    if (i >= count)
+        return;
+    float sum = 0;
+#pragma unroll 16
+    for (int64_t group = 0; group < groups; group++)
+        sum += partial[group * count + i];
+    dtable[i] = sum;
 }
 
 int bits_of(int64_t rows)
@@ -160,31 +147,61 @@ int bits_of(int64_t rows)
     return bits;
 }
 
-/* The parts of the scratch memory. */
-struct Scratch {
+/* The parts of the scratch memory of a sort. */
+struct Sorting {
     uint32_t *keys, *sorted_keys;
     int32_t *order, *sorted_order;
-    float *partial;
-    void *sort;
-    size_t sort_bytes, total_bytes;
+    void *memory;
+    size_t memory_bytes, total_bytes;
 };
 
-cudaError_t lay_out(int64_t tokens, int64_t features, int64_t rows, void *memory, Scratch *s)
+cudaError_t lay_out(int64_t tokens, int64_t rows, void *memory, Sorting *s)
 {
     const size_t list = ((size_t)tokens * sizeof(uint32_t) + 255) / 256 * 256;
-    const size_t partial = (size_t)ceil_div(tokens, CHUNK) * 2 * (size_t)features * sizeof(float);
     char *at = (char *)memory;
     s->keys = (uint32_t *)at;
     s->sorted_keys = (uint32_t *)(at + list);
     s->order = (int32_t *)(at + 2 * list);
     s->sorted_order = (int32_t *)(at + 3 * list);
-    s->partial = (float *)(at + 4 * list);
-    s->sort = at + 4 * list + (partial + 255) / 256 * 256;
-    s->sort_bytes = 0;
-    cudaError_t error = cub::DeviceRadixSort::SortPairs(nullptr, s->sort_bytes, s->keys, s->sorted_keys, s->order,
+    s->memory = at + 4 * list;
+    s->memory_bytes = 0;
+    cudaError_t error = cub::DeviceRadixSort::SortPairs(nullptr, s->memory_bytes, s->keys, s->sorted_keys, s->order,
                                                         s->sorted_order, (int)tokens, 0, bits_of(rows));
-    s->total_bytes = 4 * list + (partial + 255) / 256 * 256 + s->sort_bytes;
+    s->total_bytes = 4 * list + s->memory_bytes;
     return error;
+}
+
+template <typename T, int V>
+cudaError_t sum_few_rows(cudaStream_t stream, int64_t tokens, int64_t features, int64_t rows, const int32_t *ids,
+                         const T *dy, float *dtable, float *partial)
+{
+    const int64_t groups = ceil_div(tokens, GROUP), count = rows * features;
+    const dim3 grid((unsigned)groups, (unsigned)ceil_div(features, SUM_THREADS * V));
+    sum_groups_kernel<T, V><<<grid, SUM_THREADS, 0, stream>>>(ids, tokens, features, (int)rows, dy, partial);
+    add_groups_kernel<<<(unsigned)ceil_div(count, SUM_THREADS), SUM_THREADS, 0, stream>>>(partial, groups, count,
+                                                                                          dtable);
+    return cudaGetLastError();
+}
+
+template <typename T, int V>
+cudaError_t sum_by_sorting(cudaStream_t stream, int64_t tokens, int64_t features, int64_t rows, const int32_t *ids,
+                           const T *dy, float *dtable, void *scratch)
+{
+    Sorting s;
+    cudaError_t error = lay_out(tokens, rows, scratch, &s);
+    if (error == cudaSuccess)
+        error = cudaMemsetAsync(dtable, 0, (size_t)(rows * features) * sizeof(float), stream);
+    if (error != cudaSuccess)
+        return error;
+    number_kernel<<<(unsigned)ceil_div(tokens, THREADS), THREADS, 0, stream>>>(ids, tokens, rows, s.keys, s.order);
+    error = cub::DeviceRadixSort::SortPairs(s.memory, s.memory_bytes, s.keys, s.sorted_keys, s.order, s.sorted_order,
+                                            (int)tokens, 0, bits_of(rows), stream);
+    if (error != cudaSuccess)
+        return error;
+    const dim3 grid((unsigned)ceil_div(tokens, CHUNK), (unsigned)ceil_div(features, SUM_THREADS * V));
+    sum_sorted_kernel<T, V>
+        <<<grid, SUM_THREADS, 0, stream>>>(s.sorted_keys, s.sorted_order, tokens, features, rows, dy, dtable);
+    return cudaGetLastError();
 }
 
 } // namespace
@@ -204,8 +221,12 @@ cudaError_t cuda_launch_embedding(const cuda_launch *launch, const cuda_lookup *
 
 cudaError_t cuda_embedding_grad_scratch_bytes(int64_t tokens, int64_t features, int64_t rows, size_t *size_bytes)
 {
-    Scratch s;
-    cudaError_t error = lay_out(tokens, features, rows, NULL, &s);
+    Sorting s = {};
+    if (rows <= FEW_ROWS) {
+        *size_bytes = (size_t)(ceil_div(tokens, GROUP) * rows * features) * sizeof(float);
+        return cudaSuccess;
+    }
+    cudaError_t error = lay_out(tokens, rows, NULL, &s);
     *size_bytes = s.total_bytes;
     return error;
 }
@@ -213,32 +234,14 @@ cudaError_t cuda_embedding_grad_scratch_bytes(int64_t tokens, int64_t features, 
 cudaError_t cuda_launch_embedding_grad(const cuda_launch *launch, cuda_type type, int64_t tokens, int64_t features,
                                        int64_t rows, const int32_t *ids, const void *dy, float *dtable, void *scratch)
 {
-    Scratch s;
-    cudaError_t error = lay_out(tokens, features, rows, scratch, &s);
-    if (error == cudaSuccess)
-        error = cudaMemsetAsync(dtable, 0, (size_t)(rows * features) * sizeof(float), launch->stream);
-    if (error != cudaSuccess)
-        return error;
-    number_kernel<<<(unsigned)ceil_div(tokens, THREADS), THREADS, 0, launch->stream>>>(ids, tokens, rows, s.keys,
-                                                                                       s.order);
-    error = cub::DeviceRadixSort::SortPairs(s.sort, s.sort_bytes, s.keys, s.sorted_keys, s.order, s.sorted_order,
-                                            (int)tokens, 0, bits_of(rows), launch->stream);
-    if (error != cudaSuccess)
-        return error;
-    error = with_vectors(type, features, [&](auto zero, auto width) {
+    return with_vectors(type, features, [&](auto zero, auto width) {
         using T = decltype(zero);
         constexpr int V = decltype(width)::value;
-        const dim3 grid((unsigned)ceil_div(tokens, CHUNK), (unsigned)ceil_div(features, COMBINE_THREADS * V));
-        sum_chunks_kernel<T, V><<<grid, COMBINE_THREADS, 0, launch->stream>>>(
-            s.sorted_keys, s.sorted_order, tokens, features, rows, (const T *)dy, dtable, s.partial);
-        return cudaGetLastError();
+        return rows <= FEW_ROWS
+                   ? sum_few_rows<T, V>(launch->stream, tokens, features, rows, ids, (const T *)dy, dtable,
+                                        (float *)scratch)
+                   : sum_by_sorting<T, V>(launch->stream, tokens, features, rows, ids, (const T *)dy, dtable, scratch);
     });
-    if (error != cudaSuccess)
-        return error;
-    const dim3 grid((unsigned)ceil_div(tokens, CHUNK), (unsigned)ceil_div(features, COMBINE_THREADS / COMBINE_GROUPS));
-    combine_chunks_kernel<<<grid, COMBINE_THREADS, 0, launch->stream>>>(s.sorted_keys, tokens, features, rows,
-                                                                        s.partial, dtable);
-    return cudaGetLastError();
 }
 
 } // extern "C"

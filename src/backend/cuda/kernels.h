@@ -92,7 +92,7 @@ typedef struct cuda_cast {
     cuda_spreading spread;                 /* the convolution's, if its images are spread */
     int type;                              /* of the channels-last side */
 } cuda_cast;
-enum { CUDA_CAST_CHUNK = 2048 };
+enum { CUDA_CAST_CHUNK = 8192 };
 cudaError_t cuda_launch_cast_weights(cudaStream_t stream, const cuda_cast *entries, int count, int64_t chunks);
 cudaError_t cuda_launch_cast_gradients(cudaStream_t stream, const cuda_cast *entries, int count, int64_t chunks);
 
@@ -223,13 +223,23 @@ cudaError_t cuda_launch_cross_entropy_grad(cudaStream_t stream, cuda_type type, 
 
 /* ---- flat vectors ---- */
 
+/* A part of the vectors that is updated by the numbers of one group; it begins at a multiple of 4. */
+typedef struct cuda_update_piece {
+    size_t begin, end;
+    int group;
+} cuda_update_piece;
+enum { CUDA_UPDATE_PIECE_FLOATS = 4096 }; /* at most */
+
 /* An update, and where its numbers come from. */
 typedef struct cuda_update {
     float *parameters;
     const float *gradients;
     float *state[FTH_MAX_OPTIMIZER_VECTORS];
     size_t count;
-    fth_update_numbers numbers;             /* if `run` is NULL */
+    fth_update_numbers numbers;      /* if `run` is NULL */
+    const cuda_update_piece *pieces; /* device memory or NULL: all have the same numbers */
+    int piece_count;
+    const fth_update_numbers *of_groups;    /* device memory: by the pieces' groups */
     float factor;                           /* of the gradients, if `judgement` is NULL */
     const cuda_run_values *run;             /* device memory */
     const float *loss;                      /* device memory or NULL: no update if it is not finite */
@@ -238,6 +248,10 @@ typedef struct cuda_update {
 } cuda_update;
 
 cudaError_t cuda_launch_update(const cuda_launch *launch, fth_update_rule rule, const cuda_update *update);
+/* The numbers of this run's groups, from pinned memory: those of run `sequence` lie in slot sequence % CUDA_UPDATE_SLOTS. */
+enum { CUDA_UPDATE_SLOTS = 8 };
+cudaError_t cuda_launch_group_numbers(cudaStream_t stream, const cuda_run_values *run, const fth_update_numbers *slots,
+                                      int groups, fth_update_numbers *to);
 cudaError_t cuda_launch_add(const cuda_launch *launch, float *to, const float *from, size_t count);
 enum { CUDA_NORM_BLOCKS = 256 };
 /* result[0] = sum of squares; scratch: CUDA_NORM_BLOCKS doubles. */

@@ -254,7 +254,7 @@ __global__ void __launch_bounds__(THREADS)
                 normalized[k][i] = (to_float(s[k].v[i]) - of_row.x) * of_row.y;
                 dshift[k][i] += d;
                 dscale[k][i] += d * normalized[k][i];
-                a[k][i] = d * scale.v[i];
+                a[k][i] = __fmul_rn(d, scale.v[i]); /* the same number in sum_a: where all cancels, nothing is left */
                 sum_a += a[k][i];
                 sum_ax += a[k][i] * normalized[k][i];
             }
@@ -296,17 +296,18 @@ __global__ void __launch_bounds__(THREADS) long_gradient_kernel(cuda_row_norm n,
     const int64_t first = (int64_t)blockIdx.x * n.features;
     const float2 of_row = statistics[blockIdx.x];
     auto gradient = [&](int64_t c) { return to_float(dy[first + c]) + (dy2 ? to_float(dy2[first + c]) : 0); };
+    auto scaled = [&](int64_t c) { return __fmul_rn(gradient(c), n.scale[c]); }; /* see above */
     auto normalized = [&](int64_t c) { return (to_float(sum[first + c]) - of_row.x) * of_row.y; };
     float sum_a = 0, sum_ax = 0;
     for (int64_t c = threadIdx.x; c < n.features; c += THREADS) {
-        const float a = gradient(c) * n.scale[c];
+        const float a = scaled(c);
         sum_a += a;
         sum_ax += a * normalized(c);
     }
     sum_a = block_sum(sum_a) / (float)n.features;
     sum_ax = block_sum(sum_ax) / (float)n.features;
     for (int64_t c = threadIdx.x; c < n.features; c += THREADS) {
-        const float d = of_row.y * (gradient(c) * n.scale[c] - sum_a - normalized(c) * sum_ax);
+        const float d = of_row.y * (scaled(c) - sum_a - normalized(c) * sum_ax);
         if (dresidual)
             dresidual[first + c] = from_float<T>(d);
         if (dx)

@@ -51,38 +51,64 @@ __device__ __forceinline__ bool not_finite(float4 p)
 FTH_UPDATE_RULES(TYPE_OF)
 #undef TYPE_OF
 
-template <typename Rule> __global__ void __launch_bounds__(THREADS) update_kernel(cuda_update u)
+/* Elements [begin, end), of which this thread has the vectors first, first + step, ... True if one is no longer finite. */
+template <typename Rule>
+__device__ __forceinline__ bool update_range(const cuda_update &u, const typename Rule::numbers &n, float factor,
+                                             size_t begin, size_t end, size_t first, size_t step)
 {
-    float factor;
-    if (!find_factor(u, factor))
-        return;
-    const typename Rule::numbers n = Rule::choose(u.run ? u.run->update : u.numbers);
-    float4 *parameters = (float4 *)u.parameters, *first = (float4 *)u.state[0], *second = (float4 *)u.state[1];
+    float4 *parameters = (float4 *)u.parameters, *one = (float4 *)u.state[0], *two = (float4 *)u.state[1];
     const float4 *gradients = (const float4 *)u.gradients, zero = make_float4(0, 0, 0, 0);
-    const size_t vectors = u.count / 4, step = (size_t)gridDim.x * THREADS;
-    const size_t begin = (size_t)blockIdx.x * THREADS + threadIdx.x;
     bool diverged = false;
-    for (size_t i = begin; i < vectors; i += step) {
+    for (size_t i = begin / 4 + first; i < end / 4; i += step) {
         float4 p = parameters[i], g = gradients[i];
-        float4 a = Rule::vectors > 0 ? first[i] : zero, b = Rule::vectors > 1 ? second[i] : zero;
+        float4 a = Rule::vectors > 0 ? one[i] : zero, b = Rule::vectors > 1 ? two[i] : zero;
         Rule::apply(n, g.x * factor, p.x, a.x, b.x);
         Rule::apply(n, g.y * factor, p.y, a.y, b.y);
         Rule::apply(n, g.z * factor, p.z, a.z, b.z);
         Rule::apply(n, g.w * factor, p.w, a.w, b.w);
         parameters[i] = p;
         if (Rule::vectors > 0)
-            first[i] = a;
+            one[i] = a;
         if (Rule::vectors > 1)
-            second[i] = b;
+            two[i] = b;
         diverged |= not_finite(p);
     }
-    for (size_t i = vectors * 4 + begin; i < u.count; i += step) {
+    for (size_t i = end / 4 * 4 + first; i < end; i += step) {
         float none_first = 0, none_second = 0;
         Rule::apply(n, u.gradients[i] * factor, u.parameters[i], Rule::vectors > 0 ? u.state[0][i] : none_first,
                     Rule::vectors > 1 ? u.state[1][i] : none_second);
         diverged |= !isfinite(u.parameters[i]);
     }
+    return diverged;
+}
+
+template <typename Rule> __global__ void __launch_bounds__(THREADS) update_kernel(cuda_update u)
+{
+    float factor;
+    if (!find_factor(u, factor))
+        return;
+    bool diverged = false;
+    if (u.pieces) {
+        for (int i = blockIdx.x; i < u.piece_count; i += gridDim.x) {
+            const cuda_update_piece piece = u.pieces[i];
+            const typename Rule::numbers n = Rule::choose(u.of_groups[piece.group]);
+            diverged |= update_range<Rule>(u, n, factor, piece.begin, piece.end, threadIdx.x, THREADS);
+        }
+    } else {
+        const typename Rule::numbers n = Rule::choose(u.run ? u.run->update : u.numbers);
+        diverged = update_range<Rule>(u, n, factor, 0, u.count, (size_t)blockIdx.x * THREADS + threadIdx.x,
+                                      (size_t)gridDim.x * THREADS);
+    }
     report_not_finite(u, diverged);
+}
+
+__global__ void __launch_bounds__(THREADS)
+    group_numbers_kernel(const cuda_run_values *run, const fth_update_numbers *slots, int groups,
+                         fth_update_numbers *to)
+{
+    const fth_update_numbers *from = slots + run->sequence % CUDA_UPDATE_SLOTS * groups;
+    for (int i = threadIdx.x; i < groups; i += THREADS)
+        to[i] = from[i];
 }
 
 __global__ void __launch_bounds__(THREADS) add_kernel(float *to, const float *from, size_t count)
@@ -164,13 +190,21 @@ extern "C" {
 
 cudaError_t cuda_launch_update(const cuda_launch *launch, fth_update_rule rule, const cuda_update *update)
 {
-    const unsigned blocks = blocks_for(launch, update->count / 4);
+    const unsigned blocks =
+        blocks_for(launch, update->pieces ? (size_t)update->piece_count * THREADS : update->count / 4);
     switch (rule) {
 #define LAUNCH_OF(name, vectors)                                                                                       \
     case FTH_UPDATE_RULE_##name: update_kernel<name##_rule><<<blocks, THREADS, 0, launch->stream>>>(*update); break;
         FTH_UPDATE_RULES(LAUNCH_OF)
 #undef LAUNCH_OF
     }
+    return cudaGetLastError();
+}
+
+cudaError_t cuda_launch_group_numbers(cudaStream_t stream, const cuda_run_values *run, const fth_update_numbers *slots,
+                                      int groups, fth_update_numbers *to)
+{
+    group_numbers_kernel<<<1, THREADS, 0, stream>>>(run, slots, groups, to);
     return cudaGetLastError();
 }
 

@@ -3,7 +3,10 @@
  * What changes from update to update (the learning rate and what follows from it) comes with the run's values. Where the
  * gradients' norm matters, for clipping or because f16 may have overflowed, one launch sums it and judges: the
  * verdict stays on the device, where the update reads it, and the scale is there for the next run. What went
- * wrong, there or in the parameters after an update, reaches the host through pinned memory, and nothing waits. */
+ * wrong, there or in the parameters after an update, reaches the host through pinned memory, and nothing waits.
+ *
+ * Groups of parameters with rates or decays of their own are cut into pieces, each of one group. Their numbers would not fit
+ * beside the run's values: they lie in pinned memory, a slot for each of the last runs. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -61,8 +64,17 @@ out:
 
 /* ---- updaters ---- */
 
+/* Groups of parameters; all zero where there are none. */
+typedef struct update_groups {
+    cuda_update_piece *pieces; /* device memory */
+    int piece_count;
+    fth_update_numbers *numbers; /* device memory: of the run under way */
+    fth_update_numbers *slots;   /* pinned: (CUDA_UPDATE_SLOTS, groups) */
+} update_groups;
+
 struct fth_updater {
     cuda_device *device;
+    update_groups groups;
     fth_updater_options options;
     fth_update_rule rule;
     cuda_judgement *judgement;    /* device memory; NULL: nothing is to be judged */
@@ -74,8 +86,12 @@ static void close_updater(fth_updater *updater)
     if (!updater)
         return;
     cuda_release(&updater->device->base, updater->judgement);
+    cuda_release(&updater->device->base, updater->groups.pieces);
+    cuda_release(&updater->device->base, updater->groups.numbers);
     if (updater->outcome && !updater->device->lost)
         cudaFreeHost(updater->outcome);
+    if (updater->groups.slots && !updater->device->lost)
+        cudaFreeHost(updater->groups.slots);
     free(updater);
 }
 
@@ -86,6 +102,66 @@ static fth_status set_scale(fth_updater *updater, fth_loss_scale scale)
     if (!updater->judgement)
         return FTH_OK;
     return cuda_copy_in(&updater->device->base, updater->judgement, &judgement, sizeof judgement);
+}
+
+/* Cuts the ranges into pieces. With `pieces` NULL it only counts them. */
+static int cut_ranges(const fth_update_groups *groups, size_t count, cuda_update_piece *pieces)
+{
+    int made = 0;
+    size_t begin = 0;
+    for (int i = 0; i < groups->range_count && begin < count; i++) {
+        const size_t end = groups->ranges[i].end < count ? groups->ranges[i].end : count;
+        while (begin < end) {
+            const size_t left = end - begin;
+            const size_t taken = left < CUDA_UPDATE_PIECE_FLOATS ? left : CUDA_UPDATE_PIECE_FLOATS;
+            if (pieces)
+                pieces[made] =
+                    (cuda_update_piece){.begin = begin, .end = begin + taken, .group = groups->ranges[i].group};
+            made++;
+            begin += taken;
+        }
+    }
+    return made;
+}
+
+static fth_status open_groups(fth_updater *updater)
+{
+    fth_status status = FTH_OK;
+    const fth_update_groups *groups = &updater->options.groups;
+    fth_device *device = &updater->device->base;
+    cuda_update_piece *pieces = NULL;
+    void *memory = NULL;
+    if (groups->group_count == 0)
+        return FTH_OK;
+    const int count = cut_ranges(groups, updater->options.count, NULL);
+    const size_t numbers_bytes = (size_t)groups->group_count * sizeof(fth_update_numbers);
+    FTH_TRY(fth_allocate((size_t)count + 1, sizeof *pieces, &pieces));
+    updater->groups.piece_count = cut_ranges(groups, updater->options.count, pieces);
+    FTH_TRY(cuda_allocate(device, ((size_t)count + 1) * sizeof *pieces, &memory));
+    updater->groups.pieces = memory;
+    FTH_TRY(cuda_copy_in(device, updater->groups.pieces, pieces, (size_t)count * sizeof *pieces));
+    FTH_TRY(cuda_allocate(device, numbers_bytes, &memory));
+    updater->groups.numbers = memory;
+    CUDA_TRY(cudaHostAlloc(&memory, CUDA_UPDATE_SLOTS * numbers_bytes, cudaHostAllocDefault));
+    updater->groups.slots = memory;
+out:
+    free(pieces);
+    return status;
+}
+
+/* Fills the slot of the run. Whoever runs reads each loss before the next run, so that the slot's last user is long done; if
+ * not, it is waited for, and what goes wrong then shows in the run. */
+static void fill_slot(const fth_updater *updater, const fth_update_arguments *arguments, uint64_t sequence)
+{
+    const fth_update_groups *groups = &updater->options.groups;
+    cuda_device *device = updater->device;
+    fth_update_numbers *slot = updater->groups.slots + sequence % CUDA_UPDATE_SLOTS * (uint64_t)groups->group_count;
+    if (device->announcement->sequence + CUDA_UPDATE_SLOTS <= sequence)
+        cuda_synchronize(&device->base, cuda_deadline(device));
+    for (int i = 0; i < groups->group_count; i++) {
+        const fth_update_arguments own = fth_update_group_arguments(arguments, groups->groups[i]);
+        fth_update_prepare(updater->rule, &own, &slot[i]);
+    }
 }
 
 static fth_status open_updater(fth_device *device, const fth_updater_options *options, fth_updater **result)
@@ -106,6 +182,7 @@ static fth_status open_updater(fth_device *device, const fth_updater_options *op
         updater->judgement = memory;
         FTH_TRY(set_scale(updater, options->loss_scale));
     }
+    FTH_TRY(open_groups(updater));
     *result = updater;
     updater = NULL;
 out:
@@ -124,6 +201,12 @@ static fth_status queue_update(fth_updater *updater, const float *loss)
     update.loss = loss;
     update.judgement = updater->judgement;
     update.outcome = updater->outcome;
+    update.pieces = updater->groups.pieces;
+    update.piece_count = updater->groups.piece_count;
+    update.of_groups = updater->groups.numbers;
+    if (update.pieces)
+        CUDA_TRY(cuda_launch_group_numbers(cuda->launch.stream, cuda->run_values, updater->groups.slots,
+                                           o->groups.group_count, updater->groups.numbers));
     if (updater->judgement)
         CUDA_TRY(cuda_launch_judge(&cuda->launch, o->gradients, o->count, loss, cuda->norm_scratch, updater->judgement,
                                    updater->outcome));
@@ -139,6 +222,8 @@ void cuda_updater_fill_values(const fth_run *run, cuda_run_values *values)
     arguments.learning_rate = (float)run->learning_rate;
     arguments.step = run->update;
     fth_update_prepare(updater->rule, &arguments, &values->update);
+    if (updater->groups.pieces)
+        fill_slot(updater, &arguments, values->sequence);
     values->loss_scale = updater->options.loss_scale.scale > 0 ? &updater->judgement->loss_scale : NULL;
 }
 
