@@ -159,6 +159,27 @@ def test_every_normalizer_option_in_tokenizer_json(tmp_path, vocabulary):
         check(path, theirs, texts[number % 3::3])
 
 
+@pytest.mark.parametrize("options", [{}, {"lowercase": False}, {"strip_accents": False, "clean_text": False}])
+def test_tokenizers_reads_our_json(tmp_path, vocabulary, options):
+    theirs = open_theirs(vocabulary, **options)
+    path = tmp_path / "tokenizer.json"
+    theirs.save(str(path))
+    again = tokenizers.Tokenizer.from_str(subprocess.run([ENCODE, path], check=True, capture_output=True, text=True).stdout)
+    assert again.get_vocab() == theirs.get_vocab()
+    texts = draw_texts(500, 4)
+    check(path, again, texts)
+    check(path, again, list(zip(texts[::2], texts[1::2])), longest=16)
+
+
+def test_a_folder_means_the_same_to_transformers(tmp_path, vocabulary):
+    transformers = pytest.importorskip("transformers", reason="needs transformers")
+    (tmp_path / "vocab.txt").symlink_to(vocabulary)
+    names = {"unk_token": "[UNK]", "cls_token": "[MASK]", "sep_token": "[PAD]"}  # unusual, so that they are seen
+    for number, config in enumerate([{"do_lower_case": False}, {"do_lower_case": True, "strip_accents": False}, {"do_lower_case": True, **names}]):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer", **config}))
+        check(tmp_path, transformers.BertTokenizerFast.from_pretrained(tmp_path).backend_tokenizer, draw_texts(500, 5 + number))
+
+
 def read_news(folder):
     for path in sorted(Path(folder).glob("*.csv*")):
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt", newline="") as file:

@@ -1,6 +1,7 @@
 /* Encodes texts for other programs: tests/interop/test_tokenizer.py and bench/text/tokenizer.
  *
  *     encode_texts TOKENIZER LONGEST [REPEAT] < texts > tokens
+ *     encode_texts TOKENIZER > tokenizer.json
  *
  * A text is two sizes, of itself and of the second text of its pair or -1 (int32), and their bytes; what it becomes is a count and how
  * many of them are of segment 0, then the ids (int32). With REPEAT all texts are then encoded so many times more, and
@@ -59,15 +60,27 @@ static texts split(const char *bytes, size_t size)
     return list;
 }
 
+static int write_json(fth_tokenizer *tokenizer)
+{
+    char *json = fth_tokenizer_to_json(tokenizer);
+    if (!json || puts(json) < 0)
+        fail("cannot write");
+    free(json);
+    fth_tokenizer_free(tokenizer);
+    return fflush(stdout) == 0 ? 0 : 1;
+}
+
 int main(int argc, char **argv)
 {
     fth_tokenizer *tokenizer;
     fth_token_list ids = {0};
     size_t size;
-    if (argc < 3)
-        fail("usage: encode_texts TOKENIZER LONGEST [REPEAT]");
+    if (argc < 2)
+        fail("usage: encode_texts TOKENIZER [LONGEST [REPEAT]]");
     if (fth_tokenizer_open(argv[1], &tokenizer) != FTH_OK)
         fail(fth_error_message());
+    if (argc == 2)
+        return write_json(tokenizer);
     char *bytes = read_input(&size);
     texts list = split(bytes, size);
     int repeat = argc > 3 ? atoi(argv[3]) : 0;
