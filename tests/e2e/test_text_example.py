@@ -33,7 +33,11 @@ def test_trains_and_classifies(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "trained bert-tiny" in done.stdout and done.stdout.count("Sci/Tech") >= 4, done.stdout
     (folder,) = (tmp_path / "bert-ag-news" / "runs").iterdir()
-    again = run(tmp_path, "--data", tmp_path / "news", "--weights", folder, "--epochs", 1, "--out", "again")
+    hub = tmp_path / "hub"  # as folders on the Hugging Face hub are
+    hub.mkdir()
+    for name, there in (("config.json", "config.json"), ("tokenizer.json", "tokenizer.json"), ("best.safetensors", "model.safetensors")):
+        (hub / there).write_bytes((folder / name).read_bytes())
+    again = run(tmp_path, "--data", tmp_path / "news", "--weights", hub, "--epochs", 1, "--out", "again")
     assert again.returncode == 0, again.stdout + again.stderr
     assert not (tmp_path / "again" / "ag_news").exists()
 
