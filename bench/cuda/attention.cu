@@ -1,7 +1,7 @@
 /* Attention's CUDA kernels by themselves: checked against plain double arithmetic for many shapes, then timed.
  *
  *     ninja -C build bench_cuda_attention       where nvcc is; it needs no GPU
- *     build/bench_cuda_attention [check | time]
+ *     build/bench_cuda_attention [check | quick | time]
  *
  * Rows of no sequence are full of NaN, and so are all outputs before a run. Exit 1 if something is wrong. */
 #include <algorithm>
@@ -298,7 +298,8 @@ template <typename T> double check(const Problem &p, const char *what)
     return worst;
 }
 
-template <typename T> bool check_all()
+/* `quick`: a few cases, for compute-sanitizer. */
+template <typename T> bool check_all(bool quick)
 {
     const struct {
         const char *name;
@@ -316,6 +317,8 @@ template <typename T> bool check_all()
     for (const auto &batch : batches)
         for (int size : {64, 32, 128, 8, 24, 40, 72, 96, 12, 1, 100, 160, 256})
             for (float probability : {0.0f, 0.1f, 0.5f}) {
+                if (quick && (probability == 0 || size % 40 != 24 || batch.lengths[0] == 512))
+                    continue;
                 if ((probability == 0.5f && size != 64 && size != 12) ||
                     (batch.lengths[0] > 128 && size != 64 && size != 32 && size != 128 && size != 12))
                     continue;
@@ -438,11 +441,11 @@ int main(int count, char **arguments)
     setvbuf(stdout, nullptr, _IOLBF, 0);
     bool fine = true;
     if (what != "time") {
-        fine = check_all<__nv_bfloat16>() && fine;
-        fine = check_all<__half>() && fine;
-        fine = check_all<float>() && fine;
+        fine = check_all<__nv_bfloat16>(what == "quick") && fine;
+        fine = check_all<__half>(what == "quick") && fine;
+        fine = check_all<float>(what == "quick") && fine;
     }
-    if (what != "check")
+    if (what != "check" && what != "quick")
         time_all();
     return fine ? 0 : 1;
 }

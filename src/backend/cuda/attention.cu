@@ -29,7 +29,7 @@ __device__ __forceinline__ float power_of_2(float x)
     return y;
 }
 
-constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
+constexpr float LOG2_E = 1.4426950408889634f;
 
 /* ---- tensor cores ---- */
 
@@ -77,50 +77,58 @@ __device__ __forceinline__ uint32_t shared_address(const void *p)
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-__device__ __forceinline__ void load_matrices(uint32_t (&r)[4], const void *row)
+__device__ __forceinline__ void load_matrices(uint32_t (&r)[4], uint32_t row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(row))
+                 : "r"(row)
                  : "memory");
 }
-__device__ __forceinline__ void load_matrices_transposed(uint32_t (&r)[4], const void *row)
+__device__ __forceinline__ void load_matrices_transposed(uint32_t (&r)[4], uint32_t row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(row))
+                 : "r"(row)
                  : "memory");
 }
 
 /* A matrix of 16-bit numbers in shared memory. Rows are padded by 16 bytes: eight rows of 16 bytes lie in different
- * banks. The four ways to load 16 x 16 numbers from (row, column) on: */
+ * banks. There are four ways to load 16 x 16 numbers from (row, column) on. */
 template <typename T, int COLUMNS> struct Tile {
     enum { STRIDE = COLUMNS + 8 };
     T *data;
+    uint32_t straight, crossed; /* shared addresses of what this lane points to, in both orders of the four quarters */
 
+    __device__ __forceinline__ explicit Tile(T *memory) : data(memory)
+    {
+        const int lane = threadIdx.x % 32;
+        const uint32_t address = shared_address(memory);
+        straight = address + (lane % 16 * STRIDE + lane / 16 * 8) * (uint32_t)sizeof(T);
+        crossed = address + ((lane / 16 * 8 + lane % 8) * STRIDE + lane / 8 % 2 * 8) * (uint32_t)sizeof(T);
+    }
+    static __device__ __forceinline__ uint32_t offset(int row, int column)
+    {
+        return (uint32_t)(row * STRIDE + column) * (uint32_t)sizeof(T);
+    }
     /* A left operand, rows of the tile are its rows. */
     __device__ __forceinline__ void left(uint32_t (&a)[4], int row, int column) const
     {
-        const int lane = threadIdx.x % 32;
-        load_matrices(a, data + (row + lane % 16) * STRIDE + column + lane / 16 * 8);
+        load_matrices(a, straight + offset(row, column));
     }
     /* A left operand, rows of the tile are its columns. */
     __device__ __forceinline__ void left_transposed(uint32_t (&a)[4], int row, int column) const
     {
-        const int lane = threadIdx.x % 32;
-        load_matrices_transposed(a, data + (row + lane / 16 * 8 + lane % 8) * STRIDE + column + lane / 8 % 2 * 8);
+        load_matrices_transposed(a, crossed + offset(row, column));
     }
     /* Two right operands of 8 columns each, rows of the tile are their rows. */
     __device__ __forceinline__ void right(uint32_t (&b)[4], int row, int column) const
     {
-        const int lane = threadIdx.x % 32;
-        load_matrices_transposed(b, data + (row + lane % 16) * STRIDE + column + lane / 16 * 8);
+        load_matrices_transposed(b, straight + offset(row, column));
     }
     /* Two right operands of 8 columns each, rows of the tile are their columns. */
     __device__ __forceinline__ void right_transposed(uint32_t (&b)[4], int row, int column) const
     {
-        const int lane = threadIdx.x % 32;
-        load_matrices(b, data + (row + lane / 16 * 8 + lane % 8) * STRIDE + column + lane / 8 % 2 * 8);
+        load_matrices(b, crossed + offset(row, column));
     }
 };
 
@@ -141,17 +149,17 @@ template <int PENDING> __device__ __forceinline__ void wait_for_copies()
 }
 
 /* Copies `rows` rows of `size` numbers; the rest of the tile's ROWS rows becomes zero. */
-template <int ROWS, int BLOCK, typename T, int COLUMNS>
-__device__ __forceinline__ void copy_tile(Tile<T, COLUMNS> to, const T *from, int64_t stride, int rows, int size)
+template <int ROWS, int COLUMNS, int BLOCK, typename T>
+__device__ __forceinline__ void copy_tile(T *to, const T *from, int64_t stride, int rows, int size)
 {
     constexpr int CHUNKS = COLUMNS / 8;
     static_assert(ROWS * CHUNKS % BLOCK == 0, "every thread copies as much");
 #pragma unroll
     for (int i = 0; i < ROWS * CHUNKS; i += BLOCK) {
-        const int row = (i + (int)threadIdx.x) / CHUNKS, column = (i + (int)threadIdx.x) % CHUNKS * 8;
+        const int row = (int)((i + threadIdx.x) / CHUNKS), column = (int)((i + threadIdx.x) % CHUNKS * 8);
         const bool there = row < rows && column < size;
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                         shared_address(to.data + row * Tile<T, COLUMNS>::STRIDE + column)),
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to) +
+                                                                           Tile<T, COLUMNS>::offset(row, column)),
                      "l"(there ? from + row * stride + column : from), "r"(there ? 16 : 0)
                      : "memory");
     }
@@ -191,23 +199,19 @@ template <typename T> __device__ void clear_rows(T *to, int64_t stride, int firs
         store<T, 8>(to + (first + i / chunks * step) * stride + i % chunks * 8, zero);
 }
 
-/* Draws which probabilities of a tile are kept: bit k % 32 of word k / 32 of a query's row is for key first_key + k. */
-template <int ROWS, int COLUMNS, int BLOCK>
-__device__ __forceinline__ void draw(uint32_t (*kept)[COLUMNS / 32], uint64_t key, const AttentionSizes &a,
-                                     int64_t first_row, int rows, int head, int first_key, int keys)
+/* Draws which probabilities of a tile are kept: bit k % 32 of word k / 32 of a query's row is for key first_key + k. The
+ * first WORDS_EACH words of a row are for `head`, the next for the one after it. */
+template <int ROWS, int WORDS, int WORDS_EACH, int BLOCK>
+__device__ __forceinline__ void draw(uint32_t (*kept)[WORDS], uint64_t key, const AttentionSizes &a, int64_t first_row,
+                                     int rows, int head, int first_key, int keys)
 {
-    constexpr int WORDS = COLUMNS / 32;
 #pragma unroll
-    for (int i = threadIdx.x; i < ROWS * WORDS; i += BLOCK) {
-        const int row = i / WORDS, word = i % WORDS;
-        if (row >= rows || word * 32 >= keys)
+    for (unsigned i = threadIdx.x; i < ROWS * WORDS; i += BLOCK) {
+        const int row = (int)(i / WORDS), word = (int)(i % WORDS), from = word % WORDS_EACH * 32;
+        if (row >= rows || from >= keys)
             continue;
-        const Keeper keeper(key, a, first_row + row, head);
-        uint32_t bits = 0;
-#pragma unroll
-        for (int g = 0; g < 8; g++)
-            bits |= keeper.four(first_key / 4 + word * 8 + g) << (4 * g);
-        kept[row][word] = bits;
+        const Keeper keeper(key, a, first_row + row, head + word / WORDS_EACH);
+        kept[row][word] = keeper.thirty_two(first_key + from);
     }
 }
 
@@ -221,13 +225,15 @@ template <typename T, int D> struct ForwardShared {
 
 /* What a warp knows of its 16 queries: of rows lane / 4 and lane / 4 + 8 each thread holds 2 of every 8 columns. */
 template <int D> struct Running {
-    float out[D / 8][4], largest[2], sum[2]; /* `sum` is the thread's own share */
+    float out[D / 8][4], largest[2],
+        sum[2]; /* `largest`: of scores before they are scaled; `sum`: the thread's own share */
 };
 
 /* Takes a tile of keys into account. */
 template <typename T, int D>
-__device__ __forceinline__ void add_keys(Running<D> &r, const uint32_t (&query)[D / 16][4], Tile<T, D> key,
-                                         Tile<T, D> value, int keys, float scale, const uint32_t (*kept)[2], bool drops)
+__device__ __forceinline__ void add_keys(Running<D> &r, const uint32_t (&query)[D / 16][4], const Tile<T, D> &key,
+                                         const Tile<T, D> &value, int keys, float scale, const uint32_t (*kept)[2],
+                                         bool drops)
 {
     const int lane = threadIdx.x % 32, pair = lane % 4 * 2;
     float s[FORWARD_KEYS / 8][4] = {};
@@ -243,21 +249,26 @@ __device__ __forceinline__ void add_keys(Running<D> &r, const uint32_t (&query)[
             multiply_add<T>(s[2 * j + 1], query[d], b + 2);
         }
     }
-    float largest[2] = {r.largest[0], r.largest[1]};
+    if (keys < FORWARD_KEYS) {
 #pragma unroll
-    for (int j = 0; j < FORWARD_KEYS / 8; j++)
+        for (int j = 0; j < FORWARD_KEYS / 8; j++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-            s[j][e] = j * 8 + pair + (e & 1) < keys ? s[j][e] * scale : -INFINITY;
-            largest[e >> 1] = fmaxf(largest[e >> 1], s[j][e]);
-        }
+            for (int e = 0; e < 4; e++)
+                s[j][e] = j * 8 + pair + (e & 1) < keys ? s[j][e] : -INFINITY;
+    }
+    float offset[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        largest[i] = fmaxf(largest[i], __shfl_xor_sync(0xffffffffu, largest[i], 1));
-        largest[i] = fmaxf(largest[i], __shfl_xor_sync(0xffffffffu, largest[i], 2));
+        float largest = r.largest[i];
+#pragma unroll
+        for (int j = 0; j < FORWARD_KEYS / 8; j++)
+            largest = fmaxf(largest, fmaxf(s[j][2 * i], s[j][2 * i + 1]));
+        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
         /* Of NaN alone, or of minus infinity, there is no largest: NaN comes of it. */
-        const float before = power_of_2(r.largest[i] - largest[i]);
-        r.largest[i] = largest[i];
+        const float before = power_of_2((r.largest[i] - largest) * scale);
+        r.largest[i] = largest;
+        offset[i] = largest * scale;
         r.sum[i] *= before;
 #pragma unroll
         for (int n = 0; n < D / 8; n++) {
@@ -281,7 +292,7 @@ __device__ __forceinline__ void add_keys(Running<D> &r, const uint32_t (&query)[
         for (int n = 2 * j; n < 2 * j + 2; n++)
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                const float p = power_of_2(s[n][e] - r.largest[e >> 1]);
+                const float p = power_of_2(s[n][e] * scale - offset[e >> 1]);
                 r.sum[e >> 1] += p;
                 s[n][e] = bits[e >> 1][n / 4] >> (n % 4 * 8 + (e & 1)) & 1 ? p : 0;
             }
@@ -316,32 +327,28 @@ __global__ void __launch_bounds__(FORWARD_THREADS, D > 64 ? 2 : 4)
     const int first = tile * QUERIES;
     if (first >= rows.count)
         return;
-    const T *key = qkv + rows.begin * stride + width + head * a.size, *value = key + width;
-    const bool drops = a.dropout.threshold > 0;
-    const uint64_t dropout = drops ? dropout_key(a.dropout.run, a.dropout.id) : 0;
-    const Tile<T, D> queries = {shared.query};
     const int64_t row = rows.begin + first;
     const int here = rows.count - first < QUERIES ? rows.count - first : QUERIES;
+    const T *key = qkv + rows.begin * stride + width + head * a.size, *value = key + width;
+    copy_tile<QUERIES, D, FORWARD_THREADS>(shared.query, qkv + row * stride + head * a.size, stride, here, a.size);
+    copy_tile<FORWARD_KEYS, D, FORWARD_THREADS>(shared.key[0], key, stride, rows.count, a.size);
+    copy_tile<FORWARD_KEYS, D, FORWARD_THREADS>(shared.value[0], value, stride, rows.count, a.size);
+    end_copies();
+    const bool drops = a.dropout.threshold > 0;
+    const uint64_t dropout = drops ? dropout_key(a.dropout.run, a.dropout.id) : 0;
     uint32_t query[D / 16][4];
     Running<D> r = {{}, {-INFINITY, -INFINITY}, {}};
-    copy_tile<QUERIES, FORWARD_THREADS>(queries, qkv + row * stride + head * a.size, stride, here, a.size);
     for (int k = 0, stage = 0; k < rows.count; k += FORWARD_KEYS, stage ^= 1) {
         const int left = rows.count - k, next = left - FORWARD_KEYS;
-        const Tile<T, D> key_tile = {shared.key[stage]}, value_tile = {shared.value[stage]};
-        if (k == 0) {
-            copy_tile<FORWARD_KEYS, FORWARD_THREADS>(key_tile, key, stride, left, a.size);
-            copy_tile<FORWARD_KEYS, FORWARD_THREADS>(value_tile, value, stride, left, a.size);
-            end_copies();
-        }
         if (next > 0) {
             const int64_t from = (int64_t)(k + FORWARD_KEYS) * stride;
-            const Tile<T, D> next_key = {shared.key[stage ^ 1]}, next_value = {shared.value[stage ^ 1]};
-            copy_tile<FORWARD_KEYS, FORWARD_THREADS>(next_key, key + from, stride, next, a.size);
-            copy_tile<FORWARD_KEYS, FORWARD_THREADS>(next_value, value + from, stride, next, a.size);
+            copy_tile<FORWARD_KEYS, D, FORWARD_THREADS>(shared.key[stage ^ 1], key + from, stride, next, a.size);
+            copy_tile<FORWARD_KEYS, D, FORWARD_THREADS>(shared.value[stage ^ 1], value + from, stride, next, a.size);
             end_copies();
         }
         if (drops)
-            draw<QUERIES, FORWARD_KEYS, FORWARD_THREADS>(shared.kept, dropout, a, row, here, head, k, left);
+            draw<QUERIES, FORWARD_KEYS / 32, FORWARD_KEYS / 32, FORWARD_THREADS>(shared.kept, dropout, a, row, here,
+                                                                                 head, k, left);
         if (next > 0)
             wait_for_copies<1>();
         else
@@ -349,11 +356,13 @@ __global__ void __launch_bounds__(FORWARD_THREADS, D > 64 ? 2 : 4)
         __syncthreads();
         if (warp * 16 < here) {
             if (k == 0) {
+                const Tile<T, D> queries(shared.query);
 #pragma unroll
                 for (int d = 0; d < D / 16; d++)
                     queries.left(query[d], warp * 16, d * 16);
             }
-            add_keys(r, query, key_tile, value_tile, left, a.scale * LOG2_E, shared.kept + warp * 16, drops);
+            add_keys(r, query, Tile<T, D>(shared.key[stage]), Tile<T, D>(shared.value[stage]), left, a.scale * LOG2_E,
+                     shared.kept + warp * 16, drops);
         }
         if (next > 0)
             __syncthreads();
@@ -368,7 +377,7 @@ __global__ void __launch_bounds__(FORWARD_THREADS, D > 64 ? 2 : 4)
         factor[i] = a.dropout.scale / r.sum[i];
         const int q = warp * 16 + lane / 4 + 8 * i;
         if (statistics && lane % 4 == 0 && q < here)
-            statistics[(row + q) * a.heads + head] = (r.largest[i] + log2f(r.sum[i])) * LN_2;
+            statistics[(row + q) * a.heads + head] = r.largest[i] * a.scale + logf(r.sum[i]);
     }
     store_rows<D>(y + (row + warp * 16) * width + head * a.size, width, here - warp * 16, a.size, r.out, factor,
                   shared.query + warp * 16 * Tile<T, D>::STRIDE);
@@ -381,7 +390,7 @@ template <typename T, int D> struct BackwardShared {
     T query[2][tile_elements<QUERIES, D>()], dy[2][tile_elements<QUERIES, D>()];
     T ds[tile_elements<KEYS, QUERIES>()];
     uint32_t kept[QUERIES][KEYS / 32];
-    float statistics[QUERIES], delta[QUERIES]; /* statistics: in powers of 2 */
+    float statistics[2][QUERIES], delta[2][QUERIES]; /* statistics: in powers of 2; [1]: of the second head of a pair */
 };
 
 /* delta = the sum of dy * y over a row's numbers of this head: what the softmax's gradient subtracts. */
@@ -391,7 +400,7 @@ __device__ __forceinline__ void find_delta(float *delta, const T *y, const T *dy
     constexpr int LANES = D / 8;
 #pragma unroll
     for (int i = 0; i < QUERIES * LANES; i += THREADS) {
-        const int row = (i + (int)threadIdx.x) / LANES, column = (i + (int)threadIdx.x) % LANES * 8;
+        const int row = (int)((i + threadIdx.x) / LANES), column = (int)((i + threadIdx.x) % LANES * 8);
         float sum = 0;
         if (row < rows && column < size) {
             const Vec<T, 8> left = load<T, 8>(y + row * width + column), right = load<T, 8>(dy + row * width + column);
@@ -407,74 +416,81 @@ __device__ __forceinline__ void find_delta(float *delta, const T *y, const T *dy
     }
 }
 
-/* A warp's 16 keys against a tile of queries: adds to dk and dv, and writes the transposed gradients of scores. */
+/* A warp's 16 keys, of which `keys` are there, against tile `stage` of queries: adds to dk and dv, where dv is still to be
+ * multiplied by dropout's scale, and writes the transposed gradients of scores. */
 template <typename T, int D>
 __device__ __forceinline__ void add_queries(float (&dk)[D / 8][4], float (&dv)[D / 8][4], BackwardShared<T, D> &shared,
-                                            Tile<T, QUERIES> ds, int stage, int queries, int keys,
-                                            const AttentionSizes &a)
+                                            int stage, int team, int queries, int keys, const AttentionSizes &a)
 {
-    enum { AT_ONCE = 32 };
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = warp * 16 + lane / 4;
-    const Tile<T, D> key = {shared.key}, value = {shared.value};
-    const Tile<T, D> query = {shared.query[stage]}, dy = {shared.dy[stage]};
-    const bool there[2] = {own < keys, own + 8 < keys};
-    const float scale = a.scale * LOG2_E;
+    enum { AT_ONCE = 32, STRIDE = Tile<T, QUERIES>::STRIDE };
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = lane / 4, pair = lane % 4 * 2;
+    const Tile<T, D> key(shared.key + warp * 16 * Tile<T, D>::STRIDE),
+        value(shared.value + warp * 16 * Tile<T, D>::STRIDE);
+    T *ds = shared.ds + (warp * 16 + row) * STRIDE + pair;
+    const float *all_statistics = shared.statistics[team] + pair, *all_delta = shared.delta[team] + pair;
+    const bool there[2] = {row < keys, row + 8 < keys}, drops = a.dropout.threshold > 0;
+    const float scale = a.scale * LOG2_E, dropout_scale = a.dropout.scale;
 #pragma unroll 1
     for (int first = 0; first < QUERIES && first < queries; first += AT_ONCE) {
+        const Tile<T, D> query(shared.query[stage] + first * Tile<T, D>::STRIDE);
+        const Tile<T, D> dy(shared.dy[stage] + first * Tile<T, D>::STRIDE);
         float s[AT_ONCE / 8][4] = {}, dp[AT_ONCE / 8][4] = {};
 #pragma unroll
         for (int d = 0; d < D / 16; d++) {
             uint32_t left[4], right[4];
-            key.left(left, warp * 16, d * 16);
+            key.left(left, 0, d * 16);
 #pragma unroll
             for (int n = 0; n < AT_ONCE / 16; n++) {
-                query.right_transposed(right, first + n * 16, d * 16);
+                query.right_transposed(right, n * 16, d * 16);
                 multiply_add<T>(s[2 * n], left, right);
                 multiply_add<T>(s[2 * n + 1], left, right + 2);
             }
-            value.left(left, warp * 16, d * 16);
+            value.left(left, 0, d * 16);
 #pragma unroll
             for (int n = 0; n < AT_ONCE / 16; n++) {
-                dy.right_transposed(right, first + n * 16, d * 16);
+                dy.right_transposed(right, n * 16, d * 16);
                 multiply_add<T>(dp[2 * n], left, right);
                 multiply_add<T>(dp[2 * n + 1], left, right + 2);
             }
         }
-        /* s becomes the probabilities with dropout, dp the gradients of scores. */
+        /* s becomes the probabilities that are kept, dp the gradients of scores. */
 #pragma unroll
-        for (int n = 0; n < AT_ONCE / 8; n++)
+        for (int n = 0; n < AT_ONCE / 8; n++) {
+            const float2 statistics = *reinterpret_cast<const float2 *>(all_statistics + first + n * 8);
+            const float2 delta = *reinterpret_cast<const float2 *>(all_delta + first + n * 8);
 #pragma unroll
             for (int e = 0; e < 2; e++) {
-                const int q = first + n * 8 + lane % 4 * 2 + e;
-                const float statistics = shared.statistics[q], delta = shared.delta[q];
                 const uint32_t bits =
-                    a.dropout.threshold > 0 ? shared.kept[q][warp / 2] >> (warp % 2 * 16 + lane / 4) : ~0u;
+                    drops ? shared.kept[first + n * 8 + pair + e][warp / 2] >> (warp % 2 * 16 + row) : ~0u;
+                const float subtracted = e ? delta.y : delta.x;
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
-                    const float p = there[i] ? power_of_2(s[n][2 * i + e] * scale - statistics) : 0;
-                    const float kept = bits >> (8 * i) & 1 ? a.dropout.scale : 0;
-                    s[n][2 * i + e] = p * kept;
-                    dp[n][2 * i + e] = p * (dp[n][2 * i + e] * kept - delta);
+                    float &score = s[n][2 * i + e], &gradient = dp[n][2 * i + e];
+                    const float power = power_of_2(score * scale - (e ? statistics.y : statistics.x));
+                    const float p = there[i] ? power : 0;
+                    const bool kept = bits >> (8 * i) & 1;
+                    score = kept ? p : 0;
+                    gradient = p * (kept ? gradient * dropout_scale - subtracted : -subtracted);
                 }
             }
+        }
 #pragma unroll
         for (int n = 0; n < AT_ONCE / 16; n++) {
             uint32_t left[4], right[4];
             as_left<T>(left, s[2 * n], s[2 * n + 1]);
 #pragma unroll
             for (int d = 0; d < D / 16; d++) {
-                dy.right(right, first + n * 16, d * 16);
+                dy.right(right, n * 16, d * 16);
                 multiply_add<T>(dv[2 * d], left, right);
                 multiply_add<T>(dv[2 * d + 1], left, right + 2);
             }
             as_left<T>(left, dp[2 * n], dp[2 * n + 1]);
 #pragma unroll
-            for (int part = 0; part < 4; part++) /* rows own, own + 8, own, own + 8 */
-                *reinterpret_cast<uint32_t *>(ds.data + (own + part % 2 * 8) * Tile<T, QUERIES>::STRIDE + first +
-                                              n * 16 + part / 2 * 8 + lane % 4 * 2) = left[part];
+            for (int part = 0; part < 4; part++)
+                *reinterpret_cast<uint32_t *>(ds + part % 2 * 8 * STRIDE + first + n * 16 + part / 2 * 8) = left[part];
 #pragma unroll
             for (int d = 0; d < D / 16; d++) {
-                query.right(right, first + n * 16, d * 16);
+                query.right(right, n * 16, d * 16);
                 multiply_add<T>(dk[2 * d], left, right);
                 multiply_add<T>(dk[2 * d + 1], left, right + 2);
             }
@@ -482,51 +498,60 @@ __device__ __forceinline__ void add_queries(float (&dk)[D / 8][4], float (&dv)[D
     }
 }
 
-/* A warp's share of a tile of dq, 16 queries and half of the columns: adds those of `sums` (f32, rows of `width`) if
- * there are tiles of keys before this one, and leaves them there if there are more. */
+/* Where a tile of dq goes: to `dq`, or into `sums` (f32, rows of `width`) while more tiles of keys follow. */
+template <typename T> struct QueryGradient {
+    T *dq;
+    int64_t stride;
+    float *sums;
+    int64_t width;
+    bool add, more; /* tiles of keys are before this one, follow it */
+};
+
+/* 16 queries of a tile of dq, and half of the columns, from `keys` keys; ds and `key` begin with the first of both. */
 template <typename T, int D>
-__device__ __forceinline__ void find_dq(BackwardShared<T, D> &shared, Tile<T, QUERIES> ds, int queries, int keys,
-                                        const AttentionSizes &a, T *dq, int64_t stride, float *sums, int64_t width,
-                                        bool add, bool more)
+__device__ __forceinline__ void find_dq(const Tile<T, QUERIES> &ds, const Tile<T, D> &key, int queries, int keys,
+                                        const AttentionSizes &a, const QueryGradient<T> &to, int first_column)
 {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = warp % 4 * 16, half = warp / 4 * (D / 2);
-    if (own >= queries)
-        return;
-    const Tile<T, D> key = {shared.key};
+    const int lane = threadIdx.x % 32;
     float c[D / 16][4] = {};
 #pragma unroll 4
     for (int k = 0; k < KEYS && k < keys; k += 16) {
         uint32_t left[4], right[4];
-        ds.left_transposed(left, k, own);
+        ds.left_transposed(left, k, 0);
 #pragma unroll
         for (int d = 0; d < D / 32; d++) {
-            key.right(right, k, half + d * 16);
+            key.right(right, k, d * 16);
             multiply_add<T>(c[2 * d], left, right);
             multiply_add<T>(c[2 * d + 1], left, right + 2);
         }
     }
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const int q = own + lane / 4 + 8 * i;
+        const int q = lane / 4 + 8 * i;
+        if (q >= queries)
+            continue;
 #pragma unroll
         for (int n = 0; n < D / 16; n++) {
-            const int column = half + n * 8 + lane % 4 * 2;
-            if (q >= queries || column >= a.size)
+            const int column = first_column + n * 8 + lane % 4 * 2;
+            if (column >= a.size)
                 continue;
             float2 sum = {c[n][2 * i], c[n][2 * i + 1]};
-            float2 *kept = reinterpret_cast<float2 *>(sums + q * width + column);
-            if (add) {
-                const float2 before = *kept;
+            float2 *sums = reinterpret_cast<float2 *>(to.sums + q * to.width + column);
+            if (to.add) {
+                const float2 before = *sums;
                 sum = {before.x + sum.x, before.y + sum.y};
             }
-            if (more)
-                *kept = sum;
+            if (to.more)
+                *sums = sum;
             else
-                *reinterpret_cast<uint32_t *>(dq + q * stride + column) = pack<T>(sum.x * a.scale, sum.y * a.scale);
+                *reinterpret_cast<uint32_t *>(to.dq + q * to.stride + column) =
+                    pack<T>(sum.x * a.scale, sum.y * a.scale);
         }
     }
 }
 
+/* A block has a head of a sequence. Where the sequence has no more tokens than half of the warps have keys, it has two
+ * heads, one for each team of four warps; the second head's own block has nothing to do then. */
 template <typename T, int D>
 __global__ void __launch_bounds__(THREADS, D > 64 ? 1 : 2)
     attention_grad_kernel(AttentionSizes a, const T *qkv, const T *y, const float *statistics, const T *dy, T *dqkv,
@@ -534,6 +559,7 @@ __global__ void __launch_bounds__(THREADS, D > 64 ? 1 : 2)
 {
     extern __shared__ __align__(16) unsigned char memory[];
     BackwardShared<T, D> &shared = *reinterpret_cast<BackwardShared<T, D> *>(memory);
+    enum { STRIDE = Tile<T, D>::STRIDE };
     const int sequence = blockIdx.x, head = blockIdx.y, warp = threadIdx.x / 32;
     const int64_t width = (int64_t)a.heads * a.size, stride = 3 * width;
     const Rows rows = rows_of(a, sequence);
@@ -544,60 +570,94 @@ __global__ void __launch_bounds__(THREADS, D > 64 ? 1 : 2)
             clear_rows(dqkv + part * width, stride, 0, rows.count, 1, a.size);
         return;
     }
+    const bool pair = rows.count <= KEYS / 2;
+    if (pair && head % 2 != 0)
+        return;
+    const int heads = pair && head + 1 < a.heads ? 2 : 1, team = pair ? warp / 4 : 0;
     y += rows.begin * width + head * a.size;
     dy += rows.begin * width + head * a.size;
     statistics += rows.begin * a.heads + head;
-    if (dq_sums)
-        dq_sums += rows.begin * width + head * a.size;
     const bool drops = a.dropout.threshold > 0;
-    const uint64_t dropout = drops ? dropout_key(a.dropout.run, a.dropout.id) : 0;
-    const Tile<T, D> key = {shared.key}, value = {shared.value};
-    const Tile<T, QUERIES> ds = {shared.ds};
+    uint64_t dropout = 0;
 
     for (int k = 0; k < rows.count; k += KEYS) {
-        const int keys = rows.count - k;
+        /* Of the warp's own 16 keys so many are there. */
+        const int keys = rows.count - k, own = team < heads ? keys - (pair ? warp % 4 : warp) * 16 : 0;
         float dk[D / 8][4] = {}, dv[D / 8][4] = {};
         for (int q = 0, stage = 0; q < rows.count; q += QUERIES, stage ^= 1) {
             const int queries = rows.count - q, next = queries - QUERIES;
-            if (q == 0) {
-                copy_tile<KEYS, THREADS>(key, qkv + width + k * stride, stride, keys, a.size);
-                copy_tile<KEYS, THREADS>(value, qkv + 2 * width + k * stride, stride, keys, a.size);
-                copy_tile<QUERIES, THREADS>(Tile<T, D>{shared.query[0]}, qkv, stride, queries, a.size);
-                copy_tile<QUERIES, THREADS>(Tile<T, D>{shared.dy[0]}, dy, width, queries, a.size);
+            if (pair) {
+                for (int h = 0; h < heads; h++) {
+                    T *key = shared.key + h * (KEYS / 2) * STRIDE, *value = shared.value + h * (KEYS / 2) * STRIDE;
+                    const T *from = qkv + h * a.size;
+                    copy_tile<KEYS / 2, D, THREADS>(key, from + width, stride, keys, a.size);
+                    copy_tile<KEYS / 2, D, THREADS>(value, from + 2 * width, stride, keys, a.size);
+                    copy_tile<QUERIES, D, THREADS>(shared.query[h], from, stride, queries, a.size);
+                    copy_tile<QUERIES, D, THREADS>(shared.dy[h], dy + h * a.size, width, queries, a.size);
+                }
+                end_copies();
+            } else if (q == 0) {
+                copy_tile<KEYS, D, THREADS>(shared.key, qkv + width + k * stride, stride, keys, a.size);
+                copy_tile<KEYS, D, THREADS>(shared.value, qkv + 2 * width + k * stride, stride, keys, a.size);
+                copy_tile<QUERIES, D, THREADS>(shared.query[0], qkv, stride, queries, a.size);
+                copy_tile<QUERIES, D, THREADS>(shared.dy[0], dy, width, queries, a.size);
                 end_copies();
             }
             if (next > 0) {
-                copy_tile<QUERIES, THREADS>(Tile<T, D>{shared.query[stage ^ 1]}, qkv + (q + QUERIES) * stride, stride,
-                                            next, a.size);
-                copy_tile<QUERIES, THREADS>(Tile<T, D>{shared.dy[stage ^ 1]}, dy + (q + QUERIES) * width, width, next,
-                                            a.size);
+                copy_tile<QUERIES, D, THREADS>(shared.query[stage ^ 1], qkv + (q + QUERIES) * stride, stride, next,
+                                               a.size);
+                copy_tile<QUERIES, D, THREADS>(shared.dy[stage ^ 1], dy + (q + QUERIES) * width, width, next, a.size);
                 end_copies();
             }
-            if (threadIdx.x < QUERIES)
-                shared.statistics[threadIdx.x] =
-                    (int)threadIdx.x < queries ? statistics[(int64_t)(q + (int)threadIdx.x) * a.heads] * LOG2_E : 0;
-            find_delta<D>(shared.delta, y + q * width, dy + q * width, width, queries, a.size);
-            if (drops)
-                draw<QUERIES, KEYS, THREADS>(shared.kept, dropout, a, rows.begin + q, queries, head, k, keys);
+            if (threadIdx.x < 2 * QUERIES) {
+                const int h = threadIdx.x / QUERIES, i = threadIdx.x % QUERIES;
+                shared.statistics[h][i] =
+                    h < heads && i < queries ? statistics[(int64_t)(q + i) * a.heads + h] * LOG2_E : 0;
+            }
+            for (int h = 0; h < heads; h++)
+                find_delta<D>(shared.delta[h], y + q * width + h * a.size, dy + q * width + h * a.size, width, queries,
+                              a.size);
+            if (drops) {
+                if (k == 0 && q == 0)
+                    dropout = dropout_key(a.dropout.run, a.dropout.id);
+                if (pair)
+                    draw<QUERIES, KEYS / 32, KEYS / 64, THREADS>(shared.kept, dropout, a, rows.begin, queries, head, 0,
+                                                                 keys);
+                else
+                    draw<QUERIES, KEYS / 32, KEYS / 32, THREADS>(shared.kept, dropout, a, rows.begin + q, queries, head,
+                                                                 k, keys);
+            }
             if (next > 0)
                 wait_for_copies<1>();
             else
                 wait_for_copies<0>();
             __syncthreads();
-            if (warp * 16 < keys)
-                add_queries(dk, dv, shared, ds, stage, queries, keys, a);
+            if (own > 0)
+                add_queries(dk, dv, shared, pair ? team : stage, team, queries, own, a);
             __syncthreads();
-            find_dq(shared, ds, queries, keys, a, dqkv + q * stride, stride, dq_sums ? dq_sums + q * width : nullptr,
-                    width, k > 0, keys > KEYS);
+            const int first = warp % 4 * 16; /* of the warp's queries */
+            if (first < queries && team < heads) {
+                const int64_t at = q + first;
+                const QueryGradient<T> to = {dqkv + at * stride + team * a.size,
+                                             stride,
+                                             dq_sums + (rows.begin + at) * width + head * a.size,
+                                             width,
+                                             k > 0,
+                                             keys > KEYS};
+                const int from = team * (KEYS / 2);
+                const Tile<T, QUERIES> ds(shared.ds + from * Tile<T, QUERIES>::STRIDE + first);
+                /* The two teams share the columns of one head, or each has all of its own. */
+                for (int half = pair ? 0 : warp / 4; half < (pair ? 2 : warp / 4 + 1); half++)
+                    find_dq(ds, Tile<T, D>(shared.key + from * STRIDE + half * (D / 2)), queries - first, keys, a, to,
+                            half * (D / 2));
+            }
             __syncthreads();
         }
-        if (warp * 16 < keys) { /* by way of its own rows of keys and values, which are not needed any more */
-            T *to = dqkv + (k + warp * 16) * stride;
-            const float by_scale[2] = {a.scale, a.scale}, by_one[2] = {1, 1};
-            store_rows<D>(to + width, stride, keys - warp * 16, a.size, dk, by_scale,
-                          shared.key + warp * 16 * Tile<T, D>::STRIDE);
-            store_rows<D>(to + 2 * width, stride, keys - warp * 16, a.size, dv, by_one,
-                          shared.value + warp * 16 * Tile<T, D>::STRIDE);
+        if (own > 0) { /* by way of its own rows of keys and values, which are not needed any more */
+            T *to = dqkv + (int64_t)(k + keys - own) * stride + team * a.size;
+            const float of_dk[2] = {a.scale, a.scale}, of_dv[2] = {a.dropout.scale, a.dropout.scale};
+            store_rows<D>(to + width, stride, own, a.size, dk, of_dk, shared.key + warp * 16 * STRIDE);
+            store_rows<D>(to + 2 * width, stride, own, a.size, dv, of_dv, shared.value + warp * 16 * STRIDE);
         }
         __syncthreads();
     }

@@ -38,28 +38,44 @@ __device__ __forceinline__ Rows rows_of(const AttentionSizes &a, int sequence)
 }
 
 /* fth_attention_draw() and fth_attention_keeps() of graph/ops.h for the keys of one query: a draw serves four
- * neighbouring keys. */
+ * neighbouring keys, 16 bits each, which are kept where they are at least the threshold. */
 struct Keeper {
-    uint64_t key, first;
-    uint32_t threshold;
+    enum : uint64_t { STEP = 0x9e3779b97f4a7c15u }; /* random_bits() from one counter to the next */
+    uint64_t first;
+    uint32_t below; /* the most of what is dropped, in the upper 16 bits */
 
     __device__ __forceinline__ Keeper(uint64_t dropout_key, const AttentionSizes &a, int64_t row, int head)
-        : key(dropout_key),
-          first(((a.dropout.run->first_token + (uint64_t)row) * (uint64_t)a.heads + (uint64_t)head) << 16),
-          threshold(a.dropout.threshold)
+        : first(dropout_key +
+                ((((a.dropout.run->first_token + (uint64_t)row) * (uint64_t)a.heads + (uint64_t)head) << 16) + 1) *
+                    STEP),
+          below((a.dropout.threshold << 16) - 1)
     {
     }
-    /* Bits of keys 4 * group to 4 * group + 3. */
-    __device__ __forceinline__ uint32_t four(int group) const
+    /* Bits of keys 4 * group to 4 * group + 3, from bit `at` on. */
+    __device__ __forceinline__ uint32_t four(uint64_t counter, int at) const
     {
-        const uint64_t drawn = random_bits(key, first | (uint64_t)group);
+        const uint64_t drawn = mix(counter);
         const uint32_t low = (uint32_t)drawn, high = (uint32_t)(drawn >> 32);
-        return ((low & 0xffff) >= threshold ? 1u : 0) | ((low >> 16) >= threshold ? 2u : 0) |
-               ((high & 0xffff) >= threshold ? 4u : 0) | ((high >> 16) >= threshold ? 8u : 0);
+        return (low << 16 > below ? 1u << at : 0) | (low > below ? 2u << at : 0) | (high << 16 > below ? 4u << at : 0) |
+               (high > below ? 8u << at : 0);
     }
-    __device__ __forceinline__ bool keeps(int k) const
+    __device__ __forceinline__ uint32_t four(int key) const
     {
-        return four(k >> 2) >> (k & 3) & 1;
+        return four(first + (uint64_t)(key / 4) * STEP, 0);
+    }
+    /* Bits of 32 keys from `key`, a multiple of 4, on. */
+    __device__ __forceinline__ uint32_t thirty_two(int key) const
+    {
+        const uint64_t counter = first + (uint64_t)(key / 4) * STEP;
+        uint32_t bits = 0;
+#pragma unroll
+        for (int g = 0; g < 8; g++)
+            bits |= four(counter + g * (uint64_t)STEP, 4 * g);
+        return bits;
+    }
+    __device__ __forceinline__ bool keeps(int key) const
+    {
+        return four(key) >> (key % 4) & 1;
     }
 };
 

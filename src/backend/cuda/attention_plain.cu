@@ -264,7 +264,7 @@ __global__ void __launch_bounds__(THREADS)
         load_rows(shared.dy, dy + q * at.width, at.width, queries, a.size);
         const float row_statistics = lane < queries ? statistics[row * a.heads + at.head] : 0;
         const float row_delta = lane < queries ? delta[row * a.heads + at.head] : 0;
-        const uint32_t bits = drops ? Keeper(dropout, a, row, at.head).four((at.first + own) / 4) : ~0u;
+        const uint32_t bits = drops ? Keeper(dropout, a, row, at.head).four(at.first + own) : ~0u;
         __syncthreads();
         float s[OWN], dp[OWN];
         multiply(s, shared.key, shared.query);
