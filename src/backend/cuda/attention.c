@@ -27,9 +27,10 @@ static fth_status describe(const fth_plan *plan, const fth_node *node, cuda_call
     const fth_attention_attributes *a = node->attributes;
     const fth_shape qkv = fth_plan_type(plan, node->inputs[0]).shape, ends = fth_plan_type(plan, node->inputs[1]).shape;
     const int64_t size = qkv.dims[1] / 3 / a->heads;
-    FTH_REQUIRE(size <= CUDA_LARGEST_HEAD, FTH_UNSUPPORTED,
-                "attention on CUDA takes heads of up to %d numbers, not %lld; use more heads, or the CPU",
-                CUDA_LARGEST_HEAD, (long long)size);
+    const int largest = cuda_attention_largest_head();
+    FTH_REQUIRE(size <= largest, FTH_UNSUPPORTED,
+                "attention on this GPU takes heads of up to %d numbers, not %lld; use more heads, or --device cpu",
+                largest, (long long)size);
     call->sizes[0] = qkv.dims[0];
     call->sizes[1] = ends.dims[0];
     call->sizes[2] = a->heads;

@@ -1,5 +1,6 @@
 /* Flash attention on tensor cores (mma.sync, 16-bit numbers, sums in f32) for packed sequences: a block has one head of
- * one sequence, or 64 of its queries, so that nothing is computed for padding, and scores stay in registers.
+ * one sequence, or 64 of its queries, so that nothing is computed for padding, and scores stay in registers. Beside
+ * cuDNN's, which knows neither our masks nor packed sequences: bench/cuda/attention.cu, docs/CUDA.md.
  *
  * Sequences are mostly shorter than 128 tokens. Forward: a warp has 16 queries and goes over tiles of 64 keys with a
  * running maximum and sum. Backward: a block has a whole sequence; a warp has 16 of 128 keys and computes transposed
@@ -18,7 +19,7 @@
 namespace
 {
 
-/* Tiles: queries of both, keys of each. */
+/* Tiles: queries in both directions, keys and threads in each. */
 enum { QUERIES = 64, FORWARD_KEYS = 64, FORWARD_THREADS = 128, KEYS = 128, THREADS = 256 };
 
 /* 2 to the power of x; 0 of minus infinity, NaN of NaN. */
@@ -225,8 +226,9 @@ template <typename T, int D> struct ForwardShared {
 
 /* What a warp knows of its 16 queries: of rows lane / 4 and lane / 4 + 8 each thread holds 2 of every 8 columns. */
 template <int D> struct Running {
-    float out[D / 8][4], largest[2],
-        sum[2]; /* `largest`: of scores before they are scaled; `sum`: the thread's own share */
+    float out[D / 8][4];
+    float largest[2]; /* of scores before they are scaled */
+    float sum[2];     /* the thread's own share */
 };
 
 /* Takes a tile of keys into account. */
@@ -392,6 +394,36 @@ template <typename T, int D> struct BackwardShared {
     uint32_t kept[QUERIES][KEYS / 32];
     float statistics[2][QUERIES], delta[2][QUERIES]; /* statistics: in powers of 2; [1]: of the second head of a pair */
 };
+
+template <typename T, int D>
+__device__ __forceinline__ void copy_queries(BackwardShared<T, D> &shared, int stage, const T *query, const T *dy,
+                                             int queries, int64_t width, int size)
+{
+    copy_tile<QUERIES, D, THREADS>(shared.query[stage], query, 3 * width, queries, size);
+    copy_tile<QUERIES, D, THREADS>(shared.dy[stage], dy, width, queries, size);
+}
+
+template <typename T, int D>
+__device__ __forceinline__ void copy_keys(BackwardShared<T, D> &shared, const T *key, int keys, int64_t width, int size)
+{
+    copy_tile<KEYS, D, THREADS>(shared.key, key, 3 * width, keys, size);
+    copy_tile<KEYS, D, THREADS>(shared.value, key + width, 3 * width, keys, size);
+}
+
+/* All of two heads: half of the keys and values, and a stage, for each. */
+template <typename T, int D>
+__device__ __forceinline__ void copy_pair(BackwardShared<T, D> &shared, const T *query, const T *dy, int heads,
+                                          int tokens, int64_t width, int size)
+{
+    for (int h = 0; h < heads; h++) {
+        T *key = shared.key + h * (KEYS / 2) * Tile<T, D>::STRIDE,
+          *value = shared.value + h * (KEYS / 2) * Tile<T, D>::STRIDE;
+        const T *from = query + h * size;
+        copy_tile<KEYS / 2, D, THREADS>(key, from + width, 3 * width, tokens, size);
+        copy_tile<KEYS / 2, D, THREADS>(value, from + 2 * width, 3 * width, tokens, size);
+        copy_queries(shared, h, from, dy + h * size, tokens, width, size);
+    }
+}
 
 /* delta = the sum of dy * y over a row's numbers of this head: what the softmax's gradient subtracts. */
 template <int D, typename T>
@@ -587,26 +619,16 @@ __global__ void __launch_bounds__(THREADS, D > 64 ? 1 : 2)
         for (int q = 0, stage = 0; q < rows.count; q += QUERIES, stage ^= 1) {
             const int queries = rows.count - q, next = queries - QUERIES;
             if (pair) {
-                for (int h = 0; h < heads; h++) {
-                    T *key = shared.key + h * (KEYS / 2) * STRIDE, *value = shared.value + h * (KEYS / 2) * STRIDE;
-                    const T *from = qkv + h * a.size;
-                    copy_tile<KEYS / 2, D, THREADS>(key, from + width, stride, keys, a.size);
-                    copy_tile<KEYS / 2, D, THREADS>(value, from + 2 * width, stride, keys, a.size);
-                    copy_tile<QUERIES, D, THREADS>(shared.query[h], from, stride, queries, a.size);
-                    copy_tile<QUERIES, D, THREADS>(shared.dy[h], dy + h * a.size, width, queries, a.size);
-                }
+                copy_pair(shared, qkv, dy, heads, queries, width, a.size);
                 end_copies();
             } else if (q == 0) {
-                copy_tile<KEYS, D, THREADS>(shared.key, qkv + width + k * stride, stride, keys, a.size);
-                copy_tile<KEYS, D, THREADS>(shared.value, qkv + 2 * width + k * stride, stride, keys, a.size);
-                copy_tile<QUERIES, D, THREADS>(shared.query[0], qkv, stride, queries, a.size);
-                copy_tile<QUERIES, D, THREADS>(shared.dy[0], dy, width, queries, a.size);
+                copy_keys(shared, qkv + width + k * stride, keys, width, a.size);
+                copy_queries(shared, 0, qkv, dy, queries, width, a.size);
                 end_copies();
             }
             if (next > 0) {
-                copy_tile<QUERIES, D, THREADS>(shared.query[stage ^ 1], qkv + (q + QUERIES) * stride, stride, next,
-                                               a.size);
-                copy_tile<QUERIES, D, THREADS>(shared.dy[stage ^ 1], dy + (q + QUERIES) * width, width, next, a.size);
+                copy_queries(shared, stage ^ 1, qkv + (q + QUERIES) * stride, dy + (q + QUERIES) * width, next, width,
+                             a.size);
                 end_copies();
             }
             if (threadIdx.x < 2 * QUERIES) {
@@ -670,6 +692,12 @@ bool uses_tensor_cores(const cuda_attention_shape *a)
     return a->type != CUDA_TYPE_F32 && a->size % 8 == 0 && a->size <= 128;
 }
 
+/* The gradient of large heads needs more shared memory than the smaller GPUs have. */
+bool grad_uses_tensor_cores(const cuda_attention_shape *a)
+{
+    return uses_tensor_cores(a) && (a->size <= 64 || has_shared<BackwardShared<__half, 128>>());
+}
+
 AttentionSizes sizes_of(const cuda_attention_shape *a, const int32_t *ends, const cuda_run_values *run)
 {
     AttentionSizes sizes = {};
@@ -701,7 +729,7 @@ extern "C" {
 
 size_t cuda_attention_scratch_bytes(const cuda_attention_shape *a)
 {
-    if (!uses_tensor_cores(a))
+    if (!grad_uses_tensor_cores(a))
         return (size_t)a->tokens * (size_t)a->heads * sizeof(float);
     return a->longest <= KEYS ? 0 : (size_t)a->tokens * (size_t)a->heads * (size_t)a->size * sizeof(float);
 }
@@ -732,7 +760,7 @@ cudaError_t cuda_launch_attention_grad(cudaStream_t stream, const cuda_attention
                                        void *dqkv, float *scratch, const cuda_run_values *run)
 {
     const AttentionSizes sizes = sizes_of(a, ends, run);
-    if (!uses_tensor_cores(a))
+    if (!grad_uses_tensor_cores(a))
         return launch_plain_attention_grad(stream, a->type, a->longest, sizes, qkv, y, statistics, dy, dqkv, scratch);
     return with_heads(a, [&](auto zero, auto padded) {
         using T = decltype(zero);

@@ -86,6 +86,15 @@ __device__ __forceinline__ float warp_sum(float x)
     return x;
 }
 
+/* True if the current device has that much shared memory for a block. */
+template <typename Shared> bool has_shared()
+{
+    int device = 0, most = 0;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess &&
+           (size_t)most >= sizeof(Shared);
+}
+
 /* Lets a kernel have that much dynamic shared memory. */
 template <typename Shared, typename Kernel> cudaError_t allow_shared(Kernel kernel)
 {
@@ -94,7 +103,7 @@ template <typename Shared, typename Kernel> cudaError_t allow_shared(Kernel kern
 
 } // namespace
 
-/* Any type, heads of up to 256 numbers, without tensor cores (attention_plain.cu). `scratch`: tokens * heads floats. */
+/* Any type, heads of up to cuda_attention_largest_head() numbers, without tensor cores (attention_plain.cu). `scratch`: tokens * heads floats. */
 cudaError_t launch_plain_attention(cudaStream_t stream, cuda_type type, int longest, const AttentionSizes &a,
                                    const void *qkv, void *y, float *statistics);
 cudaError_t launch_plain_attention_grad(cudaStream_t stream, cuda_type type, int longest, const AttentionSizes &a,

@@ -12,12 +12,11 @@ typedef struct cuda_attention_shape {
     cuda_type type;
     int64_t tokens; /* rows of qkv */
     int sequences, heads;
-    int size;                    /* numbers of a head, at most CUDA_LARGEST_HEAD */
+    int size;                    /* numbers of a head, at most cuda_attention_largest_head() */
     int longest;                 /* no sequence has more tokens */
     float probability;           /* of dropout; 0: none */
     uint32_t dropout, threshold; /* its id; fth_attention_threshold() */
 } cuda_attention_shape;
-enum { CUDA_LARGEST_HEAD = 256 };
 
 /* statistics: may be NULL. Rows of no sequence become zero. */
 cudaError_t cuda_launch_attention(cudaStream_t stream, const cuda_attention_shape *a, const void *qkv,
@@ -27,6 +26,8 @@ cudaError_t cuda_launch_attention_grad(cudaStream_t stream, const cuda_attention
                                        const int32_t *ends, const void *y, const float *statistics, const void *dy,
                                        void *dqkv, float *scratch, const cuda_run_values *run);
 size_t cuda_attention_scratch_bytes(const cuda_attention_shape *a);
+/* What this device can do: 256, or 128 where blocks have little shared memory. */
+int cuda_attention_largest_head(void);
 
 #ifdef __cplusplus
 }

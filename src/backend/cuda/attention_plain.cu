@@ -303,6 +303,11 @@ template <typename F> cudaError_t with_columns(cuda_type type, int size, F f)
 
 } // namespace
 
+extern "C" int cuda_attention_largest_head(void)
+{
+    return has_shared<BackwardShared<8>>() ? 256 : 128;
+}
+
 cudaError_t launch_plain_attention(cudaStream_t stream, cuda_type type, int longest, const AttentionSizes &a,
                                    const void *qkv, void *y, float *statistics)
 {
