@@ -11,14 +11,6 @@
 
 enum { SHOWN_CLASSES = 40, SHOWN_SAMPLES = 2 };
 
-static const char *name_label(const fth_dataset_info *info, int label, char *text, size_t size)
-{
-    if (info->class_names)
-        return info->class_names[label];
-    snprintf(text, size, "number %d", label + 1);
-    return text;
-}
-
 /* A sample's text in fresh memory, its pair behind a bar; up to a NUL, if it has one. */
 static char *copy_text(const fth_text_pair *text)
 {
@@ -29,13 +21,13 @@ static char *copy_text(const fth_text_pair *text)
 /* The names of a sample's labels, or its numbers, with commas between them; free() it. */
 static char *describe_labels(const fth_dataset_info *info, const fth_shown_text *sample)
 {
-    char *text = NULL, name[32];
+    char *text = NULL;
     size_t size = 0;
     FILE *stream = open_memstream(&text, &size);
     if (!stream)
         return NULL;
     if (!sample->targets)
-        fprintf(stream, "%s", name_label(info, sample->label, name, sizeof name));
+        fprintf(stream, "%s", info->class_names[sample->label]);
     for (int i = 0, shown = 0; sample->targets && i < info->classes; i++) {
         if (info->text.label == FTH_LABEL_NUMBER)
             fprintf(stream, "%s%g", shown++ ? ", " : "", (double)sample->targets[i]);
@@ -55,7 +47,7 @@ static fth_status print_classes(const fth_dataset_info *info, const fth_text_ins
     static const fth_alignment alignments[] = {FTH_LEFT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT};
     fth_status status = FTH_OK;
     fth_table *table = NULL;
-    char cells[3][32], name[32];
+    char cells[3][32];
     const bool numbers = found->least != NULL;
 
     FTH_TRY(fth_table_create(numbers ? number_headings : headings, alignments, numbers ? 4 : 3, &table));
@@ -68,8 +60,7 @@ static fth_status print_classes(const fth_dataset_info *info, const fth_text_ins
             for (int split = 0; split < 2; split++)
                 fth_text_count(found->class_counts[split][i], cells[split], sizeof cells[split]);
         }
-        FTH_TRY(fth_table_add_row(
-            table, (const char *[]){name_label(info, i, name, sizeof name), cells[0], cells[1], cells[2]}));
+        FTH_TRY(fth_table_add_row(table, (const char *[]){info->class_names[i], cells[0], cells[1], cells[2]}));
     }
     fth_table_print(stdout, table);
     if (info->classes > SHOWN_CLASSES)
@@ -153,9 +144,8 @@ out:
 static json_t *labels_json(const fth_dataset_info *info, const fth_text_inspection *found)
 {
     json_t *labels = json_array();
-    char name[32];
     for (int i = 0; i < info->classes; i++) {
-        json_t *text = fth_cli_json_text(name_label(info, i, name, sizeof name));
+        json_t *text = fth_cli_json_text(info->class_names[i]);
         json_array_append_new(labels, found->least
                                           ? json_pack("{s:o, s:f, s:f, s:f}", "name", text, "least", found->least[i],
                                                       "mean", found->mean[i], "most", found->most[i])

@@ -7,7 +7,7 @@
 #include "cli/predict_cli.h"
 #include "data/text_files.h"
 #include "data/text_pack.h"
-#include "text/columns.h"
+#include "data/text_rows.h"
 
 enum { TEXTS_AT_A_TIME = 32 };
 
@@ -116,54 +116,6 @@ out:
     return status;
 }
 
-/* The columns of a list, joined by spaces, in fresh memory. */
-static char *join_columns(const fth_table_row *row, const fth_column_list *list, size_t *size_bytes)
-{
-    size_t room = 1;
-    for (int i = 0; i < list->count; i++)
-        room += row->fields[list->columns[i]].size_bytes + 1;
-    char *text = malloc(room);
-    *size_bytes = 0;
-    for (int i = 0; text && i < list->count; i++) {
-        const fth_table_field *field = &row->fields[list->columns[i]];
-        if (field->missing || field->size_bytes == 0)
-            continue;
-        if (*size_bytes > 0)
-            text[(*size_bytes)++] = ' ';
-        memcpy(text + *size_bytes, field->text, field->size_bytes);
-        *size_bytes += field->size_bytes;
-    }
-    return text;
-}
-
-static fth_status predict_rows(text_group *group, fth_text_table *table, const fth_columns *columns)
-{
-    fth_status status = FTH_OK;
-    const fth_table_row *row = NULL;
-    char *first = NULL, *second = NULL;
-
-    for (;;) {
-        FTH_TRY(fth_text_table_next(table, &row));
-        if (!row)
-            break;
-        fth_text_pair text = {0};
-        first = join_columns(row, &columns->text, &text.first_bytes);
-        second = columns->pair.count > 0 ? join_columns(row, &columns->pair, &text.second_bytes) : NULL;
-        FTH_REQUIRE(first && (second || columns->pair.count == 0), FTH_NO_MEMORY, "no memory for a text");
-        text.first = first;
-        text.second = second;
-        FTH_TRY(add_text(group, &text));
-        free(first);
-        free(second);
-        first = second = NULL;
-    }
-
-out:
-    free(first);
-    free(second);
-    return status;
-}
-
 static fth_status predict_table(text_group *group, const char *address)
 {
     fth_status status = FTH_OK;
@@ -174,6 +126,7 @@ static fth_status predict_table(text_group *group, const char *address)
     fth_text_files files = {0};
     fth_blob blob = {0};
     fth_text_table *table = NULL;
+    fth_text_rows rows = {0};
     fth_columns columns;
 
     FTH_TRY(fth_text_files_find(address, &options, &files));
@@ -181,9 +134,15 @@ static fth_status predict_table(text_group *group, const char *address)
     FTH_TRY(fth_text_table_open((const char *)blob.bytes, blob.size_bytes, files.files[0].name, files.files[0].format,
                                 &table));
     FTH_TRY(fth_columns_choose(table, &names, &columns));
-    FTH_TRY(predict_rows(group, table, &columns));
+    columns.label.count = 0; /* labels are not looked at */
+    FTH_TRY(fth_text_rows_read(&rows, table, &columns, FTH_LABEL_CLASS, NULL, blob.size_bytes, NULL));
+    for (size_t i = 0; i < rows.count; i++) {
+        const fth_text_pair text = fth_text_rows_get(&rows, i);
+        FTH_TRY(add_text(group, &text));
+    }
 
 out:
+    fth_text_rows_release(&rows);
     fth_text_table_free(table);
     fth_blob_free(&blob);
     fth_text_files_release(&files);

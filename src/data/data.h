@@ -1,4 +1,4 @@
-/* Data: sets of labelled images, the order in which they are visited, and batches made ahead of need.
+/* Data: sets of labelled images or texts, the order in which they are visited, and batches made ahead of need.
  *
  * sampler (a pure function of position) -> loader threads read, augment, normalize -> a ring of ready batches.
  * Everything random is a pure function of (seed, epoch, sample), so a position is one integer and any
@@ -42,7 +42,7 @@ typedef struct fth_dataset_options {
     uint64_t seed;              /* of the validation split, where the set has none */
     double validation_fraction; /* share held out where the set has no validation part; in (0, 1) */
     bool whole;                 /* hold nothing out: a set without a validation part has no validation images */
-    int threads;                /* for decompression */
+    int threads;                /* for decompression, and to tokenize text */
     const fth_stop *stop;       /* asked: opening ends with FTH_INTERRUPTED, and leaves nothing unfinished; or NULL */
 
     /* How images are prepared; each may be left 0 or NULL. */

@@ -7,8 +7,8 @@
 
 #include "data/index_file.h"
 
-/* Up to what links add to it: in the keys of a bucket '?' and '#' are characters as others. */
-static size_t path_length(const char *address)
+/* In the keys of a bucket '?' and '#' are characters as others. */
+size_t fth_address_path_length(const char *address)
 {
     bool link = strncmp(address, "http://", 7) == 0 || strncmp(address, "https://", 8) == 0 ||
                 strncmp(address, "az://", 5) == 0;
@@ -17,7 +17,7 @@ static size_t path_length(const char *address)
 
 bool fth_address_names_index(const char *address)
 {
-    char *path = fth_format("%.*s", (int)path_length(address), address);
+    char *path = fth_format("%.*s", (int)fth_address_path_length(address), address);
     bool fits = path && fth_index_file_fits(path);
     free(path);
     return fits;
@@ -26,7 +26,7 @@ bool fth_address_names_index(const char *address)
 bool fth_address_names_archive(const char *address)
 {
     static const char *const endings[] = {".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.zst", ".tar.bz2", ".zip"};
-    size_t length = path_length(address);
+    size_t length = fth_address_path_length(address);
     for (size_t i = 0; i < FTH_COUNT_OF(endings); i++) {
         size_t ending = strlen(endings[i]);
         if (length > ending && strncasecmp(address + length - ending, endings[i], ending) == 0)
@@ -43,7 +43,7 @@ fth_status fth_address_split(const char *address, char **store, char **key)
     *store = *key = NULL;
     FTH_REQUIRE(whole, FTH_NO_MEMORY, "no memory for an address");
     const char *host = strstr(whole, "://");
-    size_t begin = host ? (size_t)(host - whole) + 3 : 0, length = path_length(whole), name = length;
+    size_t begin = host ? (size_t)(host - whole) + 3 : 0, length = fth_address_path_length(whole), name = length;
     while (name > begin && whole[name - 1] != '/')
         name--;
     FTH_REQUIRE(name > begin && name < length, FTH_INVALID, "%s names no object of a store", address);

@@ -10,7 +10,7 @@
 
 #include "data/object_address.h"
 
-enum { LISTED_AT_MOST = 1000, HEAD_BYTES = 64 << 10, MAX_CLASSES_BYTES = 16 << 20 };
+enum { LISTED_AT_MOST = 1000, HEAD_BYTES = 64 << 10, LONGEST_PATH = 4096, MAX_CLASSES_BYTES = 16 << 20 };
 static const size_t max_table_bytes = (size_t)8 << 30;
 #define CLASSES_NAME "classes.txt"
 
@@ -256,8 +256,9 @@ static bool looks_like_index(const char *bytes, size_t size_bytes, const char *n
     if (!row && fth_text_table_next(table, &row) != FTH_OK)
         row = NULL;
     for (int i = 0; row && i < row->count; i++) {
-        char *text = fth_format("%.*s", (int)(row->fields[i].size_bytes % 4096), row->fields[i].text);
-        index = index || fth_table_field_is(&row->fields[i], "path") || (text && fth_image_name_fits(text));
+        const fth_table_field *field = &row->fields[i];
+        char *text = field->size_bytes < LONGEST_PATH ? strndup(field->text, field->size_bytes) : NULL;
+        index = index || fth_table_field_is(field, "path") || (text && fth_image_name_fits(text));
         free(text);
     }
     fth_text_table_free(table);
@@ -307,18 +308,11 @@ out:
     return status;
 }
 
-/* The address without what follows a link's path. */
-static char *cut_link(const char *address)
-{
-    bool link = strncmp(address, "http://", 7) == 0 || strncmp(address, "https://", 8) == 0;
-    return strndup(address, link ? strcspn(address, "?#") : strlen(address));
-}
-
 fth_status fth_text_address_probe(const char *address, const fth_dataset_options *options, bool *fits)
 {
     fth_status status = FTH_OK;
     fth_text_format format = FTH_TEXT_CSV;
-    char *path = cut_link(address), *head = NULL;
+    char *path = strndup(address, fth_address_path_length(address)), *head = NULL;
     const void *mapped = NULL;
     size_t size_bytes = 0, mapped_bytes = 0;
 
@@ -351,7 +345,7 @@ fth_status fth_text_files_find(const char *address, const fth_dataset_options *o
     fth_status status = FTH_OK;
     candidate_list list = {0};
     candidate single = {0};
-    char *store = NULL, *path = cut_link(address);
+    char *store = NULL, *path = strndup(address, fth_address_path_length(address));
     const bool remote = strstr(address, "://");
 
     *files = (fth_text_files){0};

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "data/object_address.h"
 #include "data/text_files.h"
 #include "data/text_rows.h"
 
@@ -26,7 +27,7 @@ struct fth_text_set {
     fth_tokenizer *learned;
     const fth_tokenizer *tokenizer; /* the same, or the caller's */
     fth_labels *labels;
-    char **label_names; /* of label columns, and a NULL */
+    char **label_names; /* of label columns, then of numbers, and a NULL */
     int label_columns;
     int classes;
     fth_random_key split_key; /* of what is held out */
@@ -163,6 +164,29 @@ static fth_status finish_labels(fth_text_set *set, const fth_text_files *files, 
 out:
     free(text);
     free(lines);
+    return status;
+}
+
+/* A name for each number of a label: the columns', or, of several in one column, that and a number. */
+static fth_status name_numbers(fth_text_set *set)
+{
+    fth_status status = FTH_OK;
+    char **names = NULL;
+
+    if (set->label_columns == set->classes)
+        goto out;
+    FTH_TRY(fth_allocate((size_t)set->classes + 1, sizeof *names, &names));
+    for (int i = 0; i < set->classes; i++)
+        names[i] = fth_format("%s %d", set->label_names[0], i + 1);
+    for (int i = 0; i < set->label_columns; i++)
+        free(set->label_names[i]);
+    free(set->label_names);
+    set->label_names = names;
+    set->label_columns = set->classes;
+    for (int i = 0; i < set->classes; i++)
+        FTH_REQUIRE(names[i], FTH_NO_MEMORY, "no memory for the names of labels");
+
+out:
     return status;
 }
 
@@ -319,7 +343,7 @@ static void measure_lengths(const text_part *part, fth_text_info *info)
 
 static char *name_set(const char *address)
 {
-    size_t length = strlen(address);
+    size_t length = fth_address_path_length(address);
     while (length > 1 && address[length - 1] == '/')
         length--;
     size_t begin = length;
@@ -356,6 +380,7 @@ static fth_status make_labels(fth_text_set *set, const fth_text_files *files, co
                     "%s: labels of %s for training, and of %d for validation", set->name, FTH_COUNTED(width, "number"),
                     set->rows[FTH_VALIDATION].width);
         set->classes = width;
+        FTH_TRY(name_numbers(set));
     } else {
         FTH_TRY(finish_labels(set, files, options));
     }
@@ -391,10 +416,8 @@ static void describe(const fth_text_set *set, fth_label_kind kind, fth_dataset_i
     info->text = (fth_text_info){.tokenizer = set->tokenizer, .label = kind, .longest = find_longest(set)};
     measure_lengths(&set->parts[FTH_TRAIN], &info->text);
     info->classes = set->classes;
-    if (kind != FTH_LABEL_NUMBER)
-        info->class_names = fth_labels_names(set->labels);
-    else if (set->label_columns == set->classes)
-        info->class_names = (const char *const *)set->label_names;
+    info->class_names =
+        kind == FTH_LABEL_NUMBER ? (const char *const *)set->label_names : fth_labels_names(set->labels);
 }
 
 static fth_status open_text_set(const char *address, const fth_dataset_options *options, fth_dataset *dataset)

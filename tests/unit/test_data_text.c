@@ -174,7 +174,9 @@ static void a_set_in_a_store_is_found(void **state)
     test_write_text("bucket/images.csv", "path,label\na/1.jpg,x\nb/2.jpg,y\n");
     snprintf(address, sizeof address, "file://%s/bucket/images.csv", test_folder);
     options.images_for = "this test"; /* text would be refused before it is read */
-    assert_int_not_equal(fth_dataset_open(address, &options, &dataset), FTH_UNSUPPORTED);
+    assert_int_equal(fth_dataset_open(address, &options, &dataset), FTH_OK);
+    assert_int_equal(fth_dataset_get_info(dataset)->kind, FTH_DATASET_IMAGES);
+    fth_dataset_free(dataset);
     snprintf(address, sizeof address, "file://%s/bucket/data/train.csv", test_folder);
     assert_int_equal(fth_dataset_open(address, &options, &dataset), FTH_UNSUPPORTED);
     assert_message_has("is text; this test takes images alone");
@@ -370,6 +372,12 @@ static void labels_may_be_numbers_or_sets(void **state)
     fth_dataset_free(dataset);
 
     options.text.label_column = NULL;
+    test_write_text("list.jsonl", "{\"text\":\"a\",\"label\":[1,2]}\n{\"text\":\"b\",\"label\":[3,4]}\n");
+    assert_int_equal(open_set("list.jsonl", &options, &dataset), FTH_OK);
+    assert_string_equal(fth_dataset_get_info(dataset)->class_names[1], "label 2");
+    assert_string_equal(show_batches(dataset, (fth_loader_options){.batch = 2}), "a=1,2 b=3,4/");
+    fth_dataset_free(dataset);
+
     options.text.label = FTH_LABEL_SET;
     test_write_text("set.jsonl", "{\"text\":\"a\",\"labels\":[\"x\",\"y, z\"]}\n{\"text\":\"b\",\"labels\":[]}\n"
                                  "{\"text\":\"c\",\"labels\":[\"w\"]}\n");
