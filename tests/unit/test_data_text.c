@@ -504,6 +504,47 @@ static void compressed_tables_are_read(void **state)
     assert_true(read > 0);
 }
 
+/* More samples than one thread takes at a time. */
+static void threads_change_nothing(void **state)
+{
+    (void)state;
+    enum { COUNT = 5000, BATCH = 250 };
+    char *text = malloc(COUNT * 32), *at = text;
+    fth_dataset *datasets[2] = {NULL};
+    fth_loader *loaders[2] = {NULL};
+    assert_non_null(text);
+    at += sprintf(at, "text,label\n");
+    for (int i = 0; i < COUNT; i++) {
+        for (int k = 0; k <= i % 11; k++)
+            *at++ = (char)(k % 2 ? ' ' : 'a' + i * k % 26);
+        at += sprintf(at, ",%d\n", i % 7);
+    }
+    test_write_text("many.csv", text);
+    free(text);
+    for (int i = 0; i < 2; i++) {
+        fth_dataset_options options = make_options();
+        options.threads = i == 0 ? 1 : 4;
+        assert_int_equal(open_set("many.csv", &options, &datasets[i]), FTH_OK);
+        assert_int_equal(fth_loader_open(datasets[i], &(fth_loader_options){.batch = BATCH, .shuffle = true, .seed = 2},
+                                         &loaders[i]),
+                         FTH_OK);
+    }
+    for (int number = 0; number < COUNT / BATCH; number++) {
+        const fth_batch *batches[2];
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(fth_loader_next(loaders[i], fth_deadline_in(60), &batches[i]), FTH_OK);
+        const fth_text_batch *one = &batches[0]->text, *four = &batches[1]->text;
+        assert_int_equal(one->token_count, four->token_count);
+        assert_memory_equal(one->tokens, four->tokens, (size_t)one->token_count * sizeof(int32_t));
+        assert_memory_equal(one->ends, four->ends, (size_t)batches[0]->count * sizeof(int32_t));
+        assert_memory_equal(batches[0]->labels, batches[1]->labels, (size_t)batches[0]->count * sizeof(int32_t));
+    }
+    for (int i = 0; i < 2; i++) {
+        fth_loader_free(loaders[i]);
+        fth_dataset_free(datasets[i]);
+    }
+}
+
 static void a_vocabulary_is_learned(void **state)
 {
     (void)state;
@@ -537,6 +578,7 @@ int main(void)
         TEST(what_cannot_be_is_refused),
         TEST(what_is_for_images_is_refused),
         TEST(compressed_tables_are_read),
+        TEST(threads_change_nothing),
         TEST(a_vocabulary_is_learned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
