@@ -23,15 +23,19 @@ enum { GRAPH_NAME = 2, GRAPH_INITIALIZER = 5, GRAPH_INPUT = 11, GRAPH_OUTPUT };
 enum { VALUE_NAME = 1, VALUE_TYPE, TYPE_TENSOR = 1, TENSOR_TYPE_ELEMENT = 1, TENSOR_TYPE_SHAPE, SHAPE_DIM = 1 };
 enum { DIM_VALUE = 1, DIM_PARAM };
 enum { TENSOR_DIMS = 1, TENSOR_DATA_TYPE, TENSOR_NAME = 8, TENSOR_RAW_DATA };
-enum { DATA_FLOAT = 1, IR_VERSION = 8, OPSET = 17 };
+enum { IR_VERSION = 8, OPSET = 17 };
 
 /* ---- nodes ---- */
 
 static const fth_onnx_op *find_op(const fth_op *op)
 {
-    for (const fth_onnx_op *row = fth_onnx_op_list; row->op; row++)
-        if (row->op == op)
-            return row;
+    const fth_onnx_op *const lists[] = {fth_onnx_op_list, fth_onnx_text_ops};
+    for (size_t i = 0; i < FTH_COUNT_OF(lists); i++) {
+        for (const fth_onnx_op *row = lists[i]; row->op; row++) {
+            if (row->op == op)
+                return row;
+        }
+    }
     return NULL;
 }
 
@@ -68,6 +72,8 @@ static fth_status write_nodes(fth_onnx_writer *writer, const bool *needed)
     for (fth_value v = 0; v < fth_graph_value_count(graph); v++)
         if (needed[v] && fth_graph_value(graph, v)->kind != FTH_VALUE_RESULT)
             name_value(writer, v);
+    if (fth_onnx_is_text(graph))
+        fth_onnx_begin_text(writer);
     for (int n = 0; n < fth_graph_forward_node_count(graph); n++) {
         const fth_node *node = fth_graph_node(graph, n);
         fth_value result = node->outputs[0];
@@ -92,18 +98,20 @@ out:
 
 /* ---- inputs and outputs ---- */
 
-static void add_value(fth_protobuf *graph, int field, const char *name, const fth_shape *shape)
+static void add_value(fth_protobuf *graph, int field, const char *name, int data_type, const fth_shape *shape)
 {
     fth_protobuf value = {0}, type = {0}, tensor = {0}, dims = {0};
     for (int i = 0; i < shape->rank; i++) {
         fth_protobuf dim = {0};
         if (shape->dims[i] == FTH_BATCH)
             fth_protobuf_add_text(&dim, DIM_PARAM, "N");
+        else if (shape->dims[i] == FTH_TOKENS)
+            fth_protobuf_add_text(&dim, DIM_PARAM, "length");
         else
             fth_protobuf_add_integer(&dim, DIM_VALUE, shape->dims[i]);
         fth_protobuf_add_message(&dims, SHAPE_DIM, &dim);
     }
-    fth_protobuf_add_integer(&tensor, TENSOR_TYPE_ELEMENT, DATA_FLOAT);
+    fth_protobuf_add_integer(&tensor, TENSOR_TYPE_ELEMENT, data_type);
     fth_protobuf_add_message(&tensor, TENSOR_TYPE_SHAPE, &dims);
     fth_protobuf_add_message(&type, TYPE_TENSOR, &tensor);
     fth_protobuf_add_text(&value, VALUE_NAME, name);
@@ -113,12 +121,17 @@ static void add_value(fth_protobuf *graph, int field, const char *name, const ft
 
 static void add_inputs_and_outputs(fth_protobuf *message, const fth_graph *graph, const bool *needed)
 {
-    for (fth_value v = 0; v < fth_graph_value_count(graph); v++) {
+    static const char *const text_inputs[] = {"input_ids", "attention_mask", "token_type_ids"};
+    const bool text = fth_onnx_is_text(graph);
+    for (size_t i = 0; text && i < FTH_COUNT_OF(text_inputs); i++)
+        add_value(message, GRAPH_INPUT, text_inputs[i], FTH_ONNX_INT64, &FTH_SHAPE(FTH_BATCH, FTH_TOKENS));
+    for (fth_value v = 0; !text && v < fth_graph_value_count(graph); v++) {
         const fth_value_info *info = fth_graph_value(graph, v);
         if (needed[v] && info->kind == FTH_VALUE_INPUT)
-            add_value(message, GRAPH_INPUT, info->name, &info->type.shape);
+            add_value(message, GRAPH_INPUT, info->name, FTH_ONNX_FLOAT, &info->type.shape);
     }
-    add_value(message, GRAPH_OUTPUT, "logits", &fth_graph_value(graph, fth_graph_logits(graph))->type.shape);
+    add_value(message, GRAPH_OUTPUT, "logits", FTH_ONNX_FLOAT,
+              &fth_graph_value(graph, fth_graph_logits(graph))->type.shape);
 }
 
 /* ---- weights ---- */
@@ -153,7 +166,7 @@ static fth_status add_initializer(initializers *list, const fth_value_info *info
     fth_protobuf tensor = {0};
     for (int i = 0; i < view->shape.rank; i++)
         fth_protobuf_add_integer(&tensor, TENSOR_DIMS, view->shape.dims[i]);
-    fth_protobuf_add_integer(&tensor, TENSOR_DATA_TYPE, DATA_FLOAT);
+    fth_protobuf_add_integer(&tensor, TENSOR_DATA_TYPE, FTH_ONNX_FLOAT);
     fth_protobuf_add_text(&tensor, TENSOR_NAME, info->name);
     fth_protobuf_begin_bytes(&tensor, TENSOR_RAW_DATA, item->size_bytes);
     fth_protobuf_begin_bytes(&item->head, GRAPH_INITIALIZER, tensor.size_bytes + item->size_bytes);

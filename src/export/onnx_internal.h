@@ -21,6 +21,45 @@ typedef struct fth_onnx_op {
     fth_status (*write)(fth_onnx_writer *writer, const fth_node *node);
 } fth_onnx_op;
 
-extern const fth_onnx_op fth_onnx_op_list[]; /* ends with a NULL op */
+extern const fth_onnx_op fth_onnx_op_list[];  /* ends with a NULL op */
+extern const fth_onnx_op fth_onnx_text_ops[]; /* likewise: those of text (onnx_text.c) */
+
+/* ---- onnx_text.c: sequences that are packed here are padded in ONNX ---- */
+
+/* True of a graph whose inputs are tokens. */
+bool fth_onnx_is_text(const fth_graph *graph);
+/* Names the inputs of such a graph, and adds the nodes that make positions and the mask from them. */
+void fth_onnx_begin_text(fth_onnx_writer *writer);
+
+/* A linear layer of every token; Gemm takes matrices alone. */
+fth_status fth_onnx_write_rows(fth_onnx_writer *writer, const fth_node *node, bool relu);
+
+/* ---- pieces (onnx_nodes.c) ---- */
+
+enum { FTH_ONNX_FLOAT = 1, FTH_ONNX_INT64 = 7 }; /* types of data */
+
+/* A name for what lies between, made up. */
+typedef struct fth_onnx_name {
+    char text[32];
+} fth_onnx_name;
+fth_onnx_name fth_onnx_make_name(fth_onnx_writer *writer, const char *what);
+
+/* A node with its inputs; attributes are added to it, then the output, which ends it. */
+fth_protobuf fth_onnx_begin_node(const char *op_type, const char *const *inputs, int input_count);
+void fth_onnx_add_input(fth_protobuf *node, const char *name); /* one more */
+void fth_onnx_add_integer(fth_protobuf *node, const char *name, int64_t value);
+void fth_onnx_add_float(fth_protobuf *node, const char *name, float value);
+void fth_onnx_add_integers(fth_protobuf *node, const char *name, const int64_t *values, size_t count);
+void fth_onnx_end_node(fth_onnx_writer *writer, fth_protobuf *node, const char *output);
+/* A node without attributes; `b` may be NULL. */
+void fth_onnx_add_plain(fth_onnx_writer *writer, const char *op_type, const char *a, const char *b, const char *output);
+
+/* Small initializers. */
+fth_onnx_name fth_onnx_add_constant(fth_onnx_writer *writer, int data_type, const int64_t *dims, size_t rank,
+                                    const void *values, size_t size_bytes);
+fth_onnx_name fth_onnx_add_number(fth_onnx_writer *writer, float value);
+
+const char *fth_onnx_input_name(const fth_onnx_writer *writer, const fth_node *node, int input);
+const char *fth_onnx_output_name(const fth_onnx_writer *writer, const fth_node *node);
 
 #endif

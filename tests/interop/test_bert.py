@@ -182,3 +182,57 @@ def test_pickled_weights(tmp_path):
     torch.save({**state, "bert.embeddings.position_ids": torch.arange(512)[None]}, tmp_path / "pytorch_model.bin")
     (tmp_path / "model.safetensors").unlink()
     assert torch.equal(run_ours(tmp_path, batch)["logits"], ours["logits"])
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """A run of farthing's own on made-up text."""
+    rows = [f"{'goal team win' if i % 2 else 'chip code byte'} {'the ' * (i % 5)},{'sport' if i % 2 else 'tech'}"
+            for i in range(64)]
+    (tmp_path / "topics.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+    run(tmp_path, "train", "--data", "topics.csv", "--model", "bert(layers=2,hidden=48,heads=4,intermediate=96)",
+        "--vocab-size", 60, "--max-length", 12, "--batch", 16, "--epochs", 2, "--optimizer", "adamw", "--lr", 0.003, "--name",
+        "a")
+    return tmp_path
+
+
+def run(folder, *arguments):
+    done = subprocess.run([FARTHING, *map(str, arguments)], cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done
+
+
+TEXTS = ["goal team win", "chip", "the byte the code win win goal", "team the the"]
+
+
+def test_what_is_saved_loads_with_from_pretrained(trained):
+    run(trained, "export", "--weights", "a", "--to", "huggingface", "--out", "hub")
+    net, report = transformers.AutoModelForSequenceClassification.from_pretrained(trained / "hub", output_loading_info=True)
+    assert not any(report.values()), report
+    assert net.config.id2label == {0: "sport", 1: "tech"}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(trained / "hub")
+    encoded = [tokenizer(text)["input_ids"] for text in TEXTS]
+    batch = ([(torch.tensor(ids), torch.zeros(len(ids), dtype=torch.long)) for ids in encoded], torch.tensor([0, 1, 1, 0]))
+    compare(run_ours(trained / "hub", batch), run_torch(net, batch), F32)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])
+def test_onnx(activation, trained):
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+    run(trained, "export", "--weights", "a", "--to", "huggingface", "--out", "hub")
+    config = json.loads((trained / "hub" / "config.json").read_text())
+    config["hidden_act"] = activation
+    (trained / "hub" / "config.json").write_text(json.dumps(config))
+    # The name in the metadata says the activation too, so the weights are saved again without it.
+    weights = safetensors_torch.load_file(trained / "hub" / "model.safetensors")
+    safetensors_torch.save_file(weights, trained / "hub" / "model.safetensors", {"format": "pt"})
+    run(trained, "export", "--weights", "hub", "--to", "onnx", "--out", "model.onnx")
+    net = BertForSequenceClassification.from_pretrained(trained / "hub").eval()
+    batch = transformers.AutoTokenizer.from_pretrained(trained / "hub")(TEXTS, padding=True, return_tensors="pt")
+    batch["token_type_ids"][2, 3:] = 1
+    with torch.no_grad():
+        expected = net(**batch).logits
+    session = onnxruntime.InferenceSession(trained / "model.onnx")
+    assert [value.name for value in session.get_inputs()] == ["input_ids", "attention_mask", "token_type_ids"]
+    (logits,) = session.run(["logits"], {name: batch[name].numpy() for name in batch})
+    assert distance(torch.from_numpy(logits), expected) < F32
