@@ -187,7 +187,7 @@ INLINE vector power_of_2(vector x)
     const float magic = 0x1.8p23f; /* a sum with it is rounded to an integer, which its low bits then are */
     const vector shifted = x + magic;
     const vector fraction = x - (shifted - magic);
-    const vector whole = (vector)(((vector_mask)shifted << 23) + 0x3f800000);
+    const vector whole = (vector)(((unsigned_vector)shifted << 23) + 0x3f800000);
     vector sum = (vector){0} + 1.535336188e-4f;
     sum = sum * fraction + 1.339887440e-3f;
     sum = sum * fraction + 9.618437357e-3f;
