@@ -51,10 +51,10 @@ void fth_vocabulary_learner_free(fth_vocabulary_learner *learner)
 fth_status fth_vocabulary_learner_add(fth_vocabulary_learner *learner, const char *text, size_t size_bytes)
 {
     fth_status status = FTH_OK;
-    fth_words words;
+    fth_word_reader words;
     fth_word word;
-    fth_words_begin(&words, &learner->splitter, text, size_bytes);
-    while (status == FTH_OK && fth_words_next(&words, &word))
+    fth_word_reader_begin(&words, &learner->splitter, text, size_bytes);
+    while (status == FTH_OK && fth_word_reader_next(&words, &word))
         if (!word.too_long)
             status = fth_word_count_add(learner->words, word.bytes, word.size_bytes);
     return status;

@@ -17,6 +17,7 @@ struct fth_tokenizer {
     fth_trie *added;             /* tokens that are found in the text as it is, with their ids */
     bool begins_added[256];      /* by a token's first byte */
     int added_byte;              /* the one such byte; -1: there are several */
+    const char **texts;          /* (size), by id, of all tokens; NULL: there is none */
     int size;
 };
 
@@ -57,6 +58,20 @@ static fth_status fill_added(fth_tokenizer *tokenizer)
     return FTH_OK;
 }
 
+static fth_status fill_texts(fth_tokenizer *tokenizer)
+{
+    const fth_tokenizer_description *description = &tokenizer->description;
+    fth_status status = fth_allocate((size_t)tokenizer->size + 1, sizeof *tokenizer->texts, &tokenizer->texts);
+    if (status != FTH_OK)
+        return status;
+    for (size_t i = 0; i < description->added_count; i++)
+        tokenizer->texts[description->added[i].id] = description->added[i].content;
+    for (size_t id = 0; id < description->token_count; id++)
+        if (description->tokens[id])
+            tokenizer->texts[id] = description->tokens[id];
+    return FTH_OK;
+}
+
 static fth_status find_special(fth_tokenizer *tokenizer, const char *origin)
 {
     const fth_tokenizer_description *description = &tokenizer->description;
@@ -89,6 +104,7 @@ fth_status fth_tokenizer_create(fth_tokenizer_description *description, const ch
     FTH_TRY(fth_trie_create(&made->added));
     FTH_TRY(fill_vocabulary(made));
     FTH_TRY(fill_added(made));
+    FTH_TRY(fill_texts(made));
     FTH_TRY(find_special(made, origin));
     *tokenizer = made;
     made = NULL;
@@ -104,6 +120,7 @@ void fth_tokenizer_free(fth_tokenizer *tokenizer)
         return;
     fth_trie_free(tokenizer->vocabulary);
     fth_trie_free(tokenizer->added);
+    free(tokenizer->texts);
     fth_tokenizer_description_release(&tokenizer->description);
     free(tokenizer);
 }
@@ -127,13 +144,7 @@ int fth_tokenizer_size(const fth_tokenizer *tokenizer)
 
 const char *fth_tokenizer_get_token(const fth_tokenizer *tokenizer, int id)
 {
-    const fth_tokenizer_description *description = &tokenizer->description;
-    if (id >= 0 && (size_t)id < description->token_count && description->tokens[id])
-        return description->tokens[id];
-    for (size_t i = 0; i < description->added_count; i++)
-        if (description->added[i].id == id)
-            return description->added[i].content;
-    return NULL;
+    return id >= 0 && id < tokenizer->size ? tokenizer->texts[id] : NULL;
 }
 
 int fth_tokenizer_find_token(const fth_tokenizer *tokenizer, const char *token)
@@ -184,10 +195,10 @@ static fth_status push_plain(const fth_tokenizer *tokenizer, const char *text, s
                              fth_token_list *list)
 {
     fth_status status = FTH_OK;
-    fth_words words;
+    fth_word_reader words;
     fth_word word;
-    fth_words_begin(&words, &tokenizer->splitter, text, size_bytes);
-    while (status == FTH_OK && list->count < most && fth_words_next(&words, &word))
+    fth_word_reader_begin(&words, &tokenizer->splitter, text, size_bytes);
+    while (status == FTH_OK && list->count < most && fth_word_reader_next(&words, &word))
         status = push_word(tokenizer, &word, list);
     return status;
 }

@@ -4,9 +4,6 @@
 
 #include "text/tokenizer_internal.h"
 
-/* Ids take memory, whether they have a token or not. */
-enum { MAX_TOKENS = 1 << 22 };
-
 fth_status fth_tokenizer_description_complete(fth_tokenizer_description *description)
 {
     struct {
@@ -49,9 +46,9 @@ void fth_tokenizer_description_release(fth_tokenizer_description *description)
 fth_status fth_tokenizer_description_set_token(fth_tokenizer_description *description, int64_t id, const char *text,
                                                const char *origin)
 {
-    if (id < 0 || id >= MAX_TOKENS)
+    if (id < 0 || id >= FTH_TOKENIZER_MAX_IDS)
         return fth_fail(FTH_CORRUPT, "%s: token \"%s\" has id %lld; ids are below %d", origin, text, (long long)id,
-                        MAX_TOKENS);
+                        FTH_TOKENIZER_MAX_IDS);
     while (description->token_count <= (size_t)id) {
         fth_status status = fth_grow(&description->tokens, description->token_count, &description->token_capacity,
                                      sizeof *description->tokens);

@@ -6,6 +6,9 @@
 #include "text/tokenizer.h"
 #include "text/words.h"
 
+/* Ids take memory, whether they have a token or not. */
+enum { FTH_TOKENIZER_MAX_IDS = 1 << 22 };
+
 /* A token that is found in the text as it is, before anything else: [SEP]. */
 typedef struct fth_added_token {
     char *content;

@@ -91,14 +91,16 @@ static fth_status read_added(const json_t *list, const char *origin, fth_tokeniz
     json_array_foreach((json_t *)list, i, entry)
     {
         const char *content = json_string_value(json_object_get(entry, "content"));
-        json_int_t id = json_integer_value(json_object_get(entry, "id"));
+        const json_t *number = json_object_get(entry, "id");
+        json_int_t id = json_is_integer(number) ? json_integer_value(number) : -1;
         fth_added_token token = {.content = (char *)content,
                                  .id = (int)id,
                                  .special = get_flag(entry, "special", false),
                                  .left_strip = get_flag(entry, "lstrip", false),
                                  .right_strip = get_flag(entry, "rstrip", false)};
-        if (!content || !*content || id < 0 || id > (1 << 22))
-            return fth_fail(FTH_CORRUPT, "%s: entry %zu of \"added_tokens\" has no content or no id", origin, i);
+        if (!content || !*content || id < 0 || id >= FTH_TOKENIZER_MAX_IDS)
+            return fth_fail(FTH_CORRUPT, "%s: entry %zu of \"added_tokens\" has no content, or no id that is possible",
+                            origin, i);
         if (get_flag(entry, "normalized", !token.special) || get_flag(entry, "single_word", false))
             return fth_fail(FTH_UNSUPPORTED,
                             "%s: unsupported added token \"%s\", which is found in normalized text or as a word; "

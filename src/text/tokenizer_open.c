@@ -1,6 +1,5 @@
 /* Tokenizers from files: a tokenizer.json, or a vocab.txt with a tokenizer_config.json beside it. Where a folder has
  * a tokenizer.json and a tokenizer_config.json, the latter has the last word on case and accents, as in transformers. */
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,7 +82,7 @@ static fth_status read_lines(char *text, size_t size_bytes, const char *origin, 
         char *stop = memchr(line, '\n', (size_t)(end - line));
         next = stop ? stop + 1 : end;
         stop = stop ? stop : end;
-        while (stop > line && isspace((unsigned char)stop[-1]))
+        while (stop > line && strchr(" \t\r\v\f", stop[-1]) && stop[-1])
             stop--;
         if (!fth_utf8_is_valid(line, (size_t)(stop - line)) || memchr(line, '\0', (size_t)(stop - line)))
             return fth_fail(FTH_CORRUPT, "%s: line %lld is not text in UTF-8", origin, (long long)number + 1);
@@ -122,7 +121,7 @@ static bool has_capitals(const fth_tokenizer_description *description)
         size_t size = strlen(token);
         bool special = size > 2 && token[0] == '[' && token[size - 1] == ']';
         for (const char *at = token; *at && !special; at++)
-            if (isupper((unsigned char)*at))
+            if (*at >= 'A' && *at <= 'Z')
                 return true;
     }
     return false;

@@ -32,35 +32,36 @@ fth_word_splitter fth_word_splitter_make(const fth_word_rules *rules)
     return splitter;
 }
 
-void fth_words_begin(fth_words *words, const fth_word_splitter *splitter, const char *text, size_t size_bytes)
+void fth_word_reader_begin(fth_word_reader *reader, const fth_word_splitter *splitter, const char *text,
+                           size_t size_bytes)
 {
-    words->splitter = splitter;
-    words->at = (const uint8_t *)text;
-    words->end = words->at + size_bytes;
-    words->characters = 0;
-    words->size_bytes = 0;
-    words->mark_count = 0;
-    words->ready_first = words->ready_count = 0;
+    reader->splitter = splitter;
+    reader->at = (const uint8_t *)text;
+    reader->end = reader->at + size_bytes;
+    reader->characters = 0;
+    reader->size_bytes = 0;
+    reader->mark_count = 0;
+    reader->ready_first = reader->ready_count = 0;
 }
 
-static void push(fth_words *words, uint32_t character)
+static void push(fth_word_reader *reader, uint32_t character)
 {
-    words->ready[words->ready_count++] = character;
+    reader->ready[reader->ready_count++] = character;
 }
 
-static void push_lower(fth_words *words, uint32_t character)
+static void push_lower(fth_word_reader *reader, uint32_t character)
 {
     uint32_t lower[FTH_CHARACTER_MAX_LOWER] = {character};
-    size_t count = words->splitter->rules.lower_case ? fth_character_lower(character, lower) : 1;
+    size_t count = reader->splitter->rules.lower_case ? fth_character_lower(character, lower) : 1;
     for (size_t i = 0; i < count; i++)
-        push(words, lower[i]);
+        push(reader, lower[i]);
 }
 
 /* Puts the marks that wait in order, those of one class as they came. */
-static void push_marks(fth_words *words)
+static void push_marks(fth_word_reader *reader)
 {
-    uint32_t *marks = words->marks;
-    for (size_t i = 1; i < words->mark_count; i++) {
+    uint32_t *marks = reader->marks;
+    for (size_t i = 1; i < reader->mark_count; i++) {
         uint32_t mark = marks[i];
         size_t place = i;
         while (place > 0 && fth_character_combining_class(marks[place - 1]) > fth_character_combining_class(mark)) {
@@ -69,79 +70,79 @@ static void push_marks(fth_words *words)
         }
         marks[place] = mark;
     }
-    for (size_t i = 0; i < words->mark_count; i++)
-        push_lower(words, marks[i]);
-    words->mark_count = 0;
+    for (size_t i = 0; i < reader->mark_count; i++)
+        push_lower(reader, marks[i]);
+    reader->mark_count = 0;
 }
 
-static void push_without_accents(fth_words *words, uint32_t character)
+static void push_without_accents(fth_word_reader *reader, uint32_t character)
 {
     uint32_t parts[FTH_CHARACTER_MAX_DECOMPOSED];
     size_t count = fth_character_decompose(character, parts);
     for (size_t i = 0; i < count; i++) {
         unsigned classes = fth_character_classify(parts[i]);
         if (classes & FTH_CHARACTER_ORDERED) {
-            if (words->mark_count <= (size_t)words->splitter->rules.longest)
-                words->marks[words->mark_count++] = parts[i];
+            if (reader->mark_count <= (size_t)reader->splitter->rules.longest)
+                reader->marks[reader->mark_count++] = parts[i];
             continue;
         }
         bool accent = classes & FTH_CHARACTER_ACCENT;
-        if (words->mark_count > 0 && !(accent && fth_character_combining_class(parts[i]) > 0))
-            push_marks(words);
+        if (reader->mark_count > 0 && !(accent && fth_character_combining_class(parts[i]) > 0))
+            push_marks(reader);
         if (!accent)
-            push_lower(words, parts[i]);
+            push_lower(reader, parts[i]);
     }
 }
 
 /* Reads one character of the text into the queue, which is empty. */
-static void normalize_next(fth_words *words)
+static void normalize_next(fth_word_reader *reader)
 {
-    const fth_word_rules *rules = &words->splitter->rules;
+    const fth_word_rules *rules = &reader->splitter->rules;
     uint32_t character;
-    words->at += fth_utf8_read(words->at, words->end, &character);
+    reader->at += fth_utf8_read(reader->at, reader->end, &character);
     unsigned classes = fth_character_classify(character);
-    words->ready_first = words->ready_count = 0;
+    reader->ready_first = reader->ready_count = 0;
     if (rules->clean && (classes & FTH_CHARACTER_REMOVED))
         return;
     bool apart = rules->split_chinese && (classes & FTH_CHARACTER_CHINESE);
     if (apart) {
-        push_marks(words);
-        push(words, ' ');
+        push_marks(reader);
+        push(reader, ' ');
     }
     if (rules->strip_accents)
-        push_without_accents(words, character);
+        push_without_accents(reader, character);
     else
-        push_lower(words, character);
+        push_lower(reader, character);
     if (apart)
-        push(words, ' ');
+        push(reader, ' ');
 }
 
-static void append(fth_words *words, uint32_t character)
+static void append(fth_word_reader *reader, uint32_t character)
 {
-    if (words->characters++ < (size_t)words->splitter->rules.longest)
-        words->size_bytes += fth_utf8_write(character, words->bytes + words->size_bytes);
+    if (reader->characters++ < (size_t)reader->splitter->rules.longest)
+        reader->size_bytes += fth_utf8_write(character, reader->bytes + reader->size_bytes);
 }
 
 /* Reads ASCII up to the end of a word, or of ASCII; true if a word ended. */
-static bool read_ascii(fth_words *words)
+static bool read_ascii(fth_word_reader *reader)
 {
-    const fth_word_splitter *splitter = words->splitter;
-    for (; words->at < words->end; words->at++) {
-        uint8_t byte = *words->at;
+    const fth_word_splitter *splitter = reader->splitter;
+    for (; reader->at < reader->end; reader->at++) {
+        uint8_t byte = *reader->at;
         switch ((action)splitter->actions[byte]) {
         case LETTER:
-            if (words->characters++ < (size_t)splitter->rules.longest)
-                words->bytes[words->size_bytes++] = splitter->written[byte];
+            if (reader->characters++ < (size_t)splitter->rules.longest)
+                reader->bytes[reader->size_bytes++] = splitter->written[byte];
             break;
         case SKIP: break;
         case END_WORD:
-            if (words->characters > 0)
+            if (reader->characters > 0)
                 return true;
             break;
         case ALONE:
-            if (words->characters == 0) {
-                append(words, byte);
-                words->at++;
+            if (reader->characters == 0) {
+                append(reader, byte);
+                reader->at++;
             }
             return true;
         case BEYOND_ASCII: return false;
@@ -151,48 +152,48 @@ static bool read_ascii(fth_words *words)
 }
 
 /* The same from the queue, up to its end. */
-static bool read_ready(fth_words *words)
+static bool read_ready(fth_word_reader *reader)
 {
-    for (; words->ready_first < words->ready_count; words->ready_first++) {
-        uint32_t character = words->ready[words->ready_first];
+    for (; reader->ready_first < reader->ready_count; reader->ready_first++) {
+        uint32_t character = reader->ready[reader->ready_first];
         switch (choose_action(fth_character_classify(character), false)) {
         case END_WORD:
-            if (words->characters > 0)
+            if (reader->characters > 0)
                 return true;
             break;
         case ALONE:
-            if (words->characters == 0) {
-                append(words, character);
-                words->ready_first++;
+            if (reader->characters == 0) {
+                append(reader, character);
+                reader->ready_first++;
             }
             return true;
-        default: append(words, character); break;
+        default: append(reader, character); break;
         }
     }
     return false;
 }
 
-bool fth_words_next(fth_words *words, fth_word *word)
+bool fth_word_reader_next(fth_word_reader *reader, fth_word *word)
 {
     bool ended = false;
-    words->characters = 0;
-    words->size_bytes = 0;
+    reader->characters = 0;
+    reader->size_bytes = 0;
     while (!ended) {
-        if (words->ready_first < words->ready_count) {
-            ended = read_ready(words);
-        } else if (words->mark_count == 0 && words->at < words->end && *words->at < 0x80) {
-            ended = read_ascii(words);
-        } else if (words->at < words->end) {
-            normalize_next(words);
-        } else if (words->mark_count > 0) {
-            words->ready_first = words->ready_count = 0;
-            push_marks(words);
+        if (reader->ready_first < reader->ready_count) {
+            ended = read_ready(reader);
+        } else if (reader->mark_count == 0 && reader->at < reader->end && *reader->at < 0x80) {
+            ended = read_ascii(reader);
+        } else if (reader->at < reader->end) {
+            normalize_next(reader);
+        } else if (reader->mark_count > 0) {
+            reader->ready_first = reader->ready_count = 0;
+            push_marks(reader);
         } else {
             break;
         }
     }
-    *word = (fth_word){.bytes = words->bytes,
-                       .size_bytes = words->size_bytes,
-                       .too_long = words->characters > (size_t)words->splitter->rules.longest};
-    return words->characters > 0;
+    *word = (fth_word){.bytes = reader->bytes,
+                       .size_bytes = reader->size_bytes,
+                       .too_long = reader->characters > (size_t)reader->splitter->rules.longest};
+    return reader->characters > 0;
 }

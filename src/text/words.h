@@ -27,7 +27,7 @@ typedef struct fth_word_splitter {
 fth_word_splitter fth_word_splitter_make(const fth_word_rules *rules);
 
 /* A text being read; its fields are of words.c. `splitter` and `text` outlive it. */
-typedef struct fth_words {
+typedef struct fth_word_reader {
     const fth_word_splitter *splitter;
     const uint8_t *at, *end;
     size_t characters;                                /* of the word being read */
@@ -37,8 +37,9 @@ typedef struct fth_words {
     uint32_t marks[FTH_WORD_MAX_CHARACTERS + 1];      /* behind the last character that is no mark */
     uint32_t ready[FTH_WORD_MAX_CHARACTERS + 1 + 32]; /* all marks, and what one character becomes */
     char bytes[4 * FTH_WORD_MAX_CHARACTERS];
-} fth_words;
-void fth_words_begin(fth_words *words, const fth_word_splitter *splitter, const char *text, size_t size_bytes);
+} fth_word_reader;
+void fth_word_reader_begin(fth_word_reader *reader, const fth_word_splitter *splitter, const char *text,
+                           size_t size_bytes);
 
 /* The next word, until the next call; false at the end. */
 typedef struct fth_word {
@@ -46,6 +47,6 @@ typedef struct fth_word {
     size_t size_bytes;
     bool too_long;
 } fth_word;
-bool fth_words_next(fth_words *words, fth_word *word);
+bool fth_word_reader_next(fth_word_reader *reader, fth_word *word);
 
 #endif

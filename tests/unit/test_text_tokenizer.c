@@ -210,6 +210,10 @@ static void what_would_change_ids_is_refused(void **state)
         {"{" WORDPIECE "," SPLITTING "}", "unsupported post_processor none", FTH_UNSUPPORTED},
         {"{" WORDPIECE "," SPLITTING "," ENDS ",\"added_tokens\":[{\"id\":3,\"content\":\"x\",\"normalized\":true}]}",
          "unsupported added token \"x\"", FTH_UNSUPPORTED},
+        {"{" WORDPIECE "," SPLITTING "," ENDS ",\"added_tokens\":[{\"content\":\"x\",\"normalized\":false}]}",
+         "entry 0 of \"added_tokens\"", FTH_CORRUPT},
+        {"{" WORDPIECE "," SPLITTING "," ENDS ",\"added_tokens\":[{\"id\":4194304,\"content\":\"x\"}]}",
+         "entry 0 of \"added_tokens\"", FTH_CORRUPT},
         {"{" WORDPIECE "," SPLITTING ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[],\"pair\":[]}}",
          "unsupported template of post_processor", FTH_UNSUPPORTED},
         {"{" WORDPIECE, "t.json is not JSON", FTH_CORRUPT},
@@ -226,6 +230,24 @@ static void what_would_change_ids_is_refused(void **state)
         if (cases[i].message)
             assert_message_of(cases[i].json, cases[i].message);
     }
+}
+
+static void added_tokens_may_be_beyond_the_vocabulary(void **state)
+{
+    (void)state;
+    static const char json[] =
+        "{" WORDPIECE "," SPLITTING "," ENDS ",\"added_tokens\":[{\"id\":5,\"content\":\"<e1>\",\"normalized\":false},"
+        "{\"id\":4,\"content\":\"<e\",\"normalized\":false}]}";
+    fth_tokenizer *tokenizer;
+    assert_int_equal(fth_tokenizer_parse(json, strlen(json), "t.json", &tokenizer), FTH_OK);
+    assert_int_equal(fth_tokenizer_size(tokenizer), 6);
+    assert_null(fth_tokenizer_get_token(tokenizer, 3));
+    assert_int_equal(fth_tokenizer_find_token(tokenizer, "<e1>"), 5);
+    assert_string_equal(encode(tokenizer, "<e1><e2<e"), "[CLS] <e1> <e [UNK] <e [SEP]"); /* the longest comes first */
+    char *vocabulary_text = fth_tokenizer_to_vocabulary(tokenizer);
+    assert_string_equal(vocabulary_text, "[UNK]\n[CLS]\n[SEP]\n\n<e\n<e1>\n");
+    free(vocabulary_text);
+    fth_tokenizer_free(tokenizer);
 }
 
 static void files_that_are_no_vocabulary_are_named(void **state)
@@ -261,6 +283,7 @@ int main(void)
         TEST(case_is_kept_where_the_vocabulary_or_its_config_says_so),
         TEST(json_and_vocabulary_say_the_same),
         TEST(what_would_change_ids_is_refused),
+        TEST(added_tokens_may_be_beyond_the_vocabulary),
         TEST(files_that_are_no_vocabulary_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
