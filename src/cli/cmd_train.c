@@ -258,8 +258,7 @@ fth_exit_code fth_cli_train(const fth_command *command, const fth_invocation *in
         if (!fth_cli_layer_options(invocation, NULL, file, &options, &code))
             goto out;
     }
-    if (fth_train_options_resolve(&options) != FTH_OK || fth_train_options_follow_weights(&options) != FTH_OK ||
-        fth_train_options_check(&options) != FTH_OK) {
+    if (fth_train_options_resolve(&options) != FTH_OK || fth_train_options_check(&options) != FTH_OK) {
         code = fth_cli_usage(command, "%s", fth_error_message());
         goto out;
     }

@@ -307,8 +307,6 @@ static fth_status serve(const fth_option_table *table, const serve_options *aske
 
     fth_signals_watch(&stop);
     FTH_TRY(complete(asked, &train));
-    if (!fth_options_was_given(table, asked, "model"))
-        FTH_TRY(fth_train_options_follow_weights(&train));
     FTH_TRY(fth_consistency_parse(asked->consistency, &options.consistency));
     FTH_TRY(set_model_facts(table, asked, &options));
     FTH_TRY(fth_parameters_set_interval(train.checkpoint_every, &options));

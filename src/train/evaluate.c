@@ -56,7 +56,7 @@ static fth_status follow_text(const fth_weights *weights, const fth_model_facts 
         FTH_TRY(fth_weights_find_tokenizer(weights, options->weights, &text->tokenizer));
     if (facts->text.longest > 0 && !fth_options_was_given(table, options, "max-length"))
         options->max_length = facts->text.longest;
-    if (facts->text.longest > 0)
+    if (facts->text.longest > 0 || facts->text.task != FTH_TASK_CLASSES)
         options->task = (char *)(uintptr_t)fth_task_names[facts->text.task];
     if (facts->class_names && facts->text.longest > 0) {
         FTH_TRY(fth_allocate((size_t)facts->classes + 1, sizeof *text->class_names, &text->class_names));

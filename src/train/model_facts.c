@@ -327,16 +327,6 @@ fth_status fth_train_options_find_model(const fth_train_options *options, const 
     return *model ? FTH_OK : fth_model_find(options->model, model);
 }
 
-fth_status fth_train_options_follow_weights(fth_train_options *options)
-{
-    fth_weights *weights = NULL;
-    const bool given = fth_options_was_given(&fth_train_option_table, options, "model");
-    if (given || options->own.network || !*options->weights || fth_weights_open(options->weights, &weights) != FTH_OK)
-        return FTH_OK;
-    fth_weights_free(weights);
-    return fth_train_options_adopt_model(options, false);
-}
-
 fth_status fth_train_options_adopt_model(fth_train_options *options, bool configured)
 {
     fth_status status = FTH_OK;

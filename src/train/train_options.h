@@ -129,10 +129,6 @@ fth_status fth_train_options_check(const fth_train_options *options);
 /* The model that options->model names, or the program's own. */
 fth_status fth_train_options_find_model(const fth_train_options *options, const struct fth_model **model);
 
-/* The same for what is trained, where no model was given: weights say of which one they are. Nothing where there are none, or
- * they cannot be opened: a run that is continued does not need them any more. */
-fth_status fth_train_options_follow_weights(fth_train_options *options);
-
 /* Sets the model to that of options->weights: what the file says, else the one whose tensors it has. One that was given
  * is only compared; one that is `configured`, as a run's is, stays where the file does not say. Reads the file's
  * header, so that what is wrong with it shows before any data is read. */
