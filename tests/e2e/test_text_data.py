@@ -1,4 +1,5 @@
 """Sets of text: what `data inspect` says of them, what is refused, and what `predict` and `evaluate` make of texts."""
+import csv
 import gzip
 import json
 import random
@@ -109,3 +110,35 @@ def test_predict_and_evaluate_text(tmp_path):
     assert found["accuracy"] == 1
     done = program("predict", "--weights", "tiny", "--pair", "x", "lines.txt", code=None)
     assert done.code == 1 and "give the first with --text" in done.err
+
+
+def test_predict_numbers_and_labels(tmp_path):
+    program = Program(tmp_path)
+    draw = random.Random(1)
+    with open(tmp_path / "scores.jsonl", "w") as scores, open(tmp_path / "labels.csv", "w") as labels:
+        labels.write("text,labels\n")
+        for i in range(200):
+            kinds = [["sport"] * 4, ["money"] * 4, draw.sample(["sport", "sport", "money", "money"], 4)][i % 3]
+            words = [draw.choice(WORDS[kind][:3]) for kind in kinds]
+            scores.write(json.dumps({"text": " ".join(words), "score": kinds.count("sport") / 4}) + "\n")
+            labels.write(f"{' '.join(words)},{'|'.join(sorted(set(kinds)))}\n")
+    how = ["--model", TINY, "--vocab-size", "128", "--batch", "16", "--optimizer", "adamw", "--lr", "0.003"]
+    program("train", "--data", "scores.jsonl", "--task", "regression", "--epochs", "10", "--name", "scores", *how)
+    for text, least, most in (("goal match team goal", 0.8, 1.2), ("bank stock price bank", -0.2, 0.2)):
+        (found,) = program("predict", "--weights", "scores", "--json", "--text", text).events[0]["predictions"]
+        assert found["name"] == "score" and least < found["value"] < most
+    program("train", "--data", "labels.csv", "--task", "multi-label", "--epochs", "40", "--name", "labels", *how)
+    for text, kinds in (("goal match team goal", {"sport"}), ("goal bank match price", {"sport", "money"})):
+        found = program("predict", "--weights", "labels", "--json", "--text", text).events[0]["predictions"]
+        assert {each["class"] for each in found if each["probability"] > 0.5} == kinds
+
+
+def test_csv_is_read_as_python_reads_it(tmp_path):
+    program = Program(tmp_path)
+    draw = random.Random(5)
+    texts = ["".join(draw.choice('a",\n\r;\té\\ ') for _ in range(draw.randint(1, 12))) for _ in range(500)]
+    with open(tmp_path / "hostile.csv", "w", newline="") as out:
+        csv.writer(out).writerows([["text", "label"], *([text, "xy"[i % 2]] for i, text in enumerate(texts))])
+    program("train", "--data", "hostile.csv", "--model", TINY, "--vocab-size", "64", "--steps", "1", "--name", "one")
+    found = program("predict", "--weights", "one", "--json", "hostile.csv").events
+    assert [each["text"] for each in found] == texts
