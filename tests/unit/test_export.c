@@ -281,6 +281,42 @@ static void every_value_is_made_before_it_is_read(void **state)
     }
 }
 
+/* Sequences are padded there: the inputs are others, and everything is made of them. */
+static void text_has_the_inputs_of_transformers(void **state)
+{
+    (void)state;
+    const fth_model *bert = NULL;
+    fth_graph *graph = NULL;
+    const fth_model_options options = {.longest = 16, .classes = 3};
+    assert_int_equal(fth_model_find("bert-tiny(vocabulary=50,positions=16,activation=gelu_new)", &bert), FTH_OK);
+    assert_int_equal(fth_model_create_graph(bert, &options, &graph), FTH_OK);
+    assert_int_equal(save(graph), FTH_OK);
+    fth_graph_free(graph);
+    onnx_model *model = read_model("bert.embeddings.word_embeddings.weight");
+    assert_int_equal(model->input_count, 3);
+    assert_int_equal(model->output_count, 1);
+    assert_int_equal(model->raw_size, 50 * 128 * sizeof(float));
+    static const char *const inputs[] = {"input_ids", "attention_mask", "token_type_ids"};
+    int times_read[FTH_COUNT_OF(inputs)] = {0};
+    for (int n = 0; n < model->read_count; n++) {
+        bool is_input = false;
+        for (size_t i = 0; i < FTH_COUNT_OF(inputs); i++) {
+            bool same = strcmp(model->read[n], inputs[i]) == 0;
+            times_read[i] += same;
+            is_input = is_input || same;
+        }
+        if (!is_input && !has_made(model, model->read[n]))
+            fail_msg("nothing makes %s", model->read[n]);
+    }
+    assert_true(times_read[0] == 2 && times_read[1] == 1 && times_read[2] == 1);
+    assert_true(has_made(model, "logits"));
+    assert_int_equal(count_nodes(model, "LayerNormalization"), 5);
+    assert_int_equal(count_nodes(model, "Softmax"), 2);
+    assert_int_equal(count_nodes(model, "Gemm"), 5); /* behind the first tokens; of all tokens they are MatMul */
+    assert_int_equal(count_nodes(model, "Dropout"), 0);
+    free_model(model);
+}
+
 static void fused_parts_are_taken_apart(void **state)
 {
     (void)state;
@@ -427,6 +463,7 @@ int main(void)
         cmocka_unit_test(every_value_is_made_before_it_is_read),
         cmocka_unit_test(fused_parts_are_taken_apart),
         cmocka_unit_test(adaptive_pooling_has_two_forms),
+        cmocka_unit_test(text_has_the_inputs_of_transformers),
         cmocka_unit_test(ops_of_other_graphs_are_written_too),
         cmocka_unit_test(an_op_without_a_translation_is_named),
         cmocka_unit_test(missing_weights_and_giants_are_refused),
