@@ -250,12 +250,15 @@ json_t *fth_served_model_describe(const fth_served_model *model, const fth_param
     const char *name = info ? info->name : model->shards ? model->shards->dataset : "the workers'";
     if (!info)
         json_object_set_new(configuration, "data", json_string(name));
-    return json_pack("{s:s, s:o, s:{s:s, s:i, s:i, s:i, s:i, s:I, s:I}, s:I}", "identity", identity, "configuration",
-                     configuration, "data", "name", name, "classes", model->classes, "channels", model->channels,
-                     "height", model->height, "width", model->width, "training_samples",
-                     (json_int_t)model->epoch_samples, "validation_samples",
-                     (json_int_t)(info ? info->count[FTH_VALIDATION] : 0), "parameters",
-                     (json_int_t)fth_graph_trainable_count(fth_engine_graph(model->engine)));
+    json_t *run =
+        json_pack("{s:s, s:o, s:{s:s, s:i, s:i, s:i, s:i, s:I, s:I}, s:I}", "identity", identity, "configuration",
+                  configuration, "data", "name", name, "classes", model->classes, "channels", model->channels, "height",
+                  model->height, "width", model->width, "training_samples", (json_int_t)model->epoch_samples,
+                  "validation_samples", (json_int_t)(info ? info->count[FTH_VALIDATION] : 0), "parameters",
+                  (json_int_t)fth_graph_trainable_count(fth_engine_graph(model->engine)));
+    if (run && info && info->kind == FTH_DATASET_TEXT)
+        fth_text_describe(info, json_object_get(run, "data"));
+    return run;
 }
 
 /* For the model file: the data set's facts, or what the options say of the workers' images. */

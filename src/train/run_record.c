@@ -6,18 +6,6 @@
 
 #include "batches/client/client.h"
 
-/* What run.json's "data" has of text, and not of images. */
-static void describe_text(const fth_dataset_info *data, const fth_train_options *options, json_t *json)
-{
-    static const char *const of_images[] = {"channels", "height", "width", "normalization"};
-    for (size_t i = 0; i < FTH_COUNT_OF(of_images); i++)
-        json_object_del(json, of_images[i]);
-    json_object_set_new(json, "kind", json_string("text"));
-    json_object_set_new(json, "task", json_string(options->task));
-    json_object_set_new(json, "vocabulary", json_integer(fth_tokenizer_size(data->text.tokenizer)));
-    json_object_set_new(json, "longest", json_integer(data->text.longest));
-}
-
 /* run.json, but for the machine. */
 static json_t *describe_run(const fth_beginning *beginning, const fth_setup *setup)
 {
@@ -33,7 +21,7 @@ static json_t *describe_run(const fth_beginning *beginning, const fth_setup *set
                             (json_int_t)fth_graph_trainable_count(fth_engine_graph(setup->engine)), "precision",
                             fth_engine_precision(setup->engine));
     if (run && data->kind == FTH_DATASET_TEXT)
-        describe_text(data, setup->options, json_object_get(run, "data"));
+        fth_text_describe(data, json_object_get(run, "data"));
     fth_batches_choice choice;
     if (run && fth_batches_get_choice(setup->dataset, &choice))
         json_object_set_new(json_object_get(run, "data"), "batch_cache",

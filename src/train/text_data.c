@@ -92,6 +92,19 @@ out:
     return status;
 }
 
+/* ---- for the record ---- */
+
+void fth_text_describe(const fth_dataset_info *info, json_t *data)
+{
+    static const char *const of_images[] = {"channels", "height", "width", "normalization"};
+    for (size_t i = 0; i < FTH_COUNT_OF(of_images); i++)
+        json_object_del(data, of_images[i]);
+    json_object_set_new(data, "kind", json_string("text"));
+    json_object_set_new(data, "task", json_string(fth_task_names[fth_task_of_labels(info->text.label)]));
+    json_object_set_new(data, "vocabulary", json_integer(fth_tokenizer_size(info->text.tokenizer)));
+    json_object_set_new(data, "longest", json_integer(info->text.longest));
+}
+
 /* ---- for the engine ---- */
 
 fth_status fth_options_check_length(const fth_train_options *options)

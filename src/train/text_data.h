@@ -42,6 +42,9 @@ fth_status fth_options_fit_vocabulary(const fth_train_options *options, const ft
 /* FTH_INVALID if --max-length is more than the model has positions for. */
 fth_status fth_options_check_length(const fth_train_options *options);
 
+/* Sets what run.json's "data" says of text, and takes out what it says of images. */
+void fth_text_describe(const fth_dataset_info *info, json_t *data);
+
 /* Sets what data says of samples and labels. */
 void fth_engine_options_take_data(fth_engine_options *options, const fth_dataset_info *info);
 

@@ -128,7 +128,9 @@ def test_another_machine_carries_a_run_on(farthing, topics):
 def test_strategies(farthing, topics, flags):
     end = train(farthing, topics, "--epochs", 6, *flags).end
     assert end["accuracy"] > 0.75
-    assert metadata(farthing.folder / "runs" / "run" / "last.safetensors")["max_length"] == "16"
+    run = farthing.folder / "runs" / "run"
+    assert metadata(run / "last.safetensors")["max_length"] == "16"
+    assert json.loads((run / "run.json").read_text())["data"]["kind"] == "text"
 
 
 def test_parts_of_batches_train_as_whole_ones(farthing, topics):
