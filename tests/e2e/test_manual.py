@@ -8,7 +8,8 @@ from conftest import FARTHING, ROOT, environment
 
 # Set by farthing for its own children, or for its tests.
 INTERNAL = {"FARTHING_PROGRESS_FILE", "FARTHING_PARENT_PROCESS", "FARTHING_CUDA_TEST_FAULT", "FARTHING_CUDA_PART_ELEMENTS",
-            "FARTHING_LAUNCH_RUN", "FARTHING_LAUNCH_CONTROL", "FARTHING_LAUNCH_COMMAND", "FARTHING_LOCAL_RANK", "FARTHING_LOCAL_SIZE"}
+            "FARTHING_LAUNCH_RUN", "FARTHING_LAUNCH_CONTROL", "FARTHING_LAUNCH_COMMAND", "FARTHING_LOCAL_RANK", "FARTHING_LOCAL_SIZE",
+            "FARTHING_MEMORY_MB"}
 
 
 PARTS = ("serve parameters", "serve batches", "serve functions", "worker prefetch", "worker openwhisk", "worker lambda",
