@@ -58,7 +58,7 @@ static bool is_usual(const fth_table_field *field)
 /* True if `field` is one of the names in a list with commas, or all of it. */
 static bool is_asked_for(const fth_table_field *field, const char *list)
 {
-    if (!list || is_number(field))
+    if (!list || !*list || is_number(field))
         return false;
     if (fth_table_field_is(field, list))
         return true;

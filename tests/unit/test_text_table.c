@@ -158,6 +158,9 @@ static void usual_columns_are_found(void **state)
     /* Without a heading: as AG News, and text before label. */
     assert_string_equal(choose("\"3\",\"hi\",\"ho\"\n\"4\",\"a\",\"b\"\n", FTH_TEXT_CSV, &none), "12;;0 hi");
     assert_string_equal(choose("hi there,good\nho,bad\n", FTH_TEXT_CSV, &none), "0;;1 hi there");
+    /* An empty field is no name: options that are not given are empty too. */
+    const fth_column_names empty = {.text = "", .pair = "", .label = ""};
+    assert_string_equal(choose("3,,ho\n4,a,b\n", FTH_TEXT_CSV, &empty), "12;;0 ");
     /* A heading of unusual names, above a column of numbers. */
     assert_string_equal(choose("mood,utterance\n1,hi\n0,ho\n", FTH_TEXT_CSV, &none), "1;;0 hi");
 }
