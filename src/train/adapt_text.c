@@ -1,5 +1,6 @@
 /* Options adapted to text: the tokenizer that a run has, and a model that fits it. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "model/bert.h"
 #include "train/setup.h"
@@ -13,6 +14,15 @@ static char *find_run_folder(const fth_beginning *beginning)
     return beginning->run && beginning->id ? fth_path_join(beginning->options.runs, beginning->id) : NULL;
 }
 
+/* True unless the run that is continued is on images: it needs neither --vocab nor --weights any more. One on text that was killed
+ * before it wrote its tokenizer comes by it as it did at its beginning. */
+static bool asks_options(const fth_beginning *beginning)
+{
+    const json_t *data = json_object_get(beginning->run, "data");
+    const char *kind = json_string_value(json_object_get(data, "kind"));
+    return !beginning->folder || (kind && strcmp(kind, "text") == 0);
+}
+
 fth_status fth_adapt_tokenizer(const fth_beginning *beginning, fth_tokenizer **tokenizer)
 {
     char *folder = find_run_folder(beginning);
@@ -22,7 +32,7 @@ fth_status fth_adapt_tokenizer(const fth_beginning *beginning, fth_tokenizer **t
     *tokenizer = NULL;
     if (path && fth_file_exists(path))
         status = fth_tokenizer_open(path, tokenizer);
-    else if (!beginning->folder) /* a run that is continued here needs neither file any more */
+    else if (asks_options(beginning))
         status = fth_options_find_tokenizer(&beginning->options, tokenizer);
     free(folder);
     free(path);

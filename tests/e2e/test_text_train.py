@@ -98,7 +98,9 @@ def test_a_resumed_run_keeps_its_tokenizer(farthing, topics):
     vocabulary = farthing.folder / "vocab.txt"
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(word for topic in WORDS.values() for word in topic)]
     vocabulary.write_text("\n".join(words) + "\n")
-    train(farthing, topics, "--vocab", vocabulary, "--steps", 4)
+    train(farthing, topics, "--vocab", vocabulary, "--steps", 2)
+    (farthing.only_run() / "tokenizer.json").unlink()  # as a kill right behind run.json leaves it
+    train(farthing, topics, "--vocab", vocabulary, "--resume", "--steps", 4)
     vocabulary.write_text("\n".join(words[:20]) + "\n")
     end = train(farthing, topics, "--vocab", vocabulary, "--resume", "--steps", 60).end
     assert end["steps"] == 60 and end["accuracy"] > 0.8
