@@ -10,7 +10,7 @@
 
 #include "data/object_address.h"
 
-enum { LISTED_AT_MOST = 1000, HEAD_BYTES = 64 << 10, LONGEST_PATH = 4096, MAX_CLASSES_BYTES = 16 << 20 };
+enum { PROBED_AT_MOST = 1000, HEAD_BYTES = 64 << 10, LONGEST_PATH = 4096, MAX_CLASSES_BYTES = 16 << 20 };
 static const size_t max_table_bytes = (size_t)8 << 30;
 #define CLASSES_NAME "classes.txt"
 
@@ -131,7 +131,7 @@ out:
 
 typedef struct store_listing {
     candidate_list *list;
-    size_t seen;
+    size_t seen, most;
     fth_status status;
 } store_listing;
 
@@ -139,12 +139,13 @@ static bool see_object(void *context, const fth_store_object *object)
 {
     store_listing *listing = context;
     listing->status = consider(listing->list, object->key);
-    return listing->status == FTH_OK && ++listing->seen < LISTED_AT_MOST;
+    return listing->status == FTH_OK && ++listing->seen < listing->most;
 }
 
-static fth_status list_store(fth_store *store, candidate_list *list)
+/* The first `most` names of a store. */
+static fth_status list_store(fth_store *store, size_t most, candidate_list *list)
 {
-    store_listing listing = {.list = list};
+    store_listing listing = {.list = list, .most = most};
     fth_status status = fth_store_list(store, "", see_object, &listing);
     return listing.status != FTH_OK ? listing.status : status;
 }
@@ -299,7 +300,7 @@ static fth_status probe_store(const char *address, const fth_dataset_options *op
 
     FTH_TRY(fth_store_open(address, options->store, &store));
     if (fth_store_can_list(store))
-        FTH_TRY(list_store(store, &list));
+        FTH_TRY(list_store(store, PROBED_AT_MOST, &list));
     *fits = list.count > 0 && !list.images;
 
 out:
@@ -367,7 +368,7 @@ fth_status fth_text_files_find(const char *address, const fth_dataset_options *o
         FTH_TRY(add_file(files, &single, FTH_TRAIN));
         goto out;
     }
-    FTH_TRY(remote ? list_store(files->store, &list) : list_local(files->folder, &list));
+    FTH_TRY(remote ? list_store(files->store, SIZE_MAX, &list) : list_local(files->folder, &list));
     FTH_TRY(choose_files(files, &list));
 
 out:

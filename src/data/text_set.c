@@ -230,7 +230,7 @@ out:
 
 /* ---- tokens ---- */
 
-static fth_status learn_vocabulary(fth_text_set *set, int size)
+static fth_status learn_vocabulary(fth_text_set *set, int size, const fth_stop *stop)
 {
     fth_status status = FTH_OK;
     fth_vocabulary_learner *learner = NULL;
@@ -239,6 +239,8 @@ static fth_status learn_vocabulary(fth_text_set *set, int size)
     for (int64_t i = 0; i < set->parts[FTH_TRAIN].count; i++) {
         const fth_text_rows *rows;
         size_t row = find_row(set, FTH_TRAIN, i, &rows);
+        if (i % PIECE == 0)
+            FTH_TRY(fth_check_stop(stop, set->name));
         fth_text_pair text = fth_text_rows_get(rows, row);
         FTH_TRY(fth_vocabulary_learner_add(learner, text.first, text.first_bytes));
         if (text.second)
@@ -401,7 +403,7 @@ static fth_status make_tokens(fth_text_set *set, const fth_dataset_options *opti
                 FTH_COUNTED(longest, "token"), (int)SHORTEST);
     set->tokenizer = text->tokenizer;
     if (!set->tokenizer)
-        FTH_TRY(learn_vocabulary(set, text->vocabulary > 0 ? text->vocabulary : USUAL_VOCABULARY));
+        FTH_TRY(learn_vocabulary(set, text->vocabulary > 0 ? text->vocabulary : USUAL_VOCABULARY, options->stop));
     for (int split = 0; split < 2; split++)
         FTH_TRY(encode_part(set, split, longest, options));
 

@@ -54,6 +54,16 @@ def test_inspect_text(tmp_path):
         assert said in shown
 
 
+def test_all_parts_in_a_store_are_read(tmp_path):
+    """More than one page of a listing, and more than is looked at to tell what a store holds."""
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for i in range(1005):
+        (folder / f"train-{i:05}-of-01005.csv").write_text(f"{i % 2},word {i}\n")
+    (found,) = Program(tmp_path)("data", "inspect", f"file://{folder}", "--json").events
+    assert found["training_samples"] + found["validation_samples"] == 1005
+
+
 def test_inspect_other_labels(tmp_path):
     program = Program(tmp_path)
     (tmp_path / "scores.jsonl").write_text("".join(
