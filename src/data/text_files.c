@@ -437,11 +437,15 @@ out:
 fth_status fth_text_files_read_classes(const fth_text_files *files, char **text)
 {
     size_t size_bytes = 0;
+    fth_status status;
     *text = NULL;
-    if (files->store)
-        return fth_store_get(files->store, CLASSES_NAME, MAX_CLASSES_BYTES, text, &size_bytes, NULL);
+    if (files->store) {
+        status = fth_store_get(files->store, CLASSES_NAME, MAX_CLASSES_BYTES, text, &size_bytes, NULL);
+        /* A link with a signature is for one object: a web server refuses all others, whether they are there or not. */
+        return status == FTH_INVALID && !fth_store_can_list(files->store) ? FTH_OK : status;
+    }
     char *path = fth_path_join(files->folder, CLASSES_NAME);
-    fth_status status = fth_file_exists(path) ? fth_file_read_all(path, MAX_CLASSES_BYTES, text, &size_bytes) : FTH_OK;
+    status = fth_file_exists(path) ? fth_file_read_all(path, MAX_CLASSES_BYTES, text, &size_bytes) : FTH_OK;
     free(path);
     return status;
 }

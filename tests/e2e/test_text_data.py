@@ -1,9 +1,11 @@
 """Sets of text: what `data inspect` says of them, what is refused, and what `predict` and `evaluate` make of texts."""
 import csv
 import gzip
+import http.server
 import json
 import random
 import subprocess
+import threading
 
 import pytest
 from conftest import FARTHING, PATIENCE_S, Program, environment
@@ -62,6 +64,29 @@ def test_all_parts_in_a_store_are_read(tmp_path):
         (folder / f"train-{i:05}-of-01005.csv").write_text(f"{i % 2},word {i}\n")
     (found,) = Program(tmp_path)("data", "inspect", f"file://{folder}", "--json").events
     assert found["training_samples"] + found["validation_samples"] == 1005
+
+
+def test_a_link_to_one_table(tmp_path):
+    """The server refuses classes.txt, as one does of which only that link has been signed."""
+    class Signed(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *arguments):
+            super().__init__(*arguments, directory=tmp_path)
+
+        def send_head(self):
+            return super().send_head() if self.path == "/news.csv?signature=1" else self.send_error(403)
+
+        def log_message(self, *_):
+            pass
+
+    (tmp_path / "news.csv").write_text("".join(f"{label},{text}\n" for label, text in rows(40, 1)))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Signed) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            address = f"http://127.0.0.1:{server.server_port}/news.csv?signature=1"
+            (found,) = Program(tmp_path)("data", "inspect", address, "--json", "--label-column", "1").events
+        finally:
+            server.shutdown()
+    assert found["training_samples"] + found["validation_samples"] == 40
 
 
 def test_inspect_other_labels(tmp_path):
