@@ -601,12 +601,12 @@ static void test_large_scores(void **state)
     on_every_device(check_large_scores, find_case("attention, 2 heads of 32, dropout"));
 }
 
-/* Ends that leave the rows, go back, or make a sequence longer than was said. */
+/* Ends that leave the rows, go back, or make a sequence empty or longer than was said. */
 static void test_wrong_ends_are_refused(void **state)
 {
     (void)state;
     static const char *const names[] = {"cpu", "portable"};
-    static const int32_t wrong[][3] = {{20, 64, 1000}, {20, 10, 60}, {80, 81, 82}, {-1, 5, 6}};
+    static const int32_t wrong[][3] = {{20, 64, 1000}, {20, 10, 60}, {80, 81, 82}, {-1, 5, 6}, {20, 20, 50}};
     const text_case three = {"", .build = build_attention, LENGTHS(20, 33, 29), .features = 24, .heads = 1};
     op_network network;
     build_network(&three, &network);
@@ -617,6 +617,30 @@ static void test_wrong_ends_are_refused(void **state)
         for (size_t i = 0; i < FTH_COUNT_OF(wrong); i++) {
             op_session_set(&session);
             op_check(fth_plan_set_input(session.plan, fth_graph_find(network.graph, "ends"), wrong[i]));
+            assert_int_equal(fth_plan_run(session.plan, &plain_run), FTH_INVALID);
+        }
+        op_session_close(&session);
+    }
+    op_network_free(&network);
+}
+
+/* Ids that no row of the table has: nothing outside of it is read. */
+static void test_wrong_ids_are_refused(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"reference", "cpu", "portable"};
+    static const int32_t wrong[] = {VOCABULARY, -1, INT32_MIN, INT32_MAX};
+    const text_case four = {"", .build = build_nothing, LENGTHS(4), .features = 16};
+    op_network network;
+    build_network(&four, &network);
+    for (size_t d = 0; d < FTH_COUNT_OF(names); d++) {
+        op_session session;
+        op_session_open(&session, &network, op_device(names[d]), FTH_PLAN_TRAIN, FTH_PRECISION_F32);
+        op_session_run(&session, &plain_run);
+        for (size_t i = 0; i < FTH_COUNT_OF(wrong); i++) {
+            const int32_t ids[] = {0, 1, 2, wrong[i]};
+            op_session_set(&session);
+            op_check(fth_plan_set_input(session.plan, fth_graph_find(network.graph, "tokens"), ids));
             assert_int_equal(fth_plan_run(session.plan, &plain_run), FTH_INVALID);
         }
         op_session_close(&session);
@@ -681,10 +705,11 @@ int main(int argc, char **argv)
         CMUnitTestFunction run;
     } kinds[] = {{"differences", test_differences}, {"f32", test_f32}, {"bf16", test_bf16}, {"f16", test_f16}};
     static const struct CMUnitTest others[] = {
-        cmocka_unit_test(test_room_does_not_matter), cmocka_unit_test(test_parts_are_the_whole),
-        cmocka_unit_test(test_runs_repeat),          cmocka_unit_test(test_nan_stays_in_its_sequence),
-        cmocka_unit_test(test_large_scores),         cmocka_unit_test(test_wrong_ends_are_refused),
-        cmocka_unit_test(test_dropouts_differ),      cmocka_unit_test(test_qkv_is_one_matrix),
+        cmocka_unit_test(test_room_does_not_matter),  cmocka_unit_test(test_parts_are_the_whole),
+        cmocka_unit_test(test_runs_repeat),           cmocka_unit_test(test_nan_stays_in_its_sequence),
+        cmocka_unit_test(test_large_scores),          cmocka_unit_test(test_wrong_ends_are_refused),
+        cmocka_unit_test(test_wrong_ids_are_refused), cmocka_unit_test(test_dropouts_differ),
+        cmocka_unit_test(test_qkv_is_one_matrix),
     };
     size_t count = 0;
     for (size_t k = 0; k < FTH_COUNT_OF(kinds); k++)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backend/cpu/rows.h"
+#include "backend/plain/plain.h"
 
 CPU_VECTORIZED static void add_floats(const float *from, float *to, int64_t count)
 {
@@ -21,12 +22,17 @@ CPU_VECTORIZED static void add_bf16(const uint16_t *from, float *to, int64_t cou
 
 enum { MOST_FEATURES = 2048 }; /* of a row at once */
 
-/* Sizes: tokens, features, whether y is bf16, tables. Values: ids of each table, the tables, y. */
+enum { TOKENS, FEATURES, BF16, TABLES, ROWS }; /* sizes of a call; from ROWS on, one for each table */
+
+/* Values: ids of each table, the tables, y. */
 static fth_status run_forward(const cpu_call *call, const fth_run *run)
 {
     (void)run;
-    const int64_t tokens = call->sizes[0], features = call->sizes[1], count = call->sizes[3];
-    const cpu_rows y = {call->data[2 * count], features, call->sizes[2]};
+    fth_status status = FTH_OK;
+    const int64_t tokens = call->sizes[TOKENS], features = call->sizes[FEATURES], count = call->sizes[TABLES];
+    const cpu_rows y = {call->data[2 * count], features, call->sizes[BF16]};
+    for (int64_t i = 0; i < count; i++)
+        FTH_TRY(plain_check_ids(call->data[i], tokens, call->sizes[ROWS + i]));
 #pragma omp parallel for schedule(static)
     for (int64_t t = 0; t < tokens; t++) {
         float buffer[MOST_FEATURES];
@@ -44,17 +50,18 @@ static fth_status run_forward(const cpu_call *call, const fth_run *run)
             cpu_end_floats(&y, t * features + begin, length, to);
         }
     }
-    return FTH_OK;
+out:
+    return status;
 }
 
-/* Sizes: tokens, features, whether dy is bf16, rows of the table. Values: ids, dy, dtable. */
+/* Values: ids, which the forward pass has checked, dy, dtable. */
 static fth_status run_gradient(const cpu_call *call, const fth_run *run)
 {
     (void)run;
     enum { LINE = 16 }; /* floats; threads write different cache lines */
     const int32_t *ids = call->data[0];
-    const int64_t tokens = call->sizes[0], features = call->sizes[1], rows = call->sizes[3];
-    const bool bf16 = call->sizes[2];
+    const int64_t tokens = call->sizes[TOKENS], features = call->sizes[FEATURES], rows = call->sizes[ROWS];
+    const bool bf16 = call->sizes[BF16];
     float *table = call->data[2];
     const int64_t lines = (features + LINE - 1) / LINE;
     const int threads = omp_get_max_threads();
@@ -92,6 +99,9 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
                      .write_count = 1,
                      .sizes = {shape.dims[0], shape.dims[1], cpu_compute_dtype(plan) == dnnl_bf16, count}};
     _Static_assert(2 * FTH_MAX_EMBEDDINGS + 1 <= CPU_MAX_CALL_VALUES, "the call must hold the tables");
+    _Static_assert(ROWS + FTH_MAX_EMBEDDINGS <= FTH_COUNT_OF(call.sizes), "and their sizes");
+    for (int i = 0; i < count; i++)
+        call.sizes[ROWS + i] = fth_plan_type(plan, node->inputs[count + i]).shape.dims[0];
     for (int i = 0; i < node->input_count; i++) /* all plain: inputs and parameters */
         FTH_TRY(cpu_read_plain(plan, node->inputs[i], i < count ? dnnl_s32 : dnnl_f32, &call.values[i]));
     fth_plan_value *y = &call.values[node->input_count];
@@ -110,7 +120,7 @@ static fth_status prepare_gradient(fth_plan *plan, const fth_node *node)
     cpu_call call = {.run = run_gradient,
                      .value_count = 3,
                      .write_count = 1,
-                     .sizes = {dy.dims[0], dy.dims[1], cpu_compute_dtype(plan) == dnnl_bf16, a->rows}};
+                     .sizes = {dy.dims[0], dy.dims[1], cpu_compute_dtype(plan) == dnnl_bf16, 1, a->rows}};
     FTH_TRY(cpu_read_plain(plan, node->inputs[0], dnnl_s32, &call.values[0]));
     FTH_TRY(cpu_read_rows(plan, node->inputs[1], &call.values[1]));
     FTH_TRY(cpu_fix_plain(plan, node->outputs[0]));

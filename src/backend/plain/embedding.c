@@ -3,13 +3,25 @@
 
 #include <string.h>
 
+fth_status plain_check_ids(const int32_t *ids, int64_t count, int64_t rows)
+{
+    for (int64_t t = 0; t < count; t++)
+        if (ids[t] < 0 || ids[t] >= rows)
+            return fth_fail(FTH_INVALID, "token %lld of a batch has the id %d in a table of %s", (long long)t, ids[t],
+                            FTH_COUNTED(rows, "row"));
+    return FTH_OK;
+}
+
 /* y[t,f] = sum over i of tables[i][ids[i][t], f] */
 static fth_status run_embedding(const plain_call *call, const fth_run *run)
 {
     (void)run;
+    fth_status status = FTH_OK;
     const int count = call->input_count / 2;
     float *y = call->outputs[0].floats; /* (T, F) */
     const int64_t tokens = call->outputs[0].shape.dims[0], features = call->outputs[0].shape.dims[1];
+    for (int i = 0; i < count; i++)
+        FTH_TRY(plain_check_ids(call->inputs[i].ints, tokens, call->inputs[count + i].shape.dims[0]));
     for (int64_t t = 0; t < tokens; t++)
         for (int64_t f = 0; f < features; f++) {
             double sum = 0;
@@ -17,10 +29,11 @@ static fth_status run_embedding(const plain_call *call, const fth_run *run)
                 sum += call->inputs[count + i].floats[call->inputs[i].ints[t] * features + f];
             y[t * features + f] = (float)sum;
         }
-    return FTH_OK;
+out:
+    return status;
 }
 
-/* dtable[ids[t], f] += dy[t,f], in the order of tokens */
+/* dtable[ids[t], f] += dy[t,f], in the order of tokens, whose ids the forward pass has checked */
 static fth_status run_grad(const plain_call *call, const fth_run *run)
 {
     (void)run;

@@ -63,6 +63,9 @@ static inline int64_t plain_plane(const fth_shape *shape)
     return plane;
 }
 
+/* FTH_INVALID unless all of `count` ids are of rows of a table, which has `rows`. */
+fth_status plain_check_ids(const int32_t *ids, int64_t count, int64_t rows);
+
 /* Number of a tensor's first element in the whole batch, by which dropout goes. */
 static inline uint64_t plain_first_element(const plain_tensor *tensor, const fth_run *run)
 {

@@ -32,10 +32,10 @@ fth_status packed_attention_begin(const packed_attention *p, const packed_tensor
     int64_t end = 0;
     for (int64_t n = 0; n < p->sequences; n++) {
         const int64_t length = tensors->ends[n] - end;
-        if (length < 0 || length > longest_of(p) || tensors->ends[n] > p->tokens)
+        if (length < 1 || length > longest_of(p) || tensors->ends[n] > p->tokens)
             return fth_fail(FTH_INVALID,
-                            "sequence %lld of a batch has tokens %lld to %lld; there are %lld, and a sequence has at "
-                            "most %lld",
+                            "sequence %lld of a batch has tokens %lld to %lld; there are %lld, and a sequence has 1 to "
+                            "%lld",
                             (long long)n, (long long)end, (long long)tensors->ends[n], (long long)p->tokens,
                             (long long)longest_of(p));
         end = tensors->ends[n];
@@ -87,8 +87,6 @@ void packed_attention_run_head(const packed_attention *p, const packed_tensors *
         .threshold = fth_attention_threshold(attributes->probability),
         .kept = 1 / (1 - attributes->probability),
     };
-    if (one.length == 0)
-        return;
     if (tensors->dqkv)
         p->level->attend_gradient(&one, scratch);
     else

@@ -29,8 +29,8 @@ packed_attention packed_attention_of(const fth_plan *plan, const fth_node *node,
 /* What one head needs at most; threads need one each. */
 int64_t packed_attention_scratch_floats(const packed_attention *p, bool gradient);
 
-/* Checks that sequences follow one another within the rows, none longer than was planned for; and sets to zero what belongs
- * to none of them. */
+/* Checks that sequences follow one another within the rows, none empty or longer than was planned for; and sets to zero what
+ * belongs to none of them. */
 fth_status packed_attention_begin(const packed_attention *p, const packed_tensors *tensors);
 /* One head of one sequence: `at` counts from 0 to sequences * heads. */
 void packed_attention_run_head(const packed_attention *p, const packed_tensors *tensors, const fth_run *run, int64_t at,
