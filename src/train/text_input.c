@@ -5,12 +5,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "graph/ops.h"
+
 struct fth_text_input {
     fth_device *device;
     fth_text_inputs values;
+    int64_t segments; /* kinds of them that the model knows */
     int32_t *staging; /* of devices with memory of their own */
     int64_t staging_capacity;
 };
+
+/* Rows of the table in which `ids` are looked up; 0 if they are not. */
+static int64_t count_rows(const fth_graph *graph, fth_value ids)
+{
+    for (int n = 0; n < fth_graph_forward_node_count(graph); n++) {
+        const fth_node *node = fth_graph_node(graph, n);
+        const int tables = node->op == &fth_op_embedding ? node->input_count / 2 : 0;
+        for (int i = 0; i < tables; i++)
+            if (node->inputs[i] == ids)
+                return fth_graph_value(graph, node->inputs[tables + i])->type.shape.dims[0];
+    }
+    return 0;
+}
 
 fth_status fth_text_input_create(const fth_graph *graph, fth_device *device, fth_text_input **result)
 {
@@ -26,6 +42,7 @@ fth_status fth_text_input_create(const fth_graph *graph, fth_device *device, fth
                                       .segments = fth_graph_find(graph, "segments"),
                                       .positions = fth_graph_find(graph, "positions"),
                                       .ends = fth_graph_find(graph, "ends")};
+    input->segments = count_rows(graph, input->values.segments);
     *result = input;
 
 out:
@@ -71,6 +88,17 @@ out:
     return status;
 }
 
+/* Tokens and positions were checked when the model was chosen; whether texts come in pairs, only the batches show. */
+static fth_status check_segments(const fth_text_input *input, const fth_text_batch *text)
+{
+    for (int64_t t = 0; t < text->token_count; t++)
+        if (text->segments[t] >= input->segments)
+            return fth_fail(FTH_INVALID,
+                            "texts come in pairs, but the model knows only single ones (types=1): leave out the pair "
+                            "column, or take a model with types=2");
+    return FTH_OK;
+}
+
 fth_status fth_text_input_set(fth_text_input *input, const fth_text_batch *text, int64_t count, int64_t capacity,
                               fth_plan *plan)
 {
@@ -79,6 +107,7 @@ fth_status fth_text_input_set(fth_text_input *input, const fth_text_batch *text,
 
     FTH_REQUIRE(text->tokens && tokens > 0 && tokens <= capacity, FTH_INVALID,
                 "a batch of %lld tokens does not fit into a plan for %lld", (long long)tokens, (long long)capacity);
+    FTH_TRY(check_segments(input, text));
     FTH_TRY(set_rows(input, input->values.tokens, text->tokens, tokens, capacity, plan));
     FTH_TRY(set_rows(input, input->values.segments, text->segments, tokens, capacity, plan));
     FTH_TRY(set_rows(input, input->values.positions, text->positions, tokens, capacity, plan));

@@ -226,3 +226,11 @@ def test_weights_of_another_vocabulary_are_refused(farthing, topics):
     farthing(*arguments, "--name", "more")  # with the tokenizer that the file has
     runs = farthing.folder / "runs"
     assert (runs / "more" / "tokenizer.json").read_bytes() == (runs / "run" / "tokenizer.json").read_bytes()
+
+
+def test_pairs_need_a_model_for_pairs(farthing, tmp_path):
+    pairs = write_set(tmp_path / "pairs", lambda draw: (*topic_row(draw), text_of(draw, ["tech"], 3)),
+                      ("text", "label", "other"))
+    failed = farthing("train", "--data", pairs, "--pair-column", "other", "--vocab-size", 80, "--max-length", 16, "--model",
+                      TINY.replace(")", ",types=1)"), code=1)
+    assert "texts come in pairs" in failed.err and "types=2" in failed.err
