@@ -282,14 +282,20 @@ static void check_data(const doctor_options *options, check_result *result)
         return;
     if (fth_dataset_open(options->data, &how, &dataset) == FTH_OK) {
         const fth_dataset_info *info = fth_dataset_get_info(dataset);
-        SAY(result, CHECK_OK, "%s: %s + %s, %dx%dx%d, %s", info->name, FTH_COUNTED(info->count[FTH_TRAIN], NULL),
-            FTH_COUNTED(info->count[FTH_VALIDATION], "image"), info->channels, info->height, info->width,
-            FTH_COUNTED(info->classes, "class"));
+        if (info->kind == FTH_DATASET_TEXT)
+            SAY(result, CHECK_OK, "%s: %s + %s, tokens: %d at most, %s", info->name,
+                FTH_COUNTED(info->count[FTH_TRAIN], NULL), FTH_COUNTED(info->count[FTH_VALIDATION], "text"),
+                info->text.longest, FTH_COUNTED(info->classes, "class"));
+        else
+            SAY(result, CHECK_OK, "%s: %s + %s, %dx%dx%d, %s", info->name, FTH_COUNTED(info->count[FTH_TRAIN], NULL),
+                FTH_COUNTED(info->count[FTH_VALIDATION], "image"), info->channels, info->height, info->width,
+                FTH_COUNTED(info->classes, "class"));
     } else {
         SAY(result, CHECK_FAIL, "%s", fth_error_message());
-        result->advice = fth_store_is_url(options->data)
-                             ? "look into it with: farthing store ls; what --data can be: docs/data.md"
-                             : "built in are digits and shapes; a folder must hold MNIST or CIFAR-10 files, or images";
+        result->advice =
+            fth_store_is_url(options->data)
+                ? "look into it with: farthing store ls; what --data can be: docs/data.md"
+                : "built in are digits and shapes; a folder must hold MNIST or CIFAR-10 files, images or text";
     }
     fth_dataset_free(dataset);
 }

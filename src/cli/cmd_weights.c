@@ -125,10 +125,14 @@ static void print_metadata(void *context, const char *key, const char *value)
 
 static void print_fit(const fth_model_fit *fit)
 {
-    if (fit->model && fit->fits)
+    const char *prefix = fit->prefix ? fit->prefix : "", *before = *prefix ? " (its tensors begin with " : "",
+               *behind = *prefix ? ")" : "";
+    if (fit->model && fit->fits && fit->model->build_text) /* classes: those of a new head where the file has none */
+        fth_print_line(stdout, "fits %s, a model for text%s%s%s", fit->model->name, before, prefix, behind);
+    else if (fit->model && fit->fits)
         fth_print_line(stdout, "fits %s with %s and %s%s%s%s", fit->model->name,
-                       FTH_COUNTED(fit->channels, "input channel"), FTH_COUNTED(fit->classes, "class"),
-                       *fit->prefix ? " (its tensors begin with " : "", fit->prefix, *fit->prefix ? ")" : "");
+                       FTH_COUNTED(fit->channels, "input channel"), FTH_COUNTED(fit->classes, "class"), before, prefix,
+                       behind);
     else if (fit->model)
         fth_print_line(stdout, "has the names of %s, in shapes for another size of images than its usual one",
                        fit->model->name);

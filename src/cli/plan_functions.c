@@ -215,8 +215,12 @@ fth_status fth_cli_plan_functions(const fth_functions_question *question, fth_tr
 {
     fth_status status = FTH_OK;
     const fth_strategy *strategy = NULL;
+    const fth_model *model = NULL;
     function_plan plan = {0};
 
+    FTH_TRY(fth_model_find(options->model, &model));
+    FTH_REQUIRE(!model->build_text, FTH_INVALID, "%s is a model for text, which functions do not train; see --nodes",
+                options->model);
     FTH_TRY(fth_catalogue_open(options->prices, &plan.catalogue));
     FTH_TRY(describe_fleet(question, &plan));
     FTH_TRY(fth_strategy_find(fth_strategies, "single", &strategy));

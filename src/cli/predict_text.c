@@ -99,10 +99,14 @@ static fth_status predict_lines(text_group *group, FILE *input, const char *name
     char *line = NULL;
     size_t capacity = 0;
     ssize_t length;
+    long long number = 0;
 
     while ((length = getline(&line, &capacity, input)) >= 0) {
         while (length > 0 && (line[length - 1] == '\n' || line[length - 1] == '\r'))
             length--;
+        number++;
+        FTH_REQUIRE(!memchr(line, '\0', (size_t)length), FTH_INVALID,
+                    "%s, line %lld: a zero byte; expected a text on each line, in UTF-8", name, number);
         if (length > 0)
             FTH_TRY(add_text(group, &(fth_text_pair){.first = line, .first_bytes = (size_t)length}));
         if (input == stdin) /* somebody may be waiting for it */

@@ -107,8 +107,8 @@ static fth_status fail_unknown(const char *name)
         size_t used = strlen(list);
         snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", names[i]);
     }
-    if (strchr(name, '/'))
-        return fth_fail(FTH_INVALID, "the data folder %s does not exist; the built-in sets are %s", name, list);
+    if (strchr(name, '/') || strchr(name, '.'))
+        return fth_fail(FTH_INVALID, "there is no file or folder %s; the built-in sets are %s", name, list);
     const char *nearest = fth_nearest_name(name, names);
     return fth_fail(FTH_INVALID, "'%s' is neither a built-in data set nor a folder%s%s%s; the built-in sets are %s",
                     name, nearest ? " (did you mean '" : "", nearest ? nearest : "", nearest ? "'?)" : "", list);

@@ -281,7 +281,9 @@ fth_status fth_image_archive_unpack(const char *path, const fth_stop *stop, char
         goto out;
     }
     FTH_REQUIRE(is_packed(bytes, size_bytes), FTH_INVALID,
-                "%s is neither a folder nor an archive of images (.tar, .tar.gz, .tar.xz, .tar.zst or .zip)", path);
+                "%s is neither a folder nor an archive of images (.tar, .tar.gz, .tar.xz, .tar.zst or .zip), nor a "
+                "table of text (.csv, .tsv or .jsonl)",
+                path);
     full = realpath(path, NULL);
     FTH_REQUIRE(full && stat(full, &facts) == 0, FTH_IO, "find %s: %s", path, strerror(errno));
     FTH_TRY(fth_cache_folder(&folder));

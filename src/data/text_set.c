@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "data/object_address.h"
 #include "data/text_files.h"
 #include "data/text_rows.h"
@@ -140,6 +141,24 @@ static fth_status split_lines(char *text, char ***names)
     return status;
 }
 
+/* Class names that are numbers, not all of them whole, are more likely values to predict. */
+static void warn_of_fractions(const fth_text_set *set)
+{
+    const char *const *names = fth_labels_names(set->labels), *fraction = NULL;
+    for (int i = 0; i < set->classes; i++) {
+        char *end;
+        double number = strtod(names[i], &end);
+        if (end == names[i] || *end || !isfinite(number))
+            return;
+        if (number != floor(number))
+            fraction = names[i];
+    }
+    if (fraction)
+        fth_log_warning("%s: labels such as %s are taken as the names of %d classes; numbers are predicted with --task "
+                        "regression",
+                        set->name, fraction, set->classes);
+}
+
 /* The names that classes have before any label is seen: the model's, the label columns' or those of classes.txt. */
 static fth_status finish_labels(fth_text_set *set, const fth_text_files *files, const fth_text_options *options)
 {
@@ -160,6 +179,8 @@ static fth_status finish_labels(fth_text_set *set, const fth_text_files *files, 
     FTH_REQUIRE(set->classes > 1 || options->label != FTH_LABEL_CLASS, FTH_INVALID,
                 "%s: every sample has the label '%s'; there must be at least 2 to tell apart", set->name,
                 set->classes > 0 ? fth_labels_names(set->labels)[0] : "");
+    if (options->label == FTH_LABEL_CLASS && !options->class_names && !lines)
+        warn_of_fractions(set);
 
 out:
     free(text);

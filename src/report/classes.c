@@ -23,7 +23,7 @@ static fth_status add_score(fth_table *table, const char *name, const fth_class_
 
 fth_status fth_report_classes(FILE *output, const fth_confusion *confusion)
 {
-    static const char *const headings[] = {"class", "images", "accuracy (recall)", "precision", "F1"};
+    static const char *const headings[] = {"class", "samples", "accuracy (recall)", "precision", "F1"};
     static const fth_alignment alignments[] = {FTH_LEFT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT};
     fth_status status = FTH_OK;
     fth_table *table = NULL;
@@ -120,7 +120,7 @@ out:
 
 fth_status fth_report_mistakes(FILE *output, fth_confusion *confusion)
 {
-    static const char *const headings[] = {"true class", "predicted", "images", "share of class"};
+    static const char *const headings[] = {"true class", "predicted", "samples", "share of class"};
     static const fth_alignment alignments[] = {FTH_LEFT, FTH_LEFT, FTH_RIGHT, FTH_RIGHT};
     fth_status status = FTH_OK;
     fth_table *table = NULL;

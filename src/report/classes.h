@@ -7,7 +7,7 @@
 
 #include "train/confusion.h"
 
-/* A table of each class's images, accuracy (recall), precision and F1. */
+/* A table of each class's samples, accuracy (recall), precision and F1. */
 fth_status fth_report_classes(FILE *output, const fth_confusion *confusion);
 /* The confusion matrix; or the most frequent mistakes, where there are more than FTH_MATRIX_CLASSES classes or it would
  * be wider than `columns`. */

@@ -96,7 +96,7 @@ void fth_adapt_batch(fth_train_options *options, int64_t samples)
     if (options->batch <= samples || samples == 0)
         return;
     fth_log_info("--batch %" PRId64 " is more than the %s of %s%s%s: using batches of %" PRId64, options->batch,
-                 FTH_COUNTED(samples, "training image"), *options->share ? "share " : "", options->share,
+                 FTH_COUNTED(samples, "training sample"), *options->share ? "share " : "", options->share,
                  *options->share ? "" : options->data, samples);
     options->batch = samples;
 }

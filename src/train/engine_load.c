@@ -62,29 +62,6 @@ static void log_complaint(const complaint *list)
         fth_log_warning("%s: %d more", list->what, list->count - NAMES_LOGGED);
 }
 
-static fth_status fail_if_unfit(const loading *load, const char *origin)
-{
-    const complaint *const lists[] = {&load->missing, &load->unexpected, &load->shapes};
-    char message[2400] = "";
-    bool more = false;
-    for (size_t i = 0; i < FTH_COUNT_OF(lists); i++) {
-        append_complaint(message, sizeof message, lists[i]);
-        more = more || lists[i]->count > NAMES_SHOWN;
-    }
-    if (!*message)
-        return FTH_OK;
-    for (size_t i = 0; more && i < FTH_COUNT_OF(lists); i++)
-        log_complaint(lists[i]);
-    char hint[200] = "";
-    const char *model = load->engine->options.train->model;
-    fth_model_fit fit = {0};
-    if (load->weights && fth_model_recognize(load->weights, &fit) == FTH_OK && fit.fits &&
-        strcmp(fit.model->name, model) != 0)
-        snprintf(hint, sizeof hint, "; its tensors are those of %s: --model %s", fit.model->name, fit.model->name);
-    fth_model_fit_release(&fit);
-    return fth_fail(FTH_INVALID, "%s does not fit %s%s%s", origin, model, message, hint);
-}
-
 /* ---- names ---- */
 
 char *fth_engine_state_name(const char *vector, const char *parameter)
@@ -134,6 +111,43 @@ static bool is_expected(const loading *load, const char *name)
     if (value != FTH_NO_VALUE && fth_graph_value(graph, value)->kind != FTH_VALUE_INPUT)
         return true;
     return is_counter(graph, name) || (load->whole && is_state_of(load->engine, name));
+}
+
+/* All that the file lacks is what fine-tuning adds to it. */
+static bool lacks_only_the_task(const loading *load)
+{
+    const fth_graph *graph = load->engine->graph;
+    int may = 0;
+    for (fth_value v = 0; v < fth_graph_value_count(graph); v++)
+        if (fth_graph_value(graph, v)->kind == FTH_VALUE_PARAMETER && fth_model_may_lack(graph, v) &&
+            !find_view(load, fth_graph_value(graph, v)->name))
+            may++;
+    return load->weights && load->unexpected.count == 0 && load->shapes.count == 0 && load->missing.count == may;
+}
+
+static fth_status fail_if_unfit(const loading *load, const char *origin)
+{
+    const complaint *const lists[] = {&load->missing, &load->unexpected, &load->shapes};
+    char message[2400] = "";
+    bool more = false;
+    for (size_t i = 0; i < FTH_COUNT_OF(lists); i++) {
+        append_complaint(message, sizeof message, lists[i]);
+        more = more || lists[i]->count > NAMES_SHOWN;
+    }
+    if (!*message)
+        return FTH_OK;
+    for (size_t i = 0; more && i < FTH_COUNT_OF(lists); i++)
+        log_complaint(lists[i]);
+    char hint[200] = "";
+    const char *model = load->engine->options.train->model;
+    fth_model_fit fit = {0};
+    if (load->weights && fth_model_recognize(load->weights, &fit) == FTH_OK && fit.fits &&
+        strcmp(fit.model->name, model) != 0)
+        snprintf(hint, sizeof hint, "; its tensors are those of %s: --model %s", fit.model->name, fit.model->name);
+    fth_model_fit_release(&fit);
+    if (lacks_only_the_task(load))
+        snprintf(hint, sizeof hint, "; it was not fine-tuned yet: farthing train --weights does that");
+    return fth_fail(FTH_INVALID, "%s does not fit %s%s%s", origin, model, message, hint);
 }
 
 /* ---- checking and copying ---- */

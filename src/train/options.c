@@ -36,11 +36,13 @@ static const fth_option options[] = {
      .list = fth_dataset_choice,
      .help =
          "digits, shapes or shapes-20 (built in); a folder, archive, bucket (s3://, gs://, az://) or URL of JPEG and "
-         "PNG files in class folders; a folder of MNIST idx or CIFAR-10 binary files; or batches://HOST:PORT/NAME of "
-         "`farthing serve batches`",
+         "PNG files in class folders; a folder of MNIST idx or CIFAR-10 binary files; text as a .csv, .tsv or .jsonl "
+         "file, or a folder or bucket with train.csv and test.csv; or batches://HOST:PORT/NAME of `farthing serve "
+         "batches`",
      .identity = true, .fixed = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
     {ROW("weights", TEXT, weights), .address = true, .argument = "FILE[:KEY]",
-     .help = "weights to start from, or to measure: safetensors, or PyTorch's .pth (FILE:KEY for a dictionary inside)",
+     .help = "weights to start from, or to measure: safetensors, PyTorch's .pth (FILE:KEY for a dictionary inside), or "
+             "a folder as on the Hugging Face hub",
      .identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE, .side = FTH_SIDE_SERVER},
     {ROW("freeze", TEXT, freeze), .argument = "PATTERNS",
      .help = "layers or parameters that are not trained: conv1,layer1.*,*.bias", .identity = true, .fixed = true,
@@ -73,7 +75,7 @@ static const fth_option options[] = {
      .help = "share held out for validation where the data set has no such part", .minimum = 1e-6, .maximum = 0.99,
      .identity = true, .fixed = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
     {ROW("seed", INTEGER, seed), .fallback = "1", .argument = "N",
-     .help = "seed of initial weights, order of samples, augmentation, dropout, and of which images are held out",
+     .help = "seed of initial weights, order of samples, augmentation, dropout, and of which samples are held out",
      .minimum = 0, .maximum = 9007199254740991.0, .identity = true,
      .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
 

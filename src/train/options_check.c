@@ -95,6 +95,8 @@ fth_status fth_train_options_check(const fth_train_options *options)
         return fth_fail(FTH_INVALID, "--epochs must be at least 1, not 0 (leave it out for no such limit)");
     if (options->steps == 0 && fth_options_was_given(table, options, "steps"))
         return fth_fail(FTH_INVALID, "--steps must be at least 1, not 0 (leave it out for no such limit)");
+    if (options->label_smoothing > 0 && strcmp(options->task, "classes") != 0)
+        return fth_fail(FTH_INVALID, "--label-smoothing is for --task classes, not for %s", options->task);
     if (options->nesterov && !optimizer->takes_nesterov)
         return fth_fail(FTH_INVALID, "--optimizer %s takes no --nesterov; sgd does", options->optimizer);
     if (options->nesterov && options->momentum <= 0)

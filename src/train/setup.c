@@ -37,11 +37,11 @@ static fth_status check_data(const fth_setup *setup, const fth_beginning *beginn
     const fth_dataset_info *info = fth_dataset_get_info(setup->dataset);
     int64_t count = info->count[FTH_TRAIN];
 
-    FTH_REQUIRE(count > 0, FTH_INVALID, "%s holds no training images", setup->options->data);
+    FTH_REQUIRE(count > 0, FTH_INVALID, "%s holds no training samples", setup->options->data);
     FTH_REQUIRE(info->count[FTH_VALIDATION] > 0, FTH_INVALID,
-                "%s leaves no images for validation; raise --validation-fraction", setup->options->data);
+                "%s leaves no samples for validation; raise --validation-fraction", setup->options->data);
     FTH_REQUIRE(fth_share_samples(setup->share, count) > 0, FTH_INVALID, "share %s is empty: %s has only %s",
-                setup->options->share, setup->options->data, FTH_COUNTED(count, "training image"));
+                setup->options->share, setup->options->data, FTH_COUNTED(count, "training sample"));
     FTH_REQUIRE(fth_dataset_has_accuracy(info) || setup->goal.kind != FTH_GOAL_ACCURACY, FTH_INVALID,
                 "--until %s: a regression has no accuracy; give a loss instead (--until loss=0.05)",
                 setup->options->until);
@@ -53,7 +53,7 @@ static fth_status check_data(const fth_setup *setup, const fth_beginning *beginn
         FTH_REQUIRE(before == count, FTH_INVALID,
                     "%s has %s, but had %" PRId64
                     " when %s was started: a run continues only with the data it began with",
-                    setup->options->data, FTH_COUNTED(count, "training image"), before,
+                    setup->options->data, FTH_COUNTED(count, "training sample"), before,
                     beginning->folder ? beginning->folder : beginning->id);
     }
 

@@ -87,8 +87,8 @@ static json_t *describe_setup(const fth_setup *setup)
         free(both);
     }
     digest[12] = '\0'; /* enough to tell two lists apart */
-    return json_pack("{s:I, s:I, s:i, s:s, s:I}", "number of training images", (json_int_t)info->count[FTH_TRAIN],
-                     "number of validation images", (json_int_t)info->count[FTH_VALIDATION], "number of classes",
+    return json_pack("{s:I, s:I, s:i, s:s, s:I}", "number of training samples", (json_int_t)info->count[FTH_TRAIN],
+                     "number of validation samples", (json_int_t)info->count[FTH_VALIDATION], "number of classes",
                      info->classes, "sha256 of the class names", digest, "number of parameters",
                      (json_int_t)fth_engine_get_sizes(setup->engine).parameters);
 }

@@ -33,7 +33,7 @@ def test_scores_add_up(trained, tiny):
 
 def test_tables(trained, farthing):
     lines = trained("evaluate", trained.run).out.splitlines()
-    assert lines[2].split() == ["class", "images", "accuracy", "(recall)", "precision", "F1"]
+    assert lines[2].split() == ["class", "samples", "accuracy", "(recall)", "precision", "F1"]
     assert [line.split()[0] for line in lines[4:14]] == [str(i) for i in range(10)]
     assert lines[14].startswith("mean of classes") and len(lines) == 15
     assert len(trained("evaluate", trained.run, "--no-per-class").out.splitlines()) == 1
@@ -64,7 +64,7 @@ def test_many_classes_and_strange_names(farthing, tmp_path):
     farthing("train", "--data", tmp_path / "set", "--model", "linear", "--image-size", 8, "--steps", 2, "--batch", 8,
              "--validation-fraction", 0.5, "--name", "many")
     out = farthing("evaluate", "many", "--confusion").out
-    assert out.splitlines()[2].split() == ["true", "class", "predicted", "images", "share", "of", "class"]
+    assert out.splitlines()[2].split() == ["true", "class", "predicted", "samples", "share", "of", "class"]
     mistakes = json.loads(farthing("evaluate", "many", "--confusion", "--json").out)["mistakes"]
     assert len(out.splitlines()) == 4 + len(mistakes) and 10 < len(mistakes) <= 20 and "\x1b" not in out
     table = farthing("evaluate", "many", "--per-class").out

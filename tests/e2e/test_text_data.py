@@ -4,6 +4,7 @@ import gzip
 import http.server
 import json
 import random
+import re
 import subprocess
 import threading
 
@@ -95,6 +96,8 @@ def test_inspect_other_labels(tmp_path):
         json.dumps({"sentence1": "a b", "sentence2": f"c {i}", "score": i / 4}) + "\n" for i in range(20)))
     (found,) = program("data", "inspect", tmp_path / "scores.jsonl", "--json", "--task", "regression").events
     assert found["pairs"] == 20 and found["numbers"] == [{"name": "score", "least": 0, "mean": 2.375, "most": 4.75}]
+    warned = program("data", "inspect", tmp_path / "scores.jsonl").err
+    assert "labels such as 4.75 are taken as the names of 20 classes" in warned and "--task regression" in warned
     (tmp_path / "flags.tsv").write_text("text\tx\ty\n" + "a\t1\t0\nb\t1\t1\nc\t0\t0\n" * 4)
     (found,) = program("data", "inspect", tmp_path / "flags.tsv", "--json", "--task", "multi-label",
                        "--label-column", "x,y").events
@@ -105,6 +108,11 @@ def test_inspect_other_labels(tmp_path):
     (["data", "pack", "{set}", "--out", "x.tar"], "is text; farthing data pack takes images alone"),
     (["data", "shard", "{set}", "--out", "parts"], "is text; farthing data shard takes images alone"),
     (["data", "inspect", "{set}", "--sheet", "x.png"], "--sheet is for images; news is text"),
+    (["data", "inspect", "missing.csv"], "there is no file or folder missing.csv"),
+    (["data", "inspect", __file__], "nor a table of text (.csv, .tsv or .jsonl)"),
+    (["plan", "--functions", "2", "--", "train", "--data", "{set}", "--model", TINY], "which functions do not train"),
+    (["train", "--data", "{set}", "--model", TINY, "--task", "multi-label", "--label-smoothing", "0.1"],
+     "--label-smoothing is for --task classes, not for multi-label"),
     (["data", "inspect", "{set}", "--label-column", "9"], "there is no column '9', which --label-column asks for"),
     (["serve", "batches", "--data", "news={set}", "--port", "0"], "is text; the batch cache takes images alone"),
     (["train", "--data", "{set}", "--model", TINY, "--transform", "flip"], "--transform is for images; news is text"),
@@ -143,6 +151,12 @@ def test_predict_and_evaluate_text(tmp_path):
     (tmp_path / "other.tsv").write_text("text\tlabel\n" + "team win\tSport\nbank fund\tMoney\nshare\tMoney\n")
     found = program("evaluate", "--weights", "tiny", "--data", tmp_path / "other.tsv", "--json").events[-1]
     assert found["accuracy"] == 1
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+    done = program("predict", "--weights", "tiny", "picture.png", code=None)
+    assert done.code == 1 and "picture.png, line 3: a zero byte" in done.err and not done.out
+    # What is said of text says nothing of images.
+    for words in program("evaluate", "tiny").out, program("report", "tiny").out, program("weights", "tiny").out:
+        assert not re.search("image|channel|pixel", words), words
     done = program("predict", "--weights", "tiny", "--pair", "x", "lines.txt", code=None)
     assert done.code == 1 and "give the first with --text" in done.err
 

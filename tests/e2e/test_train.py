@@ -237,7 +237,7 @@ def test_a_batch_has_no_more_images_than_there_are(farthing, tiny):
     flags = ["train", *SMALL, "--data", tiny, "--accumulate", 2, "--json"]
     result = farthing(*flags, "--batch", 1000, "--epochs", 2, "--name", "large")
     (line,) = [line for line in result.err.splitlines() if "--batch" in line]
-    assert "--batch 1000 is more than the 256 training images" in line and "batches of 256" in line
+    assert "--batch 1000 is more than the 256 training samples" in line and "batches of 256" in line
     exact = farthing(*flags, "--batch", 256, "--epochs", 2, "--name", "exact")
     assert "--batch" not in exact.err and exact.end["loss"] == result.end["loss"] and exact.end["steps"] == 2
     run = json.loads((farthing.folder / "runs/large/run.json").read_text())

@@ -256,7 +256,7 @@ static void says_what_it_looked_for(void **state)
     assert_message_has("did you mean 'digits'");
     assert_message_has("shapes");
     assert_int_equal(open_set("no/such/folder", &dataset), FTH_INVALID);
-    assert_message_has("no/such/folder does not exist");
+    assert_message_has("there is no file or folder no/such/folder");
     test_write("file", "x", 1);
     char path[600];
     snprintf(path, sizeof path, "%s/file", test_folder);
