@@ -297,6 +297,9 @@ const fth_command fth_command_train = {
     .examples = (const fth_example[]){{"farthing train", "the first run, on built-in data"},
                                       {"farthing train --model resnet18 --data ./photos --epochs 10 --optimizer adamw",
                                        "photos in class folders"},
+                                      {"farthing train --data news.csv --weights ./bert-base-uncased --optimizer adamw "
+                                       "--lr 5e-5 --epochs 3",
+                                       "fine-tune a BERT on texts"},
                                       {"farthing train run.yaml --resume", "carry on where it stopped"},
                                       {"farthing train --data ./photos --checkpoints s3://bucket/run",
                                        "a run that survives its machine"},

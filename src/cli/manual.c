@@ -318,9 +318,11 @@ void fth_manual_print_program(FILE *out)
     fputs(".B farthing\n", out);
     fth_roff_text(out, "COMMAND [arguments]");
     fth_roff_heading(out, "SH", "DESCRIPTION");
-    fth_roff_details(out, "Trains networks on folders of images or built-in data, saves them so that a run survives a "
-                          "kill, a full disk or the end of its machine, and carries on exactly where it stopped.\n\n"
-                          "Each command has a page of its own; `farthing COMMAND --help` shows the same in brief.\n");
+    fth_roff_details(
+        out,
+        "Trains networks on folders of images, tables of text or built-in data, saves them so that a run survives a "
+        "kill, a full disk or the end of its machine, and carries on exactly where it stopped.\n\n"
+        "Each command has a page of its own; `farthing COMMAND --help` shows the same in brief.\n");
     fth_roff_heading(out, "SH", "COMMANDS");
     print_commands(out, false);
     fth_roff_heading(out, "SS", "For developers");
