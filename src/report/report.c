@@ -32,11 +32,26 @@ static char *describe_model(const fth_record_summary *run)
     return text;
 }
 
+static bool is_text(const fth_record_summary *run)
+{
+    const char *kind = json_string_value(json_object_get(json_object_get(run->run, "data"), "kind"));
+    return kind && strcmp(kind, "text") == 0;
+}
+
 /* What a sample is. */
 static const char *name_sample(const fth_record_summary *run)
 {
-    const char *kind = json_string_value(json_object_get(json_object_get(run->run, "data"), "kind"));
-    return kind && strcmp(kind, "text") == 0 ? "text" : "image";
+    return is_text(run) ? "text" : "image";
+}
+
+/* "classes; 8,192 tokens in the vocabulary, 128 in the longest text" */
+static char *describe_text(const fth_record_summary *run)
+{
+    const json_t *facts = json_object_get(run->run, "data");
+    const char *task = json_string_value(json_object_get(facts, "task"));
+    return fth_format("%s; %s in the vocabulary, %s in the longest text", task ? task : "-",
+                      FTH_COUNTED(json_integer_value(json_object_get(facts, "vocabulary")), "token"),
+                      FTH_COUNTED(json_integer_value(json_object_get(facts, "longest")), NULL));
 }
 
 static char *describe_data(const fth_record_summary *run)
@@ -213,6 +228,8 @@ static fth_status add_facts(fth_table *table, const fth_record_summary *run)
         FTH_TRY(add_fact(table, "ended", ended));
     FTH_TRY(add_fact(table, "model", describe_model(run)));
     FTH_TRY(add_fact(table, "data", describe_data(run)));
+    if (is_text(run))
+        FTH_TRY(add_fact(table, "task", describe_text(run)));
     char *weights = describe_weights(run), *bad = describe_bad_images(run);
     if (bad)
         status = add_fact(table, "bad images", bad);
@@ -283,7 +300,8 @@ static fth_status print_times(FILE *output, const fth_record_summary *run)
     FTH_TRY(add_share(table, "checkpoints", run->checkpoint_s, run->elapsed_s));
     FTH_TRY(add_share(table, "evaluation", run->evaluate_s, run->elapsed_s));
     FTH_TRY(add_share(table, "other", unaccounted(run), run->elapsed_s));
-    FTH_TRY(add_share(table, "decoding (parallel)", run->decode_s, run->elapsed_s));
+    if (!is_text(run)) /* which is tokenized before the first step */
+        FTH_TRY(add_share(table, "decoding (parallel)", run->decode_s, run->elapsed_s));
     if (run->fetch_s > 0)
         FTH_TRY(add_share(table, "fetching (parallel)", run->fetch_s, run->elapsed_s));
     if (run->accelerator_memory_bytes > 0)

@@ -154,9 +154,10 @@ def test_predict_and_evaluate_text(tmp_path):
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
     done = program("predict", "--weights", "tiny", "picture.png", code=None)
     assert done.code == 1 and "picture.png, line 3: a zero byte" in done.err and not done.out
+    assert re.search(r"^task +classes; \d+ tokens in the vocabulary, \d+ in the longest text$", program("report", "tiny").out, re.M)
     # What is said of text says nothing of images.
     for words in program("evaluate", "tiny").out, program("report", "tiny").out, program("weights", "tiny").out:
-        assert not re.search("image|channel|pixel", words), words
+        assert not re.search("image|channel|pixel|decoding", words), words
     done = program("predict", "--weights", "tiny", "--pair", "x", "lines.txt", code=None)
     assert done.code == 1 and "give the first with --text" in done.err
 
