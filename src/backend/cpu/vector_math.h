@@ -1,5 +1,6 @@
 /* exp, tanh and the normal distribution in single precision, without branches or calls, so that loops over them become vector
- * instructions. Within 4e-7 of the true value, relative; NaN stays NaN. */
+ * instructions. NaN stays NaN. Largest relative errors, measured at 4 million places against double precision: 1e-7 of exp,
+ * 2e-7 of tanh; of the normal distribution 6e-7 for |x| up to 3, then more, as x² / 2 is rounded: 1.3e-6 at 8, 4e-6 at 13. */
 #ifndef FTH_BACKEND_CPU_VECTOR_MATH_H
 #define FTH_BACKEND_CPU_VECTOR_MATH_H
 
