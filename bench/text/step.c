@@ -62,7 +62,7 @@ static fth_status read_lengths(bench *b)
     while (fscanf(file, "%d %lld", &length, &count) == 2) {
         FTH_REQUIRE(length >= 1 && length <= MOST_LENGTH && count >= 0, FTH_INVALID, "bad line in %s", b->lengths);
         b->counts[length] += count;
-        b->longest = length > b->longest ? length : b->longest;
+        b->longest = count > 0 && length > b->longest ? length : b->longest;
     }
     FTH_REQUIRE(b->longest > 0, FTH_INVALID, "%s has no lengths", b->lengths);
 out:
@@ -251,13 +251,13 @@ out:
 
 static fth_status show_profile(bench *b)
 {
-    const int RUNS = b->updater ? 10 : 3;
+    const int runs = b->updater ? 10 : 3;
     fth_status status = FTH_OK;
     double *seconds = NULL, total = 0;
     const fth_plan *plan = find_plan(b, fth_text_capacity(b->token_count[0]));
     const int count = fth_plan_step_count(plan);
     FTH_TRY(fth_allocate((size_t)count + 1, sizeof *seconds, &seconds));
-    for (int i = 0; i < RUNS; i++)
+    for (int i = 0; i < runs; i++)
         FTH_TRY(step(b, (int64_t)i * b->batches, seconds));
     for (int i = 0; i < count; i++)
         total += seconds[i];
@@ -274,10 +274,10 @@ static fth_status show_profile(bench *b)
             times++;
         }
         if (!seen)
-            fprintf(stderr, "%6.2f%% %9.1f us = %3d x %7.1f us  %s\n", 100 * sum / total, 1e6 * sum / RUNS, times,
-                    1e6 * sum / RUNS / times, fth_plan_step_name(plan, i));
+            fprintf(stderr, "%6.2f%% %9.1f us = %3d x %7.1f us  %s\n", 100 * sum / total, 1e6 * sum / runs, times,
+                    1e6 * sum / runs / times, fth_plan_step_name(plan, i));
     }
-    fprintf(stderr, "100.00%% %9.1f us, each step waited for\n", 1e6 * total / RUNS);
+    fprintf(stderr, "100.00%% %9.1f us, each step waited for\n", 1e6 * total / runs);
 out:
     free(seconds);
     return status;
