@@ -8,6 +8,7 @@
  * A block (graph.h) is computed again when its last node's turn comes: its nodes are appended once more, with the same
  * attributes and so the same dropout, and the rules get to see these copies instead. Then nobody reads what the first ones
  * computed but the block's readers, and memory plans let it go. */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "graph/graph_internal.h"
@@ -28,8 +29,8 @@ static fth_status accumulate(fth_graph *graph, fth_value *sum, fth_value more)
 static fth_status compute_again(fth_graph *graph, const fth_graph_block *block, const fth_node **copies)
 {
     fth_status status = FTH_OK;
-    fth_value *again = NULL,
-              *values = NULL; /* of each value so far, what stands for it; inputs and outputs of a node */
+    fth_value *again = NULL;  /* by value: its copy, or itself outside of the block */
+    fth_value *values = NULL; /* a copy's inputs, then its outputs */
     const size_t value_count = graph->value_count;
 
     FTH_TRY(fth_allocate(value_count, sizeof *again, &again));
@@ -190,6 +191,7 @@ static fth_status visit_all(fth_graph *graph, fth_value *gradients)
     fth_status status = FTH_OK;
     size_t blocks = graph->block_count;
 
+    assert(blocks == 0 || graph->blocks[blocks - 1].end > 0); /* all are ended */
     for (size_t n = graph->forward_node_count; n > 0;) {
         const fth_graph_block *block = blocks > 0 ? &graph->blocks[blocks - 1] : NULL;
         if (block && block->end == n && block->first < n && is_reached(graph, block, gradients)) {

@@ -77,9 +77,6 @@ typedef struct activation {
     gradient_function *gradient;
 } activation;
 
-static const activation activations[] = {
-    {gelu, NULL},          {gelu_tanh, NULL},          {hyperbolic_tangent, NULL},
-    {NULL, gelu_gradient}, {NULL, gelu_tanh_gradient}, {NULL, hyperbolic_tangent_gradient}};
 typedef enum activation_kind {
     GELU,
     GELU_TANH,
@@ -88,6 +85,15 @@ typedef enum activation_kind {
     GELU_TANH_GRADIENT,
     TANH_GRADIENT
 } activation_kind;
+
+static const activation activations[] = {
+    [GELU] = {.forward = gelu},
+    [GELU_TANH] = {.forward = gelu_tanh},
+    [TANH] = {.forward = hyperbolic_tangent},
+    [GELU_GRADIENT] = {.gradient = gelu_gradient},
+    [GELU_TANH_GRADIENT] = {.gradient = gelu_tanh_gradient},
+    [TANH_GRADIENT] = {.gradient = hyperbolic_tangent_gradient},
+};
 
 /* Sizes: elements, whether they are bf16, the activation. Values: x or y, dy or none, result. */
 static fth_status run_activation(const cpu_call *call, const fth_run *run)

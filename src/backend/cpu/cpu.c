@@ -32,15 +32,15 @@ static const char *isa_name(dnnl_cpu_isa_t isa)
     return "generic";
 }
 
-/* Instructions that the user forbids oneDNN are not for own kernels either. */
+/* Who chooses the instructions of oneDNN leaves AMX to it: own kernels then do without. */
 static bool user_chose_isa(void)
 {
     return getenv("ONEDNN_MAX_CPU_ISA") || getenv("DNNL_MAX_CPU_ISA");
 }
 
 /* Some virtual machines announce AMX but hide the CPUID leaf that describes its tiles. oneDNN reads the number of tiles
- * from there, configures none, and dies of an illegal instruction: keep it off AMX, which our own kernels (amx.h) still use. Must come before any other call of
- * oneDNN, which fixes the instruction set. */
+ * from there, configures none, and dies of an illegal instruction: keep it off AMX, which our own kernels (amx.h) still
+ * use. Must come before any other call of oneDNN, which fixes the instruction set. */
 static void avoid_incomplete_amx(void)
 {
 #if defined(__x86_64__)

@@ -153,7 +153,7 @@ CPU_VECTORIZED static void add_parts(const float *parts, int threads, int64_t st
             total[i] += parts[t * stride + i];
 }
 
-/* Values: sum, dy, scale, statistics, scratch, dscale, dshift, dresidual, all three or none, dx. */
+/* Values: sum, dy, scale, statistics, scratch, dscale, dshift and dresidual, each or none, dx. */
 static fth_status run_gradient(const cpu_call *call, const fth_run *run)
 {
     const norm n = norm_of(call);
@@ -187,7 +187,7 @@ static fth_status run_gradient(const cpu_call *call, const fth_run *run)
     return FTH_OK;
 }
 
-/* Values of a call that exist are those that something uses. */
+/* The value, or none if nothing uses it. */
 static fth_plan_value if_used(const fth_plan *plan, fth_value value)
 {
     return fth_plan_is_used(plan, value) ? fth_plan_value_of(plan, value) : FTH_NO_PLAN_VALUE;
@@ -232,6 +232,8 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
     FTH_TRY(cpu_fix_plain(plan, node->outputs[STATISTICS]));
     FTH_TRY(cpu_begin_rows(plan, y, keeps_sum ? FTH_NO_VALUE : node->inputs[X], call.values[0], &call.values[7]));
     FTH_TRY(cpu_add_call(plan, "layer_norm", &call));
+    if (keeps_sum)
+        FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, sum), call.values[5]));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, y), call.values[7]));
 out:
     return status;

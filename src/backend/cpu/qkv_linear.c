@@ -8,7 +8,7 @@
 
 enum { PARTS = 3 };
 
-/* Sizes: floats of a part; parts read. Values: the parts, then the whole; or the whole, then the parts that are wanted. */
+/* Sizes: floats of a part. Values: the parts, then the whole. */
 static fth_status run_join(const cpu_call *call, const fth_run *run)
 {
     (void)run;
@@ -18,6 +18,7 @@ static fth_status run_join(const cpu_call *call, const fth_run *run)
     return FTH_OK;
 }
 
+/* Sizes: floats of a part. Values: the whole, then the parts, of which those that nothing uses are none. */
 static fth_status run_part(const cpu_call *call, const fth_run *run)
 {
     (void)run;

@@ -103,7 +103,8 @@ template <typename Shared, typename Kernel> cudaError_t allow_shared(Kernel kern
 
 } // namespace
 
-/* Any type, heads of up to cuda_attention_largest_head() numbers, without tensor cores (attention_plain.cu). `scratch`: tokens * heads floats. */
+/* Any type, heads of up to cuda_attention_largest_head() numbers, without tensor cores (attention_plain.cu). `scratch`:
+ * tokens * heads floats. */
 cudaError_t launch_plain_attention(cudaStream_t stream, cuda_type type, int longest, const AttentionSizes &a,
                                    const void *qkv, void *y, float *statistics);
 cudaError_t launch_plain_attention_grad(cudaStream_t stream, cuda_type type, int longest, const AttentionSizes &a,

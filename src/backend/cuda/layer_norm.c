@@ -67,6 +67,8 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
                       .write_count = 3};
     call.row_norm = describe(plan, a, &layout, node->inputs[X]);
     FTH_TRY(cuda_add_call(plan, "layer_norm", &call));
+    if (keeps_sum)
+        FTH_TRY(cuda_end_write(plan, fth_plan_value_of(plan, sum), kept));
     FTH_TRY(cuda_end_write(plan, fth_plan_value_of(plan, y), result));
 out:
     return status;

@@ -22,7 +22,7 @@ typedef struct cuda_row_norm {
     bool tokens; /* rows are tokens */
 } cuda_row_norm;
 
-/* residual, sum and statistics may be NULL; `sum` may be x or the residual. */
+/* residual, sum and statistics may be NULL; one of `sum` and y may be x or the residual. */
 cudaError_t cuda_launch_layer_norm(const cuda_launch *launch, const cuda_row_norm *norm, const void *x,
                                    const void *residual, void *y, void *sum, float *statistics);
 size_t cuda_layer_norm_scratch_bytes(const cuda_launch *launch, int64_t rows, int64_t features);
