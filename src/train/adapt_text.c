@@ -14,26 +14,32 @@ static char *find_run_folder(const fth_beginning *beginning)
     return beginning->run && beginning->id ? fth_path_join(beginning->options.runs, beginning->id) : NULL;
 }
 
-/* True unless the run that is continued is on images: it needs neither --vocab nor --weights any more. One on text that was killed
- * before it wrote its tokenizer comes by it as it did at its beginning. */
-static bool asks_options(const fth_beginning *beginning)
+static bool is_of_text(const json_t *run)
 {
-    const json_t *data = json_object_get(beginning->run, "data");
-    const char *kind = json_string_value(json_object_get(data, "kind"));
-    return !beginning->folder || (kind && strcmp(kind, "text") == 0);
+    const char *kind = json_string_value(json_object_get(json_object_get(run, "data"), "kind"));
+    return kind && strcmp(kind, "text") == 0;
 }
 
 fth_status fth_adapt_tokenizer(const fth_beginning *beginning, fth_tokenizer **tokenizer)
 {
+    fth_status status = FTH_OK;
     char *folder = find_run_folder(beginning);
     char *path = folder ? fth_path_join(folder, FTH_RUN_TOKENIZER) : NULL;
-    fth_status status = FTH_OK;
+    const bool begun = beginning->folder && fth_record_has_begun(beginning->folder);
 
     *tokenizer = NULL;
-    if (path && fth_file_exists(path))
-        status = fth_tokenizer_open(path, tokenizer);
-    else if (asks_options(beginning))
-        status = fth_options_find_tokenizer(&beginning->options, tokenizer);
+    if (path && fth_file_exists(path)) {
+        FTH_TRY(fth_tokenizer_open(path, tokenizer));
+        goto out;
+    }
+    FTH_REQUIRE(!begun || !is_of_text(beginning->run), FTH_CORRUPT,
+                "%s is missing, and a run continues only with the tokenizer it began with; a model file of the run has "
+                "it too: farthing export --to huggingface",
+                path);
+    if (!begun) /* one that has begun needs neither --vocab nor --weights any more */
+        FTH_TRY(fth_options_find_tokenizer(&beginning->options, tokenizer));
+
+out:
     free(folder);
     free(path);
     return status;
