@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hex.h"
-
 #include "train/classifier.h"
 #include "train/engine_internal.h"
 #include "train/train_internal.h"
@@ -60,10 +58,8 @@ void fth_service_describe_input(const fth_engine_options *engine, const fth_toke
         snprintf(text, size, "%dx%dx%d", engine->channels, engine->height, engine->width);
         return;
     }
-    char *json = tokenizer ? fth_tokenizer_to_json(tokenizer) : NULL;
-    if (json)
-        fth_hex_sha256(json, strlen(json), digest);
-    free(json);
+    if (tokenizer)
+        fth_tokenizer_get_digest(tokenizer, digest);
     snprintf(text, size, "text for %s, tokenizer %.8s", fth_task_names[engine->task], digest);
 }
 

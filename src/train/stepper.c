@@ -74,11 +74,14 @@ fth_status fth_stepper_share_run(fth_stepper *stepper, const json_t *run)
     return stepper->strategy->share_run(stepper->state, run);
 }
 
-/* What has to be the same in all peers, besides options, by the names that messages have for it. */
+/* What has to be the same in all peers, besides options, by the names that messages have for it; what explains other
+ * differences comes first. */
 static json_t *describe_setup(const fth_setup *setup)
 {
+    enum { DIGEST_LENGTH = 12 }; /* enough to tell two apart */
     const fth_dataset_info *info = fth_dataset_get_info(setup->dataset);
-    char digest[65] = "";
+    const bool text = info->kind == FTH_DATASET_TEXT;
+    char digest[65] = "", tokenizer[65] = "";
     for (int i = 0; i < info->classes; i++) {
         char *both = fth_format("%s%s", digest, info->class_names[i]);
         if (!both)
@@ -86,11 +89,18 @@ static json_t *describe_setup(const fth_setup *setup)
         fth_hex_sha256(both, strlen(both), digest);
         free(both);
     }
-    digest[12] = '\0'; /* enough to tell two lists apart */
-    return json_pack("{s:I, s:I, s:i, s:s, s:I}", "number of training samples", (json_int_t)info->count[FTH_TRAIN],
-                     "number of validation samples", (json_int_t)info->count[FTH_VALIDATION], "number of classes",
-                     info->classes, "sha256 of the class names", digest, "number of parameters",
-                     (json_int_t)fth_engine_get_sizes(setup->engine).parameters);
+    if (text)
+        fth_tokenizer_get_digest(info->text.tokenizer, tokenizer);
+    digest[DIGEST_LENGTH] = tokenizer[DIGEST_LENGTH] = '\0';
+    json_t *found = json_pack("{s:I, s:I, s:i, s:s, s:s*, s:I}", "number of training samples",
+                              (json_int_t)info->count[FTH_TRAIN], "number of validation samples",
+                              (json_int_t)info->count[FTH_VALIDATION], "number of classes", info->classes,
+                              "sha256 of the class names", digest, "sha256 of the tokenizer", text ? tokenizer : NULL,
+                              "number of parameters", (json_int_t)fth_engine_get_sizes(setup->engine).parameters);
+    if (found && text)
+        json_object_set_new(found, "number of training tokens",
+                            json_integer(llround(info->text.mean_length * (double)info->count[FTH_TRAIN])));
+    return found;
 }
 
 static fth_status announce(fth_stepper *stepper)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hex.h"
 #include "train/train_internal.h"
 
 const char *const fth_task_names[] = {"classes", "regression", "multi-label", NULL};
@@ -90,6 +91,15 @@ fth_status fth_options_find_tokenizer(const fth_train_options *options, fth_toke
 out:
     fth_weights_free(weights);
     return status;
+}
+
+void fth_tokenizer_get_digest(const fth_tokenizer *tokenizer, char digest[65])
+{
+    char *json = fth_tokenizer_to_json(tokenizer);
+    *digest = '\0';
+    if (json)
+        fth_hex_sha256(json, strlen(json), digest);
+    free(json);
 }
 
 /* ---- for the record ---- */

@@ -36,6 +36,9 @@ fth_status fth_weights_find_tokenizer(const fth_weights *weights, const char *pa
  * begins from nothing; free() it. NULL: the model is for images, or fits. FTH_INVALID if the model of --weights has fewer. */
 fth_status fth_options_fit_vocabulary(const fth_train_options *options, const fth_dataset_info *info, char **name);
 
+/* Two tokenizers with the same digest make the same tokens. "" for want of memory. */
+void fth_tokenizer_get_digest(const fth_tokenizer *tokenizer, char digest[65]);
+
 /* The tokenizer of a run, in its folder and in the store where it lives. */
 #define FTH_RUN_TOKENIZER "tokenizer.json"
 

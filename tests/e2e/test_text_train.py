@@ -9,12 +9,14 @@ import struct
 from pathlib import Path
 
 import pytest
-from conftest import PATIENCE_S, checkpoints, events_of, leader_of, record, tensors, wait_for
+from conftest import PATIENCE_S, Program, checkpoints, events_of, leader_of, needs_gloo, record, tensors, wait_for
+from s3_server import free_port
 
 WORDS = {"sport": "goal team match coach season player league score win cup".split(),
          "tech": "chip software phone internet server code data cloud laptop robot".split(),
          "": "the a of and to in on for with said new today week year big small report".split()}
 TINY = "bert(layers=2,hidden=32,heads=2,intermediate=64)"
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(word for topic in WORDS.values() for word in topic)]
 RECIPE = ["--model", TINY, "--vocab-size", 80, "--max-length", 16, "--batch", 16, "--optimizer", "adamw", "--lr", 0.003,
           "--weight-decay", 0.01]
 
@@ -96,15 +98,31 @@ def test_a_killed_run_ends_with_the_same_weights(farthing, topics, flags):
 
 def test_a_resumed_run_keeps_its_tokenizer(farthing, topics):
     vocabulary = farthing.folder / "vocab.txt"
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(word for topic in WORDS.values() for word in topic)]
-    vocabulary.write_text("\n".join(words) + "\n")
-    train(farthing, topics, "--vocab", vocabulary, "--steps", 2)
-    (farthing.only_run() / "tokenizer.json").unlink()  # as a kill right behind run.json leaves it
-    train(farthing, topics, "--vocab", vocabulary, "--resume", "--steps", 4)
-    vocabulary.write_text("\n".join(words[:20]) + "\n")
+    vocabulary.write_text("\n".join(TOKENS) + "\n")
+    train(farthing, topics, "--vocab", vocabulary, "--steps", 4)
+    vocabulary.write_text("\n".join(TOKENS[:20]) + "\n")
     end = train(farthing, topics, "--vocab", vocabulary, "--resume", "--steps", 60).end
     assert end["steps"] == 60 and end["accuracy"] > 0.8
-    assert len((farthing.only_run() / "vocab.txt").read_text().splitlines()) == len(words)
+    assert len((farthing.only_run() / "vocab.txt").read_text().splitlines()) == len(TOKENS)
+
+
+def test_a_run_without_its_tokenizer(farthing, topics):
+    """It is learned or read again only as long as nothing was learned with it."""
+    vocabulary = farthing.folder / "vocab.txt"
+    vocabulary.write_text("\n".join(TOKENS) + "\n")
+    arguments = ["--vocab", vocabulary, "--steps", 2]
+    train(farthing, topics, *arguments)
+    run = farthing.only_run()
+    (run / "tokenizer.json").unlink()
+    assert "runs/run/tokenizer.json is missing" in train(farthing, topics, *arguments, "--resume", "--steps", 4, code=1).err
+    # As if it had been killed right after run.json was written.
+    for path in run.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != "run.json":
+            path.unlink()
+    train(farthing, topics, *arguments, "--resume")
+    assert (run / "vocab.txt").read_text().split() == TOKENS
 
 
 def test_another_machine_carries_a_run_on(farthing, topics):
@@ -141,6 +159,33 @@ def test_parts_of_batches_train_as_whole_ones(farthing, topics):
     farthing("launch", "--workers", 2, "--", "train", "--data", topics, *RECIPE, "--epochs", 2, "--name", "parts")
     parts = record(farthing.folder / "runs" / "parts")[-1]
     assert parts["event"] == "end" and parts["loss"] == pytest.approx(whole["loss"], rel=1e-3)
+
+
+@needs_gloo
+def test_a_peer_with_another_tokenizer_is_refused(topics, tmp_path):
+    """Files of one name and one number of tokens, on two machines."""
+    (tmp_path / "token").write_text("a token that both nodes have")
+    port = free_port()
+
+    def node(name, tokens, *flags):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "vocab.txt").write_text("\n".join(tokens) + "\n")
+        return Program(tmp_path / name).start(
+            "launch", "--node", name, "--nodes", "1:2", "--workers", "1", "--rendezvous", f"127.0.0.1:{port}",
+            "--token-file", tmp_path / "token", *flags, "--", "train", "--data", topics, *RECIPE, "--vocab", "vocab.txt",
+            "--steps", 100000000, "--validate-every", 1000000, "--name", "run", "--watch", "none")
+
+    first = node("a", TOKENS)
+    second = None
+    try:
+        wait_for(lambda: (tmp_path / "a" / "runs" / "run" / "tokenizer.json").exists(), "the run", PATIENCE_S)
+        second = node("b", TOKENS[:-2] + TOKENS[:-3:-1], "--host-rendezvous", "no")
+        assert second.wait(timeout=PATIENCE_S) == 1
+        assert "nodes have different data: sha256 of the tokenizer is" in second.stderr.read()
+    finally:
+        for process in filter(None, (second, first)):
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=PATIENCE_S)
 
 
 def test_another_worker_keeps_the_run(farthing, topics, tmp_path):
