@@ -46,7 +46,7 @@ out:
     return status;
 }
 
-/* Rows behind the last token get tokens, segments and positions that exist, and must not matter. */
+/* Rows behind the last token get tokens, segments and positions that every model has, and must not matter. */
 static fth_status set_inputs(text_step *step)
 {
     fth_status status = FTH_OK;
@@ -61,7 +61,7 @@ static fth_status set_inputs(text_step *step)
         memcpy(input, view->data, bytes);
         if (info->type.shape.dims[0] == FTH_TOKENS) {
             for (int64_t i = step->tokens; i < step->capacity; i++)
-                ((int32_t *)input)[i] = 1;
+                ((int32_t *)input)[i] = strcmp(info->name, "segments") != 0;
         }
     }
 out:
