@@ -45,6 +45,23 @@ out:
     return status;
 }
 
+fth_status fth_options_check_vocabulary(const fth_train_options *options, const fth_dataset_info *info)
+{
+    fth_status status = FTH_OK;
+    const fth_model *model = NULL;
+
+    FTH_TRY(fth_train_options_find_model(options, &model));
+    if (info->kind != FTH_DATASET_TEXT || !model->build_text || !(*options->weights || options->own.network))
+        return FTH_OK;
+    const int size = fth_tokenizer_size(info->text.tokenizer);
+    FTH_REQUIRE(size <= model->vocabulary, FTH_INVALID,
+                "the tokenizer has %s, but %s knows only %d: use the tokenizer that it was trained with (--vocab)",
+                FTH_COUNTED(size, "token"), *options->weights ? options->weights : model->name, model->vocabulary);
+
+out:
+    return status;
+}
+
 fth_status fth_options_fit_vocabulary(const fth_train_options *options, const fth_dataset_info *info, char **name)
 {
     fth_status status = FTH_OK;
@@ -52,13 +69,11 @@ fth_status fth_options_fit_vocabulary(const fth_train_options *options, const ft
     fth_bert_config config;
 
     *name = NULL;
+    FTH_TRY(fth_options_check_vocabulary(options, info));
     FTH_TRY(fth_train_options_find_model(options, &model));
     if (info->kind != FTH_DATASET_TEXT || !model->build_text)
         return FTH_OK;
     const int size = fth_tokenizer_size(info->text.tokenizer);
-    FTH_REQUIRE(size <= model->vocabulary || !(*options->weights || options->own.network), FTH_INVALID,
-                "the tokenizer has %s, but %s knows only %d: use the tokenizer that it was trained with (--vocab)",
-                FTH_COUNTED(size, "token"), *options->weights ? options->weights : model->name, model->vocabulary);
     if (size == model->vocabulary || *options->weights || options->own.network ||
         !fth_bert_config_parse(model->name, &config, &status))
         goto out;

@@ -136,6 +136,7 @@ fth_status fth_evaluate(const fth_train_options *options, fth_confusion **confus
     warn_about_normalization(options, &of_file, info);
     FTH_REQUIRE(info->count[FTH_VALIDATION] > 0, FTH_INVALID, "%s has no samples to evaluate with", options->data);
     FTH_TRY(check_classes(options, &of_file, info));
+    FTH_TRY(fth_options_check_vocabulary(options, info));
     fth_engine_options engine_options = {
         .train = options, .training_samples = info->count[FTH_TRAIN], .evaluate_only = true};
     fth_engine_options_take_data(&engine_options, info);

@@ -32,8 +32,11 @@ fth_status fth_options_find_tokenizer(const fth_train_options *options, fth_toke
  * none. The caller's. */
 fth_status fth_weights_find_tokenizer(const fth_weights *weights, const char *path, fth_tokenizer **tokenizer);
 
+/* FTH_INVALID if the model of --weights has fewer embeddings than the tokenizer of the data has tokens. */
+fth_status fth_options_check_vocabulary(const fth_train_options *options, const fth_dataset_info *info);
+
 /* The name of the model whose embeddings are as many as the tokenizer of the data has tokens, where options' own has others and
- * begins from nothing; free() it. NULL: the model is for images, or fits. FTH_INVALID if the model of --weights has fewer. */
+ * begins from nothing; free() it. NULL: the model is for images, or fits. Checks as above. */
 fth_status fth_options_fit_vocabulary(const fth_train_options *options, const fth_dataset_info *info, char **name);
 
 /* Two tokenizers with the same digest make the same tokens. "" for want of memory. */

@@ -268,6 +268,8 @@ def test_weights_of_another_vocabulary_are_refused(farthing, topics):
     arguments = ["train", "--data", topics, "--weights", farthing.only_run() / "last.safetensors", "--steps", 1]
     refused = farthing(*arguments, "--vocab", vocabulary, "--name", "other", code=1).err
     assert "the tokenizer has 205 tokens, but" in refused
+    refused = farthing("evaluate", "--weights", "run", "--data", topics, "--vocab", vocabulary, code=1).err
+    assert "the tokenizer has 205 tokens, but" in refused
     farthing(*arguments, "--name", "more")  # with the tokenizer that the file has
     runs = farthing.folder / "runs"
     assert (runs / "more" / "tokenizer.json").read_bytes() == (runs / "run" / "tokenizer.json").read_bytes()
