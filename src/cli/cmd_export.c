@@ -108,7 +108,7 @@ out:
 const fth_command fth_command_export = {
     .name = "export",
     .arguments = "--weights FILE|RUN --to safetensors|onnx|huggingface --out FILE [--model NAME --classes N --size N]",
-    .summary = "write a model for PyTorch or ONNX",
+    .summary = "write a model for PyTorch, transformers or ONNX",
     .details =
         "ONNX files take \"images\" (N, C, H, W), normalized as their metadata says where that is known, and give\n"
         "\"logits\" (N, classes). Of a model for text they take \"input_ids\", \"attention_mask\" and "

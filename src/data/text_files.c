@@ -319,6 +319,9 @@ fth_status fth_text_address_probe(const char *address, const fth_dataset_options
 
     *fits = false;
     FTH_REQUIRE(path, FTH_NO_MEMORY, "no memory for an address");
+    const char *ending = strrchr(path, '.');
+    FTH_REQUIRE(!ending || strcmp(ending, ".parquet") != 0, FTH_UNSUPPORTED,
+                "%s is Parquet, which is not read; convert it to .csv or .jsonl (docs/text.md)", address);
     const bool remote = strstr(address, "://"), named = fth_text_format_find(path, &format, NULL);
     if (!named) {
         if (remote && !fth_address_names_archive(address))

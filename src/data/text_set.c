@@ -473,7 +473,7 @@ out:
 
 const fth_file_format fth_format_text = {
     .name = "text",
-    .files = "train.csv and test.csv, or .tsv or .jsonl",
+    .files = "train.csv and test.csv, or .tsv or .jsonl, not .parquet",
     .probe = fth_text_folder_probe,
     .open = open_text_set,
 };

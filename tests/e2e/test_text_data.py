@@ -109,6 +109,7 @@ def test_inspect_other_labels(tmp_path):
     (["data", "shard", "{set}", "--out", "parts"], "is text; farthing data shard takes images alone"),
     (["data", "inspect", "{set}", "--sheet", "x.png"], "--sheet is for images; news is text"),
     (["data", "inspect", "missing.csv"], "there is no file or folder missing.csv"),
+    (["data", "inspect", "train.parquet"], "train.parquet is Parquet, which is not read; convert it"),
     (["data", "inspect", __file__], "nor a table of text (.csv, .tsv or .jsonl)"),
     (["plan", "--functions", "2", "--", "train", "--data", "{set}", "--model", TINY], "which functions do not train"),
     (["train", "--data", "{set}", "--model", TINY, "--task", "multi-label", "--label-smoothing", "0.1"],
@@ -120,6 +121,7 @@ def test_inspect_other_labels(tmp_path):
 def test_what_text_cannot_do(tmp_path, command, said):
     program = Program(tmp_path)
     news = write_set(tmp_path / "news", 16, 4)
+    (tmp_path / "train.parquet").write_bytes(b"PAR1")
     done = program(*(part.format(set=news) if part.startswith(("{set}", "news=")) else part for part in command), code=None)
     assert done.code in (1, 2) and said in done.err, done.err
     assert done.err.count("error:") == 1

@@ -52,6 +52,18 @@ def test_a_download_is_checked(tmp_path):
     assert not (tmp_path / "bert-ag-news" / "runs").exists()
 
 
+def test_downloaded_classes_have_names(tmp_path):
+    news = write_news(tmp_path / "news")
+    (tmp_path / "bin").mkdir()
+    for name, script in (("curl", f'for last; do :; done; while [ "$1" != -o ]; do shift; done; cp {news}/"${{last##*/}}" "$2"'),
+                         ("md5sum", "true")):
+        fake = tmp_path / "bin" / name
+        fake.write_text(f"#!/bin/sh\n{script}\n")
+        fake.chmod(0o755)
+    done = run(tmp_path, "--model", "bert-tiny", "--", "--steps", 1, PATH=f"{tmp_path}/bin:{os.environ['PATH']}")
+    assert done.returncode == 0 and done.stdout.count("Sci/Tech") >= 4, done.stdout + done.stderr
+
+
 def test_wrong_arguments_print_the_usage(tmp_path):
     for arguments in (["--epochs"], ["--wrong", "1"]):
         done = run(tmp_path, *arguments)
