@@ -80,37 +80,38 @@ static const fth_option options[] = {
      .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
 
     {ROW("vocab", TEXT, vocab), .argument = "FILE|FOLDER",
-     .help =
-         "tokenizer: a tokenizer.json or vocab.txt, or a folder that holds one; else that of --weights, or one that is "
-         "learned from the training texts",
+     .help = "tokenizer: a tokenizer.json or vocab.txt, or a folder with one; if not given, that of --weights, or one "
+             "learned from the training texts",
      .identity = true, .optional_identity = true, .group = "Text",
      .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
     {ROW("vocab-size", INTEGER, vocab_size), .fallback = "8192", .argument = "N",
-     .help = "tokens of a vocabulary that is learned", .minimum = 16, .maximum = 1e6, .identity = true,
+     .help = "size of a learned vocabulary, in tokens", .minimum = 16, .maximum = 1e6, .identity = true,
      .optional_identity = true, .fixed = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE},
     {ROW("max-length", INTEGER, max_length), .fallback = "128", .argument = "N",
-     .help = "tokens of a sample, [CLS] and [SEP] included: what is longer is cut", .minimum = 3, .maximum = 65536,
+     .help = "longest sample in tokens, [CLS] and [SEP] included; longer texts are cut", .minimum = 3, .maximum = 65536,
      .identity = true, .optional_identity = true, .fixed = true,
      .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
     {ROW("text-column", TEXT, text_column), .argument = "NAME|N",
-     .help = "column that holds the text, by name or number from 1; else found by what is usual: text, sentence, ...",
+     .help = "column of the text, by name or number from 1; several, separated by commas, are joined; if not given, "
+             "found by its usual names: text, sentence, ...",
      .identity = true, .optional_identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
     {ROW("pair-column", TEXT, pair_column), .argument = "NAME|N", .help = "column of the second text of a pair",
      .identity = true, .optional_identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
     {ROW("label-column", TEXT, label_column), .argument = "NAME|N",
-     .help = "column of the label; several, with commas between them, for numbers", .identity = true,
-     .optional_identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
+     .help = "column of the label; several, separated by commas, for regression, or of 0 and 1 for multi-label",
+     .identity = true, .optional_identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
     {ROW("task", CHOICE, task), .fallback = "classes", .argument = "KIND",
      .help = "what labels are: one class of several, numbers (regression), or any of several labels (multi-label)",
      .choices = fth_task_names, .identity = true, .optional_identity = true, .fixed = true,
      .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
-    {ROW("by-length", SWITCH, by_length), .help = "batches of texts of like length", .identity = true,
-     .optional_identity = true, .commands = FTH_FOR_TRAIN},
+    {ROW("by-length", SWITCH, by_length),
+     .help = "put texts of similar length into the same batch, so that steps take more even time and memory",
+     .identity = true, .optional_identity = true, .commands = FTH_FOR_TRAIN},
     /* Not part of the identity: every number is the same. */
     {ROW("recompute", CHOICE, recompute), .fallback = "auto", .argument = "WHAT",
      .help =
-         "compute layers again for their gradients instead of keeping what they computed: less memory, a fourth more "
-         "time; auto: where it would not fit otherwise",
+         "compute layers again for their gradients instead of keeping their results: less memory, about a quarter more "
+         "time; auto: only where training would not fit otherwise",
      .choices = fth_recompute_choices, .commands = FTH_FOR_TRAIN},
 
     {ROW("epochs", INTEGER, epochs), .fallback = "0", .argument = "N",
@@ -163,13 +164,12 @@ static const fth_option options[] = {
      .identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE, .side = FTH_SIDE_SERVER},
     {ROW("no-decay", TEXT, no_decay), .argument = "PATTERNS",
      .help =
-         "parameters without weight decay: *.bias,*LayerNorm*; none: all decay; else biases and norms of models for "
-         "text, and none of others",
+         "parameters without weight decay, such as *.bias,*LayerNorm*; none: all decay; if not given, biases and norms "
+         "of text models",
      .identity = true, .optional_identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE, .side = FTH_SIDE_SERVER},
     {ROW("layer-decay", NUMBER, layer_decay), .fallback = "1", .argument = "X",
-     .help = "models for text: each layer learns at X times the rate of the layer above it", .minimum = 1e-6,
-     .maximum = 1, .identity = true, .optional_identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE,
-     .side = FTH_SIDE_SERVER},
+     .help = "text models: each layer learns at X times the rate of the layer above it", .minimum = 1e-6, .maximum = 1,
+     .identity = true, .optional_identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE, .side = FTH_SIDE_SERVER},
     {ROW("beta1", NUMBER, beta1), .fallback = "0.9", .argument = "X", .help = "decay of adamw's first moment",
      .minimum = 0, .maximum = 0.9999999, .identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE,
      .side = FTH_SIDE_SERVER},
