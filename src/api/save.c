@@ -25,7 +25,7 @@ static fth_status save_folder(const fth_classifier *classifier, const fth_tensor
                 facts->model);
     FTH_TRY(fth_tensors_check_finite(views, count));
     FTH_TRY(fth_folder_create(folder));
-    FTH_TRY(fth_hub_folder_write(folder, facts, fth_classifier_tokenizer(classifier)));
+    FTH_TRY(fth_hub_folder_write(folder, facts, fth_classifier_tokenizer(classifier), NULL));
     FTH_TRY(fth_file_create(path, &file));
     FTH_TRY(fth_safetensors_write(file, views, count, metadata->entries, metadata->count));
     FTH_TRY(fth_file_publish(file));

@@ -115,6 +115,8 @@ fth_status fth_hub_config_write(const fth_model *model, const fth_hub_config *co
     FTH_REQUIRE(json, FTH_NO_MEMORY, "out of memory");
     FTH_TRY(fth_bert_config_write(model->details, json));
     FTH_REQUIRE(!add_labels(json, config), FTH_NO_MEMORY, "out of memory");
+    if (config->weights)
+        json_object_set_new(json, "transformers_weights", json_string(config->weights));
     *text = json_dumps(json, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(9));
     FTH_REQUIRE(*text, FTH_NO_MEMORY, "out of memory");
 

@@ -6,8 +6,9 @@
 
 typedef struct fth_hub_config {
     fth_task task;
-    int classes;        /* outputs; 0: the file does not say */
-    char **class_names; /* (classes), owned; NULL: the file has none */
+    int classes;         /* outputs; 0: the file does not say */
+    char **class_names;  /* (classes), owned; NULL: the file has none */
+    const char *weights; /* to write: the file beside it that transformers loads; NULL: model.safetensors */
 } fth_hub_config;
 
 /* Reads the text of a config.json, which anybody may have written; `origin` names it in errors. Release *config. */

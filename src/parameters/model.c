@@ -283,7 +283,8 @@ fth_status fth_served_model_write_text(const fth_served_model *model, const char
     if (model->longest == 0)
         return FTH_OK;
     FTH_TRY(describe_facts(model, &facts));
-    FTH_TRY(fth_hub_folder_write(folder, &facts, fth_dataset_get_info(model->dataset)->text.tokenizer));
+    FTH_TRY(
+        fth_hub_folder_write(folder, &facts, fth_dataset_get_info(model->dataset)->text.tokenizer, "last.safetensors"));
 
 out:
     fth_model_facts_release(&facts);

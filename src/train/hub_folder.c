@@ -45,12 +45,13 @@ static char *describe_tokenizer(const fth_tokenizer *tokenizer, int longest)
     return text;
 }
 
-fth_status fth_hub_folder_write(const char *folder, const fth_model_facts *facts, const fth_tokenizer *tokenizer)
+fth_status fth_hub_folder_write(const char *folder, const fth_model_facts *facts, const fth_tokenizer *tokenizer,
+                                const char *weights)
 {
     fth_status status = FTH_OK;
     const fth_model *model = NULL;
     const fth_hub_config config = {
-        .task = facts->text.task, .classes = facts->classes, .class_names = facts->class_names};
+        .task = facts->text.task, .classes = facts->classes, .class_names = facts->class_names, .weights = weights};
     char *text = NULL;
 
     FTH_TRY(fth_model_facts_find_model(facts, folder, &model));

@@ -5,7 +5,9 @@
 
 #include "train/classifier.h"
 
-/* Writes them into `folder`, which exists. The facts are those of a model for text, with its tokenizer. */
-fth_status fth_hub_folder_write(const char *folder, const fth_model_facts *facts, const fth_tokenizer *tokenizer);
+/* Writes them into `folder`, which exists. The facts are those of a model for text, with its tokenizer. `weights` is the file
+ * in that folder that from_pretrained() is to load; NULL: model.safetensors, as is usual. */
+fth_status fth_hub_folder_write(const char *folder, const fth_model_facts *facts, const fth_tokenizer *tokenizer,
+                                const char *weights);
 
 #endif

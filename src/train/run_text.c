@@ -15,7 +15,7 @@ fth_status fth_run_text_write(const fth_setup *setup, const char *folder)
     if (info->kind != FTH_DATASET_TEXT)
         return FTH_OK;
     FTH_TRY(fth_model_facts_of_run(setup->options, setup->dataset, &facts));
-    FTH_TRY(fth_hub_folder_write(folder, &facts, info->text.tokenizer));
+    FTH_TRY(fth_hub_folder_write(folder, &facts, info->text.tokenizer, "best.safetensors"));
 
 out:
     fth_model_facts_release(&facts);

@@ -214,6 +214,10 @@ def test_what_is_saved_loads_with_from_pretrained(trained):
     encoded = [tokenizer(text)["input_ids"] for text in TEXTS]
     batch = ([(torch.tensor(ids), torch.zeros(len(ids), dtype=torch.long)) for ids in encoded], torch.tensor([0, 1, 1, 0]))
     compare(run_ours(trained / "hub", batch), run_torch(net, batch), F32)
+    same, report = transformers.AutoModelForSequenceClassification.from_pretrained(trained / "runs" / "a",
+                                                                                   output_loading_info=True)
+    assert not any(report.values()), report
+    assert all(torch.equal(tensor, net.state_dict()[name]) for name, tensor in same.state_dict().items())
 
 
 @pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])

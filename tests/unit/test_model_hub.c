@@ -236,10 +236,11 @@ static void test_config_of_a_task(void **state)
     json_decref(json);
     free(text);
 
-    config = (fth_hub_config){.task = FTH_TASK_MULTI_LABEL, .classes = 2};
+    config = (fth_hub_config){.task = FTH_TASK_MULTI_LABEL, .classes = 2, .weights = "best.safetensors"};
     assert_int_equal(fth_hub_config_write(model, &config, &text), FTH_OK);
     assert_int_equal(fth_hub_config_read(text, "x", &again), FTH_OK);
     assert_int_equal(again.task, FTH_TASK_MULTI_LABEL);
+    assert_non_null(strstr(text, "\"transformers_weights\": \"best.safetensors\""));
     fth_hub_config_release(&again);
     free(text);
     assert_int_equal(fth_model_find("resnet18", &model), FTH_OK);
