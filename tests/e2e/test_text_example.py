@@ -56,7 +56,7 @@ def test_downloaded_classes_have_names(tmp_path):
     news = write_news(tmp_path / "news")
     (tmp_path / "bin").mkdir()
     for name, script in (("curl", f'for last; do :; done; while [ "$1" != -o ]; do shift; done; cp {news}/"${{last##*/}}" "$2"'),
-                         ("md5sum", "true")):
+                         ("md5sum", "cat >/dev/null")):
         fake = tmp_path / "bin" / name
         fake.write_text(f"#!/bin/sh\n{script}\n")
         fake.chmod(0o755)
