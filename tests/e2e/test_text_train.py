@@ -261,6 +261,14 @@ def test_what_does_not_fit_is_refused(farthing, topics, flags, message):
     assert not farthing.runs()
 
 
+def test_warns_of_the_default_optimizer(farthing, topics):
+    arguments = ["train", "--data", topics, "--model", TINY, "--batch", 16, "--max-length", 16, "--name", "run"]
+    said = "a BERT learns little by sgd"
+    assert said in farthing(*arguments, "--steps", 1).err
+    assert said not in farthing(*arguments, "--steps", 2, "--resume").err  # its configuration has it
+    assert said not in farthing(*arguments, "--steps", 1, "--optimizer", "sgd", "--name", "asked").err
+
+
 def test_weights_of_another_vocabulary_are_refused(farthing, topics):
     train(farthing, topics, "--steps", 1)
     vocabulary = farthing.folder / "vocab.txt"
