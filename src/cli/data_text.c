@@ -9,13 +9,18 @@
 #include "report/report.h"
 #include "text/tokenizer.h"
 
-enum { SHOWN_CLASSES = 40, SHOWN_SAMPLES = 2 };
+enum { SHOWN_CLASSES = 40, SHOWN_SAMPLES = 2, MAX_SHOWN_BYTES = 1 << 20 };
+
+static int limit(size_t size_bytes)
+{
+    return size_bytes < MAX_SHOWN_BYTES ? (int)size_bytes : MAX_SHOWN_BYTES;
+}
 
 /* A sample's text in fresh memory, its pair behind a bar; up to a NUL, if it has one. */
 static char *copy_text(const fth_text_pair *text)
 {
-    return fth_format("%.*s%s%.*s", (int)text->first_bytes, text->first, text->second ? " | " : "",
-                      (int)text->second_bytes, text->second ? text->second : "");
+    return fth_format("%.*s%s%.*s", limit(text->first_bytes), text->first, text->second ? " | " : "",
+                      limit(text->second_bytes), text->second ? text->second : "");
 }
 
 /* The names of a sample's labels, or its numbers, with commas between them; free() it. */
