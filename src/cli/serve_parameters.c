@@ -209,6 +209,8 @@ static fth_status set_model_facts(const fth_option_table *table, const serve_opt
     FTH_REQUIRE(!options->has_data || (!*asked->data_shape && asked->classes == 0), FTH_INVALID,
                 "--data says what its images are like; leave --data-shape and --classes out");
     FTH_TRY(fth_model_find(options->train->model, &model));
+    FTH_REQUIRE(!model->build_text || options->has_data || *asked->shards, FTH_INVALID,
+                "%s is a model for text: give --data, which says what tokenizer, classes and task it has", model->name);
     options->channels = model->channels;
     options->height = model->height;
     options->width = model->width;

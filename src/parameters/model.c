@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "checkpoint/checkpoint.h"
+#include "parameters/record.h"
 #include "train/hub_folder.h"
 #include "train/snapshot.h"
 #include "train/text_data.h"
@@ -17,6 +18,7 @@
 static fth_status check_against_shards(const fth_shard_manifest *shards, const fth_dataset_info *info, const char *data)
 {
     fth_status status = FTH_OK;
+    FTH_REQUIRE(info->kind == FTH_DATASET_IMAGES, FTH_INVALID, "--data %s is text, but --shards hold images", data);
     FTH_REQUIRE(shards->channels == info->channels && shards->height == info->height && shards->width == info->width,
                 FTH_INVALID, "the images of --data %s are %dx%dx%d, but those of --shards are %dx%dx%d", data,
                 info->channels, info->height, info->width, shards->channels, shards->height, shards->width);
@@ -49,11 +51,11 @@ static fth_status open_validation(fth_served_model *model)
 }
 
 /* Of the run that the server continues, of --vocab or of --weights. */
-static fth_status find_tokenizer(fth_served_model *model)
+static fth_status find_tokenizer(fth_served_model *model, const char *checkpoints)
 {
     const fth_train_options *train = model->train;
     fth_status status = FTH_OK;
-    char *folder = *train->name ? fth_path_join(train->runs, train->name) : NULL;
+    char *folder = fth_served_record_find(train, checkpoints);
     char *path = folder ? fth_path_join(folder, FTH_RUN_TOKENIZER) : NULL;
 
     if (path && fth_file_exists(path))
@@ -106,7 +108,7 @@ static fth_status open_data(fth_served_model *model, const fth_parameters_option
     model->epoch_samples = shards ? shards->samples : options->epoch_samples;
     if (options->has_data) {
         FTH_TRY(fth_options_check_length(train));
-        FTH_TRY(find_tokenizer(model));
+        FTH_TRY(find_tokenizer(model, options->checkpoints));
         FTH_TRY(open_validation(model));
         const fth_dataset_info *info = fth_dataset_get_info(model->dataset);
         if (shards)

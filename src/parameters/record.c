@@ -12,8 +12,7 @@ struct fth_served_record {
     fth_record *record;
 };
 
-/* The run that a state folder belongs to, if it is still there; else NULL. free() it. */
-static char *find_run(const fth_train_options *train, const char *checkpoints)
+char *fth_served_record_find(const fth_train_options *train, const char *checkpoints)
 {
     char *path = NULL, *text = NULL, *run_json = NULL, *folder = NULL;
     size_t size = 0;
@@ -44,7 +43,7 @@ fth_status fth_served_record_open(const fth_train_options *train, const char *ch
 {
     fth_status status = FTH_OK;
     fth_served_record *record = NULL;
-    char *folder = find_run(train, checkpoints), *hint = NULL, *path = NULL;
+    char *folder = fth_served_record_find(train, checkpoints), *hint = NULL, *path = NULL;
 
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *record, &record));

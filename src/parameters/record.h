@@ -10,6 +10,10 @@
 
 typedef struct fth_served_record fth_served_record;
 
+/* The folder of the run that `checkpoints` (a folder; or NULL) belongs to, or that has the name in the options, if it is
+ * there; else NULL. free() it. */
+char *fth_served_record_find(const fth_train_options *train, const char *checkpoints);
+
 /* Opens the run that `checkpoints` (a folder; or NULL) belongs to, or that has the name in the options; else makes one,
  * described by `description` and `machine`, which stay the caller's. */
 fth_status fth_served_record_open(const fth_train_options *train, const char *checkpoints, json_t *description,

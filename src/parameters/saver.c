@@ -30,13 +30,24 @@ static json_t *describe_state(const fth_served_saver *saver)
 {
     const fth_served_position *position = saver->options.position;
     const fth_served_record *record = saver->options.record;
-    return json_pack("{s:s, s:I, s:I, s:f, s:f, s:s, s:s, s:o, s:o, s:o}", "kind", "parameter-server", "version",
-                     (json_int_t)fth_served_position_version(position), "samples",
-                     (json_int_t)fth_served_position_samples(position), "elapsed_s",
+    return json_pack("{s:s, s:s, s:I, s:I, s:f, s:f, s:s, s:s, s:o, s:o, s:o}", "kind", "parameter-server", "input",
+                     saver->options.model->input, "version", (json_int_t)fth_served_position_version(position),
+                     "samples", (json_int_t)fth_served_position_samples(position), "elapsed_s",
                      fth_served_position_elapsed_s(position), "apply_s", fth_served_position_apply_s(position), "run",
                      fth_served_record_id(record), "run_folder", fth_served_record_folder(record), "workers",
                      fth_workers_to_json(saver->options.workers), "shards", fth_shards_to_json(saver->options.shards),
                      "functions", fth_served_usage_to_json(saver->options.usage));
+}
+
+/* Another tokenizer of the same size would fit the vectors, and mean other words. */
+static fth_status check_texts(const fth_served_saver *saver, const char *before)
+{
+    const fth_served_model *model = saver->options.model;
+    if (model->longest == 0 || !before || strcmp(before, model->input) == 0)
+        return FTH_OK;
+    return fth_fail(FTH_INVALID,
+                    "%s holds a model for %s, and this server has %s: give --vocab the tokenizer.json of its run",
+                    saver->folder_path, before, model->input);
 }
 
 static fth_status restore_state(fth_served_saver *saver, const json_t *state, int64_t step)
@@ -50,6 +61,7 @@ static fth_status restore_state(fth_served_saver *saver, const json_t *state, in
                             &samples, "elapsed_s", &elapsed_s) == 0 &&
                     strcmp(kind, "parameter-server") == 0 && version == step && samples >= 0,
                 FTH_INVALID, "%s holds checkpoints that are not a parameter server's", saver->folder_path);
+    FTH_TRY(check_texts(saver, json_string_value(json_object_get(state, "input"))));
     if (json_object_get(state, "shards")) /* older versions had none */
         FTH_TRY(fth_shards_from_json(saver->options.shards, json_object_get(state, "shards")));
     fth_served_position_add_listed(saver->options.position, fth_shards_count(saver->options.shards).samples_done);

@@ -374,11 +374,11 @@ fth_status fth_parameters_start(const fth_parameters_options *options, fth_param
             &server->shards.listing));
     const fth_shard_manifest *shards =
         server->shards.listing ? fth_shard_listing_manifest(server->shards.listing) : NULL;
-    FTH_TRY(fth_served_model_open(options, shards, &server->model));
+    FTH_TRY(fth_served_model_open(&server->options, shards, &server->model));
     set_defaults(&server->options, server->model->layout);
     FTH_TRY(open_state(server));
-    FTH_TRY(fth_served_model_write_text(server->model, fth_served_record_folder(server->record)));
     FTH_TRY(restore_state(server));
+    FTH_TRY(fth_served_model_write_text(server->model, fth_served_record_folder(server->record)));
     fth_served_position_start_clock(server->position);
     FTH_TRY(fth_served_meters_create(fth_clock_seconds(), &server->meters));
     report_start(server);

@@ -161,6 +161,29 @@ def test_parts_of_batches_train_as_whole_ones(farthing, topics):
     assert parts["event"] == "end" and parts["loss"] == pytest.approx(whole["loss"], rel=1e-3)
 
 
+def test_a_server_keeps_its_tokenizer(farthing, topics):
+    """Killed, and started again when --vocab has other tokens: of its run, or it is refused."""
+    vocabulary, other = farthing.folder / "vocab.txt", TOKENS[:-2] + TOKENS[:-3:-1]
+    command = ["serve", "parameters", "--data", topics, *RECIPE, "--vocab", vocabulary, "--epochs", 1, "--checkpoints",
+               "state", "--port", 0, "--json"]
+    for tokens in (TOKENS, other):
+        vocabulary.write_text("\n".join(tokens) + "\n")
+        server = farthing.start(*command)
+        try:
+            url = json.loads(server.stdout.readline())["url"]
+            if tokens is other:
+                worker = train(farthing, topics, "--vocab", vocabulary, "--strategy", "parameter-server", "--server", url,
+                               name="worker", code=1)
+                assert "give --vocab the tokenizer.json of the server's run" in worker.err
+        finally:
+            server.kill()
+            server.communicate()
+    (run,) = farthing.runs()
+    assert (run / "vocab.txt").read_text().split() == TOKENS
+    shutil.rmtree(run)
+    assert "state holds a model for text for classes, tokenizer" in farthing(*command, code=1).err
+
+
 @needs_gloo
 def test_a_peer_with_another_tokenizer_is_refused(topics, tmp_path):
     """Files of one name and one number of tokens, on two machines."""
