@@ -96,6 +96,9 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
         code = fth_cli_usage(command, "say which model: --weights FILE or --weights RUN");
     else if (!*options.out)
         code = fth_cli_usage(command, "say where to: --out FILE");
+    else if (strcmp(options.to, "huggingface") == 0 && strcmp(options.out, "-") == 0)
+        code =
+            fth_cli_usage(command, "--to huggingface writes a folder, which standard output cannot be: --out FOLDER");
     else if (export_model(&options) != FTH_OK)
         code = fth_cli_fail();
 

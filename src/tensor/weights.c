@@ -385,7 +385,9 @@ static fth_status choose_in_folder(const char *folder, char **path)
         if (fth_file_exists(*path))
             return FTH_OK;
     }
-    return fth_fail(FTH_INVALID, "folder %s has neither model.safetensors nor pytorch_model.bin; name the file",
+    return fth_fail(FTH_INVALID,
+                    "folder %s has neither model.safetensors nor pytorch_model.bin; name the file, in the folder "
+                    "of a run best.safetensors",
                     folder);
 }
 

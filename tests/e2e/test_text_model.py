@@ -83,3 +83,5 @@ def test_images_have_no_place_in_transformers(farthing, tiny):
     wrong = farthing("export", "--weights", "a", "--to", "huggingface", "--out", "x", code=1)
     assert "linear has no place in transformers" in wrong.err
     assert not (farthing.folder / "x").exists()
+    wrong = farthing("export", "--weights", "a", "--to", "huggingface", "--out", "-", code=2)
+    assert "writes a folder" in wrong.err and not (farthing.folder / "-").exists()
