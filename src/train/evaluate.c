@@ -43,6 +43,12 @@ typedef struct text_of_file {
     const char **class_names; /* ends with NULL; they are the facts' */
 } text_of_file;
 
+/* True if the classes have names that labels may have: many a model on the hub calls them LABEL_0, LABEL_1, ... */
+static bool has_names(const fth_model_facts *facts)
+{
+    return facts->class_names && (facts->text.longest > 0 || strcmp(facts->class_names[0], "LABEL_0") != 0);
+}
+
 /* Text is cut and labelled as the weights file says, and has its tokenizer, unless options say otherwise. */
 static fth_status follow_text(const fth_weights *weights, const fth_model_facts *facts, fth_train_options *options,
                               text_of_file *text)
@@ -58,7 +64,7 @@ static fth_status follow_text(const fth_weights *weights, const fth_model_facts 
         options->max_length = facts->text.longest;
     if (facts->text.longest > 0 || facts->text.task != FTH_TASK_CLASSES)
         options->task = (char *)(uintptr_t)fth_task_names[facts->text.task];
-    if (facts->class_names && facts->text.longest > 0) {
+    if (has_names(facts)) {
         FTH_TRY(fth_allocate((size_t)facts->classes + 1, sizeof *text->class_names, &text->class_names));
         for (int i = 0; i < facts->classes; i++)
             text->class_names[i] = facts->class_names[i];

@@ -56,6 +56,11 @@ def test_a_folder_for_transformers(trained, farthing, topics):
     (hub / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + data[8 + size:])
     farthing("export", "--weights", "hub", "--to", "huggingface", "--out", "again")
     assert json.loads((farthing.folder / "again" / "config.json").read_text()) == config
+    # its classes have the order that its config.json says, whatever that of the data would be
+    (right,) = farthing("evaluate", "--weights", "hub", "--data", topics, "--json").events
+    (hub / "config.json").write_text(json.dumps(config | {"id2label": {"0": "tech", "1": "sport"}}))
+    (wrong,) = farthing("evaluate", "--weights", "hub", "--data", topics, "--json").events
+    assert right["accuracy"] + wrong["accuracy"] == 1 and right["accuracy"] != wrong["accuracy"]
     # and trains on from
     result = farthing("train", "--data", topics, "--weights", "hub", "--steps", 1, "--batch", 16, "--max-length", 16)
     assert "bert(layers=3,hidden=32,heads=2,intermediate=64," in result.out
