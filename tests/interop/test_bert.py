@@ -130,6 +130,8 @@ CASES = {
     "multi-label": dict(task="multi-label", labels=5),
     "tanh": dict(hidden_act="gelu_new", layer_norm_eps=1e-5),
     "relu": dict(hidden_act="relu", type_vocab_size=1, max_position_embeddings=70),
+    "heads of 24": dict(hidden_size=72, num_attention_heads=3, intermediate_size=37, hidden_act="gelu_new", vocab_size=50,
+                        max_position_embeddings=64),
     "odd": dict(hidden_size=60, num_attention_heads=5, intermediate_size=90, num_hidden_layers=1),
 }
 
@@ -200,6 +202,46 @@ def run(folder, *arguments):
     done = subprocess.run([FARTHING, *map(str, arguments)], cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done
+
+
+def test_training_as_with_pytorch(tmp_path):
+    """Six steps of AdamW on one batch: groups without decay, a rate by layer, warm-up, a falling rate and clipping."""
+    steps, warmup, rate, decay, layer_decay, clip = 6, 2, 0.003, 0.05, 0.7, 0.5
+    net = create("bert-tiny", labels=2, hidden_size=40, num_attention_heads=5, intermediate_size=70, vocab_size=50,
+                 max_position_embeddings=64, hidden_dropout_prob=0, attention_probs_dropout_prob=0,
+                 id2label={0: "even", 1: "odd"}, label2id={"even": 0, "odd": 1})
+    net.save_pretrained(tmp_path / "net")
+    words = [f"{a}{b}" for a in "abcde" for b in "fghijklmn"]
+    (tmp_path / "net" / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]) + "\n")
+    texts = [[(7 * i + j * j) % 45 for j in range(i % 9)] for i in range(20)]
+    for part in ("train", "test"):
+        rows = [json.dumps({"text": " ".join(words[w] for w in text), "label": ["even", "odd"][i % 2]}) + "\n"
+                for i, text in enumerate(texts)]
+        (tmp_path / f"{part}.jsonl").write_text("".join(rows))
+    run(tmp_path, "train", "--data", ".", "--weights", "net", "--optimizer", "adamw", "--batch", 20, "--epochs", steps, "--lr",
+        rate, "--weight-decay", decay, "--layer-decay", layer_decay, "--clip", clip, "--schedule", "linear", "--warmup",
+        "30%", "--max-length", 16, "--name", "a")
+
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    batch = ([(torch.tensor([2, *(5 + w for w in text), 3]), torch.zeros(len(text) + 2, dtype=torch.long)) for text in texts],
+             torch.arange(20) % 2)
+    groups = []
+    for name, parameter in net.named_parameters():
+        below = 2 - int(name.split(".")[3]) if ".layer." in name else 3 if "embeddings" in name else 0
+        groups.append({"params": [parameter], "share": layer_decay ** below,
+                       "weight_decay": 0 if name.endswith("bias") or "LayerNorm" in name else decay})
+    optimizer = torch.optim.AdamW(groups, lr=rate)
+    for step in range(steps):
+        run_torch(net, batch)  # leaves the gradients
+        torch.nn.utils.clip_grad_norm_(net.parameters(), clip)
+        factor = (step + 1) / warmup if step < warmup else (steps - step) / (steps - warmup)
+        for group in optimizer.param_groups:
+            group["lr"] = rate * factor * group["share"]
+        optimizer.step()
+    ours = safetensors_torch.load_file(tmp_path / "runs" / "a" / "last.safetensors")
+    for name, tensor in net.state_dict().items():
+        if not name.endswith("key.bias"):  # whose gradient is rounding alone, which AdamW makes steps of
+            assert distance(ours[name] - before[name], tensor - before[name]) < 2e-3, name
 
 
 TEXTS = ["goal team win", "chip", "the byte the code win win goal", "team the the"]
