@@ -124,8 +124,9 @@ static inline bool fth_dropout_keeps(fth_random_key key, uint32_t threshold, uin
  *
  * The tokens of a batch's sequences are rows of one matrix, (T, F), without padding between them. `ends` (N) I32 says
  * behind which row each sequence ends; it begins where the one before ends, and has a token at least. T, FTH_TOKENS, is
- * what a plan has room for: rows behind the last end belong to no sequence. Ops over rows compute them like any other (they are finite), and
- * attention gives zeros for them, so that nothing of them reaches another row, the loss or a gradient. */
+ * what a plan has room for: rows behind the last end belong to no sequence. Ops over rows compute them like any other
+ * (they are finite), and attention gives zeros for them, so that nothing of them reaches another row, the loss or a
+ * gradient. */
 
 /* embedding: y = the sum over i of tables[i][ids[i]]; ids (T) I32 within the table (V, F) -> y (T, F). The gradient adds up
  * rows in the order of tokens, so it is the same from run to run. */

@@ -245,13 +245,14 @@ out:
     return status;
 }
 
-/* What sequences say; from `used` on rows belong to none. */
-static void fill_rows(int32_t *tokens, int32_t *positions, int64_t begin, int64_t end, int longest, uint64_t seed)
+/* What `count` rows say, of which the first has the number `number`. */
+static void fill_rows(int32_t *tokens, int32_t *positions, int64_t count, int64_t number, int longest, uint64_t seed)
 {
     const fth_random_key key = fth_random_key_for(seed, FTH_RANDOM_GENERATE);
-    for (int64_t t = begin; t < end; t++) {
-        tokens[t] = (int32_t)fth_random_below(fth_random_fork(key, 1), (uint64_t)t, VOCABULARY);
-        positions[t] = (int32_t)fth_random_below(fth_random_fork(key, 2), (uint64_t)t, (uint64_t)longest);
+    for (int64_t t = 0; t < count; t++) {
+        const uint64_t at = (uint64_t)(number + t);
+        tokens[t] = (int32_t)fth_random_below(fth_random_fork(key, 1), at, VOCABULARY);
+        positions[t] = (int32_t)fth_random_below(fth_random_fork(key, 2), at, (uint64_t)longest);
     }
 }
 
@@ -286,8 +287,8 @@ static void build_part(const text_case *with, int first, int end, op_network *ne
     for (int i = first; i < end; i++)
         ends[i - first] = (i > first ? ends[i - first - 1] : 0) + with->lengths[i];
     /* Rows keep what they say in the whole batch. */
-    fill_rows(tokens - before, positions - before, before, before + used, longest_of(with), 3);
-    fill_rows(tokens, positions, used, network->tokens, longest_of(with), 4);
+    fill_rows(tokens, positions, used, before, longest_of(with), 3);
+    fill_rows(tokens + used, positions + used, with->room, used, longest_of(with), 4);
 }
 
 static void build_network(const text_case *with, op_network *network)
@@ -461,9 +462,10 @@ static void check_room(const text_case *with, fth_device *device, fth_precision 
     op_result first, second;
     build_network(with, &network);
     const int32_t *ends = network.inputs[0].data;
+    const int64_t used = ends[network.batch - 1];
+    int32_t *tokens = network.inputs[1].data, *positions = network.inputs[2].data;
     run_spoiled(&network, device, FTH_PLAN_TRAIN, precision, &plain_run, &first);
-    fill_rows(network.inputs[1].data, network.inputs[2].data, ends[network.batch - 1], network.tokens, longest_of(with),
-              99);
+    fill_rows(tokens + used, positions + used, with->room, used, longest_of(with), 99);
     run_spoiled(&network, device, FTH_PLAN_TRAIN, precision, &plain_run, &second);
     for (size_t i = 0; i < first.logit_count; i++)
         assert_true(first.logits[i] == second.logits[i]);
