@@ -79,13 +79,6 @@ struct Keeper {
     }
 };
 
-__device__ __forceinline__ float warp_sum(float x)
-{
-    for (int offset = 16; offset > 0; offset >>= 1)
-        x += __shfl_xor_sync(0xffffffffu, x, offset);
-    return x;
-}
-
 /* True if the current device has that much shared memory for a block. */
 template <typename Shared> bool has_shared()
 {

@@ -1,4 +1,4 @@
-/* What the kernel files share: numbers of three types, and 16-byte vectors of them. */
+/* What the kernel files share: numbers of three types, 16-byte vectors of them, and sums over warps. */
 #ifndef FTH_BACKEND_CUDA_DEVICE_CUH
 #define FTH_BACKEND_CUDA_DEVICE_CUH
 
@@ -55,6 +55,14 @@ template <typename T, int V> __device__ __forceinline__ void store(T *to, const 
 __host__ __device__ inline int64_t ceil_div(int64_t a, int64_t b)
 {
     return (a + b - 1) / b;
+}
+
+/* Of all lanes, in each. */
+__device__ __forceinline__ float warp_sum(float x)
+{
+    for (int offset = 16; offset > 0; offset >>= 1)
+        x += __shfl_xor_sync(0xffffffffu, x, offset);
+    return x;
 }
 
 /* Calls `f` with a value of the C++ type for `type`. */

@@ -118,13 +118,6 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- loss ---- */
 
-__device__ __forceinline__ float warp_sum(float x)
-{
-    for (int offset = 16; offset > 0; offset >>= 1)
-        x += __shfl_xor_sync(0xffffffffu, x, offset);
-    return x;
-}
-
 /* One warp per row; the block that finishes last adds up the rows, in order. */
 __global__ void __launch_bounds__(THREADS)
     cross_entropy_kernel(const float *logits, const int32_t *labels, int64_t batch, int64_t classes, float smoothing,

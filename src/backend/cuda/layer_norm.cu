@@ -13,13 +13,6 @@ namespace
 
 enum { THREADS = 256, WARPS = THREADS / 32, MOST_COLUMNS_OF_LANE = 32, SUMS = 3 };
 
-__device__ __forceinline__ float warp_sum(float x)
-{
-    for (int offset = 16; offset > 0; offset >>= 1)
-        x += __shfl_xor_sync(0xffffffffu, x, offset);
-    return x;
-}
-
 __device__ float block_sum(float x)
 {
     __shared__ float sums[WARPS];
