@@ -55,6 +55,7 @@ static fth_status check_data(const fth_setup *setup, const fth_beginning *beginn
                     " when %s was started: a run continues only with the data it began with",
                     setup->options->data, FTH_COUNTED(count, "training sample"), before,
                     beginning->folder ? beginning->folder : beginning->id);
+        FTH_TRY(fth_text_check_tokenizer(info, data, beginning->folder ? beginning->folder : beginning->id));
     }
 
 out:

@@ -102,6 +102,21 @@ void fth_tokenizer_get_digest(const fth_tokenizer *tokenizer, char digest[65])
     free(json);
 }
 
+fth_status fth_text_check_tokenizer(const fth_dataset_info *info, const json_t *data, const char *run)
+{
+    const char *before = json_string_value(json_object_get(data, "tokenizer"));
+    char now[65] = "";
+    if (info->kind == FTH_DATASET_TEXT)
+        fth_tokenizer_get_digest(info->text.tokenizer, now);
+    if (!before || strcmp(before, now) == 0)
+        return FTH_OK;
+    return fth_fail(FTH_INVALID,
+                    "%s was started with another tokenizer than the one there is now, and its weights fit only that: "
+                    "put back its " FTH_RUN_TOKENIZER
+                    " as it was (`farthing export --to huggingface` takes it from a model)",
+                    run);
+}
+
 /* ---- for the record ---- */
 
 void fth_text_describe(const fth_dataset_info *info, json_t *data)
@@ -112,6 +127,10 @@ void fth_text_describe(const fth_dataset_info *info, json_t *data)
     json_object_set_new(data, "kind", json_string("text"));
     json_object_set_new(data, "task", json_string(fth_task_names[fth_task_of_labels(info->text.label)]));
     json_object_set_new(data, "vocabulary", json_integer(fth_tokenizer_size(info->text.tokenizer)));
+    char digest[65];
+    fth_tokenizer_get_digest(info->text.tokenizer, digest);
+    if (*digest)
+        json_object_set_new(data, "tokenizer", json_string(digest));
     json_object_set_new(data, "longest", json_integer(info->text.longest));
 }
 

@@ -48,6 +48,9 @@ void fth_tokenizer_get_digest(const fth_tokenizer *tokenizer, char digest[65]);
 /* FTH_INVALID if --max-length is more than the model has positions for. */
 fth_status fth_options_check_length(const fth_train_options *options);
 
+/* FTH_INVALID if `data`, run.json's, names another tokenizer than the set was opened with. `run` is its name in the message. */
+fth_status fth_text_check_tokenizer(const fth_dataset_info *info, const json_t *data, const char *run);
+
 /* Sets what run.json's "data" says of text, and takes out what it says of images. */
 void fth_text_describe(const fth_dataset_info *info, json_t *data);
 
