@@ -7,7 +7,7 @@
 
 #include "data/data_internal.h"
 
-enum { CHECKED_EVERY = 4096 }; /* rows, whether to stop */
+enum { CHECKED_EVERY = 4096 /* rows, whether to stop */, MAX_NUMBERS = 4096 /* of a label */ };
 
 void fth_text_rows_release(fth_text_rows *rows)
 {
@@ -151,6 +151,8 @@ static fth_status read_numbers(fth_text_rows *rows, const fth_text_table *table,
             FTH_REQUIRE(parse_number(text, size_bytes, &value), FTH_INVALID,
                         "%s, line %zu: the label '%.*s' is not a finite number", name, row->line,
                         (int)(size_bytes < 80 ? size_bytes : 80), text);
+            FTH_REQUIRE(width < MAX_NUMBERS, FTH_INVALID, "%s, line %zu: a label of more than %d numbers", name,
+                        row->line, (int)MAX_NUMBERS);
             FTH_TRY(fth_grow(&rows->numbers, rows->number_count, &rows->number_capacity, sizeof *rows->numbers));
             rows->numbers[rows->number_count++] = (float)value;
             width++;

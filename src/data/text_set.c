@@ -8,6 +8,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "data/object_address.h"
 #include "data/text_files.h"
 #include "data/text_rows.h"
@@ -222,6 +223,19 @@ static size_t find_row(const fth_text_set *set, fth_split split, int64_t index, 
                                       (uint64_t)(split == FTH_VALIDATION ? index : index + held));
 }
 
+/* Numbers for every class of every sample. Pages of zeros cost nothing until they are used, so what is too much would show only
+ * in the middle of an epoch. */
+static fth_status allocate_targets(const fth_text_set *set, text_part *part)
+{
+    const size_t count = (size_t)part->count * (size_t)set->classes;
+    const int64_t available = fth_machine_available_bytes();
+    if (available > 0 && count > (size_t)available / sizeof *part->targets)
+        return fth_fail(FTH_NO_MEMORY, "%s: %s of %d labels each take %.1f GB, and %.1f GB are free; use fewer labels",
+                        set->name, FTH_COUNTED(part->count, "sample"), set->classes,
+                        (double)count * sizeof *part->targets / 1e9, (double)available / 1e9);
+    return fth_allocate(count, sizeof *part->targets, &part->targets);
+}
+
 static fth_status place_labels(fth_text_set *set, fth_split split, fth_label_kind kind)
 {
     fth_status status = FTH_OK;
@@ -231,7 +245,7 @@ static fth_status place_labels(fth_text_set *set, fth_split split, fth_label_kin
     if (kind == FTH_LABEL_CLASS)
         FTH_TRY(fth_allocate((size_t)part->count, sizeof *part->labels, &part->labels));
     else
-        FTH_TRY(fth_allocate((size_t)part->count * classes, sizeof *part->targets, &part->targets));
+        FTH_TRY(allocate_targets(set, part));
     for (int64_t i = 0; i < part->count; i++) {
         const fth_text_rows *rows;
         size_t row = find_row(set, split, i, &rows);

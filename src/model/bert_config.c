@@ -24,7 +24,7 @@ typedef struct field {
     }
 
 static const field fields[] = {
-    FIELD(COUNT, layers, "num_hidden_layers", 1, 1024),
+    FIELD(COUNT, layers, "num_hidden_layers", 1, 256),
     FIELD(COUNT, hidden, "hidden_size", 1, 1 << 16),
     FIELD(COUNT, heads, "num_attention_heads", 1, 1 << 12),
     FIELD(COUNT, intermediate, "intermediate_size", 1, 1 << 18),

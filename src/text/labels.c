@@ -108,7 +108,8 @@ fth_status fth_labels_meet(fth_labels *labels, const char *text, size_t size_byt
     FTH_TRY(make_room(labels));
     int32_t *slot = find_slot(labels, text, size_bytes);
     if (*slot < 0) {
-        FTH_REQUIRE(size_bytes <= MAX_LABEL_BYTES && !memchr(text, '\0', size_bytes), FTH_INVALID,
+        FTH_REQUIRE(!memchr(text, '\0', size_bytes), FTH_INVALID, "%s, line %zu: a zero byte in the label", file, line);
+        FTH_REQUIRE(size_bytes <= MAX_LABEL_BYTES, FTH_INVALID,
                     "%s, line %zu: a label of %s; is it the text? Name the columns with --text-column and "
                     "--label-column",
                     file, line, FTH_COUNTED(size_bytes, "byte"));

@@ -97,6 +97,9 @@ static fth_status find_begin(fth_text_table *table)
     if (size >= 4 && memcmp(bytes, "PAR1", 4) == 0)
         return fth_fail(FTH_UNSUPPORTED, "%s is a Parquet file, not a table of text; convert it to CSV or JSON lines",
                         table->name);
+    static const char pointer[] = "version https://git-lfs";
+    if (size >= sizeof pointer - 1 && memcmp(bytes, pointer, sizeof pointer - 1) == 0)
+        return fth_fail(FTH_INVALID, "%s: a Git LFS pointer, not the table; fetch it with 'git lfs pull'", table->name);
     table->begin = size >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
     return FTH_OK;
 }

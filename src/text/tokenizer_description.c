@@ -43,15 +43,27 @@ void fth_tokenizer_description_release(fth_tokenizer_description *description)
     *description = (fth_tokenizer_description){0};
 }
 
+/* No word has more; and an added token is looked for at every place of a text, in time that grows with its size. */
+static fth_status check_size(const char *text)
+{
+    if (strlen(text) <= FTH_TOKEN_MAX_BYTES)
+        return FTH_OK;
+    return fth_fail(FTH_CORRUPT, "a token of %zu bytes, \"%.20s...\"; tokens have at most %d", strlen(text), text,
+                    (int)FTH_TOKEN_MAX_BYTES);
+}
+
 fth_status fth_tokenizer_description_set_token(fth_tokenizer_description *description, int64_t id, const char *text,
                                                const char *origin)
 {
     if (id < 0 || id >= FTH_TOKENIZER_MAX_IDS)
         return fth_fail(FTH_CORRUPT, "%s: token \"%s\" has id %lld; ids are below %d", origin, text, (long long)id,
                         FTH_TOKENIZER_MAX_IDS);
+    fth_status status = check_size(text);
+    if (status != FTH_OK)
+        return fth_fail_within(status, "%s", origin);
     while (description->token_count <= (size_t)id) {
-        fth_status status = fth_grow(&description->tokens, description->token_count, &description->token_capacity,
-                                     sizeof *description->tokens);
+        status = fth_grow(&description->tokens, description->token_count, &description->token_capacity,
+                          sizeof *description->tokens);
         if (status != FTH_OK)
             return status;
         description->tokens[description->token_count++] = NULL;
@@ -65,8 +77,11 @@ fth_status fth_tokenizer_description_set_token(fth_tokenizer_description *descri
 
 fth_status fth_tokenizer_description_add(fth_tokenizer_description *description, const fth_added_token *token)
 {
-    fth_status status = fth_grow(&description->added, description->added_count, &description->added_capacity,
-                                 sizeof *description->added);
+    fth_status status = check_size(token->content);
+    if (status != FTH_OK)
+        return status;
+    status = fth_grow(&description->added, description->added_count, &description->added_capacity,
+                      sizeof *description->added);
     if (status != FTH_OK)
         return status;
     fth_added_token *added = &description->added[description->added_count];

@@ -7,7 +7,7 @@
 #include "text/words.h"
 
 /* Ids take memory, whether they have a token or not. */
-enum { FTH_TOKENIZER_MAX_IDS = 1 << 22 };
+enum { FTH_TOKENIZER_MAX_IDS = 1 << 22, FTH_TOKEN_MAX_BYTES = 4 * FTH_WORD_MAX_CHARACTERS };
 
 /* A token that is found in the text as it is, before anything else: [SEP]. */
 typedef struct fth_added_token {

@@ -88,6 +88,8 @@ static fth_status read_added(const json_t *list, const char *origin, fth_tokeniz
 {
     size_t i;
     json_t *entry;
+    if (list && !json_is_null(list) && !json_is_array(list))
+        return fth_fail(FTH_CORRUPT, "%s: \"added_tokens\" is not a list", origin);
     json_array_foreach((json_t *)list, i, entry)
     {
         const char *content = json_string_value(json_object_get(entry, "content"));
@@ -101,6 +103,10 @@ static fth_status read_added(const json_t *list, const char *origin, fth_tokeniz
         if (!content || !*content || id < 0 || id >= FTH_TOKENIZER_MAX_IDS)
             return fth_fail(FTH_CORRUPT, "%s: entry %zu of \"added_tokens\" has no content, or no id that is possible",
                             origin, i);
+        const char *known = (size_t)id < description->token_count ? description->tokens[id] : NULL;
+        if (known && strcmp(known, content) != 0)
+            return fth_fail(FTH_CORRUPT, "%s: id %d is given to both \"%s\" and the added token \"%.100s\"", origin,
+                            token.id, known, content);
         if (get_flag(entry, "normalized", !token.special) || get_flag(entry, "single_word", false))
             return fth_fail(FTH_UNSUPPORTED,
                             "%s: unsupported added token \"%s\", which is found in normalized text or as a word; "
@@ -108,7 +114,7 @@ static fth_status read_added(const json_t *list, const char *origin, fth_tokeniz
                             origin, content);
         fth_status status = fth_tokenizer_description_add(description, &token);
         if (status != FTH_OK)
-            return status;
+            return fth_fail_within(status, "%s", origin);
     }
     return FTH_OK;
 }

@@ -455,6 +455,21 @@ static void what_cannot_be_is_refused(void **state)
     }
 }
 
+static void labels_have_an_end(void **state)
+{
+    (void)state;
+    enum { NUMBERS = 4097 };
+    char text[64 + 2 * NUMBERS] = "text,label\na,";
+    fth_dataset *dataset = NULL;
+    fth_dataset_options options = make_options();
+    options.text.label = FTH_LABEL_NUMBER;
+    for (size_t i = 0, at = strlen(text); i < NUMBERS; i++, at += 2)
+        memcpy(text + at, "1;", 3);
+    test_write_text("bad.csv", text);
+    assert_int_equal(open_set("bad.csv", &options, &dataset), FTH_INVALID);
+    assert_message_of("4097 numbers", "line 2: a label of more than 4096 numbers");
+}
+
 static void what_is_for_images_is_refused(void **state)
 {
     (void)state;
@@ -576,6 +591,7 @@ int main(void)
         TEST(classes_of_a_model_are_kept),
         TEST(versions_tell_contents_apart),
         TEST(what_cannot_be_is_refused),
+        TEST(labels_have_an_end),
         TEST(what_is_for_images_is_refused),
         TEST(compressed_tables_are_read),
         TEST(threads_change_nothing),

@@ -63,6 +63,7 @@ static void damaged_csv_names_the_line(void **state)
                                 FTH_TEXT_CSV),
                            "UTF-16"));
     assert_non_null(strstr(show("PAR1....", FTH_TEXT_CSV), "Parquet"));
+    assert_non_null(strstr(show("version https://git-lfs.github.com/spec/v1\nsize 9\n", FTH_TEXT_CSV), "git lfs pull"));
 }
 
 static void tsv_has_no_quotes(void **state)

@@ -214,6 +214,10 @@ static void what_would_change_ids_is_refused(void **state)
          "entry 0 of \"added_tokens\"", FTH_CORRUPT},
         {"{" WORDPIECE "," SPLITTING "," ENDS ",\"added_tokens\":[{\"id\":4194304,\"content\":\"x\"}]}",
          "entry 0 of \"added_tokens\"", FTH_CORRUPT},
+        {"{" WORDPIECE "," SPLITTING "," ENDS ",\"added_tokens\":{\"id\":3,\"content\":\"x\"}}",
+         "\"added_tokens\" is not a list", FTH_CORRUPT},
+        {"{" WORDPIECE "," SPLITTING "," ENDS ",\"added_tokens\":[{\"id\":1,\"content\":\"x\",\"normalized\":false}]}",
+         "id 1 is given to both", FTH_CORRUPT},
         {"{" WORDPIECE "," SPLITTING ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[],\"pair\":[]}}",
          "unsupported template of post_processor", FTH_UNSUPPORTED},
         {"{" WORDPIECE, "t.json is not JSON", FTH_CORRUPT},
@@ -229,6 +233,24 @@ static void what_would_change_ids_is_refused(void **state)
         assert_int_equal(parse(cases[i].json), cases[i].status);
         if (cases[i].message)
             assert_message_of(cases[i].json, cases[i].message);
+    }
+}
+
+/* An added token is looked for at every place of a text: one of a megabyte would take hours. */
+static void tokens_have_an_end(void **state)
+{
+    (void)state;
+    static const char *const places[] = {"{\"model\":{\"type\":\"WordPiece\",\"vocab\":{\"%s\":0}}}",
+                                         "{" WORDPIECE "," SPLITTING "," ENDS
+                                         ",\"added_tokens\":[{\"id\":9,\"content\":\"%s\",\"normalized\":false}]}"};
+    char token[4002];
+    memset(token, 'a', sizeof token - 1);
+    token[sizeof token - 1] = '\0';
+    for (size_t i = 0; i < FTH_COUNT_OF(places); i++) {
+        char json[8000];
+        snprintf(json, sizeof json, places[i], token);
+        assert_int_equal(parse(json), FTH_CORRUPT);
+        assert_message_of(places[i], "t.json: a token of 4001 bytes, \"aaaaaaaaaaaaaaaaaaaa...\"");
     }
 }
 
@@ -283,6 +305,7 @@ int main(void)
         TEST(case_is_kept_where_the_vocabulary_or_its_config_says_so),
         TEST(json_and_vocabulary_say_the_same),
         TEST(what_would_change_ids_is_refused),
+        TEST(tokens_have_an_end),
         TEST(added_tokens_may_be_beyond_the_vocabulary),
         TEST(files_that_are_no_vocabulary_are_named),
     };
