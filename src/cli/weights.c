@@ -262,6 +262,10 @@ static fth_status find_in_folder(const char *folder, fth_cli_weights *weights)
     struct dirent **entries = NULL;
     int count = scandir(folder, &entries, is_model_entry, alphasort);
 
+    FTH_REQUIRE(!is_in_folder(folder, "model.safetensors.index.json"), FTH_UNSUPPORTED,
+                "%s has its weights in several files (model.safetensors.index.json), which is not supported; save them "
+                "as one, with save_pretrained(..., max_shard_size=\"100GB\")",
+                folder);
     FTH_REQUIRE(count != 0, FTH_INVALID, "%s is not a run and holds no model file (.safetensors, .pth, .pt)", folder);
     FTH_REQUIRE(count > 0, FTH_IO, "cannot read folder %s", folder);
     FTH_REQUIRE(count == 1, FTH_INVALID, "%s holds %d model files, %s and %s among them; name one", folder, count,

@@ -99,7 +99,7 @@ static fth_status open_tokenizer(const fth_weights *weights, const char *path, f
     fth_tokenizer **tokenizer = &classifier->tokenizer;
 
     if (text->tokenizer) {
-        FTH_TRY(fth_tokenizer_parse(text->tokenizer, strlen(text->tokenizer), path, tokenizer));
+        FTH_TRY(fth_tokenizer_parse_metadata(text->tokenizer, path, tokenizer));
         goto out;
     }
     FTH_TRY(fth_weights_find_tokenizer(weights, path, tokenizer));

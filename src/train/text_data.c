@@ -65,12 +65,20 @@ static bool holds_tokenizer(const char *folder)
     return found;
 }
 
+fth_status fth_tokenizer_parse_metadata(const char *text, const char *path, fth_tokenizer **tokenizer)
+{
+    char *origin = fth_format("%s: its metadata \"tokenizer\"", path);
+    fth_status status = fth_tokenizer_parse(text, strlen(text), origin ? origin : path, tokenizer);
+    free(origin);
+    return status;
+}
+
 fth_status fth_weights_find_tokenizer(const fth_weights *weights, const char *path, fth_tokenizer **tokenizer)
 {
     *tokenizer = NULL;
     const char *text = fth_weights_metadata(weights, "farthing") ? fth_weights_metadata(weights, "tokenizer") : NULL;
     if (text)
-        return fth_tokenizer_parse(text, strlen(text), path, tokenizer);
+        return fth_tokenizer_parse_metadata(text, path, tokenizer);
     const char *folder = fth_weights_folder(weights);
     return folder && holds_tokenizer(folder) ? fth_tokenizer_open(folder, tokenizer) : FTH_OK;
 }

@@ -28,6 +28,8 @@ fth_text_options fth_text_options_make(const fth_train_options *options, const f
 
 /* The tokenizer of --vocab, or of the model in --weights; NULL: neither has one, so that one is learned. The caller's. */
 fth_status fth_options_find_tokenizer(const fth_train_options *options, fth_tokenizer **tokenizer);
+/* The tokenizer that the metadata of the model file `path` holds as text. The caller's. */
+fth_status fth_tokenizer_parse_metadata(const char *text, const char *path, fth_tokenizer **tokenizer);
 /* The tokenizer in the metadata of a model file that farthing wrote, or beside the weights in a folder; NULL: there is
  * none. The caller's. */
 fth_status fth_weights_find_tokenizer(const fth_weights *weights, const char *path, fth_tokenizer **tokenizer);
