@@ -3,7 +3,7 @@
 #
 #     bench/cuda/run.sh [-d folder] tests | sanitize tool | faults | runs | collectives | bench [case ...] |
 #                                       profile case | text [option ...] | text-against-torch [option ...] |
-#                                       accuracy [option ...]
+#                                       accuracy [option ...] | text-runs folder
 #
 # tests: the op tests, and those of convolutions in small parts of the batch. sanitize: the same under compute-sanitizer (memcheck or racecheck). faults: a GPU that hangs, one that
 # is lost, a batch too large for it. runs: training through the program, stopped, killed, resumed and moved to the CPU,
@@ -11,7 +11,7 @@
 # workers on this GPU through shared memory and through gloo, with synchronized batch norms, against one. bench/engine/run --device cuda compares with PyTorch.
 #
 # text: steps of a text model (bench/text/step.c; build bench_text_step before packing); text-against-torch: bench/text/gpu.
-# accuracy: bench/text/accuracy, e.g. --data ag_news --weights minilm --precision bf16.
+# accuracy: bench/text/accuracy, e.g. --data ag_news --weights minilm --precision bf16. text-runs: runs, with a BERT on the texts in a folder.
 #
 # Cases: mnist-cnn cifar-cnn resnet18-64 resnet50-224 vgg19-224. CUDA's libraries are taken from the system or from
 # Python's packages (nvidia/*/lib). PRECISION (default bf16), SECONDS_EACH (default 5).
@@ -55,6 +55,28 @@ size_of() {
 bench_one() { # case precision
     # shellcheck disable=SC2046
     with "$folder/farthing" bench --device cuda $(size_of "$1") --precision "$2" --seconds "${SECONDS_EACH:-5}"
+}
+
+# Training through the program, in the folder $runs.
+failed=0
+go() { with timeout 200 "$folder/farthing" train --device "${on:-cuda}" --runs "$runs" "$@" > "$runs/log" 2>&1; }
+go_killed() { # name, options: killed as soon as there is a checkpoint, then resumed
+    name=$1
+    shift
+    env LD_LIBRARY_PATH="$libraries" "$folder/farthing" train --device cuda --runs "$runs" "$@" --name "$name" > "$runs/log" 2>&1 &
+    victim=$!
+    for _ in $(seq 200); do
+        sleep 0.05
+        ls "$runs/$name/checkpoints"/step-*.json > /dev/null 2>&1 && break
+    done
+    kill -9 $victim
+    wait $victim 2> /dev/null
+    go --resume "$name" || { tail -3 "$runs/log"; failed=1; }
+}
+resumes() { grep -c '"resume' "$runs/$1/events.jsonl"; }
+sum() { sha256sum < "$runs/$1/last.safetensors" | cut -c1-16; }
+same() { # what, one, other
+    if [ "$(sum "$2")" = "$(sum "$3")" ]; then echo "same weights: $1"; else echo "DIFFERENT: $1"; failed=1; fi
 }
 
 op_tests="test_backend_ops test_backend_first_layer test_backend_dropout test_backend_updates test_backend_step
@@ -120,32 +142,17 @@ faults)
     exit $failed
     ;;
 runs)
-    failed=0
     runs=$(mktemp -d)
-    go() { with timeout 200 "$folder/farthing" train --device "${on:-cuda}" --runs "$runs" "$@" > "$runs/log" 2>&1; }
-    sum() { sha256sum < "$runs/$1/last.safetensors" | cut -c1-16; }
-    same() { # what, one, other
-        if [ "$(sum "$2")" = "$(sum "$3")" ]; then echo "same weights: $1"; else echo "DIFFERENT: $1"; failed=1; fi
-    }
     for precision in f32 bf16 f16 auto; do
         options="--model resnet18 --data shapes --steps 300 --batch 64 --precision $precision --augment flip-crop --checkpoint-every 40"
         # shellcheck disable=SC2086
         {
             go $options --name "$precision-a" || { tail -3 "$runs/log"; failed=1; }
             FARTHING_DATA_ON_DEVICE=0 go $options --name "$precision-b" || failed=1
-            env LD_LIBRARY_PATH="$libraries" "$folder/farthing" train --device cuda --runs "$runs" $options \
-                --name "$precision-c" > "$runs/log" 2>&1 &
-            victim=$!
-            for _ in $(seq 100); do # until there is something to go on from
-                sleep 0.05
-                ls "$runs/$precision-c/checkpoints"/step-*.json > /dev/null 2>&1 && break
-            done
-            kill -9 $victim
-            wait $victim 2> /dev/null
-            go --resume "$precision-c" || { tail -3 "$runs/log"; failed=1; }
+            go_killed "$precision-c" $options
         }
         same "$precision, data on the host" "$precision-a" "$precision-b"
-        same "$precision, killed and resumed ($(grep -c '"resume' "$runs/$precision-c/events.jsonl") resume)" "$precision-a" "$precision-c"
+        same "$precision, killed and resumed ($(resumes "$precision-c") resume)" "$precision-a" "$precision-c"
         sed -n 's/.*"precision": *"\([a-z0-9]*\)".*/  computed in \1/p' "$runs/$precision-a/run.json" | tail -1
     done
     # Clipping and AdamW; accumulated batches, which update apart.
@@ -221,6 +228,27 @@ text)
 accuracy)
     "$python" "$here/bench/text/accuracy" --device cuda --libraries "$libraries" --farthing "$folder/farthing" \
         --encoder "$folder/encode_texts" "$@"
+    ;;
+text-runs)
+    runs=$(mktemp -d)
+    data=$1
+    for precision in f32 bf16; do
+        options="--model bert-tiny --data $data --vocab-size 2000 --optimizer adamw --lr 5e-4 --clip 1 --layer-decay 0.9 --warmup 10% --schedule linear
+            --by-length --steps 400 --batch 32 --precision $precision --checkpoint-every 60"
+        # shellcheck disable=SC2086
+        go $options --name "$precision-a" || { tail -3 "$runs/log"; failed=1; }
+        # shellcheck disable=SC2086
+        go_killed "$precision-b" $options
+        same "text in $precision, killed and resumed ($(resumes "$precision-b") resume)" "$precision-a" "$precision-b"
+        if on=cpu go --resume "$precision-a" --steps 430 && go --resume "$precision-a" --steps 460; then
+            echo "text in $precision, moved to the CPU and back: $(grep ^trained "$runs/log" | cut -c1-100)"
+        else
+            tail -3 "$runs/log"
+            failed=1
+        fi
+    done
+    rm -rf "$runs"
+    exit $failed
     ;;
 text-against-torch)
     FARTHING_LIBRARIES="$libraries" "$here/bench/text/gpu" --step "$folder/bench_text_step" --python "$python" "$@"
