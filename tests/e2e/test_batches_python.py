@@ -106,7 +106,7 @@ def test_seek_and_end(direct):
 
 
 def test_mistakes_are_said_in_one_line(tmp_path):
-    with pytest.raises(BatchError, match="does not exist") as caught:
+    with pytest.raises(BatchError, match="there is no file or folder") as caught:
         Reader(tmp_path / "nowhere", batch_size=4)
     assert "\n" not in str(caught.value) and caught.value.status == "invalid"
     with pytest.raises(BatchError, match="a batch of 0 samples"):
