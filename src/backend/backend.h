@@ -40,7 +40,7 @@ typedef struct fth_device {
     char description[160]; /* "CPU, oneDNN 2.6.3, avx512_core_bf16, 2 threads" */
 } fth_device;
 
-/* One fused loop over flat vectors for each rule of optimizers.h. It knows no groups: whoever has some calls it for each. */
+/* One fused loop over flat vectors for each rule of optimizers.h. It has no notion of groups: callers run it once for each. */
 typedef struct fth_update_kernel {
     const char *rule;
     int vectors; /* the optimizer's own, besides the parameters: at most FTH_MAX_OPTIMIZER_VECTORS */

@@ -40,7 +40,7 @@ typedef struct fth_blob {
 
 void fth_blob_free(fth_blob *blob);
 
-/* Decompresses gzip, xz or zstd, which are told by their magic numbers. `name` begins error messages. A result of more than
+/* Decompresses gzip, xz or zstd, recognized by their magic numbers. `name` begins error messages. A result of more than
  * `max_bytes` is an error, and no more than that is ever allocated, whatever the headers promise. */
 fth_status fth_decompress(const uint8_t *bytes, size_t size_bytes, size_t max_bytes, const char *name,
                           const fth_stop *stop, fth_blob *blob);

@@ -99,7 +99,7 @@ fth_status fth_op_add_flatten(fth_graph *graph, fth_value x, fth_value *y);
  * where rows are tokens) is kept iff fth_dropout_keeps(...). Its gradient is the same op on dy. */
 typedef struct fth_dropout_attributes {
     float probability;
-    uint32_t id; /* tells apart what drops in a graph: dropout, layer_norm, attention; set by the add function */
+    uint32_t id; /* unique among the graph's dropout, layer_norm and attention nodes; set by the add function */
 } fth_dropout_attributes;
 fth_status fth_op_add_dropout(fth_graph *graph, float probability, fth_value x, fth_value *y);
 

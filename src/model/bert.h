@@ -1,4 +1,4 @@
-/* BERT's shape: all that tells one encoder from another, and its three spellings.
+/* BERT's shape: everything in which encoders differ, and its three written forms.
  *
  *     a name        "bert-mini(vocabulary=8192)": a preset and what differs from it; "bert(...)" begins with bert-base
  *     a config      this struct

@@ -160,7 +160,7 @@ static int compare_texts(const void *a, const void *b)
     return strcmp((*(met_label *const *)a)->text, (*(met_label *const *)b)->text);
 }
 
-/* "01" and "1" are two labels, told apart by their bytes. */
+/* "01" and "1" are different labels: their bytes differ. */
 static int compare_integers(const void *a, const void *b)
 {
     long left, right;

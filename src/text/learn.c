@@ -222,7 +222,7 @@ out:
     return status;
 }
 
-/* Makes one piece of two wherever they stand next to each other in a word. Only pairs with a part of them are counted anew. */
+/* Joins two pieces into one wherever they are neighbours in a word. Only pairs that this touches are counted again. */
 static fth_status join_in_word(vocabulary *made, uint32_t number, const fth_frequent_pair *pair, int32_t joined)
 {
     fth_status status = FTH_OK;

@@ -18,7 +18,7 @@ static bool lacks_model(const fth_train_options *options)
 }
 
 /* Without --model, the one that --weights are of. A file that cannot be read, or that says nothing, leaves the default: a run
- * that is continued may do without the file, and whoever needs it says what is wrong. */
+ * that is continued does not need the file, and a new one reports what is wrong when it opens it. */
 static fth_status take_model_of_weights(fth_train_options *options)
 {
     fth_status status = FTH_OK;

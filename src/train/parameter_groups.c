@@ -1,6 +1,6 @@
 /* See parameter_groups.h.
  *
- * Layers are told apart by their names: "encoder.layer.3." is a layer, embeddings are below the first one, and all else
+ * Layers are recognized by their names: "encoder.layer.3." is a layer, embeddings are below the first one, and all else
  * (pooler, classifier) is above the last. The top learns at the whole rate, each layer at --layer-decay of what the one
  * above it has. */
 #include "train/parameter_groups.h"

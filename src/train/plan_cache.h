@@ -1,6 +1,6 @@
 /* The plans of one engine: one for each size and mode, made ahead or when first needed. They never run at the same time and
  * share one arena, as large as the largest of them needs. Batches of text come in many sizes: of more than
- * FTH_MAX_PLANS, the plan that has not been asked for for longest is dropped. */
+ * FTH_MAX_PLANS, the least recently used one is dropped. */
 #ifndef FTH_TRAIN_PLAN_CACHE_H
 #define FTH_TRAIN_PLAN_CACHE_H
 

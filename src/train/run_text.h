@@ -1,5 +1,5 @@
-/* The files of a run on text: its tokenizer, in the run's folder and in the store where the run lives, so that whoever continues
- * the run has the same one, however it was come by; and what Hugging Face's libraries want beside weights. */
+/* The files of a run on text: its tokenizer, in the run's folder and in the store where the run lives, so that any machine
+ * that continues the run has the same one; and what Hugging Face's libraries expect beside weights. */
 #ifndef FTH_TRAIN_RUN_TEXT_H
 #define FTH_TRAIN_RUN_TEXT_H
 
