@@ -78,6 +78,7 @@ static fth_status open_device(const fth_device_options *options, fth_device **de
         fth_log_warning("%d threads on %s wait for each other; --threads 0 takes one per core", cpu->base.threads,
                         FTH_COUNTED(cores, "usable core"));
     omp_set_num_threads(cpu->base.threads);
+    FTH_TRY(cpu_level_choose(&cpu->level));
     avoid_incomplete_amx();
     CPU_TRY(dnnl_engine_create(&cpu->engine, dnnl_cpu, 0));
     CPU_TRY(dnnl_stream_create(&cpu->stream, cpu->engine, dnnl_stream_default_flags));

@@ -7,6 +7,7 @@
 #ifndef FTH_BACKEND_CPU_INTERNAL_H
 #define FTH_BACKEND_CPU_INTERNAL_H
 
+#include "backend/cpu/level.h"
 #include "backend/cpu/onednn.h"
 #include "backend/kernel.h"
 #include "base/vectorized.h"
@@ -17,11 +18,18 @@ typedef struct cpu_device {
     dnnl_stream_t stream;
     bool bf16;
     bool amx; /* own kernels may use it */
+    const cpu_level *level;
 } cpu_device;
 
 static inline cpu_device *cpu_device_of(const fth_plan *plan)
 {
     return (cpu_device *)fth_plan_device(plan);
+}
+
+/* Our own kernels at the device's level. */
+static inline const cpu_level *cpu_level_of(const fth_plan *plan)
+{
+    return cpu_device_of(plan)->level;
 }
 
 /* ---- layouts (layout.c) ---- */
@@ -86,7 +94,8 @@ typedef struct cpu_call {
     int64_t sizes[8];
     float numbers[4];
     uint64_t id;
-    char block[128]; /* for kernels with a struct of their own */
+    const void *kernels; /* the table of a concept (level.h) */
+    char block[128];     /* for kernels with a struct of their own */
 } cpu_call;
 
 fth_status cpu_add_call(fth_plan *plan, const char *name, const cpu_call *call);

@@ -4,6 +4,12 @@
 
 #include "backend/cpu/cpu_internal.h"
 
+/* One row: `count` outputs, and which of the four cells won each, from two rows of inputs; and back. */
+typedef struct plain_max_pool_kernels {
+    void (*pool_row)(const float *top, const float *bottom, float *y, uint8_t *where, int64_t count);
+    void (*unpool_row)(const float *dy, const uint8_t *where, float *top, float *bottom, int64_t count);
+} plain_max_pool_kernels;
+
 bool cpu_plain_max_pool_fits(const fth_pool_attributes *attributes, const cpu_format *x);
 /* Whether the forward pass that left `where` was this one. */
 bool cpu_plain_max_pool_made(const cpu_format *where);

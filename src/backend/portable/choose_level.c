@@ -1,41 +1,19 @@
 /* Which level of vector instructions a device takes. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "backend/portable/portable.h"
-
-static bool has_avx2(void)
-{
-#ifdef PORTABLE_X86_LEVELS
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#else
-    return false;
-#endif
-}
-
-static bool has_avx512(void)
-{
-#ifdef PORTABLE_X86_LEVELS
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && has_avx2();
-#else
-    return false;
-#endif
-}
+#include "backend/vector/level.h"
 
 fth_status portable_choose_level(const portable_level **level)
 {
-    const char *most = getenv("FARTHING_MAX_ISA");
-    *level = &portable_level_baseline;
-    if (!most || *most == '\0')
-        most = "avx512";
-    if (strcmp(most, "avx512") != 0 && strcmp(most, "avx2") != 0 && strcmp(most, "baseline") != 0)
-        return fth_fail(FTH_INVALID, "FARTHING_MAX_ISA is '%s'; use avx512, avx2 or baseline", most);
-#ifdef PORTABLE_X86_LEVELS
-    if (strcmp(most, "baseline") != 0 && has_avx2())
-        *level = &portable_level_avx2;
-    if (strcmp(most, "avx512") == 0 && has_avx512())
-        *level = &portable_level_avx512;
+    static const portable_level *const levels[FTH_LEVEL_COUNT] = {
+        [FTH_LEVEL_BASELINE] = &portable_level_baseline,
+#if defined(__x86_64__)
+        [FTH_LEVEL_AVX2] = &portable_level_avx2,
+        [FTH_LEVEL_AVX512] = &portable_level_avx512,
 #endif
-    return FTH_OK;
+    };
+    fth_vector_level chosen;
+    fth_status status = fth_vector_level_choose(&chosen);
+    if (status == FTH_OK)
+        *level = levels[chosen];
+    return status;
 }

@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "backend/portable/level/level.h"
-#include "backend/portable/level/vector.h"
+#include "backend/vector/vector.h"
 #include "graph/ops.h"
 
 /* Queries of a block at most: a multiple of the rows that a product takes at a time. */

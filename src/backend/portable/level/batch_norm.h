@@ -1,6 +1,6 @@
 /* Batch norm of x (rows, channels), vectors along the channels. */
 #include "backend/portable/level/level.h"
-#include "backend/portable/level/vector.h"
+#include "backend/vector/vector.h"
 
 static void sum_squares(const float *x, int64_t rows, int64_t channels, const float *mean, double *sums)
 {

@@ -1,6 +1,6 @@
 /* Loops over elements, and over the rows of a matrix. */
 #include "backend/portable/level/level.h"
-#include "backend/portable/level/vector.h"
+#include "backend/vector/vector.h"
 #include "graph/ops.h"
 
 static void relu(const float *x, float *y, int64_t count)

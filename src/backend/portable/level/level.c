@@ -10,12 +10,10 @@
 #include "backend/portable/level/pool.h"
 #include "backend/portable/level/winograd.h"
 
-#define TEXT_OF(name)         #name
-#define NAME_OF(level)        TEXT_OF(level)
-#define TABLE_OF(level)       portable_level_##level
-#define TABLE_OF_LEVEL(level) TABLE_OF(level)
+#define TEXT_OF(name)  #name
+#define NAME_OF(level) TEXT_OF(level)
 
-const portable_level TABLE_OF_LEVEL(LEVEL) = {
+const portable_level AT_LEVEL(portable_level) = {
     .name = NAME_OF(LEVEL),
     .lanes = LANES,
     .panel_columns = PANEL_COLUMNS,

@@ -3,7 +3,7 @@
  * A block is a few rows by up to PANEL_VECTORS vectors: as many accumulators as registers allow, so that each vector of b
  * that is loaded serves all rows and each element of a all vectors. */
 #include "backend/portable/level/level.h"
-#include "backend/portable/level/vector.h"
+#include "backend/vector/vector.h"
 
 #if VECTOR_BYTES == 64 /* 32 registers */
 enum { PANEL_VECTORS = 4, ROWS_OF_1 = 12, ROWS_OF_2 = 12, ROWS_OF_3 = 8, ROWS_OF_4 = 6, DOT_ROWS = 4, DOT_COLUMNS = 6 };

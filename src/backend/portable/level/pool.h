@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "backend/portable/level/level.h"
-#include "backend/portable/level/vector.h"
+#include "backend/vector/vector.h"
 
 /* Rows or columns [begin, end) of the input under output `out`. */
 INLINE void window_of(const portable_pool *p, int axis, int64_t out, int64_t size, int64_t *begin, int64_t *end)

@@ -3,7 +3,7 @@
  * Tile (i, j) makes rows 2i, 2i + 1 and columns 2j, 2j + 1 of the output from a patch of 4 x 4 of the input. A transformed image
  * is (16, tiles, channels): element e of all tiles is a matrix, `plane` floats after that before it. Channels are whole vectors. */
 #include "backend/portable/level/level.h"
-#include "backend/portable/level/vector.h"
+#include "backend/vector/vector.h"
 
 /* B^T d B; x has at least 2 * rows + 2 rows of 2 * columns + 2 pixels, `line` floats apart. */
 static void winograd_input(const float *x, int64_t line, int64_t channels, int64_t rows, int64_t columns, float *to,

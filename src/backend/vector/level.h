@@ -1,0 +1,18 @@
+/* Levels of vector instructions: what kernels are compiled for, and which of them a device takes. */
+#ifndef FTH_BACKEND_VECTOR_LEVEL_H
+#define FTH_BACKEND_VECTOR_LEVEL_H
+
+#include "base/base.h"
+
+typedef enum fth_vector_level {
+    FTH_LEVEL_BASELINE, /* what every processor of the architecture has: SSE2, NEON */
+    FTH_LEVEL_AVX2,     /* with FMA */
+    FTH_LEVEL_AVX512,   /* F, DQ, BW and VL */
+    FTH_LEVEL_COUNT
+} fth_vector_level;
+
+/* The best of the processor, or of what FARTHING_MAX_ISA allows. */
+fth_status fth_vector_level_choose(fth_vector_level *level);
+const char *fth_vector_level_name(fth_vector_level level);
+
+#endif
