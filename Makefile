@@ -55,7 +55,7 @@ tsan: test-dependencies
 	@scripts/run-tsan $(BUILD)-tsan
 
 fuzz:
-	@scripts/install-dependencies clang libclang-rt-dev
+	@scripts/install-dependencies --fuzz
 	@CC=clang TARGET=fuzz scripts/build $(BUILD)-fuzz -j $(JOBS) -- -DFARTHING_FUZZ=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(CMAKE_FLAGS)
 	@scripts/run-fuzz $(BUILD)-fuzz $(FUZZ_SECONDS)
 
