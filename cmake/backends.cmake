@@ -38,6 +38,7 @@ file(GLOB cpu_level_sources CONFIGURE_DEPENDS src/backend/cpu/level/*.c)
 add_library(fth_backend_cpu STATIC ${cpu_sources})
 add_levels(cpu ${cpu_level_sources})
 target_link_libraries(fth_backend_cpu PUBLIC fth_backend_portable ${DNNL_LIBRARY}) # loops that both have
+target_include_directories(fth_backend_cpu SYSTEM PUBLIC ${DNNL_INCLUDE_FOLDER})
 
 add_library(fth_backends_full OBJECT src/backend/lists/full.c)
 target_link_libraries(fth_backends_full PUBLIC fth_backend_cpu fth_backend_portable)

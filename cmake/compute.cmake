@@ -1,4 +1,4 @@
-# What computing needs, and reading data does not: OpenMP (OPENMP) and oneDNN (DNNL_LIBRARY).
+# What computing needs, and reading data does not: OpenMP (OPENMP) and oneDNN (DNNL_LIBRARY, DNNL_INCLUDE_FOLDER).
 find_package(OpenMP REQUIRED COMPONENTS C)
 set(OPENMP OpenMP::OpenMP_C)
 if(FARTHING_SANITIZE STREQUAL "thread")
