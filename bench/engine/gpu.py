@@ -26,7 +26,7 @@ OURS = ["bf16", "f16"]
 
 
 def ours(case, precision, arguments):
-    command = [arguments.farthing, "bench", "--device", "cuda", *CASES[case][0].split(), "--precision", precision,
+    command = [arguments.farthing[0], "bench", "--device", "cuda", *CASES[case][0].split(), "--precision", precision,
                "--seconds", str(arguments.seconds)]
     reply = subprocess.run(command, capture_output=True, text=True, timeout=300)
     if reply.returncode != 0:

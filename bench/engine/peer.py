@@ -1,7 +1,11 @@
-"""PyTorch's side of bench/engine: reads a line "MODEL BATCH SECONDS" and answers with one JSON line.
+"""PyTorch's side of bench/engine on a CPU: reads a line of JSON and answers with another.
+
+    {"model": "resnet18", "batch": 64, "seconds": 4, "way": "channels last, fused", "precision": "f32"}
 
 It stays alive between questions, so that starting Python is not measured, and sleeps while the other side runs.
-Random data in memory; a step is forward, loss, backward and SGD with momentum, as in `farthing bench`.
+Random data in memory; a step is forward, loss, backward and SGD with momentum, as in `farthing bench`. A way is a list of
+what is done to be faster: "channels last" (the layout of images and weights), "fused" (the optimizer in one pass over the
+memory), "compiled" (torch.compile); "eager" is none of them. bf16 means autocast.
 """
 import json
 import sys
@@ -58,21 +62,27 @@ MODELS = {
 
 
 class Job:
-    def __init__(self, name, batch):
+    def __init__(self, name, batch, way, precision):
         make, shape, classes = MODELS[name]
+        wishes = way.split(", ")
+        layout = torch.channels_last if "channels last" in wishes else torch.contiguous_format
         torch.manual_seed(0)
-        self.model = make().train()
-        self.optimizer = torch.optim.SGD(self.model.parameters(), 1e-3, momentum=0.9)
-        self.images = torch.randn(batch, *shape)
+        self.model = make().train().to(memory_format=layout)
+        self.forward = torch.compile(self.model) if "compiled" in wishes else self.model
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 1e-3, momentum=0.9, fused="fused" in wishes)
+        self.images = torch.randn(batch, *shape).contiguous(memory_format=layout)
         self.labels = torch.randint(0, classes, (batch,))
+        self.half = precision == "bf16"
 
     def step(self):
         self.optimizer.zero_grad(set_to_none=True)
-        F.cross_entropy(self.model(self.images), self.labels).backward()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.half):
+            loss = F.cross_entropy(self.forward(self.images), self.labels)
+        loss.backward()
         self.optimizer.step()
 
     def measure(self, seconds):
-        for _ in range(3):
+        for _ in range(2):
             self.step()
         times, end = [], time.perf_counter() + seconds
         while time.perf_counter() < end or len(times) < 3:
@@ -86,11 +96,13 @@ def main():
     torch.set_num_threads(int(sys.argv[1]))
     key, job = None, None
     for line in sys.stdin:
-        name, batch, seconds = line.split()
-        if key != (name, batch):
+        ask = json.loads(line)
+        wanted = [ask[k] for k in ("model", "batch", "way", "precision")]
+        if key != wanted:
             job = None  # frees the last one's memory first
-            key, job = (name, batch), Job(name, int(batch))
-        print(json.dumps({"step_ms": job.measure(float(seconds)) * 1e3, "peer": f"PyTorch {torch.__version__}"}), flush=True)
+            key, job = wanted, Job(*wanted)
+        print(json.dumps({"step_ms": job.measure(ask["seconds"]) * 1e3, "peer": f"PyTorch {torch.__version__}",
+                          "level": torch.backends.cpu.get_cpu_capability()}), flush=True)
 
 
 if __name__ == "__main__":

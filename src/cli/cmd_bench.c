@@ -83,7 +83,7 @@ static fth_status measure(const bench_options *asked)
     fth_status status = FTH_OK;
     fth_train_options options = {0};
     const fth_model *model;
-    double step_s = 0;
+    fth_benchmark_result result = {0};
 
     FTH_TRY(fth_model_find(asked->model, &model));
     FTH_TRY(fth_options_set_defaults(table, &options));
@@ -96,12 +96,14 @@ static fth_status measure(const bench_options *asked)
     int channels = size_or(asked->channels, model->channels), height = size_or(asked->height, model->height);
     int width = size_or(asked->width, model->width), classes = size_or(asked->classes, model->classes);
     FTH_TRY(fth_benchmark(&options, channels, height, width, classes, asked->seconds,
-                          *asked->times ? asked->times : NULL, &step_s));
+                          *asked->times ? asked->times : NULL, &result));
 
-    json_t *json = json_pack("{s:s, s:I, s:[iii], s:i, s:s, s:I, s:f, s:f}", "model", asked->model, "batch",
-                             (json_int_t)asked->batch, "input", channels, height, width, "classes", classes,
-                             "precision", asked->precision, "threads", (json_int_t)asked->threads, "step_ms",
-                             1e3 * step_s, "samples_per_s", step_s > 0 ? (double)asked->batch / step_s : 0.0);
+    const double step_s = result.median_step_s;
+    json_t *json =
+        json_pack("{s:s, s:I, s:[iii], s:i, s:s, s:I, s:s, s:f, s:f}", "model", asked->model, "batch",
+                  (json_int_t)asked->batch, "input", channels, height, width, "classes", classes, "precision",
+                  asked->precision, "threads", (json_int_t)asked->threads, "device", result.device, "step_ms",
+                  1e3 * step_s, "samples_per_s", step_s > 0 ? (double)asked->batch / step_s : 0.0);
     fth_cli_print_json(json);
     json_decref(json);
 out:

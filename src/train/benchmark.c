@@ -172,7 +172,7 @@ out:
 }
 
 fth_status fth_benchmark(const fth_train_options *options, int channels, int height, int width, int classes,
-                         double seconds, const char *times_file, double *median_step_s)
+                         double seconds, const char *times_file, fth_benchmark_result *result)
 {
     fth_status status = FTH_OK;
     fth_device *device = NULL;
@@ -207,7 +207,8 @@ fth_status fth_benchmark(const fth_train_options *options, int channels, int hei
     fth_batch batch = {.images = device_images, .labels = device_labels, .count = options->batch};
     FTH_TRY(measure_steps(engine, &batch, seconds, profile, &times, &count));
     FTH_TRY(device->backend->synchronize(device, fth_deadline_in(FTH_LOADER_TIMEOUT_S)));
-    *median_step_s = times[count / 2];
+    result->median_step_s = times[count / 2];
+    snprintf(result->device, sizeof result->device, "%s", device->description);
     if (shown)
         FTH_TRY(print_profile(plan, profile, count));
     if (times_file)

@@ -102,9 +102,13 @@ typedef struct fth_evaluation {
  * where they are numbers. */
 fth_status fth_evaluate(const fth_train_options *options, fth_confusion **confusion, fth_evaluation *evaluation);
 
-/* Measures training steps on random data in memory, for bench/: gives seconds per step. With `times_file`, which may be NULL,
- * writes the times of layers to that file. */
+/* Measures training steps on random data in memory, for bench/. With `times_file`, which may be NULL, writes the times of
+ * layers to that file. */
+typedef struct fth_benchmark_result {
+    double median_step_s;
+    char device[160]; /* in words */
+} fth_benchmark_result;
 fth_status fth_benchmark(const fth_train_options *options, int channels, int height, int width, int classes,
-                         double seconds, const char *times_file, double *median_step_s);
+                         double seconds, const char *times_file, fth_benchmark_result *result);
 
 #endif
