@@ -1,180 +1,75 @@
-/* Convolution: Winograd where it exists (3×3, stride 1, f32: 2.2 to 2.6 times the direct kernels), direct elsewhere; by
- * oneDNN, but for few channels (narrow.c) and small Winograd ones (winograd.c). The three
- * passes are separate nodes; the backward ones rebuild the forward descriptor, which oneDNN wants as a hint. */
+/* The table of ways to compute convolutions, and the choice among them. See convolution.h. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "backend/cpu/convolution.h"
-#include "backend/cpu/narrow_convolution.h"
-#include "backend/cpu/winograd_convolution.h"
 
-/* oneDNN keeps the groups as a leading dimension of the weights: (O, C/G, ...) becomes (G, O/G, C/G, ...). */
-static fth_shape weight_shape(const fth_convolution_attributes *a, const fth_shape *weight)
+static const cpu_convolution_algorithm *const algorithms[] = {
+#define ROW(name) &cpu_##name##_convolution,
+    CPU_CONVOLUTION_ALGORITHMS(ROW)
+#undef ROW
+};
+
+cpu_convolution_shapes cpu_convolution_shapes_of(const fth_plan *plan, const fth_node *node)
 {
-    if (a->groups == 1)
-        return *weight;
-    return FTH_SHAPE(a->groups, weight->dims[0] / a->groups, weight->dims[1], weight->dims[2], weight->dims[3]);
+    if (node->op == &fth_op_convolution_grad_input)
+        return (cpu_convolution_shapes){.x = fth_plan_type(plan, node->outputs[0]).shape,
+                                        .weight = fth_plan_type(plan, node->inputs[1]).shape,
+                                        .y = fth_plan_type(plan, node->inputs[0]).shape};
+    if (node->op == &fth_op_convolution_grad_weights)
+        return (cpu_convolution_shapes){.x = fth_plan_type(plan, node->inputs[0]).shape,
+                                        .weight = fth_plan_type(plan, node->outputs[0]).shape,
+                                        .y = fth_plan_type(plan, node->inputs[1]).shape,
+                                        .bias = fth_plan_is_used(plan, node->outputs[1])};
+    return (cpu_convolution_shapes){.x = fth_plan_type(plan, node->inputs[0]).shape,
+                                    .weight = fth_plan_type(plan, node->inputs[1]).shape,
+                                    .y = fth_plan_type(plan, node->outputs[0]).shape,
+                                    .bias = node->input_count > 2};
 }
 
-/* Winograd works on tiles of 4×4 outputs and blocks of 16 input channels; where those are mostly padding it loses.
- * Measured on one Zen 4 core, direct over Winograd: 512 channels on a 2×2 map 0.5 forward, 0.5 grad_input, 1.2
- * grad_weights; 4×4 and larger 1.7 to 3 in all passes; a first layer with one channel 0.14. */
-bool cpu_winograd_pays(const fth_convolution_attributes *a, const cpu_convolution_shapes *shapes, cpu_pass pass)
+const cpu_convolution_algorithm *cpu_convolution_chosen(const fth_plan *plan, const fth_node *node, cpu_pass pass)
 {
-    const int64_t *weight = shapes->weight.dims, *y = shapes->y.dims;
-    if (a->groups != 1 || weight[2] != 3 || weight[3] != 3 || a->stride[0] != 1 || a->stride[1] != 1 ||
-        a->dilation[0] != 1 || a->dilation[1] != 1 || weight[1] < 16)
-        return false;
-    int64_t computed = (y[2] + 3) / 4 * 4 * ((y[3] + 3) / 4 * 4);
-    double used = (double)(y[2] * y[3]) / (double)computed;
-    return used >= (pass == CPU_GRAD_WEIGHTS ? 0.25 : 0.5);
+    const cpu_convolution_algorithm *forced = cpu_device_of(plan)->convolution;
+    if (forced && forced->fits(plan, node, pass))
+        return forced;
+    size_t i = 0;
+    while (i + 1 < FTH_COUNT_OF(algorithms) &&
+           !(algorithms[i]->fits(plan, node, pass) && (!algorithms[i]->pays || algorithms[i]->pays(plan, node, pass))))
+        i++;
+    return algorithms[i];
 }
 
-static fth_status describe(const fth_plan *plan, const fth_convolution_attributes *a,
-                           const cpu_convolution_shapes *shapes, cpu_pass pass, dnnl_alg_kind_t algorithm,
-                           dnnl_primitive_desc_t *descriptor)
+fth_status cpu_convolution_forced(const cpu_convolution_algorithm **algorithm)
 {
-    dnnl_data_type_t dtype = cpu_compute_dtype(plan);
-    fth_shape weight = weight_shape(a, &shapes->weight);
-    fth_shape bias = FTH_SHAPE(shapes->y.dims[1]);
-    cpu_convolution_description d = {.training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN,
-                                     .algorithm = algorithm,
-                                     .x = cpu_any(&shapes->x, dtype),
-                                     .weight = cpu_any(&weight, dtype),
-                                     .weight_gradient = cpu_any(&weight, dnnl_f32),
-                                     .bias = cpu_plain(&bias, dnnl_f32),
-                                     .y = cpu_any(&shapes->y, dtype),
-                                     .has_bias = shapes->bias};
-    for (int i = 0; i < 2; i++) {
-        d.strides[i] = a->stride[i];
-        d.dilates[i] = a->dilation[i] - 1; /* oneDNN counts the gap */
-        d.padding_begin[i] = a->padding[i];
-        /* Where the stride does not divide, the last rows are not read: padding at the end may even be negative. */
-        int64_t extent = (shapes->weight.dims[2 + i] - 1) * a->dilation[i] + 1;
-        d.padding_end[i] = (shapes->y.dims[2 + i] - 1) * a->stride[i] + extent - shapes->x.dims[2 + i] - a->padding[i];
+    char names[128] = "";
+    const char *name = getenv("FARTHING_CONVOLUTION");
+    *algorithm = NULL;
+    if (!name || *name == '\0')
+        return FTH_OK;
+    for (size_t i = 0; i < FTH_COUNT_OF(algorithms); i++) {
+        if (strcmp(name, algorithms[i]->name) == 0) {
+            *algorithm = algorithms[i];
+            return FTH_OK;
+        }
+        const size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "", algorithms[i]->name);
     }
-    return cpu_describe_convolution(cpu_device_of(plan)->engine, &d, pass, descriptor);
-}
-
-static fth_status choose(const fth_plan *plan, const fth_convolution_attributes *a,
-                         const cpu_convolution_shapes *shapes, cpu_pass pass, dnnl_primitive_desc_t *descriptor)
-{
-    if (cpu_compute_dtype(plan) == dnnl_f32 && cpu_winograd_pays(a, shapes, pass) &&
-        describe(plan, a, shapes, pass, dnnl_convolution_winograd, descriptor) == FTH_OK)
-        return FTH_OK;
-    return describe(plan, a, shapes, pass, dnnl_convolution_direct, descriptor);
-}
-
-/* The flat vector's (O, C/G, KH, KW) seen with the groups apart: the same bytes. */
-static fth_status view_with_groups(fth_plan *plan, const fth_convolution_attributes *a, fth_value weight,
-                                   fth_plan_value *view)
-{
-    fth_status status = FTH_OK;
-    *view = fth_plan_value_of(plan, weight);
-    if (a->groups == 1)
-        return FTH_OK;
-    fth_type type = fth_plan_type(plan, weight);
-    fth_shape shape = weight_shape(a, &type.shape);
-    cpu_format layout = cpu_plain(&shape, dnnl_f32);
-    FTH_TRY(fth_plan_add_value(plan, view));
-    FTH_TRY(cpu_set_layout(plan, *view, &layout));
-    fth_plan_alias(plan, *view, fth_plan_value_of(plan, weight));
-out:
-    return status;
+    return fth_fail(FTH_INVALID, "FARTHING_CONVOLUTION is '%s'; there are %s", name, names);
 }
 
 static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
 {
-    fth_status status = FTH_OK;
-    const fth_convolution_attributes *a = node->attributes;
-    const cpu_convolution_shapes shapes = {.x = fth_plan_type(plan, node->inputs[0]).shape,
-                                           .weight = fth_plan_type(plan, node->inputs[1]).shape,
-                                           .y = fth_plan_type(plan, node->outputs[0]).shape,
-                                           .bias = node->input_count > 2};
-    /* 16 outputs fill oneDNN's lanes: its forward pass is then at the limit of the arithmetic. */
-    if (shapes.y.dims[1] < 16 && cpu_narrow_fits(plan, a, &shapes.x, &shapes.weight))
-        return cpu_narrow_forward(plan, node);
-    if (cpu_own_winograd_pays(plan, a, &shapes, CPU_FORWARD))
-        return cpu_winograd_pool_of(plan, node) ? FTH_OK : cpu_winograd_forward(plan, node, NULL);
-    dnnl_primitive_desc_t descriptor = NULL;
-    fth_plan_value weight_view, x, w, y;
-    FTH_TRY(choose(plan, a, &shapes, CPU_FORWARD, &descriptor));
-    FTH_TRY(view_with_groups(plan, a, node->inputs[1], &weight_view));
-    FTH_TRY(cpu_read_chosen(plan, fth_plan_value_of(plan, node->inputs[0]), descriptor, dnnl_query_src_md, &x));
-    FTH_TRY(cpu_read_chosen(plan, weight_view, descriptor, dnnl_query_weights_md, &w));
-    FTH_TRY(cpu_write_chosen(plan, fth_plan_value_of(plan, node->outputs[0]), descriptor, dnnl_query_dst_md, &y));
-    cpu_argument arguments[4] = {
-        {DNNL_ARG_SRC, x, false, NULL}, {DNNL_ARG_WEIGHTS, w, false, NULL}, {DNNL_ARG_DST, y, true, NULL}};
-    int count = 3;
-    if (shapes.bias)
-        arguments[count++] = (cpu_argument){DNNL_ARG_BIAS, fth_plan_value_of(plan, node->inputs[2]), false, NULL};
-    FTH_TRY(cpu_add_primitive(plan, "convolution", &descriptor, arguments, count));
-    if (a->relu)
-        FTH_TRY(cpu_add_relu(plan, y));
-    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
-out:
-    cpu_free_descriptor(descriptor);
-    return status;
+    return cpu_convolution_chosen(plan, node, CPU_FORWARD)->forward(plan, node);
 }
 
 static fth_status prepare_grad_input(fth_plan *plan, const fth_node *node)
 {
-    fth_status status = FTH_OK;
-    const fth_convolution_attributes *a = node->attributes;
-    const cpu_convolution_shapes shapes = {.x = fth_plan_type(plan, node->outputs[0]).shape,
-                                           .weight = fth_plan_type(plan, node->inputs[1]).shape,
-                                           .y = fth_plan_type(plan, node->inputs[0]).shape};
-    if (cpu_narrow_fits(plan, a, &shapes.x, &shapes.weight))
-        return cpu_narrow_grad_input(plan, node);
-    if (cpu_own_winograd_pays(plan, a, &shapes, CPU_GRAD_INPUT))
-        return cpu_winograd_grad_input(plan, node);
-    dnnl_primitive_desc_t descriptor = NULL;
-    fth_plan_value weight_view, dy, w, dx;
-    FTH_TRY(choose(plan, a, &shapes, CPU_GRAD_INPUT, &descriptor));
-    FTH_TRY(view_with_groups(plan, a, node->inputs[1], &weight_view));
-    FTH_TRY(cpu_read_chosen(plan, fth_plan_value_of(plan, node->inputs[0]), descriptor, dnnl_query_diff_dst_md, &dy));
-    FTH_TRY(cpu_read_chosen(plan, weight_view, descriptor, dnnl_query_weights_md, &w));
-    FTH_TRY(cpu_write_chosen(plan, fth_plan_value_of(plan, node->outputs[0]), descriptor, dnnl_query_diff_src_md, &dx));
-    const cpu_argument arguments[] = {
-        {DNNL_ARG_DIFF_DST, dy, false, NULL}, {DNNL_ARG_WEIGHTS, w, false, NULL}, {DNNL_ARG_DIFF_SRC, dx, true, NULL}};
-    FTH_TRY(cpu_add_primitive(plan, "convolution_grad_input", &descriptor, arguments, 3));
-    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), dx));
-out:
-    cpu_free_descriptor(descriptor);
-    return status;
+    return cpu_convolution_chosen(plan, node, CPU_GRAD_INPUT)->grad_input(plan, node);
 }
 
 static fth_status prepare_grad_weights(fth_plan *plan, const fth_node *node)
 {
-    fth_status status = FTH_OK;
-    const fth_convolution_attributes *a = node->attributes;
-    const cpu_convolution_shapes shapes = {.x = fth_plan_type(plan, node->inputs[0]).shape,
-                                           .weight = fth_plan_type(plan, node->outputs[0]).shape,
-                                           .y = fth_plan_type(plan, node->inputs[1]).shape,
-                                           .bias = fth_plan_is_used(plan, node->outputs[1])};
-    if (cpu_narrow_fits(plan, a, &shapes.x, &shapes.weight))
-        return cpu_narrow_grad_weights(plan, node);
-    if (cpu_own_winograd_pays(plan, a, &shapes, CPU_GRAD_WEIGHTS))
-        return cpu_winograd_grad_weights(plan, node);
-    dnnl_primitive_desc_t descriptor = NULL;
-    fth_plan_value x, dy, dw, target;
-    FTH_TRY(choose(plan, a, &shapes, CPU_GRAD_WEIGHTS, &descriptor));
-    FTH_TRY(cpu_read_chosen(plan, fth_plan_value_of(plan, node->inputs[0]), descriptor, dnnl_query_src_md, &x));
-    FTH_TRY(cpu_read_chosen(plan, fth_plan_value_of(plan, node->inputs[1]), descriptor, dnnl_query_diff_dst_md, &dy));
-    FTH_TRY(cpu_fix_plain(plan, node->outputs[0]));
-    FTH_TRY(view_with_groups(plan, a, node->outputs[0], &target));
-    FTH_TRY(cpu_write_chosen(plan, target, descriptor, dnnl_query_diff_weights_md, &dw));
-    cpu_argument arguments[4] = {
-        {DNNL_ARG_SRC, x, false, NULL}, {DNNL_ARG_DIFF_DST, dy, false, NULL}, {DNNL_ARG_DIFF_WEIGHTS, dw, true, NULL}};
-    int count = 3;
-    if (shapes.bias) {
-        FTH_TRY(cpu_fix_plain(plan, node->outputs[1]));
-        arguments[count++] = (cpu_argument){DNNL_ARG_DIFF_BIAS, fth_plan_value_of(plan, node->outputs[1]), true, NULL};
-    }
-    FTH_TRY(cpu_add_primitive(plan, "convolution_grad_weights", &descriptor, arguments, count));
-    FTH_TRY(cpu_end_write(plan, target, dw));
-out:
-    cpu_free_descriptor(descriptor);
-    return status;
+    return cpu_convolution_chosen(plan, node, CPU_GRAD_WEIGHTS)->grad_weights(plan, node);
 }
 
 const fth_kernel cpu_convolution = {&fth_op_convolution, prepare_forward};

@@ -1,4 +1,7 @@
-/* What convolution.c, which chooses among the ways to compute a convolution, shares with them. */
+/* Convolution as a table: the ways to compute one, and which of them is chosen.
+ *
+ * A way is a row of convolution.c's table, in a file of its own. Each pass is chosen by itself: the first row that fits it and
+ * pays, so rows stand in order of preference, and the last one computes everything. */
 #ifndef FTH_BACKEND_CPU_CONVOLUTION_H
 #define FTH_BACKEND_CPU_CONVOLUTION_H
 
@@ -6,10 +9,37 @@
 
 typedef struct cpu_convolution_shapes {
     fth_shape x, weight, y;
-    bool bias;
+    bool bias; /* there is one, or its gradient is wanted */
 } cpu_convolution_shapes;
 
-/* Whether any Winograd is worth its padding there. */
-bool cpu_winograd_pays(const fth_convolution_attributes *a, const cpu_convolution_shapes *shapes, cpu_pass pass);
+/* Of a convolution, or the one whose gradient the node is. */
+cpu_convolution_shapes cpu_convolution_shapes_of(const fth_plan *plan, const fth_node *node);
+
+/* The node may be that of another pass than the one asked about. */
+typedef struct cpu_convolution_algorithm {
+    const char *name;
+    bool (*fits)(const fth_plan *plan, const fth_node *node, cpu_pass pass); /* can compute it */
+    bool (*pays)(const fth_plan *plan, const fth_node *node, cpu_pass pass); /* faster than rows below; NULL: always */
+    fth_status (*forward)(fth_plan *plan, const fth_node *node);
+    fth_status (*grad_input)(fth_plan *plan, const fth_node *node);
+    fth_status (*grad_weights)(fth_plan *plan, const fth_node *node);
+} cpu_convolution_algorithm;
+
+/* Every way, in order of preference; a new one is a file that defines cpu_NAME_convolution, and its row here. */
+#define CPU_CONVOLUTION_ALGORITHMS(ROW)                                                                                \
+    ROW(narrow)                                                                                                        \
+    ROW(winograd)                                                                                                      \
+    ROW(onednn_winograd)                                                                                               \
+    ROW(direct)
+
+#define CPU_DECLARE(name) extern const cpu_convolution_algorithm cpu_##name##_convolution;
+CPU_CONVOLUTION_ALGORITHMS(CPU_DECLARE)
+#undef CPU_DECLARE
+
+/* Who computes that pass of a convolution; the node is it or one of its gradients. */
+const cpu_convolution_algorithm *cpu_convolution_chosen(const fth_plan *plan, const fth_node *node, cpu_pass pass);
+
+/* The row that FARTHING_CONVOLUTION names, taken wherever it fits, for tests and measurements; NULL: none. */
+fth_status cpu_convolution_forced(const cpu_convolution_algorithm **algorithm);
 
 #endif

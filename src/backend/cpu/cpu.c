@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #include "backend/cpu/amx.h"
+#include "backend/cpu/convolution.h"
 #include "backend/cpu/cpu_internal.h"
 
 static const char *isa_name(dnnl_cpu_isa_t isa)
@@ -79,6 +80,7 @@ static fth_status open_device(const fth_device_options *options, fth_device **de
                         FTH_COUNTED(cores, "usable core"));
     omp_set_num_threads(cpu->base.threads);
     FTH_TRY(cpu_level_choose(&cpu->level));
+    FTH_TRY(cpu_convolution_forced(&cpu->convolution));
     avoid_incomplete_amx();
     CPU_TRY(dnnl_engine_create(&cpu->engine, dnnl_cpu, 0));
     CPU_TRY(dnnl_stream_create(&cpu->stream, cpu->engine, dnnl_stream_default_flags));

@@ -19,6 +19,7 @@ typedef struct cpu_device {
     bool bf16;
     bool amx; /* own kernels may use it */
     const cpu_level *level;
+    const struct cpu_convolution_algorithm *convolution; /* wherever it fits; NULL: the best (convolution.h) */
 } cpu_device;
 
 static inline cpu_device *cpu_device_of(const fth_plan *plan)

@@ -1,17 +1,26 @@
 /* Steps of convolutions of few channels (narrow.c): at most 16 on both sides, stride 1, f32, on plain layouts. */
 #include <string.h>
 
+#include "backend/cpu/convolution.h"
 #include "backend/cpu/narrow.h"
-#include "backend/cpu/narrow_convolution.h"
 
-bool cpu_narrow_fits(const fth_plan *plan, const fth_convolution_attributes *a, const fth_shape *x,
-                     const fth_shape *weight)
+static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
 {
+    (void)pass;
+    const fth_convolution_attributes *a = node->attributes;
+    const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
+    const fth_shape *x = &shapes.x, *weight = &shapes.weight;
     return narrow_is_supported() && cpu_compute_dtype(plan) == dnnl_f32 && a->groups == 1 && a->stride[0] == 1 &&
            a->stride[1] == 1 && a->dilation[0] == 1 && a->dilation[1] == 1 && x->dims[1] <= NARROW_MAX_CHANNELS &&
            weight->dims[0] <= NARROW_MAX_CHANNELS && weight->dims[2] <= NARROW_MAX_KERNEL &&
            weight->dims[3] <= NARROW_MAX_KERNEL && x->dims[2] * x->dims[3] <= NARROW_MAX_PLANE &&
            a->padding[0] < weight->dims[2] && a->padding[1] < weight->dims[3];
+}
+
+/* 16 outputs fill oneDNN's lanes: its forward pass is then at the limit of the arithmetic. */
+static bool pays(const fth_plan *plan, const fth_node *node, cpu_pass pass)
+{
+    return pass != CPU_FORWARD || cpu_convolution_shapes_of(plan, node).weight.dims[0] < 16;
 }
 
 static narrow describe(const fth_convolution_attributes *a, const fth_shape *x, const fth_shape *weight,
@@ -81,7 +90,7 @@ static fth_status run_grad_weights(const cpu_call *call, const fth_run *run)
 
 /* ---- planning ---- */
 
-fth_status cpu_narrow_forward(fth_plan *plan, const fth_node *node)
+static fth_status forward(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
     fth_shape x = fth_plan_type(plan, node->inputs[0]).shape, weight = fth_plan_type(plan, node->inputs[1]).shape;
@@ -103,7 +112,7 @@ out:
     return status;
 }
 
-fth_status cpu_narrow_grad_input(fth_plan *plan, const fth_node *node)
+static fth_status grad_input(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
     fth_shape x = fth_plan_type(plan, node->outputs[0]).shape, weight = fth_plan_type(plan, node->inputs[1]).shape;
@@ -124,7 +133,7 @@ out:
     return status;
 }
 
-fth_status cpu_narrow_grad_weights(fth_plan *plan, const fth_node *node)
+static fth_status grad_weights(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
     fth_shape x = fth_plan_type(plan, node->inputs[0]).shape, weight = fth_plan_type(plan, node->outputs[0]).shape;
@@ -146,3 +155,10 @@ fth_status cpu_narrow_grad_weights(fth_plan *plan, const fth_node *node)
 out:
     return status;
 }
+
+const cpu_convolution_algorithm cpu_narrow_convolution = {.name = "narrow",
+                                                          .fits = fits,
+                                                          .pays = pays,
+                                                          .forward = forward,
+                                                          .grad_input = grad_input,
+                                                          .grad_weights = grad_weights};

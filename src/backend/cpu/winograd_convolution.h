@@ -4,14 +4,13 @@
 
 #include "backend/cpu/convolution.h"
 
-/* Whether the functions below can compute that pass, and faster than oneDNN's Winograd. */
-bool cpu_own_winograd_pays(const fth_plan *plan, const fth_convolution_attributes *a,
-                           const cpu_convolution_shapes *shapes, cpu_pass pass);
+/* Whether Winograd, ours or oneDNN's, can compute such a convolution. */
+bool cpu_winograd_computes(const fth_convolution_attributes *a, const cpu_convolution_shapes *shapes);
+/* Whether it is worth its padding there. */
+bool cpu_winograd_tiles_pay(const cpu_convolution_shapes *shapes, cpu_pass pass);
 
 /* `pool`: the max_pool that is computed with the convolution; NULL: none. */
 fth_status cpu_winograd_forward(fth_plan *plan, const fth_node *convolution, const fth_node *pool);
-fth_status cpu_winograd_grad_input(fth_plan *plan, const fth_node *node);
-fth_status cpu_winograd_grad_weights(fth_plan *plan, const fth_node *node);
 
 /* The max_pool that is computed with a convolution, whose own output is then never made; NULL: none. */
 const fth_node *cpu_winograd_pool_of(const fth_plan *plan, const fth_node *convolution);

@@ -44,6 +44,11 @@ static bool is_read_only_behind(const fth_plan *plan, fth_value value, int most)
     return read;
 }
 
+static bool is_winograd(const fth_plan *plan, const fth_node *convolution, cpu_pass pass)
+{
+    return cpu_convolution_chosen(plan, convolution, pass) == &cpu_winograd_convolution;
+}
+
 static bool is_pool_2x2(const fth_node *node)
 {
     const fth_pool_attributes *a = node->attributes;
@@ -78,18 +83,14 @@ const fth_node *cpu_winograd_pool_of(const fth_plan *plan, const fth_node *convo
     const fth_graph *graph = fth_plan_graph(plan);
     const fth_convolution_attributes *a = convolution->attributes;
     const fth_value y = convolution->outputs[0];
-    const cpu_convolution_shapes shapes = {.x = fth_plan_type(plan, convolution->inputs[0]).shape,
-                                           .weight = fth_plan_type(plan, convolution->inputs[1]).shape,
-                                           .y = fth_plan_type(plan, y).shape};
     const int next = fth_graph_value(graph, y)->producer + 1;
     if (next >= node_count(plan) || y == fth_graph_logits(graph))
         return NULL;
     const fth_node *pool = fth_graph_node(graph, next);
     bool fits = is_pool_2x2(pool) && pool->inputs[0] == y && is_read_only_behind(plan, y, 1) && !a->relu &&
                 a->padding[0] % 2 == a->padding[1] % 2 && gradient_fits(plan, pool) &&
-                cpu_own_winograd_pays(plan, a, &shapes, CPU_FORWARD) &&
-                cpu_own_winograd_pays(plan, a, &shapes, CPU_GRAD_INPUT) &&
-                cpu_own_winograd_pays(plan, a, &shapes, CPU_GRAD_WEIGHTS);
+                is_winograd(plan, convolution, CPU_FORWARD) && is_winograd(plan, convolution, CPU_GRAD_INPUT) &&
+                is_winograd(plan, convolution, CPU_GRAD_WEIGHTS);
     return fits ? pool : NULL;
 }
 
@@ -126,9 +127,5 @@ bool cpu_winograd_makes_relu_gradient(const fth_plan *plan, const fth_node *relu
     const fth_node *node = producer_of(plan, relu_gradient->inputs[1]);
     if (!node || node->op != &fth_op_convolution_grad_input)
         return false;
-    const cpu_convolution_shapes shapes = {.x = fth_plan_type(plan, node->outputs[0]).shape,
-                                           .weight = fth_plan_type(plan, node->inputs[1]).shape,
-                                           .y = fth_plan_type(plan, node->inputs[0]).shape};
-    return cpu_own_winograd_pays(plan, node->attributes, &shapes, CPU_GRAD_INPUT) &&
-           cpu_winograd_relu_gradient_of(plan, node) == relu_gradient;
+    return is_winograd(plan, node, CPU_GRAD_INPUT) && cpu_winograd_relu_gradient_of(plan, node) == relu_gradient;
 }

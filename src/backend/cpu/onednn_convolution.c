@@ -1,0 +1,200 @@
+/* Convolutions by oneDNN: direct, which computes everything, and its Winograd. The three passes are separate nodes; the backward
+ * ones describe the forward pass first, which oneDNN wants as a hint. */
+#include "backend/cpu/convolution.h"
+#include "backend/cpu/winograd_convolution.h"
+
+/* oneDNN keeps the groups as a leading dimension of the weights: (O, C/G, ...) becomes (G, O/G, C/G, ...). */
+static fth_shape weight_shape(const fth_convolution_attributes *a, const fth_shape *weight)
+{
+    if (a->groups == 1)
+        return *weight;
+    return FTH_SHAPE(a->groups, weight->dims[0] / a->groups, weight->dims[1], weight->dims[2], weight->dims[3]);
+}
+
+static fth_status describe(const fth_plan *plan, const fth_convolution_attributes *a,
+                           const cpu_convolution_shapes *shapes, cpu_pass pass, dnnl_alg_kind_t algorithm,
+                           dnnl_primitive_desc_t *descriptor)
+{
+    dnnl_data_type_t dtype = cpu_compute_dtype(plan);
+    fth_shape weight = weight_shape(a, &shapes->weight);
+    fth_shape bias = FTH_SHAPE(shapes->y.dims[1]);
+    cpu_convolution_description d = {.training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN,
+                                     .algorithm = algorithm,
+                                     .x = cpu_any(&shapes->x, dtype),
+                                     .weight = cpu_any(&weight, dtype),
+                                     .weight_gradient = cpu_any(&weight, dnnl_f32),
+                                     .bias = cpu_plain(&bias, dnnl_f32),
+                                     .y = cpu_any(&shapes->y, dtype),
+                                     .has_bias = shapes->bias};
+    for (int i = 0; i < 2; i++) {
+        d.strides[i] = a->stride[i];
+        d.dilates[i] = a->dilation[i] - 1; /* oneDNN counts the gap */
+        d.padding_begin[i] = a->padding[i];
+        /* Where the stride does not divide, the last rows are not read: padding at the end may even be negative. */
+        int64_t extent = (shapes->weight.dims[2 + i] - 1) * a->dilation[i] + 1;
+        d.padding_end[i] = (shapes->y.dims[2 + i] - 1) * a->stride[i] + extent - shapes->x.dims[2 + i] - a->padding[i];
+    }
+    return cpu_describe_convolution(cpu_device_of(plan)->engine, &d, pass, descriptor);
+}
+
+/* The flat vector's (O, C/G, KH, KW) seen with the groups apart: the same bytes. */
+static fth_status view_with_groups(fth_plan *plan, const fth_convolution_attributes *a, fth_value weight,
+                                   fth_plan_value *view)
+{
+    fth_status status = FTH_OK;
+    *view = fth_plan_value_of(plan, weight);
+    if (a->groups == 1)
+        return FTH_OK;
+    fth_type type = fth_plan_type(plan, weight);
+    fth_shape shape = weight_shape(a, &type.shape);
+    cpu_format layout = cpu_plain(&shape, dnnl_f32);
+    FTH_TRY(fth_plan_add_value(plan, view));
+    FTH_TRY(cpu_set_layout(plan, *view, &layout));
+    fth_plan_alias(plan, *view, fth_plan_value_of(plan, weight));
+out:
+    return status;
+}
+
+static fth_status add_forward(fth_plan *plan, const fth_node *node, dnnl_alg_kind_t algorithm)
+{
+    fth_status status = FTH_OK;
+    const fth_convolution_attributes *a = node->attributes;
+    const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
+    dnnl_primitive_desc_t descriptor = NULL;
+    fth_plan_value weight_view, x, w, y;
+    FTH_TRY(describe(plan, a, &shapes, CPU_FORWARD, algorithm, &descriptor));
+    FTH_TRY(view_with_groups(plan, a, node->inputs[1], &weight_view));
+    FTH_TRY(cpu_read_chosen(plan, fth_plan_value_of(plan, node->inputs[0]), descriptor, dnnl_query_src_md, &x));
+    FTH_TRY(cpu_read_chosen(plan, weight_view, descriptor, dnnl_query_weights_md, &w));
+    FTH_TRY(cpu_write_chosen(plan, fth_plan_value_of(plan, node->outputs[0]), descriptor, dnnl_query_dst_md, &y));
+    cpu_argument arguments[4] = {
+        {DNNL_ARG_SRC, x, false, NULL}, {DNNL_ARG_WEIGHTS, w, false, NULL}, {DNNL_ARG_DST, y, true, NULL}};
+    int count = 3;
+    if (shapes.bias)
+        arguments[count++] = (cpu_argument){DNNL_ARG_BIAS, fth_plan_value_of(plan, node->inputs[2]), false, NULL};
+    FTH_TRY(cpu_add_primitive(plan, "convolution", &descriptor, arguments, count));
+    if (a->relu)
+        FTH_TRY(cpu_add_relu(plan, y));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
+out:
+    cpu_free_descriptor(descriptor);
+    return status;
+}
+
+static fth_status add_grad_input(fth_plan *plan, const fth_node *node, dnnl_alg_kind_t algorithm)
+{
+    fth_status status = FTH_OK;
+    const fth_convolution_attributes *a = node->attributes;
+    const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
+    dnnl_primitive_desc_t descriptor = NULL;
+    fth_plan_value weight_view, dy, w, dx;
+    FTH_TRY(describe(plan, a, &shapes, CPU_GRAD_INPUT, algorithm, &descriptor));
+    FTH_TRY(view_with_groups(plan, a, node->inputs[1], &weight_view));
+    FTH_TRY(cpu_read_chosen(plan, fth_plan_value_of(plan, node->inputs[0]), descriptor, dnnl_query_diff_dst_md, &dy));
+    FTH_TRY(cpu_read_chosen(plan, weight_view, descriptor, dnnl_query_weights_md, &w));
+    FTH_TRY(cpu_write_chosen(plan, fth_plan_value_of(plan, node->outputs[0]), descriptor, dnnl_query_diff_src_md, &dx));
+    const cpu_argument arguments[] = {
+        {DNNL_ARG_DIFF_DST, dy, false, NULL}, {DNNL_ARG_WEIGHTS, w, false, NULL}, {DNNL_ARG_DIFF_SRC, dx, true, NULL}};
+    FTH_TRY(cpu_add_primitive(plan, "convolution_grad_input", &descriptor, arguments, 3));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), dx));
+out:
+    cpu_free_descriptor(descriptor);
+    return status;
+}
+
+static fth_status add_grad_weights(fth_plan *plan, const fth_node *node, dnnl_alg_kind_t algorithm)
+{
+    fth_status status = FTH_OK;
+    const fth_convolution_attributes *a = node->attributes;
+    const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
+    dnnl_primitive_desc_t descriptor = NULL;
+    fth_plan_value x, dy, dw, target;
+    FTH_TRY(describe(plan, a, &shapes, CPU_GRAD_WEIGHTS, algorithm, &descriptor));
+    FTH_TRY(cpu_read_chosen(plan, fth_plan_value_of(plan, node->inputs[0]), descriptor, dnnl_query_src_md, &x));
+    FTH_TRY(cpu_read_chosen(plan, fth_plan_value_of(plan, node->inputs[1]), descriptor, dnnl_query_diff_dst_md, &dy));
+    FTH_TRY(cpu_fix_plain(plan, node->outputs[0]));
+    FTH_TRY(view_with_groups(plan, a, node->outputs[0], &target));
+    FTH_TRY(cpu_write_chosen(plan, target, descriptor, dnnl_query_diff_weights_md, &dw));
+    cpu_argument arguments[4] = {
+        {DNNL_ARG_SRC, x, false, NULL}, {DNNL_ARG_DIFF_DST, dy, false, NULL}, {DNNL_ARG_DIFF_WEIGHTS, dw, true, NULL}};
+    int count = 3;
+    if (shapes.bias) {
+        FTH_TRY(cpu_fix_plain(plan, node->outputs[1]));
+        arguments[count++] = (cpu_argument){DNNL_ARG_DIFF_BIAS, fth_plan_value_of(plan, node->outputs[1]), true, NULL};
+    }
+    FTH_TRY(cpu_add_primitive(plan, "convolution_grad_weights", &descriptor, arguments, count));
+    FTH_TRY(cpu_end_write(plan, target, dw));
+out:
+    cpu_free_descriptor(descriptor);
+    return status;
+}
+
+/* ---- direct ---- */
+
+static bool any_fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
+{
+    (void)plan, (void)node, (void)pass;
+    return true;
+}
+
+static fth_status direct_forward(fth_plan *plan, const fth_node *node)
+{
+    return add_forward(plan, node, dnnl_convolution_direct);
+}
+
+static fth_status direct_grad_input(fth_plan *plan, const fth_node *node)
+{
+    return add_grad_input(plan, node, dnnl_convolution_direct);
+}
+
+static fth_status direct_grad_weights(fth_plan *plan, const fth_node *node)
+{
+    return add_grad_weights(plan, node, dnnl_convolution_direct);
+}
+
+const cpu_convolution_algorithm cpu_direct_convolution = {.name = "direct",
+                                                          .fits = any_fits,
+                                                          .forward = direct_forward,
+                                                          .grad_input = direct_grad_input,
+                                                          .grad_weights = direct_grad_weights};
+
+/* ---- Winograd ---- */
+
+/* oneDNN is asked: from 3.2 on it has none. */
+static bool winograd_fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
+{
+    const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
+    dnnl_primitive_desc_t descriptor = NULL;
+    const bool fits = cpu_compute_dtype(plan) == dnnl_f32 && cpu_winograd_computes(node->attributes, &shapes) &&
+                      describe(plan, node->attributes, &shapes, pass, dnnl_convolution_winograd, &descriptor) == FTH_OK;
+    cpu_free_descriptor(descriptor);
+    return fits;
+}
+
+static bool winograd_pays(const fth_plan *plan, const fth_node *node, cpu_pass pass)
+{
+    const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
+    return cpu_winograd_tiles_pay(&shapes, pass);
+}
+
+static fth_status winograd_forward(fth_plan *plan, const fth_node *node)
+{
+    return add_forward(plan, node, dnnl_convolution_winograd);
+}
+
+static fth_status winograd_grad_input(fth_plan *plan, const fth_node *node)
+{
+    return add_grad_input(plan, node, dnnl_convolution_winograd);
+}
+
+static fth_status winograd_grad_weights(fth_plan *plan, const fth_node *node)
+{
+    return add_grad_weights(plan, node, dnnl_convolution_winograd);
+}
+
+const cpu_convolution_algorithm cpu_onednn_winograd_convolution = {.name = "onednn_winograd",
+                                                                   .fits = winograd_fits,
+                                                                   .pays = winograd_pays,
+                                                                   .forward = winograd_forward,
+                                                                   .grad_input = winograd_grad_input,
+                                                                   .grad_weights = winograd_grad_weights};
