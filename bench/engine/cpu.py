@@ -61,16 +61,20 @@ class Ours:
         self.program, self.arguments, self.precision = program, arguments, precision
         self.device = "farthing"
 
-    def step_ms(self, case):
+    def run(self, case, **more):
+        """What `farthing bench` says: its answer, and its standard error stream."""
         model, batch, channels, size, classes = CASES[case]
         command = [self.program, "bench", "--model", model, "--batch", batch, "--channels", channels, "--height", size, "--width",
                    size, "--classes", classes, "--threads", self.arguments.threads, "--seconds", self.arguments.seconds,
                    "--precision", self.precision]
         reply = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=600,
-                               env=environment(self.arguments, self.precision))
+                               env=dict(environment(self.arguments, self.precision), **more))
         if reply.returncode != 0:
             sys.exit(f"{self.program} bench failed: {reply.stderr.strip()}")
-        answer = json.loads(reply.stdout)
+        return json.loads(reply.stdout), reply.stderr
+
+    def step_ms(self, case):
+        answer, _ = self.run(case)
         self.device = answer.get("device", self.program)
         return answer["step_ms"]
 

@@ -6,7 +6,7 @@
 #include "train/engine.h"
 #include "train/train_internal.h"
 
-enum { WARM_UPS = 3 };
+enum { WARM_UPS = 3, LAYER_NAME = 128 };
 
 static int compare_doubles(const void *a, const void *b)
 {
@@ -14,8 +14,14 @@ static int compare_doubles(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
+typedef struct layer_times {
+    char name[LAYER_NAME];
+    double seconds[2]; /* forward, backward */
+} layer_times;
+
 typedef struct step_share {
     const char *name;
+    int node;
     double seconds;
 } step_share;
 
@@ -25,8 +31,8 @@ static int slowest_first(const void *a, const void *b)
     return (left < right) - (left > right);
 }
 
-/* A table of the plan's steps by their share of the time, on standard error. */
-static fth_status print_profile(const fth_plan *plan, const double *seconds, size_t runs)
+/* A table of the plan's steps by their share of the time, with the layers they belong to, on standard error. */
+static fth_status print_profile(const fth_plan *plan, const fth_graph *graph, const double *seconds, size_t runs)
 {
     fth_status status = FTH_OK;
     int count = fth_plan_step_count(plan);
@@ -35,25 +41,23 @@ static fth_status print_profile(const fth_plan *plan, const double *seconds, siz
 
     FTH_TRY(fth_allocate((size_t)count + 1, sizeof *shares, &shares));
     for (int i = 0; i < count; i++) {
-        shares[i] = (step_share){fth_plan_step_name(plan, i), seconds[i]};
+        shares[i] = (step_share){fth_plan_step_name(plan, i), fth_plan_step_node(plan, i), seconds[i]};
         total += seconds[i];
     }
     qsort(shares, (size_t)count, sizeof *shares, slowest_first);
     fprintf(stderr, "%7s %10s  %s\n", "share", "µs/run", "step");
-    for (int i = 0; i < count; i++)
-        fprintf(stderr, "%6.2f%% %10.1f  %s\n", 100 * shares[i].seconds / (total > 0 ? total : 1),
-                1e6 * shares[i].seconds / (double)runs, shares[i].name);
+    for (int i = 0; i < count; i++) {
+        char layer[LAYER_NAME];
+        fth_graph_node_layer(graph, shares[i].node, layer, sizeof layer);
+        fprintf(stderr, "%6.2f%% %10.1f  %s%s%s\n", 100 * shares[i].seconds / (total > 0 ? total : 1),
+                1e6 * shares[i].seconds / (double)runs, shares[i].name, *layer ? "  " : "", layer);
+    }
     fprintf(stderr, "%6.2f%% %10.1f  all steps\n", 100.0, 1e6 * total / (double)runs);
 
 out:
     free(shares);
     return status;
 }
-
-typedef struct layer_times {
-    char name[128];
-    double seconds[2]; /* forward, backward */
-} layer_times;
 
 /* Adds a step's time to its layer's; steps without parameters count with the layer before them. */
 static fth_status add_up_layers(const fth_plan *plan, const fth_graph *graph, const double *seconds,
@@ -210,7 +214,7 @@ fth_status fth_benchmark(const fth_train_options *options, int channels, int hei
     result->median_step_s = times[count / 2];
     snprintf(result->device, sizeof result->device, "%s", device->description);
     if (shown)
-        FTH_TRY(print_profile(plan, profile, count));
+        FTH_TRY(print_profile(plan, fth_engine_graph(engine), profile, count));
     if (times_file)
         FTH_TRY(write_times(times_file, plan, engine, profile, count));
 
