@@ -35,7 +35,8 @@ static inline __attribute__((always_inline)) const uint32_t *cpu_draw(const cpu_
     return draws->elements + number % 2;
 }
 
-/* What an element is multiplied with. A dropped NaN stays one. */
+/* What an element is multiplied with. A dropped NaN stays one. For a loop to be vectorized, `drop` must be a copy of its own that
+ * nothing it writes could be a part of. */
 static inline float cpu_drop_factor(const cpu_drop *drop, uint32_t draw)
 {
     return draw >= drop->threshold ? drop->scale : 0;

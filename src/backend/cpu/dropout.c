@@ -7,9 +7,10 @@ CPU_VECTORIZED static void drop_elements(const cpu_drop *drop, const float *x, f
 {
     cpu_draws draws;
     const uint32_t *bits = cpu_draw(drop, number, count, &draws);
+    const cpu_drop rule = *drop;
 #pragma GCC ivdep
     for (int64_t i = 0; i < count; i++)
-        y[i] = x[i] * cpu_drop_factor(drop, bits[i]);
+        y[i] = x[i] * cpu_drop_factor(&rule, bits[i]);
 }
 
 /* Sizes: elements, those of a row, whether rows are tokens, whether elements are bf16. Values: x, y. */

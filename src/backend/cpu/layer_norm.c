@@ -37,9 +37,10 @@ CPU_VECTORIZED static void add_row(const float *x, const float *residual, const 
         float *to = sum + begin;
         if (drop) {
             const uint32_t *bits = cpu_draw(drop, number + (uint64_t)begin, length, &draws);
+            const cpu_drop rule = *drop;
 #pragma GCC ivdep
             for (int64_t i = 0; i < length; i++)
-                to[i] = from[i] * cpu_drop_factor(drop, bits[i]);
+                to[i] = from[i] * cpu_drop_factor(&rule, bits[i]);
             from = to;
         }
         if (residual) {
