@@ -1,6 +1,6 @@
 /* Vectors of floats, as wide as the instructions this is compiled for. Kernels are written over this header alone and compiled once
- * per level (level.h); what the compiler's vector types cannot say is said in instructions of the processor here, and nowhere
- * else. */
+ * per level (level.h). What the compiler's vector types cannot say is in one header per level (avx512.h, avx2.h, baseline.h), all
+ * with the same functions; instructions of a processor appear there, and nowhere outside this folder. */
 #ifndef FTH_BACKEND_VECTOR_H
 #define FTH_BACKEND_VECTOR_H
 
@@ -33,6 +33,36 @@ typedef vector_mask unaligned_mask __attribute__((aligned(4), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
 
+/* Numbers of lanes, each put into `macro` together with `d`: lists of constants. */
+#if VECTOR_BYTES == 64
+#define EACH_LANE(macro, d)                                                                                            \
+    macro(0, d), macro(1, d), macro(2, d), macro(3, d), macro(4, d), macro(5, d), macro(6, d), macro(7, d),            \
+        macro(8, d), macro(9, d), macro(10, d), macro(11, d), macro(12, d), macro(13, d), macro(14, d), macro(15, d)
+#elif VECTOR_BYTES == 32
+#define EACH_LANE(macro, d)                                                                                            \
+    macro(0, d), macro(1, d), macro(2, d), macro(3, d), macro(4, d), macro(5, d), macro(6, d), macro(7, d)
+#else
+#define EACH_LANE(macro, d) macro(0, d), macro(1, d), macro(2, d), macro(3, d)
+#endif
+
+#define LANE_ITSELF(lane, d) (lane)
+#define LANE_NUMBERS         ((vector_mask){EACH_LANE(LANE_ITSELF, 0)})
+
+/* ---- arithmetic ---- */
+
+INLINE vector broadcast(float value)
+{
+    return value - (vector){0}; /* which keeps the sign of zero */
+}
+
+/* a * b + c, rounded once where the level has an instruction for it. */
+INLINE vector multiply_add(vector a, vector b, vector c)
+{
+    return a * b + c;
+}
+
+/* ---- loads and stores ---- */
+
 INLINE vector load(const float *from)
 {
     return *(const unaligned_vector *)from;
@@ -43,50 +73,109 @@ INLINE void store(float *to, vector v)
     *(unaligned_vector *)to = v;
 }
 
-/* The first `count` of them; the others are 0, and not touched in memory. */
-INLINE vector load_part(const float *from, int64_t count)
-{
-    vector v = {0};
-    if (count >= LANES)
-        return load(from);
-    memcpy(&v, from, (size_t)count * sizeof(float));
-    return v;
-}
+/* The first `count` (0 or more) lanes; the others are 0, and not touched in memory. */
+INLINE vector load_part(const float *from, int64_t count);
+INLINE void store_part(float *to, vector v, int64_t count);
+INLINE vector_mask load_integers_part(const int32_t *from, int64_t count);
+INLINE void store_integers_part(int32_t *to, vector_mask v, int64_t count);
 
-INLINE void store_part(float *to, vector v, int64_t count)
-{
-    if (count >= LANES)
-        store(to, v);
-    else
-        memcpy(to, &v, (size_t)count * sizeof(float));
-}
+/* The same in memory as bytes: integers of 0 to 255. */
+INLINE vector_mask load_bytes_part(const uint8_t *from, int64_t count);
+INLINE void store_bytes_part(uint8_t *to, vector_mask v, int64_t count);
 
-INLINE vector_mask load_integers_part(const int32_t *from, int64_t count)
-{
-    vector_mask v = {0};
-    if (count >= LANES)
-        return *(const unaligned_mask *)from;
-    memcpy(&v, from, (size_t)count * sizeof(int32_t));
-    return v;
-}
+/* The same in memory as bf16: rounded to the nearest, ties to even; NaN stays NaN. */
+INLINE vector load_bf16_part(const uint16_t *from, int64_t count);
+INLINE void store_bf16_part(uint16_t *to, vector v, int64_t count);
 
-INLINE void store_integers_part(int32_t *to, vector_mask v, int64_t count)
-{
-    if (count >= LANES)
-        *(unaligned_mask *)to = v;
-    else
-        memcpy(to, &v, (size_t)count * sizeof(int32_t));
-}
+/* Lane i at i * stride, a distance that fits 27 bits. */
+INLINE vector load_spaced_part(const float *from, int64_t stride, int64_t count);
+INLINE void store_spaced_part(float *to, int64_t stride, vector v, int64_t count);
 
-INLINE vector select(vector_mask where, vector yes, vector no)
-{
-    return (vector)((where & (vector_mask)yes) | (~where & (vector_mask)no));
-}
+/* ---- choices ---- */
+
+/* Lanes of `where` are all ones or zero. */
+INLINE vector blend(vector_mask where, vector yes, vector no);
 
 /* 0 where v is negative; NaN stays. */
-INLINE vector cut_negative(vector v)
+INLINE vector cut_negative(vector v);
+
+/* Takes over `value` where it is larger or NaN, and notes its index there. Nothing takes over from a NaN. */
+INLINE void challenge(vector value, int32_t index, vector *best, vector_mask *winner);
+
+/* ---- what the levels share ---- */
+
+/* `count` bytes, or `most` (a constant power of two up to 16) if that is less, without calling a function. */
+INLINE void copy_part(void *to, const void *from, int64_t count, const int most)
 {
-    return (vector)(~(v < 0) & (vector_mask)v);
+    if (count >= most) {
+        memcpy(to, from, (size_t)most);
+        return;
+    }
+    char *t = to;
+    const char *f = from;
+#pragma GCC unroll 4
+    for (int piece = 8; piece > 0; piece /= 2) {
+        if (piece >= most || !(count & piece))
+            continue;
+        memcpy(t, f, (size_t)piece);
+        t += piece;
+        f += piece;
+    }
+}
+
+/* bf16 as integers of 16 bits. */
+INLINE vector_mask bits_of_bf16(vector v)
+{
+    typedef uint32_t unsigned_vector __attribute__((vector_size(VECTOR_BYTES)));
+    const unsigned_vector bits = (unsigned_vector)v;
+    const unsigned_vector rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    const unsigned_vector is_nan = (unsigned_vector)(v != v);
+    return (vector_mask)((is_nan & 0x7fc0) | (~is_nan & rounded));
+}
+
+#if VECTOR_BYTES < 64
+INLINE void challenge(vector value, int32_t index, vector *best, vector_mask *winner)
+{
+    const vector_mask wins = ~(value <= *best) & (*best == *best);
+    *best = blend(wins, value, *best);
+    *winner = (vector_mask)blend(wins, (vector)((vector_mask){0} + index), (vector)*winner);
+}
+
+INLINE vector load_spaced_part(const float *from, int64_t stride, int64_t count)
+{
+    vector v = {0};
+#pragma GCC unroll 8
+    for (int i = 0; i < LANES; i++)
+        v[i] = i < count ? from[i * stride] : 0;
+    return v;
+}
+
+INLINE void store_spaced_part(float *to, int64_t stride, vector v, int64_t count)
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < LANES; i++) {
+        if (i < count)
+            to[i * stride] = v[i];
+    }
+}
+#endif
+
+#if VECTOR_BYTES == 64
+#include "backend/vector/avx512.h"
+#elif VECTOR_BYTES == 32
+#include "backend/vector/avx2.h"
+#else
+#include "backend/vector/baseline.h"
+#endif
+
+INLINE vector load_spaced(const float *from, int64_t stride)
+{
+    return load_spaced_part(from, stride, LANES);
+}
+
+INLINE void store_spaced(float *to, int64_t stride, vector v)
+{
+    store_spaced_part(to, stride, v, LANES);
 }
 
 /* ---- shuffles ---- */
@@ -98,96 +187,96 @@ INLINE vector cut_negative(vector v)
 #define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (vector_mask){__VA_ARGS__})
 #endif
 
-#if VECTOR_BYTES == 64
-#define EVEN_NUMBERS 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
-#define ODD_NUMBERS  1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
-#define LOW_PAIRS    0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
-#define HIGH_PAIRS   8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
-#elif VECTOR_BYTES == 32
-#define EVEN_NUMBERS 0, 2, 4, 6, 8, 10, 12, 14
-#define ODD_NUMBERS  1, 3, 5, 7, 9, 11, 13, 15
-#define LOW_PAIRS    0, 8, 1, 9, 2, 10, 3, 11
-#define HIGH_PAIRS   4, 12, 5, 13, 6, 14, 7, 15
-#else
-#define EVEN_NUMBERS 0, 2, 4, 6
-#define ODD_NUMBERS  1, 3, 5, 7
-#define LOW_PAIRS    0, 4, 1, 5
-#define HIGH_PAIRS   2, 6, 3, 7
-#endif
+#define EVEN_LANE(lane, d) 2 * (lane)
+#define ODD_LANE(lane, d)  2 * (lane) + 1
+#define PAIR_LANE(lane, d) (lane) / 2 + (d) + (lane) % 2 * LANES
 
 /* Every second one of two vectors that lie behind each other. */
 INLINE vector even_lanes(vector first, vector second)
 {
-    return SHUFFLE(first, second, EVEN_NUMBERS);
+    return SHUFFLE(first, second, EACH_LANE(EVEN_LANE, 0));
 }
 
 INLINE vector odd_lanes(vector first, vector second)
 {
-    return SHUFFLE(first, second, ODD_NUMBERS);
+    return SHUFFLE(first, second, EACH_LANE(ODD_LANE, 0));
 }
 
 /* The reverse: even and odd ones in turns, the first LANES of them and the others. */
 INLINE vector low_pairs(vector even, vector odd)
 {
-    return SHUFFLE(even, odd, LOW_PAIRS);
+    return SHUFFLE(even, odd, EACH_LANE(PAIR_LANE, 0));
 }
 
 INLINE vector high_pairs(vector even, vector odd)
 {
-    return SHUFFLE(even, odd, HIGH_PAIRS);
+    return SHUFFLE(even, odd, EACH_LANE(PAIR_LANE, LANES / 2));
 }
 
-/* ---- bytes ---- */
-
-typedef uint8_t vector_bytes __attribute__((vector_size(LANES)));
-
-/* The first `count` of them, as integers; the others are 0. */
-INLINE vector_mask load_bytes_part(const uint8_t *from, int64_t count)
-{
-    vector_bytes bytes = {0};
-    memcpy(&bytes, from, count >= LANES ? sizeof bytes : (size_t)count);
-    return __builtin_convertvector(bytes, vector_mask);
-}
-
-INLINE void store_bytes_part(uint8_t *to, vector_mask v, int64_t count)
-{
-    const vector_bytes bytes = __builtin_convertvector(v, vector_bytes);
-    memcpy(to, &bytes, count >= LANES ? sizeof bytes : (size_t)count);
-}
-
-/* ---- maxima ---- */
-
-/* Takes over `value` where it is larger or NaN, and notes its index there. Nothing takes over from a NaN. */
-INLINE void challenge(vector value, int32_t index, vector *best, vector_mask *winner)
-{
-    const vector_mask wins = ~(value <= *best) & (*best == *best);
-    *best = select(wins, value, *best);
-    *winner = (wins & index) | (~wins & *winner);
-}
-
-/* ---- sums of lanes ---- */
-
-/* Numbers of lanes: a constant, from which the compiler makes constants. */
-#if VECTOR_BYTES == 64
-#define LANE_NUMBERS ((vector_mask){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15})
-#elif VECTOR_BYTES == 32
-#define LANE_NUMBERS ((vector_mask){0, 1, 2, 3, 4, 5, 6, 7})
-#else
-#define LANE_NUMBERS ((vector_mask){0, 1, 2, 3})
-#endif
-
-/* Lane i gets that of i ^ distance. */
+/* Lane i gets that of i ^ distance, a power of two and a constant. */
+#define TURNED_LANE(lane, d) ((lane) ^ (d))
 INLINE vector turn_lanes(vector v, const int distance)
 {
-    return __builtin_shuffle(v, LANE_NUMBERS ^ distance);
+    switch (distance) {
+    case 1: return SHUFFLE(v, v, EACH_LANE(TURNED_LANE, 1));
+    case 2: return SHUFFLE(v, v, EACH_LANE(TURNED_LANE, 2));
+#if VECTOR_BYTES > 16
+    case 4: return SHUFFLE(v, v, EACH_LANE(TURNED_LANE, 4));
+#endif
+#if VECTOR_BYTES > 32
+    case 8: return SHUFFLE(v, v, EACH_LANE(TURNED_LANE, 8));
+#endif
+    default: return v;
+    }
 }
 
 INLINE float sum_lanes(vector v)
 {
-#pragma GCC unroll 4
-    for (int distance = LANES / 2; distance > 0; distance /= 2)
-        v += turn_lanes(v, distance);
+    if (LANES > 8)
+        v += turn_lanes(v, 8);
+    if (LANES > 4)
+        v += turn_lanes(v, 4);
+    v += turn_lanes(v, 2);
+    v += turn_lanes(v, 1);
     return v[0];
+}
+
+/* Exchanges rows and columns of LANES × LANES numbers: at each distance, those whose row and column differ in that bit. */
+#define UPPER_LANE(lane, d) ((lane) & (d) ? LANES + ((lane) ^ (d)) : (lane))
+#define LOWER_LANE(lane, d) ((lane) & (d) ? LANES + (lane) : (lane) | (d))
+#define TRANSPOSE_PAIR(a, b, d)                                                                                        \
+    do {                                                                                                               \
+        const vector upper = SHUFFLE(a, b, EACH_LANE(UPPER_LANE, d)), lower = SHUFFLE(a, b, EACH_LANE(LOWER_LANE, d)); \
+        (a) = upper;                                                                                                   \
+        (b) = lower;                                                                                                   \
+    } while (0)
+INLINE void transpose_step(vector rows[LANES], const int distance)
+{
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++) {
+        if (i & distance)
+            continue;
+        switch (distance) {
+        case 1: TRANSPOSE_PAIR(rows[i], rows[i | 1], 1); break;
+        case 2: TRANSPOSE_PAIR(rows[i], rows[i | 2], 2); break;
+#if VECTOR_BYTES > 16
+        case 4: TRANSPOSE_PAIR(rows[i], rows[i | 4], 4); break;
+#endif
+#if VECTOR_BYTES > 32
+        case 8: TRANSPOSE_PAIR(rows[i], rows[i | 8], 8); break;
+#endif
+        }
+    }
+}
+
+INLINE void transpose(vector rows[LANES])
+{
+    transpose_step(rows, 1);
+    transpose_step(rows, 2);
+    if (LANES > 4)
+        transpose_step(rows, 4);
+    if (LANES > 8)
+        transpose_step(rows, 8);
 }
 
 #endif

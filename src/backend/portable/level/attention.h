@@ -26,39 +26,17 @@ typedef uint16_t halves __attribute__((vector_size(VECTOR_BYTES / 2)));
 typedef uint32_t unsigned_vector __attribute__((vector_size(VECTOR_BYTES)));
 typedef halves unaligned_halves __attribute__((aligned(2), may_alias));
 
-INLINE vector widen(halves bf16)
-{
-    return (vector)(__builtin_convertvector(bf16, unsigned_vector) << 16);
-}
-
-/* To the nearest, ties to even; NaN stays NaN. */
-INLINE halves narrow(vector v)
-{
-    const unsigned_vector bits = (unsigned_vector)v;
-    const unsigned_vector rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    const unsigned_vector is_nan = (unsigned_vector)(v != v);
-    return __builtin_convertvector((is_nan & 0x7fc0) | (~is_nan & rounded), halves);
-}
-
 INLINE vector load_either(const void *from, int64_t at, int64_t count, bool bf16)
 {
-    halves part = {0};
-    if (!bf16)
-        return load_part((const float *)from + at, count);
-    if (count >= LANES)
-        return widen(*(const unaligned_halves *)((const uint16_t *)from + at));
-    memcpy(&part, (const uint16_t *)from + at, (size_t)count * sizeof(uint16_t));
-    return widen(part);
+    return bf16 ? load_bf16_part((const uint16_t *)from + at, count) : load_part((const float *)from + at, count);
 }
 
 INLINE void store_either(void *to, int64_t at, vector v, int64_t count, bool bf16)
 {
-    if (!bf16) {
+    if (bf16)
+        store_bf16_part((uint16_t *)to + at, v, count);
+    else
         store_part((float *)to + at, v, count);
-        return;
-    }
-    const halves part = narrow(v);
-    memcpy((uint16_t *)to + at, &part, (size_t)(count < LANES ? count : LANES) * sizeof(uint16_t));
 }
 
 INLINE void gather(const void *from, int64_t stride, int64_t count, int64_t size, const bool bf16, float *to,
@@ -106,31 +84,13 @@ static void scatter_rows(const float *from, int64_t step, const float *factors, 
         scatter(from, step, factors, count, size, false, to, stride);
 }
 
-/* Exchanges rows and columns: at each distance, the numbers whose row and column differ in that bit. */
-INLINE void turn_square(vector rows[LANES])
-{
-#pragma GCC unroll 4
-    for (int distance = 1; distance < LANES; distance *= 2) {
-        const vector_mask set = (LANE_NUMBERS & distance) != 0;
-        const vector_mask low = LANE_NUMBERS + (set & (LANES - distance)), high = low + distance;
-#pragma GCC unroll 16
-        for (int i = 0; i < LANES; i++) {
-            if (i & distance)
-                continue;
-            const vector a = rows[i], b = rows[i | distance];
-            rows[i] = __builtin_shuffle(a, b, low);
-            rows[i | distance] = __builtin_shuffle(a, b, high);
-        }
-    }
-}
-
 INLINE void turn_whole_square(const void *from, int64_t stride, const bool bf16, float *to, int64_t step)
 {
     vector square[LANES];
 #pragma GCC unroll 16
     for (int i = 0; i < LANES; i++)
         square[i] = load_either(from, i * stride, LANES, bf16);
-    turn_square(square);
+    transpose(square);
 #pragma GCC unroll 16
     for (int i = 0; i < LANES; i++)
         store(to + i * step, square[i]);
@@ -218,14 +178,17 @@ INLINE vector kept_from(const uint64_t *draws, int64_t key, uint32_t threshold)
 
 INLINE vector larger(vector a, vector b)
 {
-    return select(a > b, a, b);
+    return blend(a > b, a, b);
 }
 
 INLINE float largest_lane(vector v)
 {
-#pragma GCC unroll 4
-    for (int width = LANES / 2; width > 0; width /= 2)
-        v = larger(v, turn_lanes(v, width));
+    if (LANES > 8)
+        v = larger(v, turn_lanes(v, 8));
+    if (LANES > 4)
+        v = larger(v, turn_lanes(v, 4));
+    v = larger(v, turn_lanes(v, 2));
+    v = larger(v, turn_lanes(v, 1));
     return v[0];
 }
 

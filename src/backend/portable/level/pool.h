@@ -28,7 +28,7 @@ static void max_pool(const portable_pool *p, const float *x, float *y, int32_t *
                         const vector value = load_part(x + (h * p->width + w) * p->channels + c, count);
                         /* larger; or the first NaN, which wins over numbers */
                         const vector_mask better = (value > best) | ((value != value) & (best == best));
-                        best = select(better, value, best);
+                        best = blend(better, value, best);
                         best_at = (better & (int32_t)(h * p->width + w)) | (~better & best_at);
                     }
                 store_part(y + out, best, count);

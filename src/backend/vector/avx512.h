@@ -1,0 +1,80 @@
+/* What the compiler's vector types cannot say, in AVX-512. Included by vector.h, which says what each function does. */
+#include <immintrin.h>
+
+INLINE __mmask16 bits_of_first(int64_t count)
+{
+    return count >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << count) - 1);
+}
+
+INLINE vector load_part(const float *from, int64_t count)
+{
+    return (vector)_mm512_maskz_loadu_ps(bits_of_first(count), from);
+}
+
+INLINE void store_part(float *to, vector v, int64_t count)
+{
+    _mm512_mask_storeu_ps(to, bits_of_first(count), (__m512)v);
+}
+
+INLINE vector_mask load_integers_part(const int32_t *from, int64_t count)
+{
+    return (vector_mask)_mm512_maskz_loadu_epi32(bits_of_first(count), from);
+}
+
+INLINE void store_integers_part(int32_t *to, vector_mask v, int64_t count)
+{
+    _mm512_mask_storeu_epi32(to, bits_of_first(count), (__m512i)v);
+}
+
+INLINE vector_mask load_bytes_part(const uint8_t *from, int64_t count)
+{
+    return (vector_mask)_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(bits_of_first(count), from));
+}
+
+INLINE void store_bytes_part(uint8_t *to, vector_mask v, int64_t count)
+{
+    _mm512_mask_cvtepi32_storeu_epi8(to, bits_of_first(count), (__m512i)v);
+}
+
+INLINE vector load_bf16_part(const uint16_t *from, int64_t count)
+{
+    const __m256i halves = _mm256_maskz_loadu_epi16(bits_of_first(count), from);
+    return (vector)_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
+}
+
+INLINE void store_bf16_part(uint16_t *to, vector v, int64_t count)
+{
+    _mm512_mask_cvtepi32_storeu_epi16(to, bits_of_first(count), (__m512i)bits_of_bf16(v));
+}
+
+INLINE vector load_spaced_part(const float *from, int64_t stride, int64_t count)
+{
+    const __m512i places = (__m512i)(LANE_NUMBERS * (int32_t)stride);
+    return (vector)_mm512_mask_i32gather_ps(_mm512_setzero_ps(), bits_of_first(count), places, from, sizeof(float));
+}
+
+INLINE void store_spaced_part(float *to, int64_t stride, vector v, int64_t count)
+{
+    const __m512i places = (__m512i)(LANE_NUMBERS * (int32_t)stride);
+    _mm512_mask_i32scatter_ps(to, bits_of_first(count), places, (__m512)v, sizeof(float));
+}
+
+INLINE vector blend(vector_mask where, vector yes, vector no)
+{
+    enum { FIRST_CHOOSES = 0xca };
+    return (vector)_mm512_ternarylogic_epi32((__m512i)where, (__m512i)yes, (__m512i)no, FIRST_CHOOSES);
+}
+
+INLINE vector cut_negative(vector v)
+{
+    return (vector)_mm512_max_ps(_mm512_setzero_ps(), (__m512)v); /* in this order NaN stays */
+}
+
+INLINE void challenge(vector value, int32_t index, vector *best, vector_mask *winner)
+{
+    const __m512 old = (__m512)*best;
+    const __mmask16 wins =
+        _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(old, old, _CMP_ORD_Q), (__m512)value, old, _CMP_NLE_UQ);
+    *best = (vector)_mm512_mask_mov_ps(old, wins, (__m512)value);
+    *winner = (vector_mask)_mm512_mask_mov_epi32((__m512i)*winner, wins, _mm512_set1_epi32(index));
+}
