@@ -37,7 +37,7 @@ typedef struct fth_device_options {
 typedef struct fth_device {
     const fth_backend *backend;
     int threads;
-    char description[160]; /* "CPU, oneDNN 2.6.3, avx512_core_bf16, 2 threads" */
+    char description[160]; /* "CPU, avx512, oneDNN 2.6.3 avx512_core_bf16, 2 threads" */
 } fth_device;
 
 /* One fused loop over flat vectors for each rule of optimizers.h. It has no notion of groups: callers run it once for each. */

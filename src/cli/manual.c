@@ -64,7 +64,7 @@ static const fact environment[] = {
     {"FARTHING_CUDA_TUNE", "0 takes cuDNN's first choice of algorithms instead of measuring them.",
      TRAINING "predict bench "},
     {"FARTHING_MAX_ISA",
-     "best instructions that the back end portable uses: avx512, avx2 or baseline; else the processor's.",
+     "best instructions that computing on the CPU uses: avx512, avx2 or baseline; else the processor's.",
      TRAINING "predict bench worker-openwhisk worker-lambda "},
     {"FARTHING_CONVOLUTION",
      "one way to compute convolutions, taken wherever it can: narrow, winograd or direct; else the fastest known.",

@@ -41,7 +41,7 @@ static bool user_chose_isa(void)
 
 /* Some virtual machines announce AMX but hide the CPUID leaf that describes its tiles. oneDNN reads the number of tiles
  * from there, configures none, and dies of an illegal instruction: keep it off AMX, which our own kernels (amx.h) still
- * use. Must come before any other call of oneDNN, which fixes the instruction set. */
+ * use. */
 static void avoid_incomplete_amx(void)
 {
 #if defined(__x86_64__)
@@ -55,6 +55,16 @@ static void avoid_incomplete_amx(void)
         return;
     dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
 #endif
+}
+
+/* oneDNN does without what our own kernels do without, whatever its own variables say. Must come before any other call of oneDNN,
+ * which fixes the instruction set. */
+static void limit_onednn(fth_vector_level level)
+{
+    if (level == fth_vector_level_best())
+        avoid_incomplete_amx();
+    else
+        dnnl_set_max_cpu_isa(level == FTH_LEVEL_AVX2 ? dnnl_cpu_isa_avx2 : dnnl_cpu_isa_sse41);
 }
 
 static void close_device(fth_device *device)
@@ -81,16 +91,16 @@ static fth_status open_device(const fth_device_options *options, fth_device **de
     omp_set_num_threads(cpu->base.threads);
     FTH_TRY(cpu_level_choose(&cpu->level));
     FTH_TRY(cpu_convolution_forced(&cpu->convolution));
-    avoid_incomplete_amx();
+    limit_onednn(cpu->level->level);
     CPU_TRY(dnnl_engine_create(&cpu->engine, dnnl_cpu, 0));
     CPU_TRY(dnnl_stream_create(&cpu->stream, cpu->engine, dnnl_stream_default_flags));
     dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
     cpu->bf16 = (isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
-    cpu->amx = cpu->bf16 && !user_chose_isa() && amx_is_supported();
+    cpu->amx = cpu->level->level == FTH_LEVEL_AVX512 && cpu->bf16 && !user_chose_isa() && amx_is_supported();
     const dnnl_version_t *version = dnnl_version();
-    snprintf(cpu->base.description, sizeof cpu->base.description, "CPU, oneDNN %d.%d.%d, %s%s, %s", version->major,
-             version->minor, version->patch, isa_name(isa), cpu->amx ? ", AMX" : "",
-             FTH_COUNTED(cpu->base.threads, "thread"));
+    snprintf(cpu->base.description, sizeof cpu->base.description, "CPU, %s, oneDNN %d.%d.%d %s%s, %s",
+             fth_vector_level_name(cpu->level->level), version->major, version->minor, version->patch, isa_name(isa),
+             cpu->amx ? ", AMX" : "", FTH_COUNTED(cpu->base.threads, "thread"));
     *device = &cpu->base;
     cpu = NULL;
 out:

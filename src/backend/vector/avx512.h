@@ -47,13 +47,13 @@ INLINE void store_bf16_part(uint16_t *to, vector v, int64_t count)
     _mm512_mask_cvtepi32_storeu_epi16(to, bits_of_first(count), (__m512i)bits_of_bf16(v));
 }
 
-INLINE vector load_spaced_part(const float *from, int64_t stride, int64_t count)
+INLINE vector load_strided_part(const float *from, int64_t stride, int64_t count)
 {
     const __m512i places = (__m512i)(LANE_NUMBERS * (int32_t)stride);
     return (vector)_mm512_mask_i32gather_ps(_mm512_setzero_ps(), bits_of_first(count), places, from, sizeof(float));
 }
 
-INLINE void store_spaced_part(float *to, int64_t stride, vector v, int64_t count)
+INLINE void store_strided_part(float *to, int64_t stride, vector v, int64_t count)
 {
     const __m512i places = (__m512i)(LANE_NUMBERS * (int32_t)stride);
     _mm512_mask_i32scatter_ps(to, bits_of_first(count), places, (__m512)v, sizeof(float));

@@ -11,7 +11,7 @@ const char *fth_vector_level_name(fth_vector_level level)
     return names[level];
 }
 
-static fth_vector_level best_of_processor(void)
+fth_vector_level fth_vector_level_best(void)
 {
 #if defined(__x86_64__)
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
@@ -28,7 +28,7 @@ static fth_vector_level best_of_processor(void)
 fth_status fth_vector_level_choose(fth_vector_level *level)
 {
     const char *most = getenv("FARTHING_MAX_ISA");
-    *level = best_of_processor();
+    *level = fth_vector_level_best();
     if (!most || *most == '\0')
         return FTH_OK;
     for (int i = 0; i < FTH_LEVEL_COUNT; i++) {

@@ -11,7 +11,8 @@ typedef enum fth_vector_level {
     FTH_LEVEL_COUNT
 } fth_vector_level;
 
-/* The best of the processor, or of what FARTHING_MAX_ISA allows. */
+fth_vector_level fth_vector_level_best(void); /* of the processor */
+/* The best, or the one that FARTHING_MAX_ISA allows. */
 fth_status fth_vector_level_choose(fth_vector_level *level);
 const char *fth_vector_level_name(fth_vector_level level);
 

@@ -88,8 +88,8 @@ INLINE vector load_bf16_part(const uint16_t *from, int64_t count);
 INLINE void store_bf16_part(uint16_t *to, vector v, int64_t count);
 
 /* Lane i at i * stride, a distance that fits 27 bits. */
-INLINE vector load_spaced_part(const float *from, int64_t stride, int64_t count);
-INLINE void store_spaced_part(float *to, int64_t stride, vector v, int64_t count);
+INLINE vector load_strided_part(const float *from, int64_t stride, int64_t count);
+INLINE void store_strided_part(float *to, int64_t stride, vector v, int64_t count);
 
 /* ---- choices ---- */
 
@@ -141,7 +141,7 @@ INLINE void challenge(vector value, int32_t index, vector *best, vector_mask *wi
     *winner = (vector_mask)blend(wins, (vector)((vector_mask){0} + index), (vector)*winner);
 }
 
-INLINE vector load_spaced_part(const float *from, int64_t stride, int64_t count)
+INLINE vector load_strided_part(const float *from, int64_t stride, int64_t count)
 {
     vector v = {0};
 #pragma GCC unroll 8
@@ -150,7 +150,7 @@ INLINE vector load_spaced_part(const float *from, int64_t stride, int64_t count)
     return v;
 }
 
-INLINE void store_spaced_part(float *to, int64_t stride, vector v, int64_t count)
+INLINE void store_strided_part(float *to, int64_t stride, vector v, int64_t count)
 {
 #pragma GCC unroll 8
     for (int i = 0; i < LANES; i++) {
@@ -168,14 +168,14 @@ INLINE void store_spaced_part(float *to, int64_t stride, vector v, int64_t count
 #include "backend/vector/baseline.h"
 #endif
 
-INLINE vector load_spaced(const float *from, int64_t stride)
+INLINE vector load_strided(const float *from, int64_t stride)
 {
-    return load_spaced_part(from, stride, LANES);
+    return load_strided_part(from, stride, LANES);
 }
 
-INLINE void store_spaced(float *to, int64_t stride, vector v)
+INLINE void store_strided(float *to, int64_t stride, vector v)
 {
-    store_spaced_part(to, stride, v, LANES);
+    store_strided_part(to, stride, v, LANES);
 }
 
 /* ---- shuffles ---- */
