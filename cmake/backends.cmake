@@ -8,7 +8,7 @@ target_link_libraries(fth_backend_plain PUBLIC fth_backend)
 
 # Kernels over src/backend/vector/vector.h are compiled once for each level of vector instructions, and chosen when a device is
 # opened (vector/level.h).
-add_library(fth_vector STATIC src/backend/vector/level.c)
+add_library(fth_vector STATIC src/backend/vector/level.c src/backend/vector/tiles.c)
 target_link_libraries(fth_vector PUBLIC fth_base)
 set(vector_levels baseline)
 set(vector_baseline_flags "")
@@ -39,6 +39,22 @@ add_library(fth_backend_cpu STATIC ${cpu_sources})
 add_levels(cpu ${cpu_level_sources})
 target_link_libraries(fth_backend_cpu PUBLIC fth_backend_portable ${DNNL_LIBRARY}) # loops that both have
 target_include_directories(fth_backend_cpu SYSTEM PUBLIC ${DNNL_INCLUDE_FOLDER})
+
+# Kernels over src/backend/vector/tiles.h, for the matrix unit of newer Xeons.
+include(CheckCCompilerFlag)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  check_c_compiler_flag("-mamx-tile -mamx-bf16 -mavx512bf16" FARTHING_COMPILES_AMX)
+endif()
+if(FARTHING_COMPILES_AMX)
+  file(GLOB cpu_amx_sources CONFIGURE_DEPENDS src/backend/cpu/amx/*.c)
+  add_library(fth_cpu_amx OBJECT ${cpu_amx_sources})
+  target_link_libraries(fth_cpu_amx PRIVATE farthing_flags ${OPENMP})
+  target_compile_options(fth_cpu_amx PRIVATE -O3 ${vector_avx512_flags} -mamx-tile -mamx-bf16 -mavx512bf16)
+  set_target_properties(fth_cpu_amx PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_sources(fth_backend_cpu PRIVATE $<TARGET_OBJECTS:fth_cpu_amx>)
+  set_property(SOURCE src/backend/cpu/amx.c PROPERTY COMPILE_DEFINITIONS FTH_COMPILED_FOR_AMX=1)
+  list(APPEND library_backends cpu_amx)
+endif()
 
 add_library(fth_backends_full OBJECT src/backend/lists/full.c)
 target_link_libraries(fth_backends_full PUBLIC fth_backend_cpu fth_backend_portable)

@@ -1,4 +1,5 @@
-/* The arithmetic of linear layers in bf16 on AMX, the matrix unit of newer Xeons. See amx.c; amx_linear.c makes steps of it. */
+/* The arithmetic of convolutions and linear layers in bf16 on AMX (amx/convolution.c); amx_convolution.c and amx_linear.c make steps
+ * of it. */
 #ifndef FTH_BACKEND_CPU_AMX_H
 #define FTH_BACKEND_CPU_AMX_H
 
@@ -6,24 +7,33 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* x (rows, features) and y (rows, outputs) in bf16, weight (outputs, features) in f32. */
-typedef struct amx_linear {
-    int64_t rows, features, outputs;
-} amx_linear;
+enum { AMX_MOST_KERNEL = 32 }; /* in each dimension */
 
-/* Whether this machine has AMX and lets the process use it, for which it asks. Where it is false, nothing below may be called. */
-bool amx_is_supported(void);
-/* Rows in sixteens, features and outputs in thirty-twos. */
-bool amx_fits(const amx_linear *l);
+/* x (batch, in, channels) and y (batch, out, outputs) in bf16, channels last; weight (outputs, channels, kernel) in f32. A linear
+ * layer is a convolution of maps of 1 x 1. */
+typedef struct amx_convolution {
+    int64_t batch, channels, outputs;
+    int32_t in[2], out[2], kernel[2], stride[2], padding[2], dilation[2];
+    bool relu; /* forward */
+} amx_convolution;
 
-/* `bias` and `dbias` may be NULL. `scratch` is memory, aligned to 64 bytes, of the size that the function below each says. */
-void amx_forward(const amx_linear *l, const uint16_t *x, const float *weight, const float *bias, void *scratch,
-                 uint16_t *y);
-void amx_grad_input(const amx_linear *l, const uint16_t *dy, const float *weight, void *scratch, uint16_t *dx);
-size_t amx_scratch_bytes(const amx_linear *l); /* of both */
+/* `bias` and `dbias` may be NULL. `scratch` is memory, aligned to 64 bytes, of the size that the function below each says for that
+ * number of threads. */
+typedef struct amx_kernels {
+    void (*forward)(const amx_convolution *c, const uint16_t *x, const float *weight, const float *bias, int threads,
+                    void *scratch, uint16_t *y);
+    size_t (*forward_bytes)(const amx_convolution *c, int threads);
 
-void amx_grad_weights(const amx_linear *l, const uint16_t *x, const uint16_t *dy, void *scratch, float *dweight,
-                      float *dbias);
-size_t amx_grad_weights_bytes(const amx_linear *l);
+    void (*grad_input)(const amx_convolution *c, const uint16_t *dy, const float *weight, int threads, void *scratch,
+                       uint16_t *dx);
+    size_t (*grad_input_bytes)(const amx_convolution *c, int threads);
+
+    void (*grad_weights)(const amx_convolution *c, const uint16_t *x, const uint16_t *dy, int threads, void *scratch,
+                         float *dweight, float *dbias);
+    size_t (*grad_weights_bytes)(const amx_convolution *c, int threads);
+} amx_kernels;
+
+/* NULL: this machine has no AMX, or does not let the process use it. */
+const amx_kernels *amx_kernels_of_machine(void);
 
 #endif

@@ -96,7 +96,8 @@ static fth_status open_device(const fth_device_options *options, fth_device **de
     CPU_TRY(dnnl_stream_create(&cpu->stream, cpu->engine, dnnl_stream_default_flags));
     dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
     cpu->bf16 = (isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
-    cpu->amx = cpu->level->level == FTH_LEVEL_AVX512 && cpu->bf16 && !user_chose_isa() && amx_is_supported();
+    const bool own_amx = cpu->level->level == FTH_LEVEL_AVX512 && cpu->bf16 && !user_chose_isa();
+    cpu->amx = own_amx ? amx_kernels_of_machine() : NULL;
     const dnnl_version_t *version = dnnl_version();
     snprintf(cpu->base.description, sizeof cpu->base.description, "CPU, %s, oneDNN %d.%d.%d %s%s, %s",
              fth_vector_level_name(cpu->level->level), version->major, version->minor, version->patch, isa_name(isa),

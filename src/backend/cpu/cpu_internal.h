@@ -17,7 +17,7 @@ typedef struct cpu_device {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     bool bf16;
-    bool amx; /* own kernels may use it */
+    const struct amx_kernels *amx; /* amx.h; NULL: there are none, or they may not be used */
     const cpu_level *level;
     const struct cpu_convolution_algorithm *convolution; /* wherever it fits; NULL: the best (convolution.h) */
 } cpu_device;
@@ -46,6 +46,7 @@ cpu_format cpu_plain(const fth_shape *shape, dnnl_data_type_t dtype);
 cpu_format cpu_any(const fth_shape *shape, dnnl_data_type_t dtype);
 /* What convolutions like for images with whole blocks of channels; else plain. */
 cpu_format cpu_blocked(const fth_shape *image, dnnl_data_type_t dtype);
+cpu_format cpu_channels_last(const fth_shape *image, dnnl_data_type_t dtype);
 bool cpu_is_plain(const cpu_format *layout);
 /* The layout of another image in the same order as `like`: blocked by 16 or 8 channels, channels last, or plain. */
 cpu_format cpu_like(const cpu_format *like, const fth_shape *shape, dnnl_data_type_t dtype);

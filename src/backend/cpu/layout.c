@@ -62,6 +62,13 @@ cpu_format cpu_blocked(const fth_shape *image, dnnl_data_type_t dtype)
     return layout;
 }
 
+cpu_format cpu_channels_last(const fth_shape *image, dnnl_data_type_t dtype)
+{
+    dnnl_dims_t dims;
+    copy_dims(image, dims);
+    return make(4, dims, dtype, dnnl_nhwc);
+}
+
 bool cpu_is_plain(const cpu_format *layout)
 {
     fth_shape shape = {.rank = layout->ndims};

@@ -1,0 +1,92 @@
+/* See amx_step.h. */
+#include "backend/cpu/amx_step.h"
+
+#include <string.h>
+
+_Static_assert(sizeof(amx_convolution) <= sizeof((cpu_call){0}.block), "it travels in its call");
+
+static amx_convolution unpack(const cpu_call *call)
+{
+    amx_convolution c;
+    memcpy(&c, call->block, sizeof c);
+    return c;
+}
+
+static int threads_of(const cpu_call *call)
+{
+    return (int)call->sizes[0];
+}
+
+/* Values: x, weight, bias or none, scratch, y. */
+static fth_status run_forward(const cpu_call *call, const fth_run *run)
+{
+    (void)run;
+    const amx_kernels *kernels = call->kernels;
+    const amx_convolution c = unpack(call);
+    kernels->forward(&c, call->data[0], call->data[1], call->data[2], threads_of(call), call->data[3], call->data[4]);
+    return FTH_OK;
+}
+
+/* Values: dy, weight, scratch, dx. */
+static fth_status run_grad_input(const cpu_call *call, const fth_run *run)
+{
+    (void)run;
+    const amx_kernels *kernels = call->kernels;
+    const amx_convolution c = unpack(call);
+    kernels->grad_input(&c, call->data[0], call->data[1], threads_of(call), call->data[2], call->data[3]);
+    return FTH_OK;
+}
+
+/* Values: x, dy, scratch, dweight, dbias or none. */
+static fth_status run_grad_weights(const cpu_call *call, const fth_run *run)
+{
+    (void)run;
+    const amx_kernels *kernels = call->kernels;
+    const amx_convolution c = unpack(call);
+    kernels->grad_weights(&c, call->data[0], call->data[1], threads_of(call), call->data[2], call->data[3],
+                          call->data[4]);
+    return FTH_OK;
+}
+
+/* Completes the call: scratch is the first of the values that are written. */
+static fth_status add_call(fth_plan *plan, const char *name, const amx_convolution *c, cpu_call *call,
+                           size_t (*scratch_bytes)(const amx_convolution *c, int threads))
+{
+    fth_status status = FTH_OK;
+    const int threads = fth_plan_device(plan)->threads;
+    memcpy(call->block, c, sizeof *c);
+    call->sizes[0] = threads;
+    call->kernels = cpu_device_of(plan)->amx;
+    FTH_TRY(cpu_add_scratch(plan, scratch_bytes(c, threads), &call->values[call->value_count - call->write_count]));
+    FTH_TRY(cpu_add_call(plan, name, call));
+out:
+    return status;
+}
+
+fth_status cpu_add_amx_forward(fth_plan *plan, const char *name, const amx_convolution *c, fth_plan_value x,
+                               fth_plan_value weight, fth_plan_value bias_or_none, fth_plan_value y)
+{
+    cpu_call call = {.run = run_forward,
+                     .values = {x, weight, bias_or_none, FTH_NO_PLAN_VALUE, y},
+                     .value_count = 5,
+                     .write_count = 2};
+    return add_call(plan, name, c, &call, cpu_device_of(plan)->amx->forward_bytes);
+}
+
+fth_status cpu_add_amx_grad_input(fth_plan *plan, const char *name, const amx_convolution *c, fth_plan_value dy,
+                                  fth_plan_value weight, fth_plan_value dx)
+{
+    cpu_call call = {
+        .run = run_grad_input, .values = {dy, weight, FTH_NO_PLAN_VALUE, dx}, .value_count = 4, .write_count = 2};
+    return add_call(plan, name, c, &call, cpu_device_of(plan)->amx->grad_input_bytes);
+}
+
+fth_status cpu_add_amx_grad_weights(fth_plan *plan, const char *name, const amx_convolution *c, fth_plan_value x,
+                                    fth_plan_value dy, fth_plan_value dweight, fth_plan_value dbias_or_none)
+{
+    cpu_call call = {.run = run_grad_weights,
+                     .values = {x, dy, FTH_NO_PLAN_VALUE, dweight, dbias_or_none},
+                     .value_count = 5,
+                     .write_count = 3};
+    return add_call(plan, name, c, &call, cpu_device_of(plan)->amx->grad_weights_bytes);
+}
