@@ -372,8 +372,19 @@ static fth_http_failure classify(CURL *curl, CURLcode code)
     case CURLE_COULDNT_CONNECT: return FTH_HTTP_UNREACHED;
     case CURLE_UNSUPPORTED_PROTOCOL: /* what is no HTTP at all would be HTTP/0.9 */
     case CURLE_WEIRD_SERVER_REPLY: return FTH_HTTP_NOT_HTTP;
+    case CURLE_SEND_FAIL_REWIND: return FTH_HTTP_NO_ANSWER; /* curl 8 has forgotten that it was connected */
     default: return connected_s > 0 ? FTH_HTTP_NO_ANSWER : FTH_HTTP_UNREACHED;
     }
+}
+
+/* curl 8 would try to rewind again before every later request of the handle, and so fail them all. */
+static void renew_handle(fth_http_client *client)
+{
+    CURL *fresh = curl_easy_init();
+    if (!fresh) /* then later requests fail: the server is taken for lost */
+        return;
+    curl_easy_cleanup(client->curl);
+    client->curl = fresh;
 }
 
 /* curl_easy_perform() lets a second pass between calls of `progress` while nothing moves. */
@@ -432,6 +443,8 @@ fth_status fth_http_perform(fth_http_client *client, const fth_http_request *req
         /* A server that refuses a large body answers and hangs up before it has read it all. */
         failure = classify(client->curl, code);
         status = explain(&state, code, detail, deadline);
+        if (code == CURLE_SEND_FAIL_REWIND)
+            renew_handle(client);
     } else if (!response->body && !state.into_callers) {
         response->body = strdup("");
     }
