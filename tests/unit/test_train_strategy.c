@@ -165,14 +165,16 @@ static void options_are_checked_against_the_row(void **state)
         {"--strategy plain --server http://x", "--server needs --strategy relay"},
         {"--strategy relay --processes 2", "--processes needs --strategy plain"},
         {"--strategy relay --accumulate 2", "does not accumulate"},
-        {"--strategy relay --checkpoints /tmp/nowhere", "the model is the server's"},
+        {"--strategy relay --checkpoints %s", "the model is the server's"},
         {"--strategy pain", "did you mean plain?"},
         {"--strategy zebra", "known strategies: plain, relay"},
     };
     for (size_t i = 0; i < FTH_COUNT_OF(cases); i++) {
         fth_stop stop = FTH_STOP_INITIALIZER;
         fth_train_outcome outcome;
-        fth_train_options options = options_of("%s", cases[i].flags);
+        char nowhere[TEST_MAX_PATH];
+        test_path(nowhere, "nowhere");
+        fth_train_options options = options_of(cases[i].flags, nowhere);
         assert_int_equal(fth_train(&options, strategies, NULL, &stop, &outcome), FTH_INVALID);
         assert_message_of(cases[i].flags, cases[i].message);
         assert_null(outcome.run_folder);
