@@ -15,4 +15,11 @@
 #define FTH_VECTORIZED_EXACT
 #endif
 
+/* Before a loop: no iteration reads what another one writes, though pointers may be equal. */
+#ifdef __clang__
+#define FTH_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define FTH_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
 #endif

@@ -41,7 +41,9 @@
 
 #include <gloo/transport/tcp/device.h>
 
+#ifndef __clang__ /* whose <stdatomic.h> is for C++ too */
 using std::atomic_bool; /* which C has in <stdatomic.h>: base/stop.h */
+#endif
 
 extern "C" {
 #include "collective/transport.h"

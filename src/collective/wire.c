@@ -108,7 +108,7 @@ FTH_VECTORIZED static void add_bf16(const uint16_t *restrict from, size_t count,
 /* `to` may be `a` or `b`, number for number, which is no dependence between iterations. */
 FTH_VECTORIZED static void add_pair(const float *a, const float *b, size_t count, float *to)
 {
-#pragma GCC ivdep
+    FTH_INDEPENDENT
     for (size_t i = 0; i < count; i++)
         to[i] = a[i] + b[i];
 }

@@ -12,7 +12,7 @@
 
 enum { MAX_CLASSES = 1 << 20, NAME_SIZE = 1200 };
 
-static const char *const landmark = FTH_BERT_LANDMARK + sizeof "bert." - 1;
+static const char *const landmark = &FTH_BERT_LANDMARK[sizeof "bert." - 1];
 
 /* Where the encoder is in a file. */
 typedef struct place {

@@ -202,8 +202,8 @@ static void absurd_manifests_are_refused(void **state)
         "{\"format\":1,\"format\":1}",
         "{\"format\":1,\"step\":-1}",
         "{\"format\":1,\"step\":1,\"tensors\":[],\"state\":{}}",
-        "{\"format\":1,\"step\":1,\"tensors\":{\"file\":\"step-000000000001.safetensors\",\"bytes\":-5,"
-        "\"sha256\":\"00\"},\"state\":{}}",
+        ("{\"format\":1,\"step\":1,\"tensors\":{\"file\":\"step-000000000001.safetensors\",\"bytes\":-5,"
+         "\"sha256\":\"00\"},\"state\":{}}"),
         "{\"format\":1,\"step\":99999999999999999999999999,\"state\":{}}",
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {

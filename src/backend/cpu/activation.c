@@ -15,14 +15,14 @@ typedef void gradient_function(const float *of, const float *dy, float *dx, int6
 
 CPU_VECTORIZED static void gelu(const float *x, float *y, int64_t count)
 {
-#pragma GCC ivdep
+    FTH_INDEPENDENT
     for (int64_t i = 0; i < count; i++)
         y[i] = x[i] * vector_normal_of(x[i]).distribution;
 }
 
 CPU_VECTORIZED static void gelu_gradient(const float *x, const float *dy, float *dx, int64_t count)
 {
-#pragma GCC ivdep
+    FTH_INDEPENDENT
     for (int64_t i = 0; i < count; i++) {
         const vector_normal normal = vector_normal_of(x[i]);
         dx[i] = dy[i] * (normal.distribution + x[i] * normal.density);
@@ -42,14 +42,14 @@ static inline float logistic(float x)
 
 CPU_VECTORIZED static void gelu_tanh(const float *x, float *y, int64_t count)
 {
-#pragma GCC ivdep
+    FTH_INDEPENDENT
     for (int64_t i = 0; i < count; i++)
         y[i] = x[i] * logistic(2 * gelu_tanh_argument(x[i]));
 }
 
 CPU_VECTORIZED static void gelu_tanh_gradient(const float *x, const float *dy, float *dx, int64_t count)
 {
-#pragma GCC ivdep
+    FTH_INDEPENDENT
     for (int64_t i = 0; i < count; i++) {
         const float s = logistic(2 * gelu_tanh_argument(x[i]));
         const float slope = 0.797884561f * (1 + 3 * 0.044715f * x[i] * x[i]);
@@ -59,14 +59,14 @@ CPU_VECTORIZED static void gelu_tanh_gradient(const float *x, const float *dy, f
 
 CPU_VECTORIZED static void hyperbolic_tangent(const float *x, float *y, int64_t count)
 {
-#pragma GCC ivdep
+    FTH_INDEPENDENT
     for (int64_t i = 0; i < count; i++)
         y[i] = vector_tanh(x[i]);
 }
 
 CPU_VECTORIZED static void hyperbolic_tangent_gradient(const float *y, const float *dy, float *dx, int64_t count)
 {
-#pragma GCC ivdep
+    FTH_INDEPENDENT
     for (int64_t i = 0; i < count; i++)
         dx[i] = dy[i] * (1 - y[i] * y[i]);
 }

@@ -8,7 +8,7 @@ CPU_VECTORIZED static void drop_elements(const cpu_drop *drop, const float *x, f
     cpu_draws draws;
     const uint32_t *bits = cpu_draw(drop, number, count, &draws);
     const cpu_drop rule = *drop;
-#pragma GCC ivdep
+    FTH_INDEPENDENT
     for (int64_t i = 0; i < count; i++)
         y[i] = x[i] * cpu_drop_factor(&rule, bits[i]);
 }

@@ -35,14 +35,14 @@ static inline uint16_t positive_bf16(uint16_t x)
 /* Results may replace an operand, element by element: there is no dependence between two of them. */
 CPU_VECTORIZED static void relu_f32(const float *x, float *y, size_t count)
 {
-#pragma GCC ivdep
+    FTH_INDEPENDENT
     for (size_t i = 0; i < count; i++)
         y[i] = positive(x[i]);
 }
 
 CPU_VECTORIZED static void relu_bf16(const uint16_t *x, uint16_t *y, size_t count)
 {
-#pragma GCC ivdep
+    FTH_INDEPENDENT
     for (size_t i = 0; i < count; i++)
         y[i] = positive_bf16(x[i]);
 }
@@ -50,14 +50,14 @@ CPU_VECTORIZED static void relu_bf16(const uint16_t *x, uint16_t *y, size_t coun
 /* As PyTorch: the gradient ends where y <= 0, which a NaN is not. */
 CPU_VECTORIZED static void relu_gradient_f32(const float *y, const float *dy, float *dx, size_t count)
 {
-#pragma GCC ivdep
+    FTH_INDEPENDENT
     for (size_t i = 0; i < count; i++)
         dx[i] = y[i] <= 0 ? 0 : dy[i];
 }
 
 CPU_VECTORIZED static void relu_gradient_bf16(const uint16_t *y, const uint16_t *dy, uint16_t *dx, size_t count)
 {
-#pragma GCC ivdep
+    FTH_INDEPENDENT
     for (size_t i = 0; i < count; i++)
         dx[i] = positive_bf16(y[i]) == 0 ? 0 : dy[i];
 }
@@ -68,13 +68,13 @@ typedef enum loop { RELU, RELU_GRADIENT, SUM, SUM_RELU } loop;
 CPU_VECTORIZED static void add_f32(const float *a, const float *b, float *sum, size_t count, bool relu)
 {
     if (relu) {
-#pragma GCC ivdep
+        FTH_INDEPENDENT
         for (size_t i = 0; i < count; i++) {
             float s = a[i] + b[i];
             sum[i] = positive(s);
         }
     } else {
-#pragma GCC ivdep
+        FTH_INDEPENDENT
         for (size_t i = 0; i < count; i++)
             sum[i] = a[i] + b[i];
     }
@@ -82,7 +82,7 @@ CPU_VECTORIZED static void add_f32(const float *a, const float *b, float *sum, s
 
 CPU_VECTORIZED static void add_bf16(const uint16_t *a, const uint16_t *b, uint16_t *sum, size_t count, bool relu)
 {
-#pragma GCC ivdep
+    FTH_INDEPENDENT
     for (size_t i = 0; i < count; i++) {
         float s = cpu_from_bf16(a[i]) + cpu_from_bf16(b[i]);
         sum[i] = cpu_to_bf16(relu ? positive(s) : s);

@@ -38,13 +38,13 @@ CPU_VECTORIZED static void add_row(const float *x, const float *residual, const 
         if (drop) {
             const uint32_t *bits = cpu_draw(drop, number + (uint64_t)begin, length, &draws);
             const cpu_drop rule = *drop;
-#pragma GCC ivdep
+            FTH_INDEPENDENT
             for (int64_t i = 0; i < length; i++)
                 to[i] = from[i] * cpu_drop_factor(&rule, bits[i]);
             from = to;
         }
         if (residual) {
-#pragma GCC ivdep
+            FTH_INDEPENDENT
             for (int64_t i = 0; i < length; i++)
                 to[i] = from[i] + residual[begin + i];
         } else if (from != to) {
@@ -66,7 +66,7 @@ CPU_VECTORIZED static void normalize_row(const float *row, const float *scale, c
     for (int64_t i = 0; i < count; i++)
         squares += (row[i] - mean) * (row[i] - mean);
     const float inverse = 1 / sqrtf(squares / (float)count + epsilon);
-#pragma GCC ivdep
+    FTH_INDEPENDENT
     for (int64_t i = 0; i < count; i++)
         y[i] = (row[i] - mean) * inverse * scale[i] + shift[i];
     statistics[0] = mean;
@@ -91,7 +91,7 @@ FTH_VECTORIZED_EXACT static void differentiate_row(const float *sum, const float
     }
     gradient /= (float)count;
     product /= (float)count;
-#pragma GCC ivdep
+    FTH_INDEPENDENT
     for (int64_t i = 0; i < count; i++) {
         const float normalized = (sum[i] - mean) * inverse;
         dsum[i] = inverse * (dy[i] * scale[i] - gradient - normalized * product);
