@@ -44,11 +44,11 @@ fth_status cpu_set_layout(fth_plan *plan, fth_plan_value value, const cpu_format
 /* Row-major, or whatever a primitive likes best. */
 cpu_format cpu_plain(const fth_shape *shape, dnnl_data_type_t dtype);
 cpu_format cpu_any(const fth_shape *shape, dnnl_data_type_t dtype);
-/* What convolutions like for images with whole blocks of channels; else plain. */
-cpu_format cpu_blocked(const fth_shape *image, dnnl_data_type_t dtype);
+/* What convolutions like for images with whole blocks of channels, as many as the level has lanes; else plain. */
+cpu_format cpu_blocked(const fth_plan *plan, const fth_shape *image, dnnl_data_type_t dtype);
 cpu_format cpu_channels_last(const fth_shape *image, dnnl_data_type_t dtype);
 bool cpu_is_plain(const cpu_format *layout);
-/* The layout of another image in the same order as `like`: blocked by 16 or 8 channels, channels last, or plain. */
+/* The layout of another image in the same order as `like`: blocked by 16, 8 or 4 channels, channels last, or plain. */
 cpu_format cpu_like(const cpu_format *like, const fth_shape *shape, dnnl_data_type_t dtype);
 /* Elements of the buffer, channel padding included. */
 size_t cpu_physical_count(const cpu_format *layout);
@@ -100,6 +100,7 @@ typedef struct cpu_call {
     char block[128];     /* for kernels with a struct of their own */
 } cpu_call;
 
+/* A step's name says the level of its kernels too. */
 fth_status cpu_add_call(fth_plan *plan, const char *name, const cpu_call *call);
 
 /* cpu_read_as() and cpu_begin_write() in the layout that a primitive chose. */

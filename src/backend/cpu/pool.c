@@ -59,7 +59,7 @@ static fth_status prepare_backward(fth_plan *plan, const fth_node *node, const c
     dnnl_data_type_t dtype = cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]))->data_type;
     /* The order in which the forward pass left its workspace is the one to go back in. Averages may choose: the
      * convolutions they feed want blocks, and dy, the small side, is the cheaper one to reorder. */
-    const cpu_format blocked = cpu_blocked(&y_shape, dtype);
+    const cpu_format blocked = cpu_blocked(plan, &y_shape, dtype);
     const cpu_format *like = max ? cpu_layout(plan, fth_plan_value_of(plan, node->inputs[1])) : &blocked;
     const cpu_format y_layout = cpu_like(like, &y_shape, dtype), x_layout = cpu_like(like, &x_shape, dtype);
     fth_plan_value dy, dx;

@@ -137,7 +137,8 @@ fth_status cpu_add_call(fth_plan *plan, const char *name, const cpu_call *call)
         else
             step.writes[step.write_count++] = call->values[i];
     }
-    snprintf(step.name, sizeof step.name, "%s", name);
+    snprintf(step.name, sizeof step.name, "%s%s%s", name, call->kernels ? ":" : "",
+             call->kernels ? fth_vector_level_name(cpu_level_of(plan)->level) : "");
     step.state = state;
     FTH_TRY(fth_plan_add_step(plan, &step));
 out:

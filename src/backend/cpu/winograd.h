@@ -1,14 +1,12 @@
-/* The arithmetic of Winograd convolution, F(4×4, 3×3), in AVX-512. See winograd.c; winograd_convolution.c makes steps
- * of it. */
+/* The arithmetic of Winograd convolution, F(4×4, 3×3), at each level of vector instructions. See
+ * level/winograd_correlate.c; winograd_convolution.c makes steps of it. */
 #ifndef FTH_BACKEND_CPU_WINOGRAD_H
 #define FTH_BACKEND_CPU_WINOGRAD_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { WINOGRAD_LANES = 16 };
-
-/* Images in blocks of 16 channels: (batch, planes / 16, height, width, 16). */
+/* Images in blocks of as many channels as the level has lanes: (batch, planes / lanes, height, width, lanes). */
 typedef struct winograd_images {
     int64_t batch, planes, height, width;
 } winograd_images;
@@ -29,9 +27,6 @@ typedef struct winograd_source {
     const uint8_t *where; /* NULL: images */
 } winograd_source;
 
-/* Where it is false, nothing below may be called. */
-bool winograd_is_supported(void);
-
 /* weight[n * stride_n + k * stride_k + 3 * i + j]; with `turned`, the kernel is rotated by 180°. */
 typedef struct winograd_weights {
     const float *values;
@@ -45,15 +40,16 @@ typedef struct winograd_target {
     const float *mask; /* NULL, or as many numbers as outputs: where they are not positive, zeros are written */
 } winograd_target;
 
-/* `bias` may be NULL. A source that is pooled needs begin_row and begin_column both even or both odd. `scratch` is
- * memory for as many floats as winograd_correlate_floats() says for the number of OpenMP threads. */
-void winograd_correlate(const winograd_correlation *c, const winograd_source *in, const winograd_weights *weights,
-                        const float *bias, float *scratch, const winograd_target *out);
-int64_t winograd_correlate_floats(const winograd_correlation *c, int threads);
-
-/* dweight (outputs, channels, 3, 3) and, if not NULL, dbias, of the convolution `forward`. */
-void winograd_grad_weights(const winograd_correlation *forward, const float *x, const winograd_source *dy,
-                           float *scratch, float *dweight, float *dbias);
-int64_t winograd_grad_weights_floats(const winograd_correlation *forward, int threads);
+typedef struct winograd_kernels {
+    /* `bias` may be NULL. A source that is pooled needs begin_row and begin_column both even or both odd. `scratch` is
+     * memory for as many floats as correlate_floats() says for the number of OpenMP threads. */
+    void (*correlate)(const winograd_correlation *c, const winograd_source *in, const winograd_weights *weights,
+                      const float *bias, float *scratch, const winograd_target *out);
+    int64_t (*correlate_floats)(const winograd_correlation *c, int threads);
+    /* dweight (outputs, channels, 3, 3) and, if not NULL, dbias, of the convolution `forward`. */
+    void (*grad_weights)(const winograd_correlation *forward, const float *x, const winograd_source *dy, float *scratch,
+                         float *dweight, float *dbias);
+    int64_t (*grad_weights_floats)(const winograd_correlation *forward, int threads);
+} winograd_kernels;
 
 #endif

@@ -1,4 +1,4 @@
-/* Steps of own Winograd convolutions (winograd.c): 3×3, stride 1, f32, whole blocks of 16 channels on both sides. */
+/* Steps of own Winograd convolutions (winograd.h): 3×3, stride 1, f32, whole blocks of channels on both sides. */
 #include <string.h>
 
 #include "backend/cpu/winograd.h"
@@ -25,9 +25,9 @@ static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
 {
     (void)pass;
     const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
-    return winograd_is_supported() && cpu_compute_dtype(plan) == dnnl_f32 &&
-           cpu_winograd_computes(node->attributes, &shapes) && shapes.x.dims[1] % WINOGRAD_LANES == 0 &&
-           shapes.y.dims[1] % WINOGRAD_LANES == 0;
+    const int64_t lanes = cpu_level_of(plan)->lanes;
+    return cpu_compute_dtype(plan) == dnnl_f32 && cpu_winograd_computes(node->attributes, &shapes) &&
+           shapes.x.dims[1] % lanes == 0 && shapes.y.dims[1] % lanes == 0;
 }
 
 /* A block of tiles is kept in cache and reads all transformed weights; for grad_weights, reads and writes all sums.
@@ -70,7 +70,7 @@ static winograd_correlation unpack(const cpu_call *call)
 static fth_status read_blocked(fth_plan *plan, fth_value value, fth_plan_value *as)
 {
     fth_shape shape = fth_plan_type(plan, value).shape;
-    const cpu_format layout = cpu_blocked(&shape, dnnl_f32);
+    const cpu_format layout = cpu_blocked(plan, &shape, dnnl_f32);
     return cpu_read_as(plan, fth_plan_value_of(plan, value), &layout, as);
 }
 
@@ -88,11 +88,12 @@ static fth_status read_gradient(fth_plan *plan, fth_value dy, fth_plan_value *va
 static fth_status run_forward(const cpu_call *call, const fth_run *run)
 {
     (void)run;
+    const winograd_kernels *kernels = call->kernels;
     const winograd_correlation c = unpack(call);
     const winograd_weights weights = {.values = call->data[1], .stride_n = c.in.planes * 9, .stride_k = 9};
     const winograd_source x = {.values = call->data[0]};
     const winograd_target y = {.values = call->data[4], .where = call->data[5]};
-    winograd_correlate(&c, &x, &weights, call->data[2], call->data[3], &y);
+    kernels->correlate(&c, &x, &weights, call->data[2], call->data[3], &y);
     return FTH_OK;
 }
 
@@ -103,20 +104,21 @@ fth_status cpu_winograd_forward(fth_plan *plan, const fth_node *convolution, con
     const fth_value y = pool ? pool->outputs[0] : convolution->outputs[0];
     fth_shape in = fth_plan_type(plan, convolution->inputs[0]).shape;
     fth_shape out = fth_plan_type(plan, convolution->outputs[0]).shape, written = fth_plan_type(plan, y).shape;
-    const cpu_format layout = cpu_blocked(&written, dnnl_f32), where = cpu_blocked(&written, dnnl_u8);
+    const cpu_format layout = cpu_blocked(plan, &written, dnnl_f32), where = cpu_blocked(plan, &written, dnnl_u8);
     const winograd_correlation c = {.in = images_of(&in),
                                     .out = images_of(&out),
                                     .begin_row = -a->padding[0],
                                     .begin_column = -a->padding[1],
                                     .relu = a->relu,
                                     .pool = pool != NULL};
-    cpu_call call = {.run = run_forward, .value_count = 6, .write_count = 3};
+    cpu_call call = {.run = run_forward, .kernels = cpu_level_of(plan)->winograd, .value_count = 6, .write_count = 3};
     fth_plan_value target;
     pack(&c, &call);
     FTH_TRY(read_blocked(plan, convolution->inputs[0], &call.values[0]));
     call.values[1] = fth_plan_value_of(plan, convolution->inputs[1]);
     call.values[2] = convolution->input_count > 2 ? fth_plan_value_of(plan, convolution->inputs[2]) : FTH_NO_PLAN_VALUE;
-    FTH_TRY(add_scratch(plan, winograd_correlate_floats(&c, fth_plan_device(plan)->threads), &call.values[3]));
+    FTH_TRY(add_scratch(plan, cpu_level_of(plan)->winograd->correlate_floats(&c, fth_plan_device(plan)->threads),
+                        &call.values[3]));
     FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, y), &layout, &target));
     call.values[4] = target;
     call.values[5] = FTH_NO_PLAN_VALUE;
@@ -124,7 +126,7 @@ fth_status cpu_winograd_forward(fth_plan *plan, const fth_node *convolution, con
         FTH_TRY(cpu_set_layout(plan, fth_plan_value_of(plan, pool->outputs[1]), &where));
         call.values[5] = fth_plan_value_of(plan, pool->outputs[1]);
     }
-    FTH_TRY(cpu_add_call(plan, pool ? "convolution, max_pool winograd:avx512" : "convolution winograd:avx512", &call));
+    FTH_TRY(cpu_add_call(plan, pool ? "convolution, max_pool winograd" : "convolution winograd", &call));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, y), target));
 out:
     return status;
@@ -143,12 +145,13 @@ static fth_status forward(fth_plan *plan, const fth_node *node)
 static fth_status run_grad_input(const cpu_call *call, const fth_run *run)
 {
     (void)run;
+    const winograd_kernels *kernels = call->kernels;
     const winograd_correlation c = unpack(call);
     const winograd_weights weights = {
         .values = call->data[2], .stride_n = 9, .stride_k = c.out.planes * 9, .turned = true};
     const winograd_source dy = {.values = call->data[0], .where = call->data[1]};
     const winograd_target dx = {.values = call->data[5], .mask = call->data[3]};
-    winograd_correlate(&c, &dy, &weights, NULL, call->data[4], &dx);
+    kernels->correlate(&c, &dy, &weights, NULL, call->data[4], &dx);
     return FTH_OK;
 }
 
@@ -157,12 +160,13 @@ static fth_status grad_input(fth_plan *plan, const fth_node *node)
     fth_status status = FTH_OK;
     const fth_convolution_attributes *a = node->attributes;
     fth_shape x = fth_plan_type(plan, node->outputs[0]).shape, y = fth_plan_type(plan, node->inputs[0]).shape;
-    const cpu_format layout = cpu_blocked(&x, dnnl_f32);
+    const cpu_format layout = cpu_blocked(plan, &x, dnnl_f32);
     const winograd_correlation c = {
         .in = images_of(&y), .out = images_of(&x), .begin_row = a->padding[0] - 2, .begin_column = a->padding[1] - 2};
     const fth_node *relu = cpu_winograd_relu_gradient_of(plan, node);
     const fth_value dx = relu ? relu->outputs[0] : node->outputs[0];
-    cpu_call call = {.run = run_grad_input, .value_count = 6, .write_count = 2};
+    cpu_call call = {
+        .run = run_grad_input, .kernels = cpu_level_of(plan)->winograd, .value_count = 6, .write_count = 2};
     fth_plan_value target;
     pack(&c, &call);
     FTH_TRY(read_gradient(plan, node->inputs[0], &call.values[0], &call.values[1]));
@@ -170,12 +174,12 @@ static fth_status grad_input(fth_plan *plan, const fth_node *node)
     call.values[3] = FTH_NO_PLAN_VALUE;
     if (relu)
         FTH_TRY(read_blocked(plan, relu->inputs[0], &call.values[3]));
-    FTH_TRY(add_scratch(plan, winograd_correlate_floats(&c, fth_plan_device(plan)->threads), &call.values[4]));
+    FTH_TRY(add_scratch(plan, cpu_level_of(plan)->winograd->correlate_floats(&c, fth_plan_device(plan)->threads),
+                        &call.values[4]));
     FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, dx), &layout, &target));
     call.values[5] = target;
-    FTH_TRY(cpu_add_call(
-        plan, relu ? "convolution_grad_input, relu_grad winograd:avx512" : "convolution_grad_input winograd:avx512",
-        &call));
+    FTH_TRY(cpu_add_call(plan, relu ? "convolution_grad_input, relu_grad winograd" : "convolution_grad_input winograd",
+                         &call));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, dx), target));
 out:
     return status;
@@ -185,9 +189,10 @@ out:
 static fth_status run_grad_weights(const cpu_call *call, const fth_run *run)
 {
     (void)run;
+    const winograd_kernels *kernels = call->kernels;
     const winograd_correlation c = unpack(call);
     const winograd_source dy = {.values = call->data[1], .where = call->data[2]};
-    winograd_grad_weights(&c, call->data[0], &dy, call->data[3], call->data[4], call->data[5]);
+    kernels->grad_weights(&c, call->data[0], &dy, call->data[3], call->data[4], call->data[5]);
     return FTH_OK;
 }
 
@@ -198,11 +203,13 @@ static fth_status grad_weights(fth_plan *plan, const fth_node *node)
     fth_shape x = fth_plan_type(plan, node->inputs[0]).shape, y = fth_plan_type(plan, node->inputs[1]).shape;
     const winograd_correlation c = {
         .in = images_of(&x), .out = images_of(&y), .begin_row = -a->padding[0], .begin_column = -a->padding[1]};
-    cpu_call call = {.run = run_grad_weights, .value_count = 6, .write_count = 3};
+    cpu_call call = {
+        .run = run_grad_weights, .kernels = cpu_level_of(plan)->winograd, .value_count = 6, .write_count = 3};
     pack(&c, &call);
     FTH_TRY(read_blocked(plan, node->inputs[0], &call.values[0]));
     FTH_TRY(read_gradient(plan, node->inputs[1], &call.values[1], &call.values[2]));
-    FTH_TRY(add_scratch(plan, winograd_grad_weights_floats(&c, fth_plan_device(plan)->threads), &call.values[3]));
+    FTH_TRY(add_scratch(plan, cpu_level_of(plan)->winograd->grad_weights_floats(&c, fth_plan_device(plan)->threads),
+                        &call.values[3]));
     FTH_TRY(cpu_fix_plain(plan, node->outputs[0]));
     call.values[4] = fth_plan_value_of(plan, node->outputs[0]);
     call.values[5] = FTH_NO_PLAN_VALUE;
@@ -210,7 +217,7 @@ static fth_status grad_weights(fth_plan *plan, const fth_node *node)
         FTH_TRY(cpu_fix_plain(plan, node->outputs[1]));
         call.values[5] = fth_plan_value_of(plan, node->outputs[1]);
     }
-    FTH_TRY(cpu_add_call(plan, "convolution_grad_weights winograd:avx512", &call));
+    FTH_TRY(cpu_add_call(plan, "convolution_grad_weights winograd", &call));
 out:
     return status;
 }

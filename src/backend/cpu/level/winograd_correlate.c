@@ -9,19 +9,11 @@
  * and transformed weights stay in the L2 cache of one core, and memory sees each image once. The gradient of the
  * weights is F(3×3, 4×4) with the same six points: 6×6 inputs against 4×4 of dy, summed over tiles before the
  * transform back. */
-#include "backend/cpu/winograd.h"
-
-#if defined(__x86_64__) && !defined(__clang__)
-
-#include <immintrin.h>
 #include <omp.h>
 #include <string.h>
 
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,fma")
-#pragma GCC optimize("O3")
-
-#include "backend/cpu/winograd_tile.h"
+#include "backend/cpu/level/winograd_level.h"
+#include "backend/cpu/level/winograd_tile.h"
 
 /* ---- matrix products ---- */
 
@@ -31,20 +23,20 @@ INLINE void multiply_tile(const float *v, const float *u, float *m, int64_t dept
 {
     vector sum[24];
     for (int i = 0; i < R * N; i++)
-        sum[i] = _mm512_setzero_ps();
+        sum[i] = (vector){0};
     for (int64_t k = 0; k < depth; k++) {
         vector w[4];
         for (int n = 0; n < N; n++)
-            w[n] = _mm512_loadu_ps(u + k * columns + n * LANES);
+            w[n] = load(u + k * columns + n * LANES);
         for (int r = 0; r < R; r++) {
-            const vector x = constant(v[r * depth + k]);
+            const vector x = broadcast(v[r * depth + k]);
             for (int n = 0; n < N; n++)
-                sum[r * N + n] = _mm512_fmadd_ps(x, w[n], sum[r * N + n]);
+                sum[r * N + n] = sum[r * N + n] + x * w[n];
         }
     }
     for (int r = 0; r < R; r++) {
         for (int n = 0; n < N; n++)
-            _mm512_storeu_ps(m + r * columns + n * LANES, sum[r * N + n]);
+            store(m + r * columns + n * LANES, sum[r * N + n]);
     }
 }
 
@@ -71,23 +63,20 @@ static void multiply(const float *v, const float *u, float *m, int64_t rows, int
 /* To u[point][k][n]. */
 static void transform_weights(const winograd_weights *weights, int64_t depth, int64_t columns, float *u)
 {
-    const __m512i lanes = _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
-                                             _mm512_set1_epi32((int)weights->stride_n));
 #pragma omp parallel for schedule(static)
     for (int64_t k = 0; k < depth; k++) {
         for (int64_t n = 0; n < columns; n += LANES) {
             const float *from = weights->values + n * weights->stride_n + k * weights->stride_k;
             vector g[3][3], lines[3][WINDOW];
             for (int i = 0; i < 9; i++)
-                g[i / 3][i % 3] = _mm512_i32gather_ps(lanes, from + (weights->turned ? 8 - i : i), 4);
+                g[i / 3][i % 3] = load_strided(from + (weights->turned ? 8 - i : i), weights->stride_n);
             for (int i = 0; i < 3; i++)
                 evaluate_three(g[i], lines[i]);
             for (int j = 0; j < WINDOW; j++) {
                 vector column[WINDOW];
                 evaluate_three((const vector[3]){lines[0][j], lines[1][j], lines[2][j]}, column);
                 for (int i = 0; i < WINDOW; i++)
-                    _mm512_storeu_ps(u + ((i * WINDOW + j) * depth + k) * columns + n,
-                                     _mm512_mul_ps(constant(divisor(i) * divisor(j)), column[i]));
+                    store(u + ((i * WINDOW + j) * depth + k) * columns + n, divisor(i) * divisor(j) * column[i]);
             }
         }
     }
@@ -103,7 +92,7 @@ INLINE void transform_tile(const winograd_correlation *c, const float *m, int64_
     for (int j = 0; j < WINDOW; j++) {
         vector line[WINDOW], column[TILE];
         for (int i = 0; i < WINDOW; i++)
-            line[i] = _mm512_loadu_ps(m + (i * WINDOW + j) * stride);
+            line[i] = load(m + (i * WINDOW + j) * stride);
         transform_products(line, TILE, column);
         for (int i = 0; i < TILE; i++)
             half[i][j] = column[i];
@@ -111,9 +100,9 @@ INLINE void transform_tile(const winograd_correlation *c, const float *m, int64_
     for (int i = 0; i < TILE; i++) {
         transform_products(half[i], TILE, y[i]);
         for (int j = 0; j < TILE; j++) {
-            y[i][j] = _mm512_add_ps(y[i][j], bias);
-            if (c->relu) /* max(0, NaN) is NaN in this order */
-                y[i][j] = _mm512_max_ps(_mm512_setzero_ps(), y[i][j]);
+            y[i][j] += bias;
+            if (c->relu)
+                y[i][j] = cut_negative(y[i][j]);
         }
     }
 }
@@ -125,21 +114,9 @@ INLINE void write_tile(const vector y[TILE][TILE], int64_t width, int64_t rows, 
     for (int i = 0; i < TILE && i < rows; i++) {
         for (int j = 0; j < TILE && j < columns; j++) {
             const int64_t at = (i * width + j) * LANES;
-            __mmask16 kept = (__mmask16)0xffff;
-            if (mask)
-                kept = _mm512_cmp_ps_mask(_mm512_loadu_ps(mask + at), _mm512_setzero_ps(), _CMP_NLE_UQ);
-            _mm512_storeu_ps(to + at, _mm512_maskz_mov_ps(kept, y[i][j]));
+            store(to + at, mask ? (vector)(~(load(mask + at) <= 0) & (vector_mask)y[i][j]) : y[i][j]);
         }
     }
-}
-
-/* Takes over `value` where it is larger or NaN, and notes its index there. Nothing takes over from a NaN. */
-INLINE void challenge(vector value, int index, vector *best, __m512i *winner)
-{
-    const __mmask16 wins =
-        _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(*best, *best, _CMP_ORD_Q), value, *best, _CMP_NLE_UQ);
-    *best = _mm512_mask_mov_ps(*best, wins, value);
-    *winner = _mm512_mask_mov_epi32(*winner, wins, _mm512_set1_epi32(index));
 }
 
 /* The maxima of 2×2, of the pooled image that `width`, `rows` and `columns` describe. `where` may be NULL. */
@@ -149,13 +126,13 @@ INLINE void write_maxima(const vector y[TILE][TILE], int64_t width, int64_t rows
     for (int i = 0; i < TILE / 2 && i < rows; i++) {
         for (int j = 0; j < TILE / 2 && j < columns; j++) {
             vector best = y[2 * i][2 * j];
-            __m512i winner = _mm512_setzero_si512();
+            vector_mask winner = {0};
             challenge(y[2 * i][2 * j + 1], 1, &best, &winner);
             challenge(y[2 * i + 1][2 * j], 2, &best, &winner);
             challenge(y[2 * i + 1][2 * j + 1], 3, &best, &winner);
-            _mm512_storeu_ps(to + (i * width + j) * LANES, best);
+            store(to + (i * width + j) * LANES, best);
             if (where)
-                _mm_storeu_si128((__m128i *)(where + (i * width + j) * LANES), _mm512_cvtepi32_epi8(winner));
+                store_bytes_part(where + (i * width + j) * LANES, winner, LANES);
         }
     }
 }
@@ -169,7 +146,7 @@ static void write_block(const winograd_correlation *c, const block *tiles, const
         for (int64_t n = 0; n < c->out.planes; n += LANES) {
             vector y[TILE][TILE];
             transform_tile(c, m + t * c->out.planes + n, point_stride(c->out.planes),
-                           bias ? _mm512_loadu_ps(bias + n) : _mm512_setzero_ps(), y);
+                           bias ? load(bias + n) : (vector){0}, y);
             if (!c->pool) {
                 const int64_t offset = offset_of(&c->out, at->image, n, at->row, at->column);
                 write_tile(y, c->out.width, c->out.height - at->row, c->out.width - at->column, out->values + offset,
@@ -205,13 +182,14 @@ static int64_t block_floats(const winograd_correlation *c)
     return POINTS * (point_stride(c->in.planes) + point_stride(c->out.planes));
 }
 
-int64_t winograd_correlate_floats(const winograd_correlation *c, int threads)
+int64_t AT_LEVEL(winograd_correlate_floats)(const winograd_correlation *c, int threads)
 {
     return POINTS * c->in.planes * c->out.planes + threads * block_floats(c);
 }
 
-void winograd_correlate(const winograd_correlation *c, const winograd_source *in, const winograd_weights *weights,
-                        const float *bias, float *scratch, const winograd_target *out)
+void AT_LEVEL(winograd_correlate)(const winograd_correlation *c, const winograd_source *in,
+                                  const winograd_weights *weights, const float *bias, float *scratch,
+                                  const winograd_target *out)
 {
     const int64_t depth = c->in.planes, columns = c->out.planes;
     const tiling tiles = tile_up(&c->out);
@@ -234,32 +212,3 @@ void winograd_correlate(const winograd_correlation *c, const winograd_source *in
         write_block(c, &here, m, bias, out);
     }
 }
-
-#pragma GCC pop_options
-
-bool winograd_is_supported(void)
-{
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-}
-
-#else
-
-bool winograd_is_supported(void)
-{
-    return false;
-}
-
-int64_t winograd_correlate_floats(const winograd_correlation *c, int threads)
-{
-    (void)c, (void)threads;
-    return 0;
-}
-
-void winograd_correlate(const winograd_correlation *c, const winograd_source *in, const winograd_weights *weights,
-                        const float *bias, float *scratch, const winograd_target *out)
-{
-    (void)c, (void)in, (void)weights, (void)bias, (void)scratch, (void)out;
-}
-
-#endif

@@ -1,18 +1,10 @@
-/* The gradient of the weights of a Winograd convolution (winograd.c): F(3×3, 4×4) with the same six points. 6×6 inputs
+/* The gradient of the weights of a Winograd convolution (winograd_correlate.c): F(3×3, 4×4) with the same six points. 6×6 inputs
  * against 4×4 of dy, multiplied point by point and summed over all tiles before the transform back. */
-#include "backend/cpu/winograd.h"
-
-#if defined(__x86_64__) && !defined(__clang__)
-
-#include <immintrin.h>
 #include <omp.h>
 #include <string.h>
 
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,fma")
-#pragma GCC optimize("O3")
-
-#include "backend/cpu/winograd_tile.h"
+#include "backend/cpu/level/winograd_level.h"
+#include "backend/cpu/level/winograd_tile.h"
 
 /* ---- matrix products ---- */
 
@@ -23,21 +15,21 @@ INLINE void accumulate_tile(const float *v, const float *w, float *d, int64_t co
     vector sum[16];
     for (int r = 0; r < R; r++) {
         for (int n = 0; n < N; n++)
-            sum[r * N + n] = _mm512_loadu_ps(d + r * columns + n * LANES);
+            sum[r * N + n] = load(d + r * columns + n * LANES);
     }
     for (int64_t t = 0; t < count; t++) {
         vector g[4];
         for (int n = 0; n < N; n++)
-            g[n] = _mm512_loadu_ps(w + t * columns + n * LANES);
+            g[n] = load(w + t * columns + n * LANES);
         for (int r = 0; r < R; r++) {
-            const vector x = constant(v[t * rows + r]);
+            const vector x = broadcast(v[t * rows + r]);
             for (int n = 0; n < N; n++)
-                sum[r * N + n] = _mm512_fmadd_ps(x, g[n], sum[r * N + n]);
+                sum[r * N + n] = sum[r * N + n] + x * g[n];
         }
     }
     for (int r = 0; r < R; r++) {
         for (int n = 0; n < N; n++)
-            _mm512_storeu_ps(d + r * columns + n * LANES, sum[r * N + n]);
+            store(d + r * columns + n * LANES, sum[r * N + n]);
     }
 }
 
@@ -49,8 +41,8 @@ static void accumulate(const float *v, const float *w, float *d, int64_t count, 
             accumulate_tile(v + r, w + n, d + r * columns + n, count, rows, columns, 4, 4);
     }
     for (; n < columns; n += LANES) {
-        for (int64_t r = 0; r < rows; r += 16)
-            accumulate_tile(v + r, w + n, d + r * columns + n, count, rows, columns, 16, 1);
+        for (int64_t r = 0; r < rows; r += LANES)
+            accumulate_tile(v + r, w + n, d + r * columns + n, count, rows, columns, LANES, 1);
     }
 }
 
@@ -59,23 +51,23 @@ static void accumulate(const float *v, const float *w, float *d, int64_t count, 
 /* A tile of dy at the points, to to[point * stride]; adds the tile's numbers to `bias`. */
 INLINE void transform_gradient(const window *w, const reading how, float *to, int64_t stride, float *bias)
 {
-    vector half[WINDOW][TILE], sum = _mm512_loadu_ps(bias);
+    vector half[WINDOW][TILE], sum = load(bias);
     for (int j = 0; j < TILE; j++) {
         vector line[TILE], at[WINDOW];
         for (int i = 0; i < TILE; i++) {
             line[i] = read_number(w, i, j, how);
-            sum = _mm512_add_ps(sum, line[i]);
+            sum += line[i];
         }
         evaluate_four(line, at);
         for (int i = 0; i < WINDOW; i++)
             half[i][j] = at[i];
     }
-    _mm512_storeu_ps(bias, sum);
+    store(bias, sum);
     for (int i = 0; i < WINDOW; i++) {
         vector at[WINDOW];
         evaluate_four(half[i], at);
         for (int j = 0; j < WINDOW; j++)
-            _mm512_storeu_ps(to + (i * WINDOW + j) * stride, at[j]);
+            store(to + (i * WINDOW + j) * stride, at[j]);
     }
 }
 
@@ -110,7 +102,7 @@ static int64_t gradient_floats(int64_t channels, int64_t outputs)
     return sum_floats(channels, outputs) + POINTS * (point_stride(channels) + point_stride(outputs));
 }
 
-int64_t winograd_grad_weights_floats(const winograd_correlation *forward, int threads)
+int64_t AT_LEVEL(winograd_grad_weights_floats)(const winograd_correlation *forward, int threads)
 {
     return threads * gradient_floats(forward->in.planes, forward->out.planes);
 }
@@ -119,8 +111,6 @@ int64_t winograd_grad_weights_floats(const winograd_correlation *forward, int th
 static void finish_weights(const float *sums, int64_t each, int threads, int64_t channels, int64_t outputs,
                            float *dweight, float *dbias)
 {
-    const __m512i lanes = _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
-                                             _mm512_set1_epi32((int)channels * 9));
 #pragma omp parallel for schedule(static)
     for (int64_t o = 0; o < outputs; o += LANES) {
         for (int64_t c = 0; c < channels; c++) {
@@ -129,10 +119,10 @@ static void finish_weights(const float *sums, int64_t each, int threads, int64_t
                 vector line[WINDOW], y[TILE];
                 for (int i = 0; i < WINDOW; i++) {
                     const float *from = sums + ((i * WINDOW + j) * channels + c) * outputs + o;
-                    line[i] = _mm512_loadu_ps(from);
+                    line[i] = load(from);
                     for (int t = 1; t < threads; t++)
-                        line[i] = _mm512_add_ps(line[i], _mm512_loadu_ps(from + t * each));
-                    line[i] = _mm512_mul_ps(constant(divisor(i) * divisor(j)), line[i]);
+                        line[i] += load(from + t * each);
+                    line[i] *= divisor(i) * divisor(j);
                 }
                 transform_products(line, 3, y);
                 for (int i = 0; i < 3; i++)
@@ -142,7 +132,7 @@ static void finish_weights(const float *sums, int64_t each, int threads, int64_t
                 vector y[TILE];
                 transform_products(half[i], 3, y);
                 for (int j = 0; j < 3; j++)
-                    _mm512_i32scatter_ps(dweight + (o * channels + c) * 9 + i * 3 + j, lanes, y[j], 4);
+                    store_strided(dweight + (o * channels + c) * 9 + i * 3 + j, channels * 9, y[j]);
             }
         }
     }
@@ -153,8 +143,8 @@ static void finish_weights(const float *sums, int64_t each, int threads, int64_t
     }
 }
 
-void winograd_grad_weights(const winograd_correlation *forward, const float *x, const winograd_source *dy,
-                           float *scratch, float *dweight, float *dbias)
+void AT_LEVEL(winograd_grad_weights)(const winograd_correlation *forward, const float *x, const winograd_source *dy,
+                                     float *scratch, float *dweight, float *dbias)
 {
     const int64_t channels = forward->in.planes, outputs = forward->out.planes;
     const int64_t each = gradient_floats(channels, outputs);
@@ -178,21 +168,3 @@ void winograd_grad_weights(const winograd_correlation *forward, const float *x, 
     }
     finish_weights(scratch, each, threads, channels, outputs, dweight, dbias);
 }
-
-#pragma GCC pop_options
-
-#else
-
-int64_t winograd_grad_weights_floats(const winograd_correlation *forward, int threads)
-{
-    (void)forward, (void)threads;
-    return 0;
-}
-
-void winograd_grad_weights(const winograd_correlation *forward, const float *x, const winograd_source *dy,
-                           float *scratch, float *dweight, float *dbias)
-{
-    (void)forward, (void)x, (void)dy, (void)scratch, (void)dweight, (void)dbias;
-}
-
-#endif

@@ -1,15 +1,11 @@
-/* What the Winograd kernels share: the points, the transforms of lines, tiles and how they are read. Only for files
- * compiled for AVX-512; see winograd.c. */
-#ifndef FTH_BACKEND_CPU_WINOGRAD_TILE_H
-#define FTH_BACKEND_CPU_WINOGRAD_TILE_H
-
-#include <immintrin.h>
+/* What the Winograd kernels share: the points, the transforms of lines, tiles and how they are read. See winograd_correlate.c. */
+#ifndef FTH_BACKEND_CPU_LEVEL_WINOGRAD_TILE_H
+#define FTH_BACKEND_CPU_LEVEL_WINOGRAD_TILE_H
 
 #include "backend/cpu/winograd.h"
+#include "backend/vector/vector.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
-enum { LANES = WINOGRAD_LANES, POINTS = 36, TILE = 4, WINDOW = 6 };
+enum { POINTS = 36, TILE = 4, WINDOW = 6 };
 
 /* Tiles at a time: a multiple of 12, what the products take at once. */
 enum { BLOCK = 24 };
@@ -19,17 +15,10 @@ enum { BLOCK = 24 };
 #define A2 (A * A)
 #define B2 (B * B)
 
-typedef __m512 vector;
-
-INLINE vector constant(float value)
-{
-    return _mm512_set1_ps(value);
-}
-
 /* x * y + z */
-INLINE vector multiply_add(float x, vector y, vector z)
+INLINE vector times_plus(float x, vector y, vector z)
 {
-    return _mm512_fmadd_ps(constant(x), y, z);
+    return x * y + z;
 }
 
 /* Floats from one point of a block of `planes` planes to the next: an odd number of cache lines, as powers of two would
@@ -44,37 +33,37 @@ INLINE int64_t point_stride(int64_t planes)
 /* Six inputs, in place: rows of the polynomials that vanish at all points but one. */
 INLINE void transform_inputs(vector d[WINDOW])
 {
-    const vector even_b = multiply_add(-B2, d[2], d[4]), odd_b = multiply_add(-B2, d[1], d[3]);
-    const vector even_a = multiply_add(-A2, d[2], d[4]), odd_a = multiply_add(-A2, d[1], d[3]);
-    d[0] = multiply_add(A2 * B2, d[0], multiply_add(-(A2 + B2), d[2], d[4]));
-    d[5] = multiply_add(A2 * B2, d[1], multiply_add(-(A2 + B2), d[3], d[5]));
-    d[1] = multiply_add(A, odd_b, even_b);
-    d[2] = multiply_add(-A, odd_b, even_b);
-    d[3] = multiply_add(B, odd_a, even_a);
-    d[4] = multiply_add(-B, odd_a, even_a);
+    const vector even_b = times_plus(-B2, d[2], d[4]), odd_b = times_plus(-B2, d[1], d[3]);
+    const vector even_a = times_plus(-A2, d[2], d[4]), odd_a = times_plus(-A2, d[1], d[3]);
+    d[0] = times_plus(A2 * B2, d[0], times_plus(-(A2 + B2), d[2], d[4]));
+    d[5] = times_plus(A2 * B2, d[1], times_plus(-(A2 + B2), d[3], d[5]));
+    d[1] = times_plus(A, odd_b, even_b);
+    d[2] = times_plus(-A, odd_b, even_b);
+    d[3] = times_plus(B, odd_a, even_a);
+    d[4] = times_plus(-B, odd_a, even_a);
 }
 
 /* Four numbers at the six points, not yet divided as `divisor` says. */
 INLINE void evaluate_four(const vector g[4], vector at[WINDOW])
 {
-    const vector even_a = multiply_add(A2, g[2], g[0]), odd_a = multiply_add(A2, g[3], g[1]);
-    const vector even_b = multiply_add(B2, g[2], g[0]), odd_b = multiply_add(B2, g[3], g[1]);
+    const vector even_a = times_plus(A2, g[2], g[0]), odd_a = times_plus(A2, g[3], g[1]);
+    const vector even_b = times_plus(B2, g[2], g[0]), odd_b = times_plus(B2, g[3], g[1]);
     at[0] = g[0];
-    at[1] = multiply_add(A, odd_a, even_a);
-    at[2] = multiply_add(-A, odd_a, even_a);
-    at[3] = multiply_add(B, odd_b, even_b);
-    at[4] = multiply_add(-B, odd_b, even_b);
+    at[1] = times_plus(A, odd_a, even_a);
+    at[2] = times_plus(-A, odd_a, even_a);
+    at[3] = times_plus(B, odd_b, even_b);
+    at[4] = times_plus(-B, odd_b, even_b);
     at[5] = g[3];
 }
 
 INLINE void evaluate_three(const vector g[3], vector at[WINDOW])
 {
-    const vector even_a = multiply_add(A2, g[2], g[0]), even_b = multiply_add(B2, g[2], g[0]);
+    const vector even_a = times_plus(A2, g[2], g[0]), even_b = times_plus(B2, g[2], g[0]);
     at[0] = g[0];
-    at[1] = multiply_add(A, g[1], even_a);
-    at[2] = multiply_add(-A, g[1], even_a);
-    at[3] = multiply_add(B, g[1], even_b);
-    at[4] = multiply_add(-B, g[1], even_b);
+    at[1] = times_plus(A, g[1], even_a);
+    at[2] = times_plus(-A, g[1], even_a);
+    at[3] = times_plus(B, g[1], even_b);
+    at[4] = times_plus(-B, g[1], even_b);
     at[5] = g[2];
 }
 
@@ -87,16 +76,15 @@ INLINE float divisor(int i)
 /* From the products at six points to `count` (4 or 3) outputs. */
 INLINE void transform_products(const vector m[WINDOW], const int count, vector y[TILE])
 {
-    const vector sum_a = _mm512_add_ps(m[1], m[2]), sum_b = _mm512_add_ps(m[3], m[4]);
-    const vector difference_a = _mm512_sub_ps(m[1], m[2]), difference_b = _mm512_sub_ps(m[3], m[4]);
-    y[0] = _mm512_add_ps(m[0], _mm512_add_ps(sum_a, sum_b));
-    y[1] = multiply_add(A, difference_a, _mm512_mul_ps(constant(B), difference_b));
-    y[2] = multiply_add(A2, sum_a, _mm512_mul_ps(constant(B2), sum_b));
-    if (count == 3) {
-        y[2] = _mm512_add_ps(y[2], m[5]);
-    } else {
-        y[3] = multiply_add(A2 * A, difference_a, multiply_add(B2 * B, difference_b, m[5]));
-    }
+    const vector sum_a = m[1] + m[2], sum_b = m[3] + m[4];
+    const vector difference_a = m[1] - m[2], difference_b = m[3] - m[4];
+    y[0] = m[0] + (sum_a + sum_b);
+    y[1] = times_plus(A, difference_a, B * difference_b);
+    y[2] = times_plus(A2, sum_a, B2 * sum_b);
+    if (count == 3)
+        y[2] += m[5];
+    else
+        y[3] = times_plus(A2 * A, difference_a, times_plus(B2 * B, difference_b, m[5]));
 }
 
 /* ---- tiles ---- */
@@ -133,7 +121,7 @@ static inline void find_block(const tiling *tiles, int64_t first, block *found)
     }
 }
 
-/* Floats from the first of all to (row, column) of 16 planes, from `plane` on, of an image. */
+/* Floats from the first of all to (row, column) of LANES planes, from `plane` on, of an image. */
 INLINE int64_t offset_of(const winograd_images *images, int64_t image, int64_t plane, int64_t row, int64_t column)
 {
     return (((image * images->planes + plane) / LANES * images->height + row) * images->width + column) * LANES;
@@ -146,7 +134,7 @@ INLINE winograd_images pooled(const winograd_images *images)
 
 /* ---- windows ---- */
 
-/* A part of 16 planes of an image: rows and columns outside the image read as zeros. If the image is known by its
+/* A part of LANES planes of an image: rows and columns outside the image read as zeros. If the image is known by its
  * gradient after max pooling, what is described here is the part of that. */
 typedef struct window {
     const float *from;      /* its first number, perhaps outside */
@@ -186,22 +174,25 @@ INLINE reading find_window(const winograd_images *images, const winograd_source 
     return source->where ? how : (found->rows & found->columns & all) == all ? INSIDE : BORDER;
 }
 
+/* What is read in place of numbers outside. */
+static const float outside[LANES];
+
 INLINE vector read_number(const window *w, int i, int j, const reading how)
 {
     if (how == INSIDE)
-        return _mm512_loadu_ps(w->from + i * w->stride + j * LANES);
+        return load(w->from + i * w->stride + j * LANES);
     if (how == POOLED_ODD) {
         i++;
         j++;
     }
     const int row = how == BORDER ? i : i / 2, column = how == BORDER ? j : j / 2;
-    const __mmask16 in = (__mmask16) - (int)(w->rows >> row & w->columns >> column & 1);
+    const bool in = w->rows >> row & w->columns >> column & 1;
     const int64_t offset = row * w->stride + column * LANES;
-    const vector value = _mm512_maskz_loadu_ps(in, w->from + offset);
+    const vector value = load(in ? w->from + offset : outside);
     if (how == BORDER)
         return value;
-    const __m512i where = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(in, w->where + offset));
-    return _mm512_maskz_mov_ps(_mm512_cmpeq_epi32_mask(where, _mm512_set1_epi32(i % 2 * 2 + j % 2)), value);
+    const vector_mask where = load_bytes_part(in ? w->where + offset : (const uint8_t *)outside, LANES);
+    return (vector)((where == i % 2 * 2 + j % 2) & (vector_mask)value);
 }
 
 /* 6×6 inputs, transformed, to to[point * stride]. */
@@ -223,7 +214,7 @@ INLINE void transform_window(const window *w, const reading how, float *to, int6
             line[j] = half[i][j];
         transform_inputs(line);
         for (int j = 0; j < WINDOW; j++)
-            _mm512_storeu_ps(to + (i * WINDOW + j) * stride, line[j]);
+            store(to + (i * WINDOW + j) * stride, line[j]);
     }
 }
 
