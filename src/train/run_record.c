@@ -101,9 +101,21 @@ out:
     return status;
 }
 
+/* Another instruction set, oneDNN, back end or number of threads adds up in another order. */
+static void note_other_device(const json_t *run, const fth_device *device)
+{
+    const char *before = json_string_value(json_object_get(json_object_get(run, "machine"), "device"));
+    if (before && strcmp(before, device->description) != 0)
+        fth_log_info("this run was computed by another device until now (%s; now %s): its numbers will be rounded "
+                     "differently, and it ends close to where it would have, not bit for bit",
+                     before, device->description);
+}
+
 fth_status fth_run_record_open(const fth_beginning *beginning, const fth_setup *setup, const fth_spending *spending,
                                fth_record **record)
 {
-    return beginning->folder ? fth_record_resume(beginning->folder, record)
-                             : create_record(beginning, setup, spending, record);
+    if (!beginning->folder)
+        return create_record(beginning, setup, spending, record);
+    note_other_device(beginning->run, setup->device);
+    return fth_record_resume(beginning->folder, record);
 }
