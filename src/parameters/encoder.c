@@ -187,8 +187,9 @@ static size_t mapped_bytes(const fth_encoder *encoder)
 static void set_stamp(fth_encoder *encoder, uint64_t stamp)
 {
     _Atomic uint64_t *place = (void *)(encoder->body + fth_local_stamp_offset(body_bytes(encoder)));
-    atomic_thread_fence(memory_order_seq_cst);
-    atomic_store(place, stamp);
+    atomic_thread_fence(memory_order_release); /* the body, before the stamp that says which it is */
+    atomic_store_explicit(place, stamp, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release); /* the 0, before the next body */
 }
 
 /* Memory that a server on this machine can read by itself, with room for the longest header there can be, so that the

@@ -42,11 +42,16 @@ uint64_t fth_local_stamp_offset(uint64_t size_bytes)
     return (size_bytes + 7) / 8 * 8;
 }
 
+/* What is read before this is older than the stamp, and what is read after it newer: a system call by itself orders no
+ * reads on arm64. */
 static bool has_stamp(int fd, const fth_local_place *place)
 {
     uint64_t stamp = 0;
     off_t at = (off_t)fth_local_stamp_offset(place->size_bytes);
-    return place->stamp == 0 || (pread(fd, &stamp, sizeof stamp, at) == sizeof stamp && stamp == place->stamp);
+    atomic_thread_fence(memory_order_acquire);
+    bool same = place->stamp == 0 || (pread(fd, &stamp, sizeof stamp, at) == sizeof stamp && stamp == place->stamp);
+    atomic_thread_fence(memory_order_acquire);
+    return same;
 }
 
 fth_status fth_local_read(const fth_local_place *place, fth_status (*take)(void *context, int fd), void *context)

@@ -281,10 +281,11 @@ static void read_position(fth_slot *slot, fth_slot_state *state)
     }
 }
 
+/* Not relaxed: who sees a new id here must see in `wait`, looked at again, that it is another wait. */
 static fth_item_id read_wanted(fth_slot *slot)
 {
-    return (fth_item_id){{atomic_load_explicit(&slot->wanted[0], memory_order_relaxed),
-                          atomic_load_explicit(&slot->wanted[1], memory_order_relaxed)}};
+    return (fth_item_id){{atomic_load_explicit(&slot->wanted[0], memory_order_acquire),
+                          atomic_load_explicit(&slot->wanted[1], memory_order_acquire)}};
 }
 
 bool fth_board_read(fth_board *board, int slot, fth_slot_state *state)
