@@ -97,31 +97,14 @@ static void read_proc(const char *path, const char *name, char *value, size_t si
         fclose(file);
 }
 
-static bool has_word(const char *words, const char *word)
-{
-    size_t length = strlen(word);
-    for (const char *at = strstr(words, word); at; at = strstr(at + length, word))
-        if ((at == words || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0'))
-            return true;
-    return false;
-}
-
 static void check_processor(const doctor_options *options, check_result *result)
 {
-    static const char *const wanted[] = {"avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16"};
     (void)options;
-    char name[200], flags[8192], known[100] = "";
-    read_proc("/proc/cpuinfo", "model name", name, sizeof name);
-    read_proc("/proc/cpuinfo", "flags", flags, sizeof flags);
-    for (size_t i = 0; i < FTH_COUNT_OF(wanted); i++) {
-        if (has_word(flags, wanted[i])) {
-            strcat(known, " ");
-            strcat(known, wanted[i]);
-        }
-    }
-    bool fast = has_word(flags, "avx2");
-    SAY(result, fast ? CHECK_OK : CHECK_WARN, "%s;%s", *name ? name : "unknown", *known ? known : " no AVX2");
-    if (!fast)
+    fth_processor processor;
+    fth_processor_describe(&processor);
+    SAY(result, processor.has_wide_vectors ? CHECK_OK : CHECK_WARN, "%s; %s", processor.name,
+        *processor.features ? processor.features : "no AVX2");
+    if (!processor.has_wide_vectors)
         result->advice = "training works, but slowly: use a machine with AVX2 or AVX-512";
 }
 
