@@ -88,8 +88,8 @@ static json_t *describe(const json_t *facts, const json_t *environment)
         json_object_get(facts, "memory_mb"), "LastModified", json_sprintf("%s.000+0000", modified), "CodeSha256",
         checksum(fth_json_text(facts, "code_sha256", "")), "Version", "$LATEST", "RevisionId",
         fth_json_text(facts, "revision", ""), "State", "Active", "LastUpdateStatus", "Successful", "PackageType",
-        image ? "Image" : "Zip", "Architectures", "x86_64", "EphemeralStorage", "Size", 512, "TracingConfig", "Mode",
-        "PassThrough");
+        image ? "Image" : "Zip", "Architectures", FTH_LAMBDA_ARCHITECTURE, "EphemeralStorage", "Size", 512,
+        "TracingConfig", "Mode", "PassThrough");
     if (json_object_size(environment) > 0)
         json_object_set_new(answer, "Environment",
                             json_pack("{s:o}", "Variables", json_incref((json_t *)(uintptr_t)environment)));

@@ -15,12 +15,6 @@ enum { MAX_INLINE_ZIP_BYTES = 50 << 20, MAX_PAGES = 100 };
 static const double DEPLOY_WITHIN_S = 300;
 static const double ROLE_WITHIN_S = 45; /* a role that was made just now is not known everywhere at once */
 
-#if defined(__aarch64__)
-#define ARCHITECTURE "arm64"
-#else
-#define ARCHITECTURE "x86_64"
-#endif
-
 /* ---- requests ---- */
 
 typedef struct lambda_request {
@@ -224,7 +218,7 @@ static fth_status create(fth_lambda_provider *provider, const fth_function_spec 
                 "a new Lambda function needs --role arn:aws:iam::ACCOUNT:role/NAME, which it runs under");
     json_object_set_new(body, "FunctionName", json_string(spec->name));
     json_object_set_new(body, "PackageType", json_string(image ? "Image" : "Zip"));
-    json_object_set_new(body, "Architectures", json_pack("[s]", ARCHITECTURE));
+    json_object_set_new(body, "Architectures", json_pack("[s]", FTH_LAMBDA_ARCHITECTURE));
     json_object_set(body, "Code", code);
     FTH_REQUIRE(what && json_object_get(body, "Code"), FTH_NO_MEMORY, "no memory for the function %s", spec->name);
     const lambda_request request = {what, "POST", NULL, NULL, body, NULL};
@@ -248,7 +242,7 @@ static fth_status update(fth_lambda_provider *provider, const fth_function_spec 
     char *what = fth_format("update %s", spec->name);
 
     if (!spec->image || !*spec->image)
-        json_object_set_new(code, "Architectures", json_pack("[s]", ARCHITECTURE));
+        json_object_set_new(code, "Architectures", json_pack("[s]", FTH_LAMBDA_ARCHITECTURE));
     FTH_REQUIRE(what && configuration, FTH_NO_MEMORY, "no memory for the function %s", spec->name);
     const lambda_request new_code = {what, "PUT", spec->name, "/code", code, NULL};
     FTH_TRY(send_patiently(provider, &new_code, true, &response));

@@ -7,6 +7,13 @@
 
 #include "base/base.h"
 
+/* What Lambda calls the architecture that this program, and so the functions it packs, are for. */
+#if defined(__aarch64__)
+#define FTH_LAMBDA_ARCHITECTURE "arm64"
+#else
+#define FTH_LAMBDA_ARCHITECTURE "x86_64"
+#endif
+
 typedef struct fth_provider_kind fth_provider_kind;
 
 typedef struct fth_provider_options {
