@@ -109,13 +109,14 @@ const fth_predictor_info *fth_predictor_get_info(const fth_predictor *predictor)
 /* Logits become probabilities, in place. */
 static void apply_softmax(float *row, int classes)
 {
-    double largest = -INFINITY, sum = 0;
+    float largest = -INFINITY; /* GCC 12 for arm64 fails on a double that is the fmax() of floats */
+    double sum = 0;
     for (int i = 0; i < classes; i++)
-        largest = fmax(largest, row[i]);
+        largest = fmaxf(largest, row[i]);
     for (int i = 0; i < classes; i++)
-        sum += exp(row[i] - largest);
+        sum += exp((double)row[i] - largest);
     for (int i = 0; i < classes; i++)
-        row[i] = (float)(exp(row[i] - largest) / sum);
+        row[i] = (float)(exp((double)row[i] - largest) / sum);
 }
 
 static fth_status predict(fth_predictor *predictor, const float *images, int64_t count, float *probabilities)

@@ -25,14 +25,15 @@ static fth_status rank_classes(const float *logits, int classes, fth_task task, 
     fth_status status = fth_allocate((size_t)classes, sizeof **result, result);
     if (status != FTH_OK)
         return status;
-    double largest = -INFINITY, sum = 0;
+    float largest = -INFINITY; /* GCC 12 for arm64 fails on a double that is the fmax() of floats */
+    double sum = 0;
     for (int i = 0; i < classes; i++)
-        largest = fmax(largest, logits[i]);
+        largest = fmaxf(largest, logits[i]);
     for (int i = 0; i < classes; i++)
-        sum += exp(logits[i] - largest);
+        sum += exp((double)logits[i] - largest);
     for (int i = 0; i < classes; i++)
         (*result)[i] = (ranked){i, task == FTH_TASK_MULTI_LABEL ? 1 / (1 + exp(-(double)logits[i]))
-                                                                : exp(logits[i] - largest) / sum};
+                                                                : exp((double)logits[i] - largest) / sum};
     qsort(*result, (size_t)classes, sizeof **result, likeliest_first);
     return FTH_OK;
 }
