@@ -8,7 +8,7 @@ export DESTDIR
 JOBS          ?= $(shell nproc)
 SOURCES        = $(shell git ls-files '*.c' '*.h' 2>/dev/null || find src tests -name '*.[ch]')
 
-.PHONY: all build demo test asan tsan format fuzz bench docs install uninstall deb clean dependencies test-dependencies help
+.PHONY: all build demo test asan tsan arm64 format fuzz bench docs install uninstall deb clean dependencies test-dependencies help
 
 all: build
 
@@ -18,6 +18,7 @@ help:
 	@echo 'make test     install what is missing, build, run all tests'
 	@echo 'make asan     all tests under the address and undefined-behaviour sanitizers'
 	@echo 'make tsan     unit tests, trainings and a parameter server under ThreadSanitizer'
+	@echo 'make arm64    build for arm64 on another machine, run unit and op tests in QEMU'
 	@echo 'make fuzz     each fuzz target, from its seeds, for FUZZ_SECONDS=$(FUZZ_SECONDS) seconds (needs clang)'
 	@echo 'make bench    measure the engine against PyTorch (BENCH_FLAGS="--python PYTHON_WITH_TORCH")'
 	@echo 'make format   format the sources with clang-format'
@@ -54,6 +55,11 @@ tsan: test-dependencies
 	@scripts/build $(BUILD)-tsan -j $(JOBS) -- -DFARTHING_SANITIZE=thread -DCMAKE_BUILD_TYPE=RelWithDebInfo $(CMAKE_FLAGS)
 	@scripts/run-tsan $(BUILD)-tsan
 
+arm64:
+	@scripts/install-dependencies --arm64
+	@scripts/build-arm64 $(BUILD)-arm64 -j $(JOBS) -- $(CMAKE_FLAGS)
+	@scripts/test-arm64 $(BUILD)-arm64
+
 fuzz:
 	@scripts/install-dependencies --fuzz
 	@CC=clang TARGET=fuzz scripts/build $(BUILD)-fuzz -j $(JOBS) -- -DFARTHING_FUZZ=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(CMAKE_FLAGS)
@@ -81,4 +87,4 @@ format:
 	clang-format -i $(SOURCES)
 
 clean:
-	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz $(BUILD)-deb
+	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-arm64 $(BUILD)-fuzz $(BUILD)-deb
