@@ -16,6 +16,7 @@ void op_check_status(fth_status status, const char *call, const char *file, int 
 static struct {
     const char *name;
     const char *backend, *level; /* NULL: the name, and the best there is (FARTHING_MAX_ISA) */
+    const char *convolution;     /* the way it computes convolutions (FARTHING_CONVOLUTION); NULL: the best */
     bool required;
     bool tried;
     fth_device *device;
@@ -25,15 +26,23 @@ static struct {
                {.name = "portable", .required = true},
                {.name = "portable avx2", .backend = "portable", .level = "avx2", .required = true},
                {.name = "portable baseline", .backend = "portable", .level = "baseline", .required = true},
+               {.name = "cpu narrow", .backend = "cpu", .convolution = "narrow", .required = true},
+               {.name = "cpu winograd", .backend = "cpu", .convolution = "winograd", .required = true},
+               {.name = "cpu pixelwise", .backend = "cpu", .convolution = "pixelwise", .required = true},
+               {.name = "cpu direct", .backend = "cpu", .convolution = "direct", .required = true},
                {.name = "cuda"}};
 
-static fth_status open_at_level(const char *backend, const char *level, fth_device **device)
+static fth_status open_with(const char *backend, const char *level, const char *convolution, fth_device **device)
 {
     if (level)
         setenv("FARTHING_MAX_ISA", level, 1);
+    if (convolution)
+        setenv("FARTHING_CONVOLUTION", convolution, 1);
     fth_status status = fth_device_open(backend, &(fth_device_options){.threads = 2}, device);
     if (level)
         unsetenv("FARTHING_MAX_ISA");
+    if (convolution)
+        unsetenv("FARTHING_CONVOLUTION");
     return status;
 }
 
@@ -44,8 +53,8 @@ fth_device *op_device(const char *name)
             continue;
         if (!devices[i].tried) {
             devices[i].tried = true;
-            fth_status status =
-                open_at_level(devices[i].backend ? devices[i].backend : name, devices[i].level, &devices[i].device);
+            fth_status status = open_with(devices[i].backend ? devices[i].backend : name, devices[i].level,
+                                          devices[i].convolution, &devices[i].device);
             if (status != FTH_OK)
                 snprintf(devices[i].why, sizeof devices[i].why, "%s", fth_error_message());
         }

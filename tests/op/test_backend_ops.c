@@ -367,6 +367,14 @@ static const op_case cases[] = {
     {"convolution 3x3, relu, max pool", POOLED(6, 32, 14, 14, 32), .bias = true, .relu = true},
     {"convolution 3x3, pooled twice", .build = build_convolution_pooled_twice, INPUT(6, 32, 14, 14), .outputs = 32,
      .kernel = {3, 3}, .bias = true, .kinks = true, POOL(2, 2, 0)},
+    {"convolution 3x3, padding 1, on 2x2", CONVOLUTION(17, 32, 2, 2, 48, 3, 3), .bias = true,
+     .convolution = {.padding = {1, 1}}},
+    {"convolution 3x3, padding 1, on 3x2, relu", CONVOLUTION(9, 16, 3, 2, 16, 3, 3), .relu = true,
+     .convolution = {.padding = {1, 1}}},
+    {"convolution 3x3, padding 1, stride 2, on 4x4", CONVOLUTION(15, 48, 4, 4, 32, 3, 3), .bias = true,
+     .convolution = {.padding = {1, 1}, .stride = {2, 2}}},
+    {"convolution 5x3, padding 3 and 2, stride 3 and 1, dilation 1 and 2", CONVOLUTION(8, 16, 10, 9, 80, 5, 3),
+     .convolution = {.padding = {3, 2}, .stride = {3, 1}, .dilation = {1, 2}}},
     {"convolution 1x1", CONVOLUTION(8, 17, 5, 3, 32, 1, 1)},
     {"convolution 1x1, stride 2", CONVOLUTION(3, 16, 7, 6, 32, 1, 1), .convolution = {.stride = {2, 2}}},
     {"convolution 1x1, one channel", CONVOLUTION(3, 1, 4, 4, 1, 1, 1), .bias = true},
@@ -512,22 +520,34 @@ static int compare_with_reference(const op_network *network, fth_plan_mode mode,
     return differences;
 }
 
-static void compare(const op_case *with, fth_precision precision)
+static void compare_devices(const op_case *with, fth_precision precision, const char *const *names, size_t name_count)
 {
-    static const char *const names[] = {OP_DEVICES};
     int differences = 0;
     op_network network;
     build_network(with, &network);
     for (int mode = FTH_PLAN_TRAIN; mode <= FTH_PLAN_EVALUATE; mode++) {
         op_result wanted;
         op_run_once(&network, op_device("reference"), (fth_plan_mode)mode, FTH_PRECISION_F32, &plain_run, &wanted);
-        for (size_t i = 0; i < FTH_COUNT_OF(names); i++)
+        for (size_t i = 0; i < name_count; i++)
             differences +=
                 compare_with_reference(&network, (fth_plan_mode)mode, &wanted, names[i], precision, with->name);
         op_result_free(&wanted);
     }
     op_network_free(&network);
     assert_int_equal(differences, 0);
+}
+
+static void compare(const op_case *with, fth_precision precision)
+{
+    static const char *const names[] = {OP_DEVICES};
+    compare_devices(with, precision, names, FTH_COUNT_OF(names));
+}
+
+/* Convolutions, by each of the CPU's ways wherever it can. */
+static void test_each_way(void **state)
+{
+    static const char *const names[] = {"cpu narrow", "cpu winograd", "cpu pixelwise", "cpu direct"};
+    compare_devices(*state, FTH_PRECISION_F32, names, FTH_COUNT_OF(names));
 }
 
 static void test_f32(void **state)
@@ -855,13 +875,14 @@ static bool is_large(const op_case *with)
 /* An argument, a pattern as of cmocka_set_test_filter(), chooses tests: "f32: batch norm*". */
 int main(int argc, char **argv)
 {
-    static struct CMUnitTest tests[7 * FTH_COUNT_OF(cases) + 24];
+    static struct CMUnitTest tests[8 * FTH_COUNT_OF(cases) + 24];
     static char names[FTH_COUNT_OF(tests)][96];
     static const struct {
         const char *prefix;
         CMUnitTestFunction run;
     } kinds[] = {{"differences", test_differences},
                  {"f32", test_f32},
+                 {"f32 by each way", test_each_way},
                  {"bf16", test_bf16},
                  {"f16", test_f16},
                  {"NaN in images", test_nan_in_images},
@@ -879,6 +900,8 @@ int main(int argc, char **argv)
             if (kinds[k].run == test_differences && (is_large(&cases[i]) || cases[i].fixed))
                 continue;
             if ((kinds[k].run == test_nan_alone || kinds[k].run == test_nan_in_weights) && is_large(&cases[i]))
+                continue;
+            if (kinds[k].run == test_each_way && cases[i].kernel[0] == 0)
                 continue;
             snprintf(names[count], sizeof names[count], "%s: %s", kinds[k].prefix, cases[i].name);
             tests[count] = (struct CMUnitTest){

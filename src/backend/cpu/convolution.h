@@ -31,6 +31,7 @@ typedef struct cpu_convolution_algorithm {
     ROW(narrow)                                                                                                        \
     ROW(winograd)                                                                                                      \
     ROW(onednn_winograd)                                                                                               \
+    ROW(pixelwise)                                                                                                     \
     ROW(direct)
 
 #define CPU_DECLARE(name) extern const cpu_convolution_algorithm cpu_##name##_convolution;

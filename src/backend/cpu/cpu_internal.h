@@ -57,6 +57,8 @@ size_t cpu_physical_count(const cpu_format *layout);
 fth_status cpu_read_as(fth_plan *plan, fth_plan_value value, const cpu_format *wanted, fth_plan_value *as);
 /* `value` in row-major order, in the given dtype. */
 fth_status cpu_read_plain(fth_plan *plan, fth_value value, dnnl_data_type_t dtype, fth_plan_value *as);
+/* An image in blocks of channels, f32. */
+fth_status cpu_read_blocked(fth_plan *plan, fth_value value, fth_plan_value *as);
 
 /* A place to write `value` in the layout a primitive chose: the value itself, which takes that layout, or a temporary
  * if its layout is fixed otherwise. cpu_end_write() then adds the reorder. */

@@ -141,6 +141,13 @@ fth_status cpu_read_plain(fth_plan *plan, fth_value value, dnnl_data_type_t dtyp
     return cpu_read_as(plan, fth_plan_value_of(plan, value), &plain, as);
 }
 
+fth_status cpu_read_blocked(fth_plan *plan, fth_value value, fth_plan_value *as)
+{
+    fth_shape shape = fth_plan_type(plan, value).shape;
+    const cpu_format blocked = cpu_blocked(plan, &shape, dnnl_f32);
+    return cpu_read_as(plan, fth_plan_value_of(plan, value), &blocked, as);
+}
+
 fth_status cpu_begin_write(fth_plan *plan, fth_plan_value value, const cpu_format *layout, fth_plan_value *as)
 {
     fth_status status = FTH_OK;

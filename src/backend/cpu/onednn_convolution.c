@@ -173,8 +173,9 @@ static bool winograd_fits(const fth_plan *plan, const fth_node *node, cpu_pass p
 
 static bool winograd_pays(const fth_plan *plan, const fth_node *node, cpu_pass pass)
 {
+    (void)pass;
     const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
-    return cpu_winograd_tiles_pay(&shapes, pass);
+    return cpu_winograd_tiles_pay(&shapes);
 }
 
 static fth_status winograd_forward(fth_plan *plan, const fth_node *node)

@@ -10,15 +10,14 @@ bool cpu_winograd_computes(const fth_convolution_attributes *a, const cpu_convol
            a->stride[1] == 1 && a->dilation[0] == 1 && a->dilation[1] == 1;
 }
 
-/* Winograd works on tiles of 4×4 outputs and blocks of 16 input channels; where those are mostly padding it loses.
- * Measured on one Zen 4 core, direct over Winograd: 512 channels on a 2×2 map 0.5 forward, 0.5 grad_input, 1.2
- * grad_weights; 4×4 and larger 1.7 to 3 in all passes; a first layer with one channel 0.14. */
-bool cpu_winograd_tiles_pay(const cpu_convolution_shapes *shapes, cpu_pass pass)
+/* Winograd works on tiles of 4×4 outputs and blocks of 16 input channels; where those are mostly padding it loses: to the
+ * direct kernels with few channels (measured on one Zen 4 core with one channel: 0.14), on maps up to 3×3 to those of
+ * level/pixelwise.c. On maps of 4×4 and larger it takes 0.6 to 0.3 of the time of direct kernels in all passes. */
+bool cpu_winograd_tiles_pay(const cpu_convolution_shapes *shapes)
 {
     const int64_t *y = shapes->y.dims;
     const int64_t computed = (y[2] + 3) / 4 * 4 * ((y[3] + 3) / 4 * 4);
-    const double used = (double)(y[2] * y[3]) / (double)computed;
-    return shapes->x.dims[1] >= 16 && used >= (pass == CPU_GRAD_WEIGHTS ? 0.25 : 0.5);
+    return shapes->x.dims[1] >= 16 && (double)(y[2] * y[3]) / (double)computed > 0.57;
 }
 
 static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
@@ -39,7 +38,7 @@ static bool pays(const fth_plan *plan, const fth_node *node, cpu_pass pass)
     const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
     const int64_t *y = shapes.y.dims, pairs = shapes.x.dims[1] * y[1];
     const int64_t tiles = y[0] * ((y[2] + 3) / 4) * ((y[3] + 3) / 4);
-    return cpu_winograd_tiles_pay(&shapes, pass) && pairs > 16 * 16 && pairs <= 128 * 256 &&
+    return cpu_winograd_tiles_pay(&shapes) && pairs > 16 * 16 && pairs <= 128 * 256 &&
            tiles >= (pass == CPU_GRAD_WEIGHTS ? pairs / 32 : 48);
 }
 
@@ -67,19 +66,12 @@ static winograd_correlation unpack(const cpu_call *call)
     return c;
 }
 
-static fth_status read_blocked(fth_plan *plan, fth_value value, fth_plan_value *as)
-{
-    fth_shape shape = fth_plan_type(plan, value).shape;
-    const cpu_format layout = cpu_blocked(plan, &shape, dnnl_f32);
-    return cpu_read_as(plan, fth_plan_value_of(plan, value), &layout, as);
-}
-
 /* The gradient of a convolution's output: itself, or the pooled one and the places of the maxima. */
 static fth_status read_gradient(fth_plan *plan, fth_value dy, fth_plan_value *values, fth_plan_value *where)
 {
     const fth_node *pool_gradient = cpu_winograd_pool_gradient(plan, dy);
     *where = pool_gradient ? fth_plan_value_of(plan, pool_gradient->inputs[1]) : FTH_NO_PLAN_VALUE;
-    return read_blocked(plan, pool_gradient ? pool_gradient->inputs[0] : dy, values);
+    return cpu_read_blocked(plan, pool_gradient ? pool_gradient->inputs[0] : dy, values);
 }
 
 /* ---- forward ---- */
@@ -114,7 +106,7 @@ fth_status cpu_winograd_forward(fth_plan *plan, const fth_node *convolution, con
     cpu_call call = {.run = run_forward, .kernels = cpu_level_of(plan)->winograd, .value_count = 6, .write_count = 3};
     fth_plan_value target;
     pack(&c, &call);
-    FTH_TRY(read_blocked(plan, convolution->inputs[0], &call.values[0]));
+    FTH_TRY(cpu_read_blocked(plan, convolution->inputs[0], &call.values[0]));
     call.values[1] = fth_plan_value_of(plan, convolution->inputs[1]);
     call.values[2] = convolution->input_count > 2 ? fth_plan_value_of(plan, convolution->inputs[2]) : FTH_NO_PLAN_VALUE;
     FTH_TRY(add_scratch(plan, cpu_level_of(plan)->winograd->correlate_floats(&c, fth_plan_device(plan)->threads),
@@ -173,7 +165,7 @@ static fth_status grad_input(fth_plan *plan, const fth_node *node)
     call.values[2] = fth_plan_value_of(plan, node->inputs[1]);
     call.values[3] = FTH_NO_PLAN_VALUE;
     if (relu)
-        FTH_TRY(read_blocked(plan, relu->inputs[0], &call.values[3]));
+        FTH_TRY(cpu_read_blocked(plan, relu->inputs[0], &call.values[3]));
     FTH_TRY(add_scratch(plan, cpu_level_of(plan)->winograd->correlate_floats(&c, fth_plan_device(plan)->threads),
                         &call.values[4]));
     FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, dx), &layout, &target));
@@ -206,7 +198,7 @@ static fth_status grad_weights(fth_plan *plan, const fth_node *node)
     cpu_call call = {
         .run = run_grad_weights, .kernels = cpu_level_of(plan)->winograd, .value_count = 6, .write_count = 3};
     pack(&c, &call);
-    FTH_TRY(read_blocked(plan, node->inputs[0], &call.values[0]));
+    FTH_TRY(cpu_read_blocked(plan, node->inputs[0], &call.values[0]));
     FTH_TRY(read_gradient(plan, node->inputs[1], &call.values[1], &call.values[2]));
     FTH_TRY(add_scratch(plan, cpu_level_of(plan)->winograd->grad_weights_floats(&c, fth_plan_device(plan)->threads),
                         &call.values[3]));
