@@ -1,4 +1,9 @@
 # What computing needs, and reading data does not: OpenMP (OPENMP) and oneDNN (DNNL_LIBRARY, DNNL_INCLUDE_FOLDER).
+#
+# Two OpenMP runtimes at work in a process would each start a thread for every processor. oneDNN, as systems package it, is
+# linked with GCC's (libgomp), and so is what GCC compiles. Clang has code for LLVM's alone (libomp), which has all of
+# libgomp's functions too. The program names libomp itself and libgomp only through oneDNN, so the dynamic linker finds
+# these functions in libomp first, for oneDNN as well: libgomp is loaded and does nothing.
 find_package(OpenMP REQUIRED COMPONENTS C)
 set(OPENMP OpenMP::OpenMP_C)
 if(FARTHING_SANITIZE STREQUAL "thread")
