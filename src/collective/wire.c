@@ -5,56 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "base/vectorized.h"
-
-static inline uint32_t bits_of(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static inline float float_of(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-/* A NaN stays one: its highest bit of the mantissa is set, as the lower ones go. */
-static inline uint16_t to_bf16(float value)
-{
-    uint32_t bits = bits_of(value), rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? bits >> 16 | 0x40 : rounded);
-}
-
-static inline float from_bf16(uint16_t bits)
-{
-    return float_of((uint32_t)bits << 16);
-}
-
-/* Numbers below the least normal one are rounded by the addition of one whose last bit is theirs; the others as integers, where a
- * carry into the exponent is right, up to infinity. */
-static inline uint16_t to_f16(float value)
-{
-    const uint32_t infinity = 0x7f800000, too_large = 143u << 23, normal = 113u << 23, aligner = 126u << 23;
-    uint32_t bits = bits_of(value), sign = bits & 0x80000000, size = bits ^ sign;
-    uint32_t small = bits_of(float_of(size < normal ? size : 0) + float_of(aligner)) - aligner;
-    uint32_t middle = (size - (112u << 23) + 0xfff + (size >> 13 & 1)) >> 13;
-    uint32_t large = size > infinity ? 0x7e00 : 0x7c00;
-    uint32_t half = size >= too_large ? large : size < normal ? small : middle;
-    return (uint16_t)(half | sign >> 16);
-}
-
-static inline float from_f16(uint16_t half)
-{
-    const uint32_t exponent_mask = 0x7c00u << 13, normal = 113u << 23;
-    uint32_t shifted = (half & 0x7fffu) << 13, exponent = shifted & exponent_mask, sign = (half & 0x8000u) << 16;
-    uint32_t middle = shifted + (112u << 23), large = shifted + (224u << 23);
-    uint32_t small = bits_of(float_of(shifted + normal) - float_of(normal));
-    uint32_t bits = exponent == exponent_mask ? large : exponent == 0 ? small : middle;
-    return float_of(bits | sign);
-}
 
 size_t fth_wire_size(fth_wire wire)
 {
@@ -66,25 +18,25 @@ size_t fth_wire_size(fth_wire wire)
 FTH_VECTORIZED static void pack_f16(const float *restrict from, size_t count, uint16_t *restrict to)
 {
     for (size_t i = 0; i < count; i++)
-        to[i] = to_f16(from[i]);
+        to[i] = fth_f16_from_float(from[i]);
 }
 
 FTH_VECTORIZED static void pack_bf16(const float *restrict from, size_t count, uint16_t *restrict to)
 {
     for (size_t i = 0; i < count; i++)
-        to[i] = to_bf16(from[i]);
+        to[i] = fth_bf16_from_float(from[i]);
 }
 
 FTH_VECTORIZED static void unpack_f16(const uint16_t *restrict from, size_t count, float *restrict to)
 {
     for (size_t i = 0; i < count; i++)
-        to[i] = from_f16(from[i]);
+        to[i] = fth_f16_to_float(from[i]);
 }
 
 FTH_VECTORIZED static void unpack_bf16(const uint16_t *restrict from, size_t count, float *restrict to)
 {
     for (size_t i = 0; i < count; i++)
-        to[i] = from_bf16(from[i]);
+        to[i] = fth_bf16_to_float(from[i]);
 }
 
 FTH_VECTORIZED static void add_f32(const float *restrict from, size_t count, float *restrict sums)
@@ -96,13 +48,13 @@ FTH_VECTORIZED static void add_f32(const float *restrict from, size_t count, flo
 FTH_VECTORIZED static void add_f16(const uint16_t *restrict from, size_t count, float *restrict sums)
 {
     for (size_t i = 0; i < count; i++)
-        sums[i] += from_f16(from[i]);
+        sums[i] += fth_f16_to_float(from[i]);
 }
 
 FTH_VECTORIZED static void add_bf16(const uint16_t *restrict from, size_t count, float *restrict sums)
 {
     for (size_t i = 0; i < count; i++)
-        sums[i] += from_bf16(from[i]);
+        sums[i] += fth_bf16_to_float(from[i]);
 }
 
 /* `to` may be `a` or `b`, number for number, which is no dependence between iterations. */

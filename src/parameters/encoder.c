@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/half.h"
 #include "parameters/client.h"
 #include "parameters/local.h"
 
@@ -33,46 +34,10 @@ struct fth_encoder {
     uint64_t stamp; /* of the body as it is; see local.h */
 };
 
-/* Rounded to the nearest, ties to even. */
-static uint16_t to_bf16(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, 4);
-    if (isnan(value))
-        return 0x7fc0;
-    return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
-static float from_bf16(uint16_t half)
-{
-    uint32_t bits = (uint32_t)half << 16;
-    float value;
-    memcpy(&value, &bits, 4);
-    return value;
-}
-
-#ifdef __clang__
-typedef __fp16 float16; /* clang 14, which fuzzes, has the other name for newer targets only */
-#else
-typedef _Float16 float16;
-#endif
-
 /* Clamped to what there is; what is not finite stays so, for the server to refuse. */
 static uint16_t to_f16(float value)
 {
-    if (!isfinite(value))
-        return isnan(value) ? 0x7e00 : value > 0 ? 0x7c00 : 0xfc00;
-    float16 half = (float16)fminf(fmaxf(value, -65504.f), 65504.f);
-    uint16_t bits;
-    memcpy(&bits, &half, 2);
-    return bits;
-}
-
-static float from_f16(uint16_t bits)
-{
-    float16 half;
-    memcpy(&half, &bits, 2);
-    return (float)half;
+    return fth_f16_from_float(isfinite(value) ? fminf(fmaxf(value, -65504.f), 65504.f) : value);
 }
 
 static int64_t sent_of(const fth_encoder *encoder, int64_t count)
@@ -289,9 +254,9 @@ static char *put_halves(const fth_encoder *encoder, char *to, const float *gradi
     bool f16 = encoder->kind == SEND_F16;
     for (int64_t i = 0; i < count; i++, to += 2) {
         float value = gradient[i] + rest[i];
-        uint16_t half = f16 ? to_f16(value) : to_bf16(value);
+        uint16_t half = f16 ? to_f16(value) : fth_bf16_from_float(value);
         memcpy(to, &half, 2);
-        rest[i] = value - (f16 ? from_f16(half) : from_bf16(half));
+        rest[i] = value - (f16 ? fth_f16_to_float(half) : fth_bf16_to_float(half));
         if (!isfinite(rest[i]))
             rest[i] = 0; /* the server refuses the number itself */
     }
@@ -393,7 +358,7 @@ static const char *add_sent(const fth_encoder *encoder, const char *from, float 
             memcpy(&value, from + 4 * (sent + i), 4);
         } else {
             memcpy(&half, from + 2 * i, 2);
-            value = encoder->kind == SEND_F16 ? from_f16(half) : from_bf16(half);
+            value = encoder->kind == SEND_F16 ? fth_f16_to_float(half) : fth_bf16_to_float(half);
         }
         rest[index] += value;
     }

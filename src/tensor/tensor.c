@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/half.h"
+
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors are little-endian at rest and used in place");
 
 static const struct {
@@ -105,31 +107,6 @@ void fth_shape_format(const fth_shape *shape, char *text, size_t size)
 
 /* ---- conversion ---- */
 
-static float float_from_bits(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static float float_from_f16(uint16_t half)
-{
-    uint32_t sign = (uint32_t)(half & 0x8000) << 16;
-    uint32_t exponent = half >> 10 & 31, fraction = half & 0x3ff;
-    if (exponent == 0) { /* zero and subnormals: fraction * 2^-24, exact in f32 */
-        float magnitude = (float)fraction * 0x1p-24f;
-        return sign ? -magnitude : magnitude;
-    }
-    if (exponent == 31)
-        return float_from_bits(sign | 0x7f800000u | fraction << 13);
-    return float_from_bits(sign | (exponent + 112) << 23 | fraction << 13);
-}
-
-static float float_from_bf16(uint16_t half)
-{
-    return float_from_bits((uint32_t)half << 16);
-}
-
 /* Items are copied out one by one, for a tensor in a mapped file may lie at any address. */
 #define CONVERT(type, expression)                                                                                      \
     do {                                                                                                               \
@@ -157,8 +134,8 @@ fth_status fth_tensor_view_to_f32(const fth_tensor_view *view, float *values, si
     case FTH_I8: CONVERT(int8_t, x);
     case FTH_I16: CONVERT(int16_t, x);
     case FTH_U16: CONVERT(uint16_t, x);
-    case FTH_F16: CONVERT(uint16_t, float_from_f16(x));
-    case FTH_BF16: CONVERT(uint16_t, float_from_bf16(x));
+    case FTH_F16: CONVERT(uint16_t, fth_f16_to_float(x));
+    case FTH_BF16: CONVERT(uint16_t, fth_bf16_to_float(x));
     case FTH_I32: CONVERT(int32_t, x);
     case FTH_U32: CONVERT(uint32_t, x);
     case FTH_F32:
