@@ -186,7 +186,8 @@ class S3Server:
 
     def _spawn(self, name, *command):
         with open(self.folder / f"{name}.output", "ab") as output:
-            self.daemons[name] = subprocess.Popen(command, env=self._environment(), stdin=subprocess.DEVNULL,
+            # Debian 13's looks for its modules in "lib/...", from wherever it is.
+            self.daemons[name] = subprocess.Popen(command, env=self._environment(), cwd="/", stdin=subprocess.DEVNULL,
                                                   stdout=output, stderr=output, preexec_fn=end_with_parent)
 
     def _logs(self):
