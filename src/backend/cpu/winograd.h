@@ -46,9 +46,10 @@ typedef struct winograd_kernels {
     void (*correlate)(const winograd_correlation *c, const winograd_source *in, const winograd_weights *weights,
                       const float *bias, float *scratch, const winograd_target *out);
     int64_t (*correlate_floats)(const winograd_correlation *c, int threads);
-    /* dweight (outputs, channels, 3, 3) and, if not NULL, dbias, of the convolution `forward`. */
-    void (*grad_weights)(const winograd_correlation *forward, const float *x, const winograd_source *dy, float *scratch,
-                         float *dweight, float *dbias);
+    /* dweight (outputs, channels, 3, 3) and, if not NULL, dbias, of the convolution `forward`. `threads` is what
+     * grad_weights_floats() was asked for: sums are split accordingly, however many there turn out to be. */
+    void (*grad_weights)(const winograd_correlation *forward, const float *x, const winograd_source *dy, int threads,
+                         float *scratch, float *dweight, float *dbias);
     int64_t (*grad_weights_floats)(const winograd_correlation *forward, int threads);
 } winograd_kernels;
 

@@ -177,14 +177,14 @@ out:
     return status;
 }
 
-/* Values: x, dy, places of the maxima or none, scratch, dweight, dbias or none. */
+/* Sizes: threads. Values: x, dy, places of the maxima or none, scratch, dweight, dbias or none. */
 static fth_status run_grad_weights(const cpu_call *call, const fth_run *run)
 {
     (void)run;
     const winograd_kernels *kernels = call->kernels;
     const winograd_correlation c = unpack(call);
     const winograd_source dy = {.values = call->data[1], .where = call->data[2]};
-    kernels->grad_weights(&c, call->data[0], &dy, call->data[3], call->data[4], call->data[5]);
+    kernels->grad_weights(&c, call->data[0], &dy, (int)call->sizes[0], call->data[3], call->data[4], call->data[5]);
     return FTH_OK;
 }
 
@@ -195,13 +195,16 @@ static fth_status grad_weights(fth_plan *plan, const fth_node *node)
     fth_shape x = fth_plan_type(plan, node->inputs[0]).shape, y = fth_plan_type(plan, node->inputs[1]).shape;
     const winograd_correlation c = {
         .in = images_of(&x), .out = images_of(&y), .begin_row = -a->padding[0], .begin_column = -a->padding[1]};
-    cpu_call call = {
-        .run = run_grad_weights, .kernels = cpu_level_of(plan)->winograd, .value_count = 6, .write_count = 3};
+    const int threads = fth_plan_device(plan)->threads;
+    cpu_call call = {.run = run_grad_weights,
+                     .kernels = cpu_level_of(plan)->winograd,
+                     .value_count = 6,
+                     .write_count = 3,
+                     .sizes = {threads}};
     pack(&c, &call);
     FTH_TRY(cpu_read_blocked(plan, node->inputs[0], &call.values[0]));
     FTH_TRY(read_gradient(plan, node->inputs[1], &call.values[1], &call.values[2]));
-    FTH_TRY(add_scratch(plan, cpu_level_of(plan)->winograd->grad_weights_floats(&c, fth_plan_device(plan)->threads),
-                        &call.values[3]));
+    FTH_TRY(add_scratch(plan, cpu_level_of(plan)->winograd->grad_weights_floats(&c, threads), &call.values[3]));
     FTH_TRY(cpu_fix_plain(plan, node->outputs[0]));
     call.values[4] = fth_plan_value_of(plan, node->outputs[0]);
     call.values[5] = FTH_NO_PLAN_VALUE;

@@ -13,7 +13,7 @@ int64_t AT_LEVEL(winograd_correlate_floats)(const winograd_correlation *c, int t
 
 /* winograd_weights.c */
 void AT_LEVEL(winograd_grad_weights)(const winograd_correlation *forward, const float *x, const winograd_source *dy,
-                                     float *scratch, float *dweight, float *dbias);
+                                     int threads, float *scratch, float *dweight, float *dbias);
 int64_t AT_LEVEL(winograd_grad_weights_floats)(const winograd_correlation *forward, int threads);
 
 #endif
