@@ -73,6 +73,16 @@ def test_what_is_not_packaged_is_said():
     assert "libdnnl-dev" in packages("--for", "ubuntu24.04")
 
 
+def test_nothing_is_installed_in_vain(tmp_path):
+    system = System(tmp_path, 'ID=ubuntu\nVERSION_ID="22.04"\n', missing=["cmake"])
+    result = system.run()
+    assert result.returncode == 1 and system.log() == []
+    assert result.stderr.startswith("oneDNN: Ubuntu 22.04 has 2.2, and farthing needs 2.6")
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "farthing").touch()  # someone has built what it needs
+    assert system.run().stdout == "installing cmake\n"
+
+
 @pytest.mark.parametrize("release, like", [
     ('ID=debian\nVERSION_ID="12"\n', "debian12"),
     ('ID=debian\nVERSION_ID="13"\n', "debian13"),
