@@ -2,6 +2,7 @@
 #include "base/process.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -61,13 +62,16 @@ const char *fth_process_program(char *path, size_t size)
     static const char self[] = "/proc/self/exe";
     struct stat running, named;
     ssize_t length = readlink(self, path, size - 1);
-    if (length > 0 && (size_t)length < size - 1) {
+    int program = open(self, O_PATH | O_CLOEXEC); /* in QEMU, stat() would tell of QEMU's own file */
+    bool whole = length > 0 && (size_t)length < size - 1;
+    if (whole)
         path[length] = '\0';
-        if (stat(self, &running) == 0 && stat(path, &named) == 0 && running.st_dev == named.st_dev &&
-            running.st_ino == named.st_ino)
-            return path;
-    }
-    snprintf(path, size, "%s", self);
+    bool same = whole && fstat(program, &running) == 0 && stat(path, &named) == 0 && running.st_dev == named.st_dev &&
+                running.st_ino == named.st_ino;
+    if (program >= 0)
+        close(program);
+    if (!same)
+        snprintf(path, size, "%s", self);
     return path;
 }
 
