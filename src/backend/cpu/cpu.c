@@ -95,7 +95,7 @@ static fth_status open_device(const fth_device_options *options, fth_device **de
     CPU_TRY(dnnl_engine_create(&cpu->engine, dnnl_cpu, 0));
     CPU_TRY(dnnl_stream_create(&cpu->stream, cpu->engine, dnnl_stream_default_flags));
     dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
-    cpu->bf16 = (isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
+    cpu->bf16 = cpu_supports_bf16(cpu->engine);
     const bool own_amx = cpu->level->level == FTH_LEVEL_AVX512 && cpu->bf16 && !user_chose_isa();
     cpu->amx = own_amx ? amx_kernels_of_machine() : NULL;
     const dnnl_version_t *version = dnnl_version();
@@ -179,8 +179,7 @@ static fth_status check_precision(fth_device *device, fth_precision precision)
     if (precision == FTH_PRECISION_F16 || precision == FTH_PRECISION_TF32)
         return fth_fail(FTH_UNSUPPORTED, "the CPU computes in f32 or bf16; f16 and tf32 need --device cuda");
     if (precision == FTH_PRECISION_BF16 && !((cpu_device *)device)->bf16)
-        return fth_fail(FTH_UNSUPPORTED, "bf16 needs a CPU with AVX-512 (this is %s); use --precision f32",
-                        device->description);
+        return cpu_refuse_bf16(device);
     return FTH_OK;
 }
 

@@ -33,6 +33,11 @@ static inline const cpu_level *cpu_level_of(const fth_plan *plan)
     return cpu_device_of(plan)->level;
 }
 
+/* ---- bf16 (bf16_support.c) ---- */
+
+bool cpu_supports_bf16(dnnl_engine_t engine);
+fth_status cpu_refuse_bf16(const fth_device *device);
+
 /* ---- layouts (layout.c) ---- */
 
 /* The dtype in which the plan computes: f32 or bf16. */

@@ -1,0 +1,65 @@
+/* Whether bf16 can be computed on this machine: the processor must have instructions for it, and oneDNN kernels. On x86 both
+ * follow from oneDNN's instruction set; on arm64 it depends on how oneDNN was built, so it is asked. */
+#include "backend/cpu/cpu_internal.h"
+
+#if defined(__x86_64__)
+
+bool cpu_supports_bf16(dnnl_engine_t engine)
+{
+    (void)engine;
+    return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
+}
+
+fth_status cpu_refuse_bf16(const fth_device *device)
+{
+    return fth_fail(FTH_UNSUPPORTED, "bf16 needs a CPU with AVX-512 (this is %s); use --precision f32",
+                    device->description);
+}
+
+#else
+
+/* A convolution like any other, with its gradients. */
+static bool has_kernels(dnnl_engine_t engine)
+{
+    const fth_shape image = FTH_SHAPE(2, 16, 8, 8), weight = FTH_SHAPE(16, 16, 3, 3), bias = FTH_SHAPE(16);
+    const cpu_convolution_description d = {.training = true,
+                                           .algorithm = dnnl_convolution_direct,
+                                           .x = cpu_any(&image, dnnl_bf16),
+                                           .weight = cpu_any(&weight, dnnl_bf16),
+                                           .weight_gradient = cpu_any(&weight, dnnl_f32),
+                                           .bias = cpu_plain(&bias, dnnl_f32),
+                                           .y = cpu_any(&image, dnnl_bf16),
+                                           .has_bias = true,
+                                           .strides = {1, 1},
+                                           .padding_begin = {1, 1},
+                                           .padding_end = {1, 1}};
+    for (cpu_pass pass = CPU_FORWARD; pass <= CPU_GRAD_WEIGHTS; pass++) {
+        dnnl_primitive_desc_t descriptor = NULL;
+        if (cpu_describe_convolution(engine, &d, pass, &descriptor) != FTH_OK)
+            return false;
+        dnnl_primitive_desc_destroy(descriptor);
+    }
+    return true;
+}
+
+bool cpu_supports_bf16(dnnl_engine_t engine)
+{
+    fth_processor processor;
+    fth_processor_describe(&processor);
+    return processor.has_bf16 && has_kernels(engine);
+}
+
+fth_status cpu_refuse_bf16(const fth_device *device)
+{
+    fth_processor processor;
+    fth_processor_describe(&processor);
+    if (!processor.has_bf16)
+        return fth_fail(FTH_UNSUPPORTED, "bf16 needs a CPU with bf16 instructions (this is %s); use --precision f32",
+                        processor.name);
+    return fth_fail(FTH_UNSUPPORTED,
+                    "the CPU has bf16 instructions, but this oneDNN no bf16 convolutions for them (%s); use "
+                    "--precision f32",
+                    device->description);
+}
+
+#endif
