@@ -8,7 +8,11 @@
 #include "backend/vector/level.h"
 
 /* Every table; a new one is a file level/NAME.c that defines AT_LEVEL(NAME), and its row here. */
-#define CPU_LEVEL_TABLES(ROW) ROW(pixelwise) ROW(plain_max_pool) ROW(winograd)
+#define CPU_LEVEL_TABLES(ROW)                                                                                          \
+    ROW(narrow)                                                                                                        \
+    ROW(pixelwise)                                                                                                     \
+    ROW(plain_max_pool)                                                                                                \
+    ROW(winograd)
 
 typedef struct cpu_level {
     fth_vector_level level;

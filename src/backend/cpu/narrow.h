@@ -1,4 +1,4 @@
-/* The arithmetic of convolutions of few channels, in AVX-512. See narrow.c; narrow_convolution.c makes steps of it. */
+/* The arithmetic of convolutions of few channels. See level/narrow.c; narrow_convolution.c makes steps of it. */
 #ifndef FTH_BACKEND_CPU_NARROW_H
 #define FTH_BACKEND_CPU_NARROW_H
 
@@ -17,19 +17,18 @@ typedef struct narrow {
     bool relu;
 } narrow;
 
-/* Where it is false, nothing below may be called. */
-bool narrow_is_supported(void);
-
 /* `bias` and `dbias` may be NULL. `scratch` is memory for as many floats as the function below each says for the number
  * of OpenMP threads. */
-void narrow_forward(const narrow *n, const float *x, const float *weight, const float *bias, float *scratch, float *y);
-int64_t narrow_forward_floats(const narrow *n, int threads);
+typedef struct narrow_kernels {
+    void (*forward)(const narrow *n, const float *x, const float *weight, const float *bias, float *scratch, float *y);
+    int64_t (*forward_floats)(const narrow *n, int threads);
 
-void narrow_grad_input(const narrow *n, const float *dy, const float *weight, float *scratch, float *dx);
-int64_t narrow_grad_input_floats(const narrow *n, int threads);
+    void (*grad_input)(const narrow *n, const float *dy, const float *weight, float *scratch, float *dx);
+    int64_t (*grad_input_floats)(const narrow *n, int threads);
 
-void narrow_grad_weights(const narrow *n, const float *x, const float *dy, float *scratch, float *dweight,
+    void (*grad_weights)(const narrow *n, const float *x, const float *dy, float *scratch, float *dweight,
                          float *dbias);
-int64_t narrow_grad_weights_floats(const narrow *n, int threads);
+    int64_t (*grad_weights_floats)(const narrow *n, int threads);
+} narrow_kernels;
 
 #endif

@@ -28,6 +28,13 @@ typedef int32_t vector_mask __attribute__((vector_size(VECTOR_BYTES))); /* each 
 
 enum { LANES = VECTOR_BYTES / 4 };
 
+/* Registers for vectors: what a loop holds of sums and operands. */
+#if VECTOR_BYTES == 64 || defined(__aarch64__)
+#define REGISTERS 32
+#else
+#define REGISTERS 16
+#endif
+
 typedef vector unaligned_vector __attribute__((aligned(4), may_alias));
 typedef vector_mask unaligned_mask __attribute__((aligned(4), may_alias));
 

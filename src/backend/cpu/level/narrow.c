@@ -1,0 +1,625 @@
+/* Convolutions of few channels (at most 16 on both sides, stride 1, f32) on plain layouts.
+ *
+ * oneDNN's kernels put channels into vector lanes: with 3 or 6 of 16 lanes filled most of the work is padding, and
+ * every neighbour pays for padded tensors. Here lanes are neighbouring columns of a row, and an image stays (C, H, W).
+ * Measured on one Zen 4 core, 64 images, oneDNN's time over this one's (bench/RESULTS.md): 3 to 6 channels 5×5 on
+ * 32×32: 2.3 forward, 2.2 grad_weights; 6 to 16 channels 5×5 on 14×14: 1.4 grad_input, 1.4 grad_weights.
+ *
+ * Two sums do all three passes. A correlation gives out[m][r][w] = sum over k, i, j of in[k][r+i][w+j] *
+ * weight[k][i][j][m]: forward it runs over x, for grad_input over dy with the kernel turned around; rows outside the
+ * image are skipped, and columns outside are zeros in a padded copy, made only if there are any. Where the outputs fill
+ * vectors and the columns do not, lanes are outputs, and the result is turned around at the end. An accumulation gives
+ * dw[o][c][i][j] = sum over r, w of dy[o][r][w] * x[c][r+i][w+j] from a copy of the image with channels last.
+ *
+ * A tile of sums stays in registers: two vectors by as many outputs or positions as leave room for the operands. */
+#include <omp.h>
+#include <string.h>
+
+#include "backend/cpu/narrow.h"
+#include "backend/vector/vector.h"
+
+enum { MAX_CHANNELS = NARROW_MAX_CHANNELS, MAX_KERNEL = NARROW_MAX_KERNEL };
+
+static inline int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Tiles of about the same size that cover `count`, none larger than `most`. */
+static inline int64_t tile_size(int64_t count, int64_t most)
+{
+    const int64_t tiles = (count + most - 1) / most;
+    return (count + tiles - 1) / tiles;
+}
+
+/* ---- images ---- */
+
+/* An image whose rows can be read from `before` columns left of the first, zeros outside. Vectors may read up to LANES numbers
+ * beyond the last row, whatever is there. */
+typedef struct padded {
+    const float *origin; /* row 0, column -before */
+    int64_t row, plane;  /* strides */
+} padded;
+
+/* `last`: nothing can be read behind this image. */
+static padded pad_columns(const float *image, int64_t planes, int64_t height, int64_t width, int64_t before, bool last,
+                          float *copy)
+{
+    if (before == 0 && !last)
+        return (padded){image, width, height * width};
+    const int64_t row = width + 2 * before;
+    for (int64_t r = 0; r < planes * height; r++) {
+        float *to = copy + r * row;
+        for (int64_t i = 0; i < before; i++)
+            to[i] = to[before + width + i] = 0;
+        memcpy(to + before, image + r * width, (size_t)width * sizeof *copy);
+    }
+    return (padded){copy, row, height * row};
+}
+
+/* ---- correlations ---- */
+
+typedef struct correlation {
+    padded in;
+    int64_t in_planes, in_height;
+    const float *weight; /* [in_planes][kernel_h][kernel_w][outputs] */
+    int64_t kernel_h, kernel_w;
+    int64_t first_row; /* input row of output row 0, kernel row 0: minus the padding */
+    const float *bias; /* or NULL */
+    bool relu;
+    float *out;
+    int64_t outputs, out_height, out_width;
+} correlation;
+
+/* Rows of the kernel that meet the image for output row `row`. */
+typedef struct kernel_rows {
+    int64_t begin, end;
+} kernel_rows;
+
+static inline kernel_rows rows_inside(const correlation *c, int64_t row)
+{
+    const int64_t top = row + c->first_row;
+    return (kernel_rows){top < 0 ? -top : 0, smaller(c->in_height - top, c->kernel_h)};
+}
+
+INLINE vector finish(const correlation *c, vector sum)
+{
+    return c->relu ? cut_negative(sum) : sum;
+}
+
+/* ---- lanes are columns ---- */
+
+enum { TILE_OUTPUTS = REGISTERS == 32 ? 12 : 6 };
+
+/* What a vector of columns reads where the kernel is above or below the image. */
+static const float no_row[LANES + MAX_KERNEL];
+
+/* Vectors are numbered through all rows of the image: `count` columns from `column` of `row` on. */
+typedef struct stretch {
+    int64_t row, column, count;
+} stretch;
+
+static inline stretch find_stretch(const correlation *c, int64_t number)
+{
+    const int64_t each = (c->out_width + LANES - 1) / LANES, column = number % each * LANES;
+    return (stretch){number / each, column, smaller(c->out_width - column, LANES)};
+}
+
+/* V vectors of M outputs from `first` on. M and V are constants where this is inlined. */
+INLINE void correlate_tile(const correlation *c, const stretch *at, int64_t first, const int M, const int V)
+{
+    vector sum[TILE_OUTPUTS][2];
+    kernel_rows all = rows_inside(c, at[0].row), inside[2] = {all, all};
+    if (V > 1) {
+        inside[1] = rows_inside(c, at[1].row);
+        all.begin = smaller(all.begin, inside[1].begin);
+        all.end = inside[1].end > all.end ? inside[1].end : all.end;
+    }
+#pragma GCC unroll 16
+    for (int m = 0; m < M; m++) {
+#pragma GCC unroll 2
+        for (int v = 0; v < V; v++)
+            sum[m][v] = broadcast(c->bias ? c->bias[first + m] : 0);
+    }
+    for (int64_t k = 0; k < c->in_planes; k++) {
+        for (int64_t i = all.begin; i < all.end; i++) {
+            const float *row[2], *weight = c->weight + (k * c->kernel_h + i) * c->kernel_w * c->outputs + first;
+            for (int v = 0; v < V; v++)
+                row[v] =
+                    i < inside[v].begin || i >= inside[v].end
+                        ? no_row
+                        : c->in.origin + k * c->in.plane + (at[v].row + c->first_row + i) * c->in.row + at[v].column;
+            for (int64_t j = 0; j < c->kernel_w; j++) {
+                vector x[2];
+#pragma GCC unroll 2
+                for (int v = 0; v < V; v++)
+                    x[v] = load(row[v] + j);
+#pragma GCC unroll 16
+                for (int m = 0; m < M; m++) {
+                    const vector w = broadcast(weight[m]);
+#pragma GCC unroll 2
+                    for (int v = 0; v < V; v++)
+                        sum[m][v] = multiply_add(x[v], w, sum[m][v]);
+                }
+                weight += c->outputs;
+            }
+        }
+    }
+#pragma GCC unroll 16
+    for (int m = 0; m < M; m++) {
+#pragma GCC unroll 2
+        for (int v = 0; v < V; v++)
+            store_part(c->out + ((first + m) * c->out_height + at[v].row) * c->out_width + at[v].column,
+                       finish(c, sum[m][v]), at[v].count);
+    }
+}
+
+typedef void correlate_function(const correlation *c, const stretch *at, int64_t first);
+
+#define CORRELATE(M)                                                                                                   \
+    static void correlate_##M##_1(const correlation *c, const stretch *at, int64_t first)                              \
+    {                                                                                                                  \
+        correlate_tile(c, at, first, M, 1);                                                                            \
+    }                                                                                                                  \
+    static void correlate_##M##_2(const correlation *c, const stretch *at, int64_t first)                              \
+    {                                                                                                                  \
+        correlate_tile(c, at, first, M, 2);                                                                            \
+    }
+#define CORRELATE_NAMES(M)                                                                                             \
+    {                                                                                                                  \
+        correlate_##M##_1, correlate_##M##_2                                                                           \
+    }
+
+/* clang-format off */
+CORRELATE(1) CORRELATE(2) CORRELATE(3) CORRELATE(4) CORRELATE(5) CORRELATE(6)
+#if REGISTERS == 32
+CORRELATE(7) CORRELATE(8) CORRELATE(9) CORRELATE(10) CORRELATE(11) CORRELATE(12)
+#endif
+
+static correlate_function *const correlate[TILE_OUTPUTS][2] = {
+    CORRELATE_NAMES(1), CORRELATE_NAMES(2), CORRELATE_NAMES(3), CORRELATE_NAMES(4), CORRELATE_NAMES(5), CORRELATE_NAMES(6),
+#if REGISTERS == 32
+    CORRELATE_NAMES(7), CORRELATE_NAMES(8), CORRELATE_NAMES(9), CORRELATE_NAMES(10), CORRELATE_NAMES(11), CORRELATE_NAMES(12),
+#endif
+};
+/* clang-format on */
+
+static void correlate_columns(const correlation *c)
+{
+    const int64_t count = c->out_height * ((c->out_width + LANES - 1) / LANES);
+    const int64_t tile = tile_size(c->outputs, TILE_OUTPUTS);
+    for (int64_t i = 0; i < count; i += 2) {
+        const int64_t vectors = smaller(count - i, 2);
+        const stretch at[2] = {find_stretch(c, i), find_stretch(c, i + vectors - 1)};
+        for (int64_t m = 0; m < c->outputs; m += tile)
+            correlate[smaller(c->outputs - m, tile) - 1][vectors - 1](c, at, m);
+    }
+}
+
+/* ---- lanes are outputs ---- */
+
+enum { TILE_POSITIONS = REGISTERS == 32 ? 12 : 6 };
+
+/* P neighbours in a row from `column` on by N vectors of outputs from `first` on, to to[position][outputs]. P and N are constants
+ * where this is inlined. */
+INLINE void correlate_positions(const correlation *c, int64_t row, int64_t column, int64_t first, float *to,
+                                const int P, const int N)
+{
+    vector sum[TILE_POSITIONS][2];
+    const kernel_rows inside = rows_inside(c, row);
+#pragma GCC unroll 2
+    for (int n = 0; n < N; n++) {
+#pragma GCC unroll 16
+        for (int p = 0; p < P; p++)
+            sum[p][n] = c->bias ? load(c->bias + first + n * LANES) : (vector){0};
+    }
+    for (int64_t k = 0; k < c->in_planes; k++) {
+        for (int64_t i = inside.begin; i < inside.end; i++) {
+            const float *x = c->in.origin + k * c->in.plane + (row + c->first_row + i) * c->in.row + column;
+            const float *weight = c->weight + (k * c->kernel_h + i) * c->kernel_w * c->outputs + first;
+            for (int64_t j = 0; j < c->kernel_w; j++) {
+                vector w[2];
+#pragma GCC unroll 2
+                for (int n = 0; n < N; n++)
+                    w[n] = load(weight + n * LANES);
+#pragma GCC unroll 16
+                for (int p = 0; p < P; p++) {
+                    const vector value = broadcast(x[j + p]);
+#pragma GCC unroll 2
+                    for (int n = 0; n < N; n++)
+                        sum[p][n] = multiply_add(value, w[n], sum[p][n]);
+                }
+                weight += c->outputs;
+            }
+        }
+    }
+    to += (row * c->out_width + column) * c->outputs + first;
+#pragma GCC unroll 16
+    for (int p = 0; p < P; p++) {
+#pragma GCC unroll 2
+        for (int n = 0; n < N; n++)
+            store(to + p * c->outputs + n * LANES, finish(c, sum[p][n]));
+    }
+}
+
+typedef void positions_function(const correlation *c, int64_t row, int64_t column, int64_t first, float *to);
+
+#define POSITIONS(P)                                                                                                   \
+    static void positions_##P##_1(const correlation *c, int64_t row, int64_t column, int64_t first, float *to)         \
+    {                                                                                                                  \
+        correlate_positions(c, row, column, first, to, P, 1);                                                          \
+    }                                                                                                                  \
+    static void positions_##P##_2(const correlation *c, int64_t row, int64_t column, int64_t first, float *to)         \
+    {                                                                                                                  \
+        correlate_positions(c, row, column, first, to, P, 2);                                                          \
+    }
+#define POSITIONS_NAMES(P)                                                                                             \
+    {                                                                                                                  \
+        positions_##P##_1, positions_##P##_2                                                                           \
+    }
+
+/* clang-format off */
+POSITIONS(1) POSITIONS(2) POSITIONS(3) POSITIONS(4) POSITIONS(5) POSITIONS(6)
+#if REGISTERS == 32
+POSITIONS(7) POSITIONS(8) POSITIONS(9) POSITIONS(10) POSITIONS(11) POSITIONS(12)
+#endif
+
+static positions_function *const positions[TILE_POSITIONS][2] = {
+    POSITIONS_NAMES(1), POSITIONS_NAMES(2), POSITIONS_NAMES(3), POSITIONS_NAMES(4), POSITIONS_NAMES(5), POSITIONS_NAMES(6),
+#if REGISTERS == 32
+    POSITIONS_NAMES(7), POSITIONS_NAMES(8), POSITIONS_NAMES(9), POSITIONS_NAMES(10), POSITIONS_NAMES(11), POSITIONS_NAMES(12),
+#endif
+};
+/* clang-format on */
+
+/* (count, planes) to (planes, count); planes are whole vectors. */
+static void turn_planes_first(const float *from, int64_t count, int64_t planes, float *to)
+{
+    for (int64_t at = 0; at < count; at += LANES) {
+        const int64_t left = smaller(count - at, LANES);
+        for (int64_t m = 0; m < planes; m += LANES) {
+            vector square[LANES];
+#pragma GCC unroll 16
+            for (int i = 0; i < LANES; i++)
+                square[i] = i < left ? load(from + (at + i) * planes + m) : (vector){0};
+            transpose(square);
+#pragma GCC unroll 16
+            for (int i = 0; i < LANES; i++)
+                store_part(to + (m + i) * count + at, square[i], left);
+        }
+    }
+}
+
+/* `scratch` takes the whole result. */
+static void correlate_outputs(const correlation *c, float *scratch)
+{
+    const int64_t tile = tile_size(c->out_width, TILE_POSITIONS);
+    for (int64_t first = 0; first < c->outputs; first += 2 * LANES) {
+        const int64_t vectors = smaller((c->outputs - first) / LANES, 2);
+        for (int64_t row = 0; row < c->out_height; row++) {
+            for (int64_t column = 0; column < c->out_width; column += tile)
+                positions[smaller(c->out_width - column, tile) - 1][vectors - 1](c, row, column, first, scratch);
+        }
+    }
+    turn_planes_first(scratch, c->out_height * c->out_width, c->outputs, c->out);
+}
+
+/* ---- correlations of a batch ---- */
+
+static inline int64_t padded_floats(int64_t planes, int64_t height, int64_t width, int64_t before)
+{
+    return planes * height * (width + 2 * before) + LANES;
+}
+
+static inline bool lanes_are_outputs(int64_t outputs, int64_t out_width)
+{
+    return outputs % LANES == 0 && out_width % LANES != 0;
+}
+
+/* Scratch of a thread. */
+static inline int64_t correlation_floats(const correlation *c, int64_t in_width, int64_t before)
+{
+    return padded_floats(c->in_planes, c->in_height, in_width, before) +
+           (lanes_are_outputs(c->outputs, c->out_width) ? c->outputs * c->out_height * c->out_width : 0);
+}
+
+/* `like` lacks the images: `in` is padded by `before` columns of zeros on both sides. */
+static void correlate_batch(const correlation *like, int64_t batch, const float *in, int64_t in_width, int64_t before,
+                            float *scratch, float *out)
+{
+    const int64_t each = correlation_floats(like, in_width, before);
+    const int64_t in_floats = like->in_planes * like->in_height * in_width,
+                  out_floats = like->outputs * like->out_height * like->out_width;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < batch; i++) {
+        float *copy = scratch + omp_get_thread_num() * each;
+        correlation c = *like;
+        c.in = pad_columns(in + i * in_floats, c.in_planes, c.in_height, in_width, before, i == batch - 1, copy);
+        c.out = out + i * out_floats;
+        if (lanes_are_outputs(c.outputs, c.out_width))
+            correlate_outputs(&c, copy + padded_floats(c.in_planes, c.in_height, in_width, before));
+        else
+            correlate_columns(&c);
+    }
+}
+
+static inline int64_t weight_floats(const narrow *n)
+{
+    return n->outputs * n->channels * n->kernel_h * n->kernel_w;
+}
+
+static inline correlation forward_correlation(const narrow *n)
+{
+    return (correlation){.in_planes = n->channels,
+                         .in_height = n->height,
+                         .kernel_h = n->kernel_h,
+                         .kernel_w = n->kernel_w,
+                         .first_row = -n->padding_h,
+                         .relu = n->relu,
+                         .outputs = n->outputs,
+                         .out_height = n->out_height,
+                         .out_width = n->out_width};
+}
+
+static int64_t forward_floats(const narrow *n, int threads)
+{
+    const correlation c = forward_correlation(n);
+    return weight_floats(n) + threads * correlation_floats(&c, n->width, n->padding_w);
+}
+
+static void forward(const narrow *n, const float *x, const float *weight, const float *bias, float *scratch, float *y)
+{
+    const int64_t taps = n->channels * n->kernel_h * n->kernel_w;
+    float *turned = scratch; /* [c][i][j][o] */
+    for (int64_t o = 0; o < n->outputs; o++) {
+        for (int64_t t = 0; t < taps; t++)
+            turned[t * n->outputs + o] = weight[o * taps + t];
+    }
+    correlation c = forward_correlation(n);
+    c.weight = turned;
+    c.bias = bias;
+    correlate_batch(&c, n->batch, x, n->width, n->padding_w, scratch + weight_floats(n), y);
+}
+
+/* dy is read as an image padded by kernel - 1 - padding, the kernel turned around. */
+static inline correlation backward_correlation(const narrow *n)
+{
+    return (correlation){.in_planes = n->outputs,
+                         .in_height = n->out_height,
+                         .kernel_h = n->kernel_h,
+                         .kernel_w = n->kernel_w,
+                         .first_row = -(n->kernel_h - 1 - n->padding_h),
+                         .outputs = n->channels,
+                         .out_height = n->height,
+                         .out_width = n->width};
+}
+
+static inline int64_t columns_before(const narrow *n)
+{
+    return n->kernel_w - 1 - n->padding_w;
+}
+
+static int64_t grad_input_floats(const narrow *n, int threads)
+{
+    const correlation c = backward_correlation(n);
+    return weight_floats(n) + threads * correlation_floats(&c, n->out_width, columns_before(n));
+}
+
+static void grad_input(const narrow *n, const float *dy, const float *weight, float *scratch, float *dx)
+{
+    float *turned = scratch; /* [o][i][j][c] */
+    for (int64_t o = 0; o < n->outputs; o++) {
+        for (int64_t c = 0; c < n->channels; c++) {
+            for (int64_t i = 0; i < n->kernel_h; i++) {
+                for (int64_t j = 0; j < n->kernel_w; j++)
+                    turned[((o * n->kernel_h + i) * n->kernel_w + j) * n->channels + c] =
+                        weight[((o * n->channels + c) * n->kernel_h + n->kernel_h - 1 - i) * n->kernel_w + n->kernel_w -
+                               1 - j];
+            }
+        }
+    }
+    correlation c = backward_correlation(n);
+    c.weight = turned;
+    correlate_batch(&c, n->batch, dy, n->out_width, columns_before(n), scratch + weight_floats(n), dx);
+}
+
+/* ---- gradient of the weights ----
+ *
+ * With the image as (rows, columns, channels), the C * KW taps of one kernel row lie side by side in memory: lanes are
+ * taps here, and each position of dy is broadcast. A stream is one such vector: kernel row i, lanes from v * LANES on. */
+
+enum { ROW_TILE_OUTPUTS = 6, ROW_TILE_STREAMS = REGISTERS == 32 ? 4 : 2 };
+
+typedef struct accumulation {
+    const float *image; /* padded, channels last */
+    int64_t row;        /* floats in a row of it */
+    int64_t channels;
+    const float *dy; /* (outputs, out_height, out_width) */
+    int64_t dy_plane, out_height, out_width;
+} accumulation;
+
+/* sums[o][s] += over positions dy[o] * stream s: O outputs, S streams, constants where inlined. */
+INLINE void accumulate_tile(const accumulation *a, const float *dy, const int64_t *streams, float *sums,
+                            int64_t output_stride, const int O, const int S)
+{
+    vector sum[ROW_TILE_OUTPUTS][ROW_TILE_STREAMS];
+#pragma GCC unroll 6
+    for (int o = 0; o < O; o++) {
+#pragma GCC unroll 4
+        for (int s = 0; s < S; s++)
+            sum[o][s] = load(sums + o * output_stride + s * LANES);
+    }
+    for (int64_t r = 0; r < a->out_height; r++) {
+        const float *image = a->image + r * a->row, *gradient = dy + r * a->out_width;
+        for (int64_t w = 0; w < a->out_width; w++) {
+            vector x[ROW_TILE_STREAMS];
+#pragma GCC unroll 4
+            for (int s = 0; s < S; s++)
+                x[s] = load(image + streams[s]);
+#pragma GCC unroll 6
+            for (int o = 0; o < O; o++) {
+                const vector g = broadcast(gradient[o * a->dy_plane]);
+#pragma GCC unroll 4
+                for (int s = 0; s < S; s++)
+                    sum[o][s] = multiply_add(g, x[s], sum[o][s]);
+            }
+            image += a->channels;
+            gradient++;
+        }
+    }
+#pragma GCC unroll 6
+    for (int o = 0; o < O; o++) {
+#pragma GCC unroll 4
+        for (int s = 0; s < S; s++)
+            store(sums + o * output_stride + s * LANES, sum[o][s]);
+    }
+}
+
+typedef void accumulate_function(const accumulation *, const float *dy, const int64_t *streams, float *sums,
+                                 int64_t stride);
+
+#define ACCUMULATE(O, S)                                                                                               \
+    static void accumulate_##O##_##S(const accumulation *a, const float *dy, const int64_t *streams, float *sums,      \
+                                     int64_t stride)                                                                   \
+    {                                                                                                                  \
+        accumulate_tile(a, dy, streams, sums, stride, O, S);                                                           \
+    }
+#if REGISTERS == 32
+#define ACCUMULATE_ROW(O) ACCUMULATE(O, 1) ACCUMULATE(O, 2) ACCUMULATE(O, 3) ACCUMULATE(O, 4)
+#define ACCUMULATE_NAMES(O)                                                                                            \
+    {                                                                                                                  \
+        accumulate_##O##_1, accumulate_##O##_2, accumulate_##O##_3, accumulate_##O##_4                                 \
+    }
+#else
+#define ACCUMULATE_ROW(O) ACCUMULATE(O, 1) ACCUMULATE(O, 2)
+#define ACCUMULATE_NAMES(O)                                                                                            \
+    {                                                                                                                  \
+        accumulate_##O##_1, accumulate_##O##_2                                                                         \
+    }
+#endif
+/* clang-format off */
+ACCUMULATE_ROW(1) ACCUMULATE_ROW(2) ACCUMULATE_ROW(3) ACCUMULATE_ROW(4) ACCUMULATE_ROW(5) ACCUMULATE_ROW(6)
+
+static accumulate_function *const accumulate[ROW_TILE_OUTPUTS][ROW_TILE_STREAMS] = {
+    ACCUMULATE_NAMES(1), ACCUMULATE_NAMES(2), ACCUMULATE_NAMES(3),
+    ACCUMULATE_NAMES(4), ACCUMULATE_NAMES(5), ACCUMULATE_NAMES(6)};
+/* clang-format on */
+
+/* Vectors in one kernel row's taps. */
+static inline int64_t row_vectors(const narrow *n)
+{
+    return (n->kernel_w * n->channels + LANES - 1) / LANES;
+}
+
+/* Adds one image to `sums` [o][i][v][LANES]. */
+static void accumulate_image(const narrow *n, const accumulation *a, float *sums)
+{
+    const int64_t vectors = row_vectors(n), stream_count = n->kernel_h * vectors;
+    const int64_t output_tile = tile_size(n->outputs, ROW_TILE_OUTPUTS),
+                  stream_tile = tile_size(stream_count, ROW_TILE_STREAMS);
+    int64_t streams[MAX_KERNEL * MAX_KERNEL * MAX_CHANNELS / LANES];
+    for (int64_t i = 0; i < n->kernel_h; i++) {
+        for (int64_t v = 0; v < vectors; v++)
+            streams[i * vectors + v] = i * a->row + v * LANES;
+    }
+    for (int64_t o = 0; o < n->outputs; o += output_tile) {
+        const int64_t outputs = smaller(n->outputs - o, output_tile);
+        for (int64_t s = 0; s < stream_count; s += stream_tile) {
+            const int64_t count = smaller(stream_count - s, stream_tile);
+            accumulate[outputs - 1][count - 1](a, a->dy + o * a->dy_plane, streams + s,
+                                               sums + (o * stream_count + s) * LANES, stream_count * LANES);
+        }
+    }
+}
+
+/* (C, H, W) to padded (H, W, C). */
+static void turn_channels_last(const narrow *n, const float *image, float *copy)
+{
+    const int64_t row = (n->width + 2 * n->padding_w) * n->channels;
+    if (n->padding_h || n->padding_w)
+        memset(copy, 0, (size_t)((n->height + 2 * n->padding_h) * row) * sizeof *copy);
+    for (int64_t h = 0; h < n->height; h++) {
+        float *to = copy + (h + n->padding_h) * row + n->padding_w * n->channels;
+        for (int64_t c = 0; c < n->channels; c++) {
+            const float *from = image + (c * n->height + h) * n->width;
+            for (int64_t w = 0; w < n->width; w++)
+                to[w * n->channels + c] = from[w];
+        }
+    }
+}
+
+static inline int64_t channels_last_floats(const narrow *n)
+{
+    return (n->height + 2 * n->padding_h) * (n->width + 2 * n->padding_w) * n->channels +
+           LANES; /* vectors may read on */
+}
+
+static inline int64_t sum_floats_of(const narrow *n)
+{
+    return n->outputs * n->kernel_h * row_vectors(n) * LANES + MAX_CHANNELS; /* the last ones for the biases */
+}
+
+static float sum_plane(const float *values, int64_t count)
+{
+    vector sum = {0};
+    for (int64_t at = 0; at < count; at += LANES)
+        sum += load_part(values + at, count - at);
+    return sum_lanes(sum);
+}
+
+static int64_t grad_weights_floats(const narrow *n, int threads)
+{
+    return threads * (sum_floats_of(n) + channels_last_floats(n));
+}
+
+/* Each thread sums its images; the threads' sums are added in order. */
+static void grad_weights(const narrow *n, const float *x, const float *dy, float *scratch, float *dweight, float *dbias)
+{
+    const int64_t dy_plane = n->out_height * n->out_width, vectors = row_vectors(n);
+    const int64_t sum_floats = sum_floats_of(n), each = sum_floats + channels_last_floats(n);
+    const int threads = omp_get_max_threads() < n->batch ? omp_get_max_threads() : (int)n->batch;
+#pragma omp parallel for schedule(static, 1) num_threads(threads)
+    for (int t = 0; t < threads; t++) {
+        float *sums = scratch + t * each, *biases = sums + sum_floats - MAX_CHANNELS, *copy = sums + sum_floats;
+        memset(sums, 0, (size_t)each * sizeof *sums);
+        for (int64_t i = n->batch * t / threads; i < n->batch * (t + 1) / threads; i++) {
+            const accumulation a = {.image = copy,
+                                    .row = (n->width + 2 * n->padding_w) * n->channels,
+                                    .channels = n->channels,
+                                    .dy = dy + i * n->outputs * dy_plane,
+                                    .dy_plane = dy_plane,
+                                    .out_height = n->out_height,
+                                    .out_width = n->out_width};
+            turn_channels_last(n, x + i * n->channels * n->height * n->width, copy);
+            accumulate_image(n, &a, sums);
+            for (int64_t o = 0; dbias && o < n->outputs; o++)
+                biases[o] += sum_plane(a.dy + o * dy_plane, dy_plane);
+        }
+    }
+    /* [o][i][j][c] of every thread to [o][c][i][j]. */
+    for (int64_t o = 0; o < n->outputs; o++) {
+        for (int64_t c = 0; c < n->channels; c++) {
+            for (int64_t i = 0; i < n->kernel_h; i++) {
+                for (int64_t j = 0; j < n->kernel_w; j++) {
+                    const float *sum = scratch + (o * n->kernel_h + i) * vectors * LANES + j * n->channels + c;
+                    float total = 0;
+                    for (int t = 0; t < threads; t++)
+                        total += sum[t * each];
+                    dweight[((o * n->channels + c) * n->kernel_h + i) * n->kernel_w + j] = total;
+                }
+            }
+        }
+        float bias = 0;
+        for (int t = 0; t < threads; t++)
+            bias += scratch[t * each + sum_floats - MAX_CHANNELS + o];
+        if (dbias)
+            dbias[o] = bias;
+    }
+}
+
+const narrow_kernels AT_LEVEL(narrow) = {.forward = forward,
+                                         .forward_floats = forward_floats,
+                                         .grad_input = grad_input,
+                                         .grad_input_floats = grad_input_floats,
+                                         .grad_weights = grad_weights,
+                                         .grad_weights_floats = grad_weights_floats};
