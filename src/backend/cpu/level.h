@@ -9,6 +9,8 @@
 
 /* Every table; a new one is a file level/NAME.c that defines AT_LEVEL(NAME), and its row here. */
 #define CPU_LEVEL_TABLES(ROW)                                                                                          \
+    ROW(long_linear)                                                                                                   \
+    ROW(nan_max_pool)                                                                                                  \
     ROW(narrow)                                                                                                        \
     ROW(pixelwise)                                                                                                     \
     ROW(plain_max_pool)                                                                                                \

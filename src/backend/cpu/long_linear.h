@@ -1,8 +1,20 @@
-/* Linear layers with many more features than outputs, forward: see long_linear.c. */
+/* Linear layers with many more features than outputs, forward: see level/long_linear.c. */
 #ifndef FTH_BACKEND_CPU_LONG_LINEAR_H
 #define FTH_BACKEND_CPU_LONG_LINEAR_H
 
 #include "backend/cpu/cpu_internal.h"
+
+typedef struct long_linear {
+    int64_t batch, features, outputs; /* outputs fill vectors */
+    bool relu;
+} long_linear;
+
+/* `bias` may be NULL; `scratch` has as many floats as the other function says for the number of OpenMP threads. */
+typedef struct long_linear_kernels {
+    void (*forward)(const long_linear *l, const float *x, const float *weight, const float *bias, float *scratch,
+                    float *y);
+    int64_t (*forward_floats)(const long_linear *l, int threads);
+} long_linear_kernels;
 
 bool cpu_long_linear_fits(const fth_plan *plan, const fth_shape *x, const fth_shape *weight);
 /* For a linear node that fits. */
