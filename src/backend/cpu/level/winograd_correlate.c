@@ -1,83 +1,95 @@
-/* The arithmetic of Winograd convolution, F(4×4, 3×3), for layers whose transformed weights fit a core's L2 cache.
+/* The arithmetic of Winograd convolution, F(4×4, 3×3): outputs from inputs, forward and back.
  *
  * An output tile of 4×4 comes from 6×6 inputs. Both are seen as products of polynomials, evaluated at the six points 0,
  * ±a, ±b and infinity (Lavin and Gray 2016), where 36 products do what takes 144: for each of the 36 points, a matrix
  * product of tiles × channels with channels × outputs. The points a = 5/8, b = 3/2, oneDNN's, keep the sums small:
  * errors are some 1e-6 of the largest number, against 3e-7 directly.
  *
- * What oneDNN does in passes over whole tensors is done here for `block` tiles at a time: transformed inputs, products
- * and transformed weights stay in the L2 cache of one core, and memory sees each image once. The gradient of the
- * weights is F(3×3, 4×4) with the same six points: 6×6 inputs against 4×4 of dy, summed over tiles before the
- * transform back. */
+ * Tiles are computed in groups: inputs transformed (v), products at all points (m), outputs transformed and written. While the
+ * transformed weights (u) fit a core's L2 cache, groups are small, so that v and m stay there too and memory sees each image
+ * once. Larger u are read from memory for each group, which then has more tiles, so that the arithmetic takes longer than that.
+ * Each thread has groups of its own; where there are too few tiles for that, all threads work on one group, on parts of its
+ * channels, points and outputs. */
 #include <omp.h>
 #include <string.h>
 
+#include "backend/cpu/level/products.h"
 #include "backend/cpu/level/winograd_level.h"
 #include "backend/cpu/level/winograd_tile.h"
 
-/* ---- matrix products ---- */
+enum { MOST_TILES = 192 };
 
-/* m[t][n] = sum over k of v[t][k] * u[k][n], for R rows and N vectors of columns, constants where inlined. */
-INLINE void multiply_tile(const float *v, const float *u, float *m, int64_t depth, int64_t columns, const int R,
-                          const int N)
-{
-    vector sum[24];
-    for (int i = 0; i < R * N; i++)
-        sum[i] = (vector){0};
-    for (int64_t k = 0; k < depth; k++) {
-        vector w[4];
-        for (int n = 0; n < N; n++)
-            w[n] = load(u + k * columns + n * LANES);
-        for (int r = 0; r < R; r++) {
-            const vector x = broadcast(v[r * depth + k]);
-            for (int n = 0; n < N; n++)
-                sum[r * N + n] = sum[r * N + n] + x * w[n];
-        }
-    }
-    for (int r = 0; r < R; r++) {
-        for (int n = 0; n < N; n++)
-            store(m + r * columns + n * LANES, sum[r * N + n]);
-    }
-}
+/* The part of `count` things that thread `part` of `parts` does: [begin, end). */
+typedef struct share {
+    int64_t begin, end;
+} share;
 
-/* One point: `rows` is a multiple of 12, `columns` of 16. */
-static void multiply(const float *v, const float *u, float *m, int64_t rows, int64_t depth, int64_t columns)
+INLINE share share_of(int64_t count, int64_t part, int64_t parts)
 {
-    int64_t n = 0;
-    for (; n + 4 * LANES <= columns; n += 4 * LANES) {
-        for (int64_t t = 0; t < rows; t += 6)
-            multiply_tile(v + t * depth, u + n, m + t * columns + n, depth, columns, 6, 4);
-    }
-    for (; n + 2 * LANES <= columns; n += 2 * LANES) {
-        for (int64_t t = 0; t < rows; t += 12)
-            multiply_tile(v + t * depth, u + n, m + t * columns + n, depth, columns, 12, 2);
-    }
-    for (; n < columns; n += LANES) {
-        for (int64_t t = 0; t < rows; t += 12)
-            multiply_tile(v + t * depth, u + n, m + t * columns + n, depth, columns, 12, 1);
-    }
+    return (share){count * part / parts, count * (part + 1) / parts};
 }
 
 /* ---- weights ---- */
 
-/* To u[point][k][n]. */
-static void transform_weights(const winograd_weights *weights, int64_t depth, int64_t columns, float *u)
+/* Floats of u from one point to the next: an odd number of cache lines, as powers of two would put all 36 into the same few sets of
+ * the cache. */
+INLINE int64_t weights_stride(int64_t depth, int64_t columns)
 {
-#pragma omp parallel for schedule(static)
-    for (int64_t k = 0; k < depth; k++) {
-        for (int64_t n = 0; n < columns; n += LANES) {
-            const float *from = weights->values + n * weights->stride_n + k * weights->stride_k;
-            vector g[3][3], lines[3][WINDOW];
-            for (int i = 0; i < 9; i++)
-                g[i / 3][i % 3] = load_strided(from + (weights->turned ? 8 - i : i), weights->stride_n);
-            for (int i = 0; i < 3; i++)
-                evaluate_three(g[i], lines[i]);
-            for (int j = 0; j < WINDOW; j++) {
-                vector column[WINDOW];
-                evaluate_three((const vector[3]){lines[0][j], lines[1][j], lines[2][j]}, column);
-                for (int i = 0; i < WINDOW; i++)
-                    store(u + ((i * WINDOW + j) * depth + k) * columns + n, divisor(i) * divisor(j) * column[i]);
-            }
+    return depth * columns + 16;
+}
+
+/* Kernels of LANES inputs, from k on, and LANES outputs, from n on: to[9 * input + i] has number i of all outputs. */
+INLINE void read_kernels(const winograd_weights *weights, int64_t n, int64_t k, vector to[9 * LANES])
+{
+    const float *from = weights->values + n * weights->stride_n + k * weights->stride_k;
+    if (weights->stride_k == 9) {
+        for (int c = 0; c < 9; c++) {
+            vector rows[LANES];
+            for (int l = 0; l < LANES; l++)
+                rows[l] = load(from + l * weights->stride_n + c * LANES);
+            transpose(rows);
+            for (int l = 0; l < LANES; l++)
+                to[c * LANES + l] = rows[l];
+        }
+        return;
+    }
+    for (int l = 0; l < LANES; l++) {
+        for (int i = 0; i < 9; i++)
+            to[9 * l + i] = load_strided(from + l * weights->stride_k + i, weights->stride_n);
+    }
+}
+
+/* One vector of kernels at all points, to u[point * stride]. */
+INLINE void transform_kernel(const vector kernel[9], bool turned, float *u, int64_t stride)
+{
+    vector lines[3][WINDOW];
+    for (int i = 0; i < 3; i++) {
+        vector g[3];
+        for (int j = 0; j < 3; j++)
+            g[j] = kernel[turned ? 8 - 3 * i - j : 3 * i + j];
+        evaluate_three(g, lines[i]);
+    }
+    for (int j = 0; j < WINDOW; j++) {
+        vector column[WINDOW];
+        evaluate_three((const vector[3]){lines[0][j], lines[1][j], lines[2][j]}, column);
+        for (int i = 0; i < WINDOW; i++)
+            store(u + (i * WINDOW + j) * stride, divisor(i) * divisor(j) * column[i]);
+    }
+}
+
+/* To u, the thread's share: squares of LANES inputs and a panel of outputs, in the order in which they lie. */
+static void transform_weights(const winograd_weights *weights, int64_t depth, int64_t columns, float *u, int part,
+                              int parts)
+{
+    const int64_t stride = weights_stride(depth, columns), blocks = depth / LANES;
+    const share mine = share_of(blocks * ((columns + PANEL_COLUMNS - 1) / PANEL_COLUMNS), part, parts);
+    for (int64_t i = mine.begin; i < mine.end; i++) {
+        const int64_t k = i % blocks * LANES, panel = i / blocks * PANEL_COLUMNS;
+        for (int64_t n = panel; n < panel + panel_columns(columns, panel); n += LANES) {
+            vector kernels[9 * LANES];
+            read_kernels(weights, n, k, kernels);
+            for (int l = 0; l < LANES; l++)
+                transform_kernel(kernels + 9 * l, weights->turned, u + u_offset(depth, columns, k + l, n), stride);
         }
     }
 }
@@ -137,37 +149,64 @@ INLINE void write_maxima(const vector y[TILE][TILE], int64_t width, int64_t rows
     }
 }
 
-static void write_block(const winograd_correlation *c, const block *tiles, const float *m, const float *bias,
-                        const winograd_target *out)
+/* ---- groups ---- */
+
+/* What all groups of a pass share, and the memory of one. */
+typedef struct winograd_pass {
+    const winograd_correlation *c;
+    const winograd_source *in;
+    const winograd_target *out;
+    const float *bias;
+    tiling tiles;
+    const float *u;
+    float *v, *m;
+} winograd_pass;
+
+/* Tiles that are computed together. */
+typedef struct tile_group {
+    product_sizes sizes; /* rows: of the tiles, and zeros up to a multiple of ROWS */
+    int64_t count;
+    place places[MOST_TILES];
+} tile_group;
+
+/* The same of v (`planes` inputs) or m (outputs). */
+INLINE int64_t group_stride(int64_t rows, int64_t planes)
 {
-    const winograd_images half = pooled(&c->out);
-    for (int64_t t = 0; t < tiles->count; t++) {
-        const place *at = &tiles->places[t];
-        for (int64_t n = 0; n < c->out.planes; n += LANES) {
-            vector y[TILE][TILE];
-            transform_tile(c, m + t * c->out.planes + n, point_stride(c->out.planes),
-                           bias ? load(bias + n) : (vector){0}, y);
-            if (!c->pool) {
-                const int64_t offset = offset_of(&c->out, at->image, n, at->row, at->column);
-                write_tile(y, c->out.width, c->out.height - at->row, c->out.width - at->column, out->values + offset,
-                           out->mask ? out->mask + offset : NULL);
-            } else {
-                const int64_t offset = offset_of(&half, at->image, n, at->row / 2, at->column / 2);
-                write_maxima(y, half.width, half.height - at->row / 2, half.width - at->column / 2,
-                             out->values + offset, out->where ? out->where + offset : NULL);
-            }
+    return rows * planes + 16;
+}
+
+static void find_group(const winograd_pass *pass, int64_t first, int64_t count, tile_group *found)
+{
+    found->count = count;
+    found->sizes = (product_sizes){(count + ROWS - 1) / ROWS * ROWS, pass->c->in.planes, pass->c->out.planes};
+    for (int64_t t = 0; t < count; t++)
+        found->places[t] = place_of(&pass->tiles, first + t);
+}
+
+static void transform_group(const winograd_pass *pass, const tile_group *group, int part, int parts)
+{
+    const int64_t rows = group->sizes.rows, depth = group->sizes.depth, stride = group_stride(rows, depth);
+    const share mine = share_of(depth / LANES * rows, part, parts);
+    for (int64_t i = mine.begin; i < mine.end; i++) {
+        const int64_t k = i / rows * LANES, t = i % rows;
+        float *to = pass->v + v_offset(depth, t, k);
+        if (t < group->count) {
+            transform_tile_inputs(pass->c, pass->in, &group->places[t], k, to, stride);
+        } else {
+            for (int p = 0; p < POINTS; p++)
+                store(to + p * stride, (vector){0});
         }
     }
 }
 
-/* Asks for the memory that a block is to be written to, one of POINTS parts of it. Left to the stores, its lines come
+/* Asks for the memory that a group is to be written to, one of POINTS parts of it. Left to the stores, its lines come
  * from memory one after the other: measured on mnist-cnn's second convolution, a tenth of the pass. */
-static void expect_writes(const winograd_images *images, const block *tiles, float *out, int64_t part)
+static void expect_writes(const winograd_images *images, const tile_group *group, float *out, int64_t part)
 {
-    const int64_t plane_blocks = images->planes / LANES, count = tiles->count * plane_blocks;
-    for (int64_t i = count * part / POINTS; i < count * (part + 1) / POINTS; i++) {
-        const place *at = &tiles->places[i / plane_blocks];
-        const float *to = out + offset_of(images, at->image, i % plane_blocks * LANES, at->row, at->column);
+    const share mine = share_of(group->count * (images->planes / LANES), part, POINTS);
+    for (int64_t i = mine.begin; i < mine.end; i++) {
+        const place *at = &group->places[i % group->count];
+        const float *to = out + offset_of(images, at->image, i / group->count * LANES, at->row, at->column);
         for (int r = 0; r < TILE; r++) {
             for (int j = 0; j < TILE; j++)
                 __builtin_prefetch(to + (r * images->width + j) * LANES, 1, 2);
@@ -175,16 +214,95 @@ static void expect_writes(const winograd_images *images, const block *tiles, flo
     }
 }
 
+static void multiply_group(const winograd_pass *pass, const tile_group *group, int part, int parts)
+{
+    const product_sizes *sizes = &group->sizes;
+    const int64_t panels = (sizes->columns + PANEL_COLUMNS - 1) / PANEL_COLUMNS, each = parts > 1 ? 1 : panels;
+    const share mine = share_of(POINTS * panels / each, part, parts);
+    for (int64_t i = mine.begin; i < mine.end; i++) {
+        const int64_t p = i * each / panels, n = i * each % panels * PANEL_COLUMNS;
+        multiply(sizes, pass->v + p * group_stride(sizes->rows, sizes->depth),
+                 pass->u + p * weights_stride(sizes->depth, sizes->columns),
+                 pass->m + p * group_stride(sizes->rows, sizes->columns), n,
+                 least(n + each * PANEL_COLUMNS, sizes->columns));
+        if (parts == 1 && !pass->c->pool)
+            expect_writes(&pass->c->out, group, pass->out->values, p);
+    }
+}
+
+static void write_group(const winograd_pass *pass, const tile_group *group, int part, int parts)
+{
+    const winograd_correlation *c = pass->c;
+    const winograd_target *out = pass->out;
+    const winograd_images half = pooled(&c->out);
+    const int64_t rows = group->sizes.rows, columns = group->sizes.columns;
+    const share mine = share_of(columns / LANES * group->count, part, parts);
+    for (int64_t i = mine.begin; i < mine.end; i++) {
+        const int64_t n = i / group->count * LANES, t = i % group->count;
+        const place *at = &group->places[t];
+        vector y[TILE][TILE];
+        transform_tile(c, pass->m + m_offset(rows, columns, t, n), group_stride(rows, columns),
+                       pass->bias ? load(pass->bias + n) : (vector){0}, y);
+        if (!c->pool) {
+            const int64_t offset = offset_of(&c->out, at->image, n, at->row, at->column);
+            write_tile(y, c->out.width, c->out.height - at->row, c->out.width - at->column, out->values + offset,
+                       out->mask ? out->mask + offset : NULL);
+        } else {
+            const int64_t offset = offset_of(&half, at->image, n, at->row / 2, at->column / 2);
+            write_maxima(y, half.width, half.height - at->row / 2, half.width - at->column / 2, out->values + offset,
+                         out->where ? out->where + offset : NULL);
+        }
+    }
+}
+
+/* One thread's part of a group, which all `parts` threads compute together. */
+static void compute_group(const winograd_pass *pass, int64_t first, int64_t count, int part, int parts)
+{
+    tile_group group;
+    find_group(pass, first, count, &group);
+    transform_group(pass, &group, part, parts);
+    if (parts > 1) {
+#pragma omp barrier
+    }
+    multiply_group(pass, &group, part, parts);
+    if (parts > 1) {
+#pragma omp barrier
+    }
+    write_group(pass, &group, part, parts);
+}
+
 /* ---- all of it ---- */
 
-static int64_t block_floats(const winograd_correlation *c)
+/* How a number of threads divide tiles. */
+typedef struct grouping {
+    int64_t size; /* tiles in a group, the last perhaps less */
+    bool shared;  /* by all threads, one group after the other; else each thread has groups of its own tiles */
+} grouping;
+
+static grouping choose_groups(const winograd_correlation *c, int threads)
 {
-    return POINTS * (point_stride(c->in.planes) + point_stride(c->out.planes));
+    const int64_t pairs = c->in.planes * c->out.planes, tiles = tile_up(&c->out).count;
+    const int64_t most = pairs <= 64 * 128 ? 24 : pairs <= 256 * 256 ? 96 : MOST_TILES;
+    const bool shared = threads > 1 && most > 24 && tiles < threads * most / 2;
+    const int64_t each = shared ? tiles : (tiles + threads - 1) / threads, count = (each + most - 1) / most;
+    return (grouping){(each + count - 1) / count, shared};
+}
+
+static int64_t group_floats(const winograd_correlation *c, int64_t size)
+{
+    const int64_t rows = (size + ROWS - 1) / ROWS * ROWS;
+    return POINTS * (group_stride(rows, c->in.planes) + group_stride(rows, c->out.planes));
 }
 
 int64_t AT_LEVEL(winograd_correlate_floats)(const winograd_correlation *c, int threads)
 {
-    return POINTS * c->in.planes * c->out.planes + threads * block_floats(c);
+    int64_t most = 0;
+    for (int count = 1; count <= threads; count++) { /* there may be fewer threads than planned */
+        const grouping groups = choose_groups(c, count);
+        const int64_t floats = (groups.shared ? 1 : count) * group_floats(c, groups.size);
+        most = floats > most ? floats : most;
+    }
+    return POINTS * weights_stride(c->in.planes, c->out.planes) + most;
 }
 
 void AT_LEVEL(winograd_correlate)(const winograd_correlation *c, const winograd_source *in,
@@ -192,23 +310,20 @@ void AT_LEVEL(winograd_correlate)(const winograd_correlation *c, const winograd_
                                   const winograd_target *out)
 {
     const int64_t depth = c->in.planes, columns = c->out.planes;
-    const tiling tiles = tile_up(&c->out);
-    float *u = scratch, *blocks = scratch + POINTS * depth * columns;
-    transform_weights(weights, depth, columns, u);
-#pragma omp parallel for schedule(static)
-    for (int64_t first = 0; first < tiles.count; first += BLOCK) {
-        float *v = blocks + omp_get_thread_num() * block_floats(c), *m = v + POINTS * point_stride(depth);
-        block here;
-        find_block(&tiles, first, &here);
-        const int64_t rows = (here.count + 11) / 12 * 12;
-        transform_block(c, &here, in, v);
-        for (int64_t p = 0; p < POINTS; p++) {
-            float *point = v + p * point_stride(depth);
-            memset(point + here.count * depth, 0, (size_t)((rows - here.count) * depth) * sizeof *point);
-            multiply(point, u + p * depth * columns, m + p * point_stride(columns), rows, depth, columns);
-            if (!c->pool)
-                expect_writes(&c->out, &here, out->values, p);
-        }
-        write_block(c, &here, m, bias, out);
+#pragma omp parallel
+    {
+        const int threads = omp_get_num_threads(), thread = omp_get_thread_num();
+        const grouping groups = choose_groups(c, threads);
+        winograd_pass pass = {c, in, out, bias, .tiles = tile_up(&c->out), .u = scratch};
+        transform_weights(weights, depth, columns, scratch, thread, threads);
+        pass.v = scratch + POINTS * weights_stride(depth, columns);
+        if (!groups.shared)
+            pass.v += thread * group_floats(c, groups.size);
+        pass.m = pass.v + POINTS * group_stride((groups.size + ROWS - 1) / ROWS * ROWS, depth);
+#pragma omp barrier
+        const int parts = groups.shared ? threads : 1, part = groups.shared ? thread : 0;
+        const share mine = groups.shared ? (share){0, pass.tiles.count} : share_of(pass.tiles.count, thread, threads);
+        for (int64_t first = mine.begin; first < mine.end; first += groups.size)
+            compute_group(&pass, first, least(mine.end - first, groups.size), part, parts);
     }
 }

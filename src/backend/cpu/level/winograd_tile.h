@@ -7,9 +7,6 @@
 
 enum { POINTS = 36, TILE = 4, WINDOW = 6 };
 
-/* Tiles at a time: a multiple of 12, what the products take at once. */
-enum { BLOCK = 24 };
-
 #define A  0.625F
 #define B  1.5F
 #define A2 (A * A)
@@ -19,13 +16,6 @@ enum { BLOCK = 24 };
 INLINE vector times_plus(float x, vector y, vector z)
 {
     return x * y + z;
-}
-
-/* Floats from one point of a block of `planes` planes to the next: an odd number of cache lines, as powers of two would
- * put all 36 into the same few sets of the cache. */
-INLINE int64_t point_stride(int64_t planes)
-{
-    return BLOCK * planes + LANES;
 }
 
 /* ---- the transforms of one line ---- */
@@ -105,20 +95,10 @@ static inline tiling tile_up(const winograd_images *out)
     return t;
 }
 
-/* Up to BLOCK tiles that are computed together. */
-typedef struct block {
-    int64_t count;
-    place places[BLOCK];
-} block;
-
-static inline void find_block(const tiling *tiles, int64_t first, block *found)
+INLINE place place_of(const tiling *tiles, int64_t tile)
 {
     const int64_t each = tiles->rows * tiles->columns;
-    found->count = tiles->count - first < BLOCK ? tiles->count - first : BLOCK;
-    for (int64_t t = 0; t < found->count; t++) {
-        const int64_t tile = first + t;
-        found->places[t] = (place){tile / each, tile % each / tiles->columns * TILE, tile % tiles->columns * TILE};
-    }
+    return (place){tile / each, tile % each / tiles->columns * TILE, tile % tiles->columns * TILE};
 }
 
 /* Floats from the first of all to (row, column) of LANES planes, from `plane` on, of an image. */
@@ -218,24 +198,17 @@ INLINE void transform_window(const window *w, const reading how, float *to, int6
     }
 }
 
-/* The inputs of a block's tiles to to[point][tile][plane]. */
-static inline void transform_block(const winograd_correlation *c, const block *tiles, const winograd_source *source,
-                                   float *to)
+/* The inputs of LANES planes, from `plane` on, of the tile at `at`, transformed, to to[point * stride]. */
+static inline void transform_tile_inputs(const winograd_correlation *c, const winograd_source *source, const place *at,
+                                         int64_t plane, float *to, int64_t stride)
 {
-    const int64_t stride = point_stride(c->in.planes);
-    for (int64_t t = 0; t < tiles->count; t++) {
-        const place *at = &tiles->places[t];
-        for (int64_t k = 0; k < c->in.planes; k += LANES) {
-            window w;
-            float *point = to + t * c->in.planes + k;
-            switch (find_window(&c->in, source, at->image, k, at->row + c->begin_row, at->column + c->begin_column,
-                                WINDOW, &w)) {
-            case INSIDE: transform_window(&w, INSIDE, point, stride); break;
-            case BORDER: transform_window(&w, BORDER, point, stride); break;
-            case POOLED: transform_window(&w, POOLED, point, stride); break;
-            case POOLED_ODD: transform_window(&w, POOLED_ODD, point, stride); break;
-            }
-        }
+    window w;
+    switch (find_window(&c->in, source, at->image, plane, at->row + c->begin_row, at->column + c->begin_column, WINDOW,
+                        &w)) {
+    case INSIDE: transform_window(&w, INSIDE, to, stride); break;
+    case BORDER: transform_window(&w, BORDER, to, stride); break;
+    case POOLED: transform_window(&w, POOLED, to, stride); break;
+    case POOLED_ODD: transform_window(&w, POOLED_ODD, to, stride); break;
     }
 }
 

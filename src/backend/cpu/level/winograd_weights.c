@@ -262,12 +262,6 @@ INLINE void transform_gradient(const window *w, const reading how, const int par
     }
 }
 
-static place place_of(const tiling *tiles, int64_t tile)
-{
-    const int64_t each = tiles->rows * tiles->columns;
-    return (place){tile / each, tile % each / tiles->columns * TILE, tile % tiles->columns * TILE};
-}
-
 /* Moves on to the next LANES planes of the same image. */
 INLINE void next_planes(window *w, const winograd_images *images, const winograd_source *source)
 {

@@ -1,0 +1,146 @@
+/* Matrix products of packed matrices: m (rows, columns) = v (rows, depth) * u (depth, columns), blocked for registers and caches.
+ *
+ * Registers hold ROWS rows of up to PANEL vectors of columns. u lies in the order in which it is read, from its first number to its
+ * last: blocks of `depth_block` rows, in these panels of PANEL vectors, so that one panel of a block (16 to 32 KB) stays in the L1
+ * cache while all rows of v go past it, and the next one is asked for meanwhile. v lies in groups of ROWS rows, m in panels. Where a
+ * number lies, u_offset(), v_offset() and m_offset() say. */
+#ifndef FTH_BACKEND_CPU_LEVEL_PRODUCTS_H
+#define FTH_BACKEND_CPU_LEVEL_PRODUCTS_H
+
+#include "backend/vector/vector.h"
+
+/* With 16 registers, 12 sums, 2 vectors of u and 1 number of v; with 32, 24, 4 and 1. */
+#if VECTOR_BYTES == 64 || defined(__aarch64__)
+#define PANEL 4
+#else
+#define PANEL 2
+#endif
+enum { ROWS = 6, PANEL_COLUMNS = PANEL * LANES, MOST_DEPTH = 8192 / PANEL_COLUMNS };
+
+typedef struct product_sizes {
+    int64_t rows, depth, columns; /* multiples of ROWS, LANES and LANES */
+} product_sizes;
+
+/* Rows of u in a block that begins at row k: blocks are alike but for whole vectors. */
+INLINE int64_t depth_block(int64_t depth)
+{
+    const int64_t blocks = (depth + MOST_DEPTH - 1) / MOST_DEPTH;
+    return ((depth + blocks - 1) / blocks + LANES - 1) / LANES * LANES;
+}
+
+INLINE int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Columns of the panel that begins at column n. */
+INLINE int64_t panel_columns(int64_t columns, int64_t n)
+{
+    return least(columns - n, PANEL_COLUMNS);
+}
+
+/* Of column n, the first of a vector, in row k. */
+INLINE int64_t u_offset(int64_t depth, int64_t columns, int64_t k, int64_t n)
+{
+    const int64_t most = depth_block(depth), first = k / most * most, panel = n / PANEL_COLUMNS * PANEL_COLUMNS;
+    return first * columns + least(depth - first, most) * panel + (k - first) * panel_columns(columns, panel) + n -
+           panel;
+}
+
+/* Of row t, from column k on, the first of a vector. */
+INLINE int64_t v_offset(int64_t depth, int64_t t, int64_t k)
+{
+    return t / ROWS * ROWS * depth + k * ROWS + t % ROWS * LANES;
+}
+
+INLINE int64_t m_offset(int64_t rows, int64_t columns, int64_t t, int64_t n)
+{
+    const int64_t panel = n / PANEL_COLUMNS * PANEL_COLUMNS;
+    return panel * rows + t * panel_columns(columns, panel) + n - panel;
+}
+
+/* R rows (a multiple of ROWS) of N vectors of columns, over `depth` rows of u; added to m, or `first`. `group` is the distance of
+ * groups of rows in v. R, N and `first` are constants. */
+INLINE void multiply_registers(const float *v, int64_t group, const float *u, int64_t depth, float *m, const int R,
+                               const int N, const int first)
+{
+    vector sum[24];
+#pragma GCC unroll 24
+    for (int i = 0; i < R * N; i++) {
+        sum[i] = (vector){0};
+        if (!first && LANES * 4 * (i + 1) % 64 == 0)
+            __builtin_prefetch(m + i * LANES, 1, 3);
+    }
+    for (int64_t k = 0; k < depth; k += LANES) {
+#pragma GCC unroll 4
+        for (int l = 0; l < LANES; l++) {
+            vector w[PANEL];
+#pragma GCC unroll 4
+            for (int n = 0; n < N; n++)
+                w[n] = load(u + n * LANES);
+            u += N * LANES;
+#pragma GCC unroll 12
+            for (int r = 0; r < R; r++) {
+                const vector x = broadcast(v[r / ROWS * group + r % ROWS * LANES + l]);
+#pragma GCC unroll 4
+                for (int n = 0; n < N; n++)
+                    sum[r * N + n] = multiply_add(x, w[n], sum[r * N + n]);
+            }
+        }
+        v += ROWS * LANES;
+    }
+#pragma GCC unroll 24
+    for (int i = 0; i < R * N; i++)
+        store(m + i * LANES, first ? sum[i] : load(m + i * LANES) + sum[i]);
+}
+
+/* All rows of one panel of N vectors of one block of u. Few columns leave registers for twice the rows. */
+INLINE void multiply_panel(const float *v, const float *u, float *m, int64_t rows, int64_t depth, int64_t block,
+                           const int N, const int first)
+{
+    const int64_t group = ROWS * depth;
+    const char *next = (const char *)(u + block * N * LANES);
+    const int64_t bytes = block * N * VECTOR_BYTES, share = (bytes / rows + 63) / 64 * 64 * ROWS;
+    int64_t t = 0, asked = 0;
+    if (N <= PANEL / 2) {
+        for (; t + 2 * ROWS <= rows; t += 2 * ROWS)
+            multiply_registers(v + t * depth, group, u, block, m + t * N * LANES, 2 * ROWS, N, first);
+    }
+    for (; t < rows; t += ROWS) {
+        for (const int64_t end = least(asked + share, bytes); asked < end; asked += 64)
+            __builtin_prefetch(next + asked, 0, 2);
+        multiply_registers(v + t * depth, group, u, block, m + t * N * LANES, ROWS, N, first);
+    }
+}
+
+/* Columns from n to end, both at the edges of panels, or the end of all. */
+static void multiply(const product_sizes *sizes, const float *v, const float *u, float *m, int64_t n_begin,
+                     int64_t n_end)
+{
+    const int64_t rows = sizes->rows, depth = sizes->depth, columns = sizes->columns, most = depth_block(depth);
+    for (int64_t k = 0; k < depth; k += most) {
+        const int64_t block = least(depth - k, most);
+        for (int64_t n = n_begin; n < n_end; n += PANEL_COLUMNS) {
+            const float *from = v + v_offset(depth, 0, k), *panel = u + u_offset(depth, columns, k, n);
+            float *to = m + m_offset(rows, columns, 0, n);
+#define MULTIPLY(N)                                                                                                    \
+    case N:                                                                                                            \
+        if (k == 0)                                                                                                    \
+            multiply_panel(from, panel, to, rows, depth, block, N, 1);                                                 \
+        else                                                                                                           \
+            multiply_panel(from, panel, to, rows, depth, block, N, 0);                                                 \
+        break;
+            switch (panel_columns(columns, n) / LANES) {
+                MULTIPLY(1)
+                MULTIPLY(2)
+#if PANEL == 4
+                MULTIPLY(3)
+                MULTIPLY(4)
+#endif
+            }
+#undef MULTIPLY
+        }
+    }
+}
+
+#endif
