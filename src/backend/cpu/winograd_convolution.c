@@ -31,7 +31,7 @@ static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
 
 /* The weights' gradient of a block of tiles reads and writes all sums. Measured on one core of Sapphire Rapids, oneDNN 2.6's
  * Winograd over ours, forward and grad_input: 64 channels on 56×56 1.3 and 1.3; 128 on 28×28 1.1, 1.1; 256 on 14×14 1.2, 1.2; 512
- * on 7×7 0.9, 1.0; vgg's 64 on 224×224 to 512 on 14×14 1.3, 1.1, 1.5, 1.1, 1.0 and 1.3, 1.4, 1.3, 1.0, 0.9. On one of Zen 4,
+ * on 7×7 1.4, 1.4; vgg's 64 on 224×224 to 512 on 14×14 1.3, 1.1, 1.5, 1.1, 1.3 and 1.3, 1.4, 1.3, 1.0, 1.3. On one of Zen 4,
  * grad_weights: 32 to 64 channels on a 26×26 map 1.2; 64 to 128 channels 1.2 to 1.3; 128 on an 8×8 map 0.85; 256 on 14×14 1.0;
  * 512 0.4. */
 static bool pays(const fth_plan *plan, const fth_node *node, cpu_pass pass)

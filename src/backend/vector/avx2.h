@@ -6,6 +6,16 @@ INLINE vector_mask first_lanes(int64_t count)
     return LANE_NUMBERS < (count < LANES ? (int32_t)count : LANES);
 }
 
+INLINE void store_past_caches(float *to, vector v)
+{
+    _mm256_stream_ps(to, (__m256)v);
+}
+
+INLINE void finish_stores(void)
+{
+    _mm_sfence();
+}
+
 INLINE vector load_part(const float *from, int64_t count)
 {
     return (vector)_mm256_maskload_ps(from, (__m256i)first_lanes(count));

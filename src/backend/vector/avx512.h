@@ -6,6 +6,16 @@ INLINE __mmask16 bits_of_first(int64_t count)
     return count >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << count) - 1);
 }
 
+INLINE void store_past_caches(float *to, vector v)
+{
+    _mm512_stream_ps(to, (__m512)v);
+}
+
+INLINE void finish_stores(void)
+{
+    _mm_sfence();
+}
+
 INLINE vector load_part(const float *from, int64_t count)
 {
     return (vector)_mm512_maskz_loadu_ps(bits_of_first(count), from);

@@ -1,6 +1,15 @@
 /* What the other levels say in instructions of their own, for every processor. Included by vector.h, which says what each
  * function does. */
 
+INLINE void store_past_caches(float *to, vector v)
+{
+    store(to, v);
+}
+
+INLINE void finish_stores(void)
+{
+}
+
 INLINE vector load_part(const float *from, int64_t count)
 {
     vector v = {0};

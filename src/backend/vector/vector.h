@@ -80,6 +80,11 @@ INLINE void store(float *to, vector v)
     *(unaligned_vector *)to = v;
 }
 
+/* Past the caches, to a multiple of VECTOR_BYTES: for large things that are read much later. Whole lines of 64 bytes should be
+ * written one after the other. Other threads may read them after finish_stores(). */
+INLINE void store_past_caches(float *to, vector v);
+INLINE void finish_stores(void);
+
 /* The first `count` (0 or more) lanes; the others are 0, and not touched in memory. */
 INLINE vector load_part(const float *from, int64_t count);
 INLINE void store_part(float *to, vector v, int64_t count);
