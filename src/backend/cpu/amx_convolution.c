@@ -27,7 +27,7 @@ static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
     (void)pass;
     const fth_convolution_attributes *a = node->attributes;
     const amx_convolution c = describe(plan, node);
-    return cpu_device_of(plan)->amx && cpu_compute_dtype(plan) == dnnl_bf16 && a->groups == 1 && c.outputs % 16 == 0 &&
+    return cpu_device_of(plan)->amx && cpu_compute_dtype(plan) == dnnl_bf16 && a->groups == 1 &&
            c.kernel[0] <= AMX_MOST_KERNEL && c.kernel[1] <= AMX_MOST_KERNEL;
 }
 

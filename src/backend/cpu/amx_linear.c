@@ -15,12 +15,10 @@ static amx_convolution product_of(const cpu_linear_shapes *shapes)
                              .dilation = {1, 1}};
 }
 
-/* Rows that fill a tile, features and outputs that fill panels. */
+/* Fewer rows than a tile has would not pay for packing the weights. */
 bool cpu_amx_linear_fits(const fth_plan *plan, const cpu_linear_shapes *shapes)
 {
-    const amx_convolution c = product_of(shapes);
-    return cpu_device_of(plan)->amx && cpu_compute_dtype(plan) == dnnl_bf16 && c.batch >= 16 && c.channels % 32 == 0 &&
-           c.outputs % 32 == 0;
+    return cpu_device_of(plan)->amx && cpu_compute_dtype(plan) == dnnl_bf16 && shapes->x.dims[0] >= 16;
 }
 
 fth_status cpu_add_amx_linear(fth_plan *plan, const cpu_linear_shapes *shapes, fth_plan_value x, fth_plan_value weight,

@@ -185,16 +185,18 @@ TILE_INLINE void pack_addressed(const uint16_t *const rows[DEPTH], int64_t at, u
     }
 }
 
-/* A tile of A from 32 rows of 16 bf16 numbers that are its columns, of which the first `count` exist. Adds the numbers of each row
- * of the tile to `sums`. */
-TILE_INLINE void pack_turned(const uint16_t *from, int64_t count, int64_t stride, uint16_t *tile, float sums[TILE])
+/* A tile of A from 32 rows of 16 bf16 numbers that are its columns; the first `count` rows exist, and the first `width` numbers of
+ * each. Adds the numbers of each row of the tile to `sums`. */
+TILE_INLINE void pack_turned(const uint16_t *from, int64_t count, int64_t width, int64_t stride, uint16_t *tile,
+                             float sums[TILE])
 {
     __m512i rows[TILE];
     __m512 sum = _mm512_loadu_ps(sums);
+    const __mmask16 existing = (__mmask16)(width >= TILE ? 0xffffu : (1u << width) - 1);
     for (int p = 0; p < TILE; p++) {
         const uint16_t *even = from + 2 * p * stride, *odd = even + stride;
-        rows[p] = pair_numbers(2 * p < count ? _mm256_loadu_si256((const __m256i *)even) : _mm256_setzero_si256(),
-                               2 * p + 1 < count ? _mm256_loadu_si256((const __m256i *)odd) : _mm256_setzero_si256());
+        rows[p] = pair_numbers(2 * p < count ? _mm256_maskz_loadu_epi16(existing, even) : _mm256_setzero_si256(),
+                               2 * p + 1 < count ? _mm256_maskz_loadu_epi16(existing, odd) : _mm256_setzero_si256());
         const __m512 low = (__m512)_mm512_slli_epi32(rows[p], 16);
         const __m512 high = (__m512)_mm512_and_si512(rows[p], _mm512_set1_epi32((int)0xffff0000));
         sum = _mm512_add_ps(sum, _mm512_add_ps(low, high));

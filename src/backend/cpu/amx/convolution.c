@@ -438,12 +438,13 @@ typedef struct gradient {
 
 static gradient plan_gradient(const amx_convolution *c, int threads)
 {
-    gradient g = {.images = forward_images(c), .outputs = c->outputs, .output_tiles = c->outputs / TILE};
+    gradient g = {.images = forward_images(c), .outputs = c->outputs};
+    g.output_tiles = up(c->outputs, TILE) / TILE;
     g.depth = depth_of(&g.images);
     g.panels = up(g.depth, COLUMNS) / COLUMNS;
     g.rows = row_count(&g.images);
     g.gathered = c->channels % COLUMNS != 0;
-    const int64_t fitting = BLOCK_BYTES / (2 * c->outputs) / DEPTH * DEPTH;
+    const int64_t fitting = BLOCK_BYTES / (2 * TILE * g.output_tiles) / DEPTH * DEPTH;
     g.height = smaller(larger(smaller(fitting, MOST_POSITIONS), FEW_POSITIONS), up(g.rows, DEPTH));
     g.blocks = (g.rows + g.height - 1) / g.height;
     const int64_t sums_bytes = g.panels * up(g.output_tiles, 2) / 2 * BLOCK_SUMS * (int64_t)sizeof(float);
@@ -463,7 +464,7 @@ typedef struct gradient_scratch {
 
 static size_t turned_numbers(const gradient *g)
 {
-    return (size_t)(g->height * g->outputs);
+    return (size_t)(g->height * g->output_tiles * TILE);
 }
 
 static size_t panel_numbers(const gradient *g)
@@ -505,7 +506,8 @@ static void turn_outputs(const gradient *g, const uint16_t *dy, int64_t begin, i
     for (int64_t o = 0; o < g->output_tiles; o++)
         for (int64_t t = 0; t < tiles; t++) {
             const int64_t at = begin + t * DEPTH;
-            pack_turned(dy + at * g->outputs + o * TILE, end - at, g->outputs, turned + (o * tiles + t) * TILE_NUMBERS,
+            pack_turned(dy + at * g->outputs + o * TILE, end - at, g->outputs - o * TILE, g->outputs,
+                        turned + (o * tiles + t) * TILE_NUMBERS,
                         sums ? sums + o * TILE : memset(unused, 0, sizeof unused));
         }
 }
@@ -596,7 +598,7 @@ static void finish_output(const gradient *g, const float *sums, int64_t output, 
 static size_t grad_weights_bytes(const amx_convolution *c, int threads)
 {
     const gradient g = plan_gradient(c, threads);
-    return (size_t)(g.slices * (sums_of_slice(&g) + up(g.outputs, TILE))) * sizeof(float) +
+    return (size_t)(g.slices * (sums_of_slice(&g) + g.output_tiles * TILE)) * sizeof(float) +
            (size_t)threads * thread_bytes(&g);
 }
 
@@ -605,8 +607,9 @@ static void grad_weights(const amx_convolution *c, const uint16_t *x, const uint
 {
     const gradient g = plan_gradient(c, threads);
     float *sums = scratch, *output_sums = sums + g.slices * sums_of_slice(&g);
-    char *memory = (char *)(output_sums + g.slices * g.outputs);
-    memset(output_sums, 0, (size_t)(g.slices * g.outputs) * sizeof *output_sums);
+    const int64_t output_count = g.output_tiles * TILE;
+    char *memory = (char *)(output_sums + g.slices * output_count);
+    memset(output_sums, 0, (size_t)(g.slices * output_count) * sizeof *output_sums);
 #pragma omp parallel num_threads(threads)
     {
         const gradient_scratch s = scratch_of_thread(&g, memory);
@@ -617,7 +620,7 @@ static void grad_weights(const amx_convolution *c, const uint16_t *x, const uint
             for (int64_t b = slice * g.slice; b < smaller((slice + 1) * g.slice, g.blocks); b++)
                 add_block(&g, x, dy, b * g.height, smaller((b + 1) * g.height, g.rows), first,
                           smaller(first + g.group, g.panels), b > slice * g.slice, &s, sums + slice * sums_of_slice(&g),
-                          group == 0 ? output_sums + slice * g.outputs : NULL);
+                          group == 0 ? output_sums + slice * output_count : NULL);
         }
         release_tiles();
 #pragma omp for schedule(static)
@@ -627,7 +630,7 @@ static void grad_weights(const amx_convolution *c, const uint16_t *x, const uint
                 continue;
             dbias[o] = 0;
             for (int64_t i = 0; i < g.slices; i++)
-                dbias[o] += output_sums[i * g.outputs + o];
+                dbias[o] += output_sums[i * output_count + o];
         }
     }
 }
