@@ -200,7 +200,7 @@ typedef struct fth_backend_accelerator {
 
 /* ---- the table: functions without state; what is optional is in the tables above ---- */
 
-enum { FTH_BACKEND_ABI = 6 };
+enum { FTH_BACKEND_ABI = 7 };
 
 struct fth_backend {
     int abi; /* FTH_BACKEND_ABI */
@@ -235,6 +235,9 @@ struct fth_backend {
     const fth_kernel *const *kernels;
     /* Fails with FTH_UNSUPPORTED and why if the device cannot compute in that precision. */
     fth_status (*check_precision)(fth_device *device, fth_precision precision);
+    /* How long a training step takes in a supported precision, as a multiple of f32's: an estimate from the network's
+     * shapes. Optional. */
+    double (*relative_time)(fth_device *device, const fth_graph *graph, int64_t batch, fth_precision precision);
     /* Gives a value of a flat vector, an input or an output its layout: plain row-major in the value's own dtype. */
     fth_status (*describe_plain)(fth_plan *plan, fth_value value);
 

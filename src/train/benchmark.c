@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "train/engine.h"
+#include "train/precision.h"
 #include "train/train_internal.h"
 
 enum { WARM_UPS = 3, LAYER_NAME = 128 };
@@ -198,6 +199,7 @@ fth_status fth_benchmark(const fth_train_options *options, int channels, int hei
                 "sizes and the time to measure must be above 0, and classes at least 2");
     FTH_TRY(fth_device_open(options->device, &(fth_device_options){.threads = (int)options->threads}, &device));
     FTH_TRY(fth_engine_create(&engine_options, device, &engine));
+    fth_precision_advise(options->precision, device, fth_engine_graph(engine), options->batch);
     FTH_TRY(fth_engine_prepare(engine, options->batch, FTH_PLAN_TRAIN));
     FTH_TRY(make_random_batch(&engine_options, &images, &labels));
     FTH_TRY(put_on_device(device, images, (size_t)options->batch * (size_t)channels * (size_t)height * (size_t)width,

@@ -202,7 +202,7 @@ static const fth_option options[] = {
      .help = "share of the target spread over all classes", .minimum = 0, .maximum = 0.999, .identity = true,
      .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE},
     {ROW("precision", CHOICE, precision), .fallback = "f32", .argument = "TYPE",
-     .help = "type of the computation; weights are kept in f32 either way. auto: the device's fastest for the model",
+     .help = "type of the computation; weights are kept in f32 either way. auto: bf16 on a GPU, f32 on a CPU",
      .list = fth_precision_choice, .identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE},
     {ROW("strategy", TEXT, strategy), .fallback = "single", .argument = "NAME", .help = "how steps are carried out",
      .identity = true, .commands = FTH_FOR_TRAIN},

@@ -47,3 +47,14 @@ fth_status fth_precision_choose(const char *asked, const char *before, fth_devic
     *precision = find_precision(asked, device, graph);
     return device->backend->check_precision(device, *precision);
 }
+
+void fth_precision_advise(const char *asked, fth_device *device, const fth_graph *graph, int64_t batch)
+{
+    const double clearly = 1.25; /* estimates are rough */
+    if (strcmp(asked, "bf16") != 0 || !device->backend->relative_time)
+        return;
+    const double times = device->backend->relative_time(device, graph, batch, FTH_PRECISION_BF16);
+    if (times > clearly)
+        fth_log_warning(
+            "bf16 is slower than f32 for this network on this CPU (about %.1f x); --precision f32 is faster", times);
+}

@@ -14,4 +14,7 @@ const char *fth_precision_name(fth_precision precision); /* "bf16" */
 fth_status fth_precision_choose(const char *asked, const char *before, fth_device *device, const fth_graph *graph,
                                 fth_precision *precision);
 
+/* Warns if training would be faster in f32 than in the precision called `asked`. */
+void fth_precision_advise(const char *asked, fth_device *device, const fth_graph *graph, int64_t batch);
+
 #endif

@@ -7,6 +7,7 @@
 
 #include "batches/client/client.h"
 #include "train/classifier.h"
+#include "train/precision.h"
 
 /* ---- opening ---- */
 
@@ -90,6 +91,7 @@ static fth_status open_engine(fth_setup *setup, fth_beginning *beginning, const 
                                              json_string_value(json_object_get(beginning->run, "precision"))};
     fth_engine_options_take_data(&engine_options, info);
     FTH_TRY(fth_engine_create(&engine_options, setup->device, &setup->engine));
+    fth_precision_advise(options->precision, setup->device, fth_engine_graph(setup->engine), options->batch);
 
 out:
     return status;

@@ -196,6 +196,23 @@ def test_bf16(farthing, tiny):
     assert end["accuracy"] >= 0.7
 
 
+def test_bf16_that_does_not_pay_says_so_once(farthing, tiny, monkeypatch):
+    """Few channels gain nothing from bf16 on any CPU; wide layers do where there is AMX."""
+    checks = {c["check"]: c for c in map(json.loads, farthing("doctor", "--json").out.splitlines())}
+    if checks["bf16"]["state"] != "ok":
+        pytest.skip("this machine does not compute in bf16")
+    advice = "bf16 is slower than f32 for this network on this CPU"
+    common = ["train", "--device", "cpu", "--data", tiny, "--batch", 16, "--steps", 2]
+    slow = farthing(*common, "--model", "cifar-cnn", "--precision", "bf16").err
+    assert slow.count(advice) == 1 and "--precision f32 is faster" in slow
+    assert advice not in farthing(*common, "--model", "cifar-cnn").err
+    wide = ["bench", "--device", "cpu", "--model", "resnet18-small", "--batch", 1, "--seconds", 0.001, "--precision", "bf16"]
+    done = farthing(*wide)
+    assert "AMX" not in json.loads(done.out)["device"] or advice not in done.err
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "avx512_core")  # bf16 without instructions of its own
+    assert farthing(*wide).err.count(advice) == 1
+
+
 def test_precision_auto_is_recorded_and_kept(farthing, tiny):
     """On the CPU it is f32. A run that was begun elsewhere goes on in what it was there, if this device has it."""
     common = ["train", "--device", "cpu", "--data", tiny, "--batch", 16, "--steps", 8]

@@ -12,6 +12,7 @@
 #include "backend/cpu/amx.h"
 #include "backend/cpu/convolution.h"
 #include "backend/cpu/cpu_internal.h"
+#include "backend/cpu/relative_time.h"
 
 static const char *isa_name(dnnl_cpu_isa_t isa)
 {
@@ -96,6 +97,7 @@ static fth_status open_device(const fth_device_options *options, fth_device **de
     CPU_TRY(dnnl_stream_create(&cpu->stream, cpu->engine, dnnl_stream_default_flags));
     dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
     cpu->bf16 = cpu_supports_bf16(cpu->engine);
+    cpu->bf16_instructions = (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
     const bool own_amx = cpu->level->level == FTH_LEVEL_AVX512 && cpu->bf16 && !user_chose_isa();
     cpu->amx = own_amx ? amx_kernels_of_machine() : NULL;
     const dnnl_version_t *version = dnnl_version();
@@ -225,5 +227,6 @@ const fth_backend fth_backend_cpu = {
     .updates = cpu_updates,
     .kernels = kernels,
     .check_precision = check_precision,
+    .relative_time = cpu_relative_time,
     .describe_plain = describe_plain,
 };

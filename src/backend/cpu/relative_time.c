@@ -1,0 +1,168 @@
+/* How long a training step takes in bf16, as a multiple of f32's, estimated from the shapes of the network's products: whether bf16
+ * pays depends on them, and on which instructions there are, far more than on anything else.
+ *
+ * The speeds below are those of one core, Sapphire Rapids unless another is named, on layers of usual sizes; only their ratios matter.
+ * With AMX bf16 pays for wide layers; a few channels leave its tiles empty, and gathering their pixels takes longer than
+ * the products. Without it, oneDNN's products are faster than f32's on AMD's processors alone, and where bf16 has no
+ * instructions at all they are several times slower. */
+#include "backend/cpu/relative_time.h"
+
+typedef struct speeds {
+    double convolution, thin_convolution, linear; /* GFLOP/s; thin: fewer than 16 channels or outputs */
+} speeds;
+
+enum { LANES = 16, TILE_SIDE = 32 };
+
+static const speeds in_f32 = {.convolution = 120, .thin_convolution = 90, .linear = 120};
+static const double winograd_in_f32 = 200; /* 3×3, effective */
+static const double amx = 650;
+static const double ns_per_row = 6;                     /* of a tile's results that are rounded and written */
+static const double ns_per_gather = 10, ns_per_run = 6; /* a run: neighbouring pixels of fewer than 32 channels */
+static const double bytes_per_ns = 6;                   /* of results that are not products */
+
+static const speeds by_instructions = {.convolution = 125, .thin_convolution = 20, .linear = 110};
+static const speeds by_instructions_amd = {.convolution = 230, .thin_convolution = 40, .linear = 230};
+static const speeds emulated = {.convolution = 40, .thin_convolution = 12, .linear = 40};
+
+static const speeds *bf16_speeds(const cpu_device *device)
+{
+#if defined(__x86_64__)
+    if (device->bf16_instructions)
+        return __builtin_cpu_is("amd") ? &by_instructions_amd : &by_instructions;
+#endif
+    (void)device;
+    return &emulated;
+}
+
+/* The share of a tile's side, or of several, that is in use. */
+static double used(int64_t size)
+{
+    const int64_t sides = (size + TILE_SIDE - 1) / TILE_SIDE;
+    return (double)size / (double)(sides * TILE_SIDE);
+}
+
+/* y (positions, outputs) from `taps` taps of `channels` each. */
+typedef struct product {
+    double positions;
+    int64_t channels, outputs, rows_of_taps, taps;
+    bool convolution, winograd, grouped;
+} product;
+
+/* Nanoseconds, on one core. */
+typedef struct times {
+    double f32, bf16;
+} times;
+
+static times time_product(const cpu_device *device, const product *p)
+{
+    const double work = 2 * p->positions * (double)(p->channels * p->taps) * (double)p->outputs;
+    const bool thin = p->convolution && (p->channels < LANES || p->outputs < LANES);
+    const speeds *bf16 = bf16_speeds(device);
+    times t = {.f32 = work / (!p->convolution ? in_f32.linear
+                              : thin          ? in_f32.thin_convolution
+                              : p->winograd   ? winograd_in_f32
+                                              : in_f32.convolution),
+               .bf16 = work / (!p->convolution ? bf16->linear
+                               : thin          ? bf16->thin_convolution
+                                               : bf16->convolution)};
+    if (device->amx && !p->grouped) {
+        t.bf16 = work / (amx * used(p->outputs) * used(p->channels * p->taps)) +
+                 p->positions * ns_per_row * (double)((p->outputs + TILE_SIDE - 1) / TILE_SIDE);
+        if (p->channels % TILE_SIDE != 0)
+            t.bf16 += p->positions * (ns_per_gather + (double)p->rows_of_taps * ns_per_run);
+    }
+    return t;
+}
+
+/* ---- nodes ---- */
+
+typedef struct estimate {
+    const cpu_device *device;
+    const fth_graph *graph;
+    int64_t batch;
+    times sum;
+} estimate;
+
+static fth_shape shape_of(const estimate *e, fth_value value)
+{
+    enum { TOKENS = 64 }; /* of a sample */
+    const fth_shape shape = fth_shape_with_batch(&fth_graph_value(e->graph, value)->type.shape, e->batch);
+    return fth_shape_with_tokens(&shape, TOKENS * e->batch);
+}
+
+static product convolution_of(const fth_convolution_attributes *a, const fth_shape *weight, const fth_shape *y)
+{
+    const int64_t *w = weight->dims;
+    return (product){.positions = (double)(y->dims[0] * y->dims[2] * y->dims[3]),
+                     .channels = w[1],
+                     .outputs = w[0],
+                     .rows_of_taps = w[2],
+                     .taps = w[2] * w[3],
+                     .convolution = true,
+                     .winograd = w[2] == 3 && w[3] == 3 && a->stride[0] == 1 && a->stride[1] == 1 && a->groups == 1,
+                     .grouped = a->groups > 1};
+}
+
+static product linear_of(const fth_shape *weight, const fth_shape *y)
+{
+    return (product){.positions = (double)y->dims[0],
+                     .channels = weight->dims[1],
+                     .outputs = y->dims[1],
+                     .rows_of_taps = 1,
+                     .taps = 1};
+}
+
+/* The op's weight and y, whichever pass the node is. */
+static bool product_of(const estimate *e, const fth_node *node, product *p)
+{
+    static const struct {
+        const fth_op *op;
+        bool convolution, weight_is_output;
+        int weight, y; /* y: of the inputs; -1: the first output */
+    } products[] = {{&fth_op_convolution, true, false, 1, -1},
+                    {&fth_op_convolution_grad_input, true, false, 1, 0},
+                    {&fth_op_convolution_grad_weights, true, true, 0, 1},
+                    {&fth_op_linear, false, false, 1, -1},
+                    {&fth_op_linear_grad_input, false, false, 1, 0},
+                    {&fth_op_linear_grad_weights, false, true, 0, 1},
+                    {&fth_op_qkv_linear, false, false, 1, -1},
+                    {&fth_op_qkv_linear_grad_input, false, false, 1, 0},
+                    {&fth_op_qkv_linear_grad_weights, false, true, 0, 1}};
+    for (size_t i = 0; i < FTH_COUNT_OF(products); i++) {
+        if (node->op != products[i].op)
+            continue;
+        const fth_shape weight =
+            shape_of(e, products[i].weight_is_output ? node->outputs[0] : node->inputs[products[i].weight]);
+        const fth_shape y = shape_of(e, products[i].y < 0 ? node->outputs[0] : node->inputs[products[i].y]);
+        *p = products[i].convolution ? convolution_of(node->attributes, &weight, &y) : linear_of(&weight, &y);
+        return true;
+    }
+    return false;
+}
+
+static void add_node(estimate *e, const fth_node *node)
+{
+    product p;
+    if (product_of(e, node, &p)) {
+        const times t = time_product(e->device, &p);
+        e->sum.f32 += t.f32;
+        e->sum.bf16 += t.bf16;
+        return;
+    }
+    for (int i = 0; i < node->output_count; i++) {
+        const fth_shape shape = shape_of(e, node->outputs[i]);
+        const double count = (double)fth_shape_count(&shape);
+        e->sum.f32 += count * 4 / bytes_per_ns;
+        e->sum.bf16 += count * 2 / bytes_per_ns;
+    }
+}
+
+double cpu_relative_time(fth_device *device, const fth_graph *graph, int64_t batch, fth_precision precision)
+{
+    estimate e = {.device = (const cpu_device *)device, .graph = graph, .batch = batch};
+    if (precision != FTH_PRECISION_BF16)
+        return 1;
+    for (int n = 0; n < fth_graph_node_count(graph); n++)
+        add_node(&e, fth_graph_node(graph, n));
+    return e.sum.f32 > 0 ? e.sum.bf16 / e.sum.f32 : 1;
+}
