@@ -27,7 +27,7 @@ typedef struct cpu_convolution_algorithm {
 
 /* Every way, in order of preference; a new one is a file that defines cpu_NAME_convolution, and its row here. */
 #define CPU_CONVOLUTION_ALGORITHMS(ROW)                                                                                \
-    ROW(amx)                                                                                                           \
+    ROW(bf16)                                                                                                          \
     ROW(narrow)                                                                                                        \
     ROW(winograd)                                                                                                      \
     ROW(onednn_winograd)                                                                                               \

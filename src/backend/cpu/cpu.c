@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "backend/cpu/amx.h"
+#include "backend/cpu/bf16.h"
 #include "backend/cpu/convolution.h"
 #include "backend/cpu/cpu_internal.h"
 #include "backend/cpu/relative_time.h"
@@ -41,7 +41,7 @@ static bool user_chose_isa(void)
 }
 
 /* Some virtual machines announce AMX but hide the CPUID leaf that describes its tiles. oneDNN reads the number of tiles
- * from there, configures none, and dies of an illegal instruction: keep it off AMX, which our own kernels (amx.h) still
+ * from there, configures none, and dies of an illegal instruction: keep it off AMX, which our own kernels (bf16.h) still
  * use. */
 static void avoid_incomplete_amx(void)
 {
@@ -98,12 +98,13 @@ static fth_status open_device(const fth_device_options *options, fth_device **de
     dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
     cpu->bf16 = cpu_supports_bf16(cpu->engine);
     cpu->bf16_instructions = (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
-    const bool own_amx = cpu->level->level == FTH_LEVEL_AVX512 && cpu->bf16 && !user_chose_isa();
-    cpu->amx = own_amx ? amx_kernels_of_machine() : NULL;
+    const bool by_onednn = (isa & dnnl_cpu_isa_avx512_core_amx) == dnnl_cpu_isa_avx512_core_amx;
+    if (cpu->level->level == FTH_LEVEL_AVX512 && cpu->bf16_instructions)
+        cpu->products = bf16_kernels_of_machine(!user_chose_isa(), !by_onednn);
     const dnnl_version_t *version = dnnl_version();
     snprintf(cpu->base.description, sizeof cpu->base.description, "CPU, %s, oneDNN %d.%d.%d %s%s, %s",
              fth_vector_level_name(cpu->level->level), version->major, version->minor, version->patch, isa_name(isa),
-             cpu->amx ? ", AMX" : "", FTH_COUNTED(cpu->base.threads, "thread"));
+             cpu->products && cpu->products->amx ? ", AMX" : "", FTH_COUNTED(cpu->base.threads, "thread"));
     *device = &cpu->base;
     cpu = NULL;
 out:

@@ -1,4 +1,4 @@
-/* Products with a weight, as linear and qkv_linear need them: through oneDNN, or on AMX in bf16. */
+/* Products with a weight, as linear and qkv_linear need them: through oneDNN, or by kernels of our own in bf16. */
 #ifndef FTH_BACKEND_CPU_LINEAR_H
 #define FTH_BACKEND_CPU_LINEAR_H
 

@@ -3,9 +3,11 @@
  *
  * The speeds below are those of one core, Sapphire Rapids unless another is named, on layers of usual sizes; only their ratios matter.
  * With AMX bf16 pays for wide layers; a few channels leave its tiles empty, and gathering their pixels takes longer than
- * the products. Without it, oneDNN's products are faster than f32's on AMD's processors alone, and where bf16 has no
- * instructions at all they are several times slower. */
+ * the products. Without it, products in bf16 are faster than f32's on AMD's processors alone, and where bf16 has no
+ * instructions at all oneDNN's are several times slower. */
 #include "backend/cpu/relative_time.h"
+
+#include "backend/cpu/bf16.h"
 
 typedef struct speeds {
     double convolution, thin_convolution, linear; /* GFLOP/s; thin: fewer than 16 channels or outputs */
@@ -65,7 +67,7 @@ static times time_product(const cpu_device *device, const product *p)
                .bf16 = work / (!p->convolution ? bf16->linear
                                : thin          ? bf16->thin_convolution
                                                : bf16->convolution)};
-    if (device->amx && !p->grouped) {
+    if (device->products && device->products->amx && !p->grouped) {
         t.bf16 = work / (amx * used(p->outputs) * used(p->channels * p->taps)) +
                  p->positions * ns_per_row * (double)((p->outputs + TILE_SIDE - 1) / TILE_SIDE);
         if (p->channels % TILE_SIDE != 0)
@@ -160,6 +162,9 @@ static void add_node(estimate *e, const fth_node *node)
 double cpu_relative_time(fth_device *device, const fth_graph *graph, int64_t batch, fth_precision precision)
 {
     estimate e = {.device = (const cpu_device *)device, .graph = graph, .batch = batch};
+#if !defined(__x86_64__)
+    return 1; /* not known */
+#endif
     if (precision != FTH_PRECISION_BF16)
         return 1;
     for (int n = 0; n < fth_graph_node_count(graph); n++)

@@ -1,4 +1,4 @@
-/* Whether AMX can be used; compiled for every processor. */
+/* Whether AMX and AVX512_BF16 can be used; compiled for every processor. */
 #include "backend/vector/tiles_supported.h"
 
 #if defined(__x86_64__)
@@ -7,23 +7,34 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+enum { FEATURES = 7 };
+
+bool fth_bf16_dots_are_supported(void)
+{
+    enum { AVX512_BF16 = 1 << 5 };
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512dq") && __get_cpuid_count(FEATURES, 1, &a, &b, &c, &d) && (a & AVX512_BF16);
+}
+
 /* The processor has it, and the system keeps the state of tiles, which a process has to ask for. */
 bool fth_tiles_are_supported(void)
 {
-    enum { FEATURES = 7, BF16 = 1 << 22, TILES = 1 << 24, AVX512_BF16 = 1 << 5 };
+    enum { BF16 = 1 << 22, TILES = 1 << 24 };
     enum { ARCH_REQUEST_STATE = 0x1023, TILE_DATA = 18 };
     unsigned a = 0, b = 0, c = 0, d = 0;
-    if (!__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") ||
-        !__builtin_cpu_supports("avx512dq"))
-        return false;
-    if (!__get_cpuid_count(FEATURES, 0, &a, &b, &c, &d) || (d & (BF16 | TILES)) != (BF16 | TILES))
-        return false;
-    if (!__get_cpuid_count(FEATURES, 1, &a, &b, &c, &d) || !(a & AVX512_BF16))
+    if (!fth_bf16_dots_are_supported() || !__get_cpuid_count(FEATURES, 0, &a, &b, &c, &d) ||
+        (d & (BF16 | TILES)) != (BF16 | TILES))
         return false;
     return syscall(SYS_arch_prctl, ARCH_REQUEST_STATE, TILE_DATA) == 0;
 }
 
 #else
+
+bool fth_bf16_dots_are_supported(void)
+{
+    return false;
+}
 
 bool fth_tiles_are_supported(void)
 {

@@ -1,15 +1,17 @@
-/* Products of bf16 numbers with sums in f32 on AMX, the matrix unit of newer Xeons: its tiles, and packing numbers for them.
+/* Products of bf16 numbers with sums in f32: tiles of matrices, and packing numbers for them.
  *
- * AMX multiplies tiles: C (16, 16) of f32 += A (16, 32) · B (32, 16) of bf16, where B lies in pairs of rows: the two numbers of a
- * pair are neighbours, so that a row of 64 bytes has 16 of them. Here C is computed in blocks of 2 x 2 tiles, each over a whole
- * depth, from the four registers that hold them and four for the operands. B is packed into panels of 32 columns, tile behind
- * tile. Files that include this are compiled for AMX, and run only where tiles.c says that there is one. */
+ * A tile is what AMX, the matrix unit of newer Xeons, multiplies: C (16, 16) of f32 += A (16, 32) · B (32, 16) of bf16, where B lies
+ * in pairs of rows: the two numbers of a pair are neighbours, so that a row of 64 bytes has 16 of them. Here C is computed in blocks
+ * of 2 x 2 tiles, each over a whole depth; B is packed into panels of 32 columns, tile behind tile. The same layout suits the
+ * instruction for products of pairs (AVX512_BF16) that processors without AMX have. Files that include this are compiled once for
+ * each, and run only where tiles.c says that there is one. */
 #ifndef FTH_BACKEND_VECTOR_TILES_H
 #define FTH_BACKEND_VECTOR_TILES_H
 
 #include <immintrin.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 enum {
     TILE = 16,          /* rows of a tile, and columns of C */
@@ -21,7 +23,18 @@ enum {
 
 #define TILE_INLINE static inline __attribute__((always_inline))
 
-/* ---- tiles ---- */
+/* ---- blocks ---- */
+
+/* A block of A: two rows of tiles; tile t of the depth is at t * step; a row is `stride` bytes long. */
+typedef struct a_block {
+    const uint16_t *first, *second; /* second: NULL where there is only one */
+    int64_t step, stride;
+} a_block;
+
+/* A thread calls configure_tiles() before it multiplies, and release_tiles() at the end. multiply_block() writes A · B to `c`, whose
+ * rows are `stride` bytes long, or adds it to what is there. */
+
+#if defined(__AMX_BF16__)
 
 typedef struct tile_configuration {
     uint8_t palette, start_row, reserved[14];
@@ -29,7 +42,6 @@ typedef struct tile_configuration {
     uint8_t rows[16];
 } tile_configuration;
 
-/* A thread does this before it multiplies, and releases the tiles at the end. */
 TILE_INLINE void configure_tiles(void)
 {
     tile_configuration configuration = {.palette = 1};
@@ -45,36 +57,26 @@ TILE_INLINE void release_tiles(void)
     _tile_release();
 }
 
-/* A block of A: two rows of tiles; tile t of the depth is at t * step; a row is `stride` bytes long. */
-typedef struct a_block {
-    const uint16_t *first, *second; /* second: NULL where there is only one */
-    int64_t step, stride;
-} a_block;
-
-TILE_INLINE void begin_block(const a_block *a)
+TILE_INLINE void begin_sums(const a_block *a, bool added, const float *c, int64_t stride)
 {
-    _tile_zero(0);
-    _tile_zero(1);
-    if (a->second) {
+    const float *below = (const float *)((const char *)c + TILE * stride);
+    if (!added) {
+        _tile_zero(0);
+        _tile_zero(1);
         _tile_zero(2);
         _tile_zero(3);
+        return;
     }
-}
-
-/* Goes on from sums that store_block() left. */
-TILE_INLINE void resume_block(const a_block *a, const float *c, int64_t stride)
-{
     _tile_loadd(0, c, stride);
     _tile_loadd(1, c + TILE, stride);
     if (a->second) {
-        const float *below = (const float *)((const char *)c + TILE * stride);
         _tile_loadd(2, below, stride);
         _tile_loadd(3, below + TILE, stride);
     }
 }
 
 /* Tiles 0 and 1: C of the first rows; 2 and 3: of the second; 4 and 5: A; 6 and 7: B. */
-TILE_INLINE void multiply_block(const a_block *a, const uint16_t *panel, int64_t tiles)
+TILE_INLINE void add_products(const a_block *a, const uint16_t *panel, int64_t tiles)
 {
     if (!a->second) {
         for (int64_t t = 0; t < tiles; t++) {
@@ -98,9 +100,11 @@ TILE_INLINE void multiply_block(const a_block *a, const uint16_t *panel, int64_t
     }
 }
 
-/* Writes the block to `c`, whose rows are `stride` bytes long. */
-TILE_INLINE void store_block(const a_block *a, float *c, int64_t stride)
+TILE_INLINE void multiply_block(const a_block *a, const uint16_t *panel, int64_t tiles, bool added, float *c,
+                                int64_t stride)
 {
+    begin_sums(a, added, c, stride);
+    add_products(a, panel, tiles);
     _tile_stored(0, c, stride);
     _tile_stored(1, c + TILE, stride);
     if (a->second) {
@@ -109,6 +113,67 @@ TILE_INLINE void store_block(const a_block *a, float *c, int64_t stride)
         _tile_stored(3, below + TILE, stride);
     }
 }
+
+#else
+
+TILE_INLINE void configure_tiles(void)
+{
+}
+
+TILE_INLINE void release_tiles(void)
+{
+}
+
+/* Two neighbours of a row of A in every lane. */
+TILE_INLINE __m512bh both_of(const uint16_t *a)
+{
+    int32_t numbers;
+    memcpy(&numbers, a, sizeof numbers);
+    return (__m512bh)_mm512_set1_epi32(numbers);
+}
+
+enum { STRIP = 8 }; /* rows whose sums are in registers */
+
+TILE_INLINE void multiply_strip(const uint16_t *a, int64_t step, int64_t row, const uint16_t *panel, int64_t tiles,
+                                bool added, float *c, int64_t stride)
+{
+    __m512 sums[STRIP][2];
+#pragma GCC unroll 8
+    for (int r = 0; r < STRIP; r++) {
+        const float *from = (const float *)((const char *)c + r * stride);
+        sums[r][0] = added ? _mm512_loadu_ps(from) : _mm512_setzero_ps();
+        sums[r][1] = added ? _mm512_loadu_ps(from + TILE) : _mm512_setzero_ps();
+    }
+    for (int64_t t = 0; t < tiles; t++, a += step, panel += PANEL_STEP)
+        for (int pair = 0; pair < DEPTH / 2; pair++) {
+            const __m512bh left = (__m512bh)_mm512_loadu_si512(panel + pair * DEPTH);
+            const __m512bh right = (__m512bh)_mm512_loadu_si512(panel + TILE_NUMBERS + pair * DEPTH);
+#pragma GCC unroll 8
+            for (int r = 0; r < STRIP; r++) {
+                const __m512bh numbers = both_of(a + r * row + 2 * pair);
+                sums[r][0] = _mm512_dpbf16_ps(sums[r][0], left, numbers);
+                sums[r][1] = _mm512_dpbf16_ps(sums[r][1], right, numbers);
+            }
+        }
+#pragma GCC unroll 8
+    for (int r = 0; r < STRIP; r++) {
+        float *to = (float *)((char *)c + r * stride);
+        _mm512_storeu_ps(to, sums[r][0]);
+        _mm512_storeu_ps(to + TILE, sums[r][1]);
+    }
+}
+
+TILE_INLINE void multiply_block(const a_block *a, const uint16_t *panel, int64_t tiles, bool added, float *c,
+                                int64_t stride)
+{
+    const int64_t row = a->stride / (int64_t)sizeof *a->first;
+    for (int64_t r = 0; r < (a->second ? 2 * TILE : TILE); r += STRIP) {
+        const uint16_t *rows = r < TILE ? a->first + r * row : a->second + (r - TILE) * row;
+        multiply_strip(rows, a->step, row, panel, tiles, added, (float *)((char *)c + r * stride), stride);
+    }
+}
+
+#endif
 
 /* ---- packing ---- */
 

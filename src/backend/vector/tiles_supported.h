@@ -1,10 +1,12 @@
-/* Whether this machine has AMX (tiles.h). */
+/* Whether this machine has AMX, and AVX512_BF16 (tiles.h). */
 #ifndef FTH_BACKEND_VECTOR_TILES_SUPPORTED_H
 #define FTH_BACKEND_VECTOR_TILES_SUPPORTED_H
 
 #include <stdbool.h>
 
-/* Also asks the system to let the process use it. */
+/* AMX; also asks the system to let the process use it. */
 bool fth_tiles_are_supported(void);
+/* Products of pairs of bf16 numbers. */
+bool fth_bf16_dots_are_supported(void);
 
 #endif

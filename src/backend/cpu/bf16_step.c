@@ -1,13 +1,14 @@
-/* See amx_step.h. */
-#include "backend/cpu/amx_step.h"
+/* See bf16_step.h. */
+#include "backend/cpu/bf16_step.h"
 
+#include <stdio.h>
 #include <string.h>
 
-_Static_assert(sizeof(amx_convolution) <= sizeof((cpu_call){0}.block), "it travels in its call");
+_Static_assert(sizeof(bf16_product) <= sizeof((cpu_call){0}.block), "it travels in its call");
 
-static amx_convolution unpack(const cpu_call *call)
+static bf16_product unpack(const cpu_call *call)
 {
-    amx_convolution c;
+    bf16_product c;
     memcpy(&c, call->block, sizeof c);
     return c;
 }
@@ -21,8 +22,8 @@ static int threads_of(const cpu_call *call)
 static fth_status run_forward(const cpu_call *call, const fth_run *run)
 {
     (void)run;
-    const amx_kernels *kernels = call->kernels;
-    const amx_convolution c = unpack(call);
+    const bf16_kernels *kernels = call->kernels;
+    const bf16_product c = unpack(call);
     kernels->forward(&c, call->data[0], call->data[1], call->data[2], threads_of(call), call->data[3], call->data[4]);
     return FTH_OK;
 }
@@ -31,8 +32,8 @@ static fth_status run_forward(const cpu_call *call, const fth_run *run)
 static fth_status run_grad_input(const cpu_call *call, const fth_run *run)
 {
     (void)run;
-    const amx_kernels *kernels = call->kernels;
-    const amx_convolution c = unpack(call);
+    const bf16_kernels *kernels = call->kernels;
+    const bf16_product c = unpack(call);
     kernels->grad_input(&c, call->data[0], call->data[1], threads_of(call), call->data[2], call->data[3]);
     return FTH_OK;
 }
@@ -41,52 +42,54 @@ static fth_status run_grad_input(const cpu_call *call, const fth_run *run)
 static fth_status run_grad_weights(const cpu_call *call, const fth_run *run)
 {
     (void)run;
-    const amx_kernels *kernels = call->kernels;
-    const amx_convolution c = unpack(call);
+    const bf16_kernels *kernels = call->kernels;
+    const bf16_product c = unpack(call);
     kernels->grad_weights(&c, call->data[0], call->data[1], threads_of(call), call->data[2], call->data[3],
                           call->data[4]);
     return FTH_OK;
 }
 
 /* Completes the call: scratch is the first of the values that are written. */
-static fth_status add_call(fth_plan *plan, const char *name, const amx_convolution *c, cpu_call *call,
-                           size_t (*scratch_bytes)(const amx_convolution *c, int threads))
+static fth_status add_call(fth_plan *plan, const char *name, const bf16_product *c, cpu_call *call,
+                           size_t (*scratch_bytes)(const bf16_product *c, int threads))
 {
     fth_status status = FTH_OK;
     const int threads = fth_plan_device(plan)->threads;
+    char full_name[64];
     memcpy(call->block, c, sizeof *c);
     call->sizes[0] = threads;
-    call->kernels = cpu_device_of(plan)->amx;
+    call->kernels = cpu_device_of(plan)->products;
     FTH_TRY(cpu_add_scratch(plan, scratch_bytes(c, threads), &call->values[call->value_count - call->write_count]));
-    FTH_TRY(cpu_add_call(plan, name, call));
+    snprintf(full_name, sizeof full_name, "%s bf16:%s", name, cpu_device_of(plan)->products->name);
+    FTH_TRY(cpu_add_call(plan, full_name, call));
 out:
     return status;
 }
 
-fth_status cpu_add_amx_forward(fth_plan *plan, const char *name, const amx_convolution *c, fth_plan_value x,
-                               fth_plan_value weight, fth_plan_value bias_or_none, fth_plan_value y)
+fth_status cpu_add_bf16_forward(fth_plan *plan, const char *name, const bf16_product *c, fth_plan_value x,
+                                fth_plan_value weight, fth_plan_value bias_or_none, fth_plan_value y)
 {
     cpu_call call = {.run = run_forward,
                      .values = {x, weight, bias_or_none, FTH_NO_PLAN_VALUE, y},
                      .value_count = 5,
                      .write_count = 2};
-    return add_call(plan, name, c, &call, cpu_device_of(plan)->amx->forward_bytes);
+    return add_call(plan, name, c, &call, cpu_device_of(plan)->products->forward_bytes);
 }
 
-fth_status cpu_add_amx_grad_input(fth_plan *plan, const char *name, const amx_convolution *c, fth_plan_value dy,
-                                  fth_plan_value weight, fth_plan_value dx)
+fth_status cpu_add_bf16_grad_input(fth_plan *plan, const char *name, const bf16_product *c, fth_plan_value dy,
+                                   fth_plan_value weight, fth_plan_value dx)
 {
     cpu_call call = {
         .run = run_grad_input, .values = {dy, weight, FTH_NO_PLAN_VALUE, dx}, .value_count = 4, .write_count = 2};
-    return add_call(plan, name, c, &call, cpu_device_of(plan)->amx->grad_input_bytes);
+    return add_call(plan, name, c, &call, cpu_device_of(plan)->products->grad_input_bytes);
 }
 
-fth_status cpu_add_amx_grad_weights(fth_plan *plan, const char *name, const amx_convolution *c, fth_plan_value x,
-                                    fth_plan_value dy, fth_plan_value dweight, fth_plan_value dbias_or_none)
+fth_status cpu_add_bf16_grad_weights(fth_plan *plan, const char *name, const bf16_product *c, fth_plan_value x,
+                                     fth_plan_value dy, fth_plan_value dweight, fth_plan_value dbias_or_none)
 {
     cpu_call call = {.run = run_grad_weights,
                      .values = {x, dy, FTH_NO_PLAN_VALUE, dweight, dbias_or_none},
                      .value_count = 5,
                      .write_count = 3};
-    return add_call(plan, name, c, &call, cpu_device_of(plan)->amx->grad_weights_bytes);
+    return add_call(plan, name, c, &call, cpu_device_of(plan)->products->grad_weights_bytes);
 }

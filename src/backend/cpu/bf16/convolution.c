@@ -1,4 +1,4 @@
-/* Convolutions in bf16 with sums in f32 as products of matrices on AMX (vector/tiles.h): forward, the gradient of the input and that
+/* Convolutions in bf16 with sums in f32 as products of matrices (vector/tiles.h): forward, the gradient of the input and that
  * of the weights.
  *
  * A row of A is a position of the map that is written; the depth runs over the taps of the kernel and the channels of each. Images
@@ -10,11 +10,11 @@
  * each tap, a panel at a time. Sums are kept in f32 from block to block.
  *
  * Weights are read from the flat vector in f32 and packed by each product for itself: no copy of them lives from one step to the
- * next. oneDNN can do all this too, but not on virtual machines that hide the CPUID leaf with the sizes of the tiles (cpu.c). */
+ * next. oneDNN can do all this too, but not on AMX in virtual machines that hide the CPUID leaf with the sizes of the tiles (cpu.c). */
 #include <omp.h>
 #include <string.h>
 
-#include "backend/cpu/amx.h"
+#include "backend/cpu/bf16.h"
 #include "backend/vector/tiles.h"
 
 enum {
@@ -50,8 +50,8 @@ typedef struct axis {
     int64_t source, target, positions; /* sizes */
     int64_t step, spread, begin;
     int taps;
-    bool dense;                                               /* offsets follow each other */
-    int32_t offset[AMX_MOST_KERNEL], number[AMX_MOST_KERNEL]; /* number: in the kernel */
+    bool dense;                                                 /* offsets follow each other */
+    int32_t offset[BF16_MOST_KERNEL], number[BF16_MOST_KERNEL]; /* number: in the kernel */
 } axis;
 
 typedef struct images {
@@ -66,7 +66,7 @@ static void add_tap(axis *a, int64_t offset, int number)
     a->number[a->taps++] = number;
 }
 
-static images forward_images(const amx_convolution *c)
+static images forward_images(const bf16_product *c)
 {
     images m = {.batch = c->batch, .channels = c->channels};
     for (int i = 0; i < 2; i++) {
@@ -85,7 +85,7 @@ static images forward_images(const amx_convolution *c)
 
 /* The gradient of the input at rows and columns whose remainders by the stride are `phase`. Taps are in descending order, so that
  * offsets ascend. */
-static images backward_images(const amx_convolution *c, const int phase[2])
+static images backward_images(const bf16_product *c, const int phase[2])
 {
     images m = {.batch = c->batch, .channels = c->outputs};
     for (int i = 0; i < 2; i++) {
@@ -327,9 +327,7 @@ static void multiply_rows(const product *p, int64_t begin, int64_t end, int64_t 
                                    .second = r + TILE < end ? rows + TILE * stride : NULL,
                                    .step = DEPTH,
                                    .stride = stride * (int64_t)sizeof *a};
-            begin_block(&block);
-            multiply_block(&block, p->panels + panel * tiles * PANEL_STEP, tiles);
-            store_block(&block, c, COLUMNS * sizeof *c);
+            multiply_block(&block, p->panels + panel * tiles * PANEL_STEP, tiles, false, c, COLUMNS * sizeof *c);
             for (int64_t i = 0; i < smaller(2 * TILE, end - r); i++, next_position(m, &at))
                 finish_row(c + i * COLUMNS, &bias, p->relu, count, p->target + target_of(m, &at) * p->columns + column);
         }
@@ -376,7 +374,7 @@ static void multiply(product *p, const weights *w, int threads, void *scratch)
     }
 }
 
-static void forward(const amx_convolution *c, const uint16_t *x, const float *weight, const float *bias, int threads,
+static void forward(const bf16_product *c, const uint16_t *x, const float *weight, const float *bias, int threads,
                     void *scratch, uint16_t *y)
 {
     const images m = forward_images(c);
@@ -390,13 +388,13 @@ static void forward(const amx_convolution *c, const uint16_t *x, const float *we
     multiply(&p, &w, threads, scratch);
 }
 
-static size_t forward_bytes(const amx_convolution *c, int threads)
+static size_t forward_bytes(const bf16_product *c, int threads)
 {
     const images m = forward_images(c);
     return multiply_bytes(&m, c->outputs, threads);
 }
 
-static void grad_input(const amx_convolution *c, const uint16_t *dy, const float *weight, int threads, void *scratch,
+static void grad_input(const bf16_product *c, const uint16_t *dy, const float *weight, int threads, void *scratch,
                        uint16_t *dx)
 {
     const int64_t taps = (int64_t)c->kernel[0] * c->kernel[1];
@@ -412,7 +410,7 @@ static void grad_input(const amx_convolution *c, const uint16_t *dy, const float
     }
 }
 
-static size_t grad_input_bytes(const amx_convolution *c, int threads)
+static size_t grad_input_bytes(const bf16_product *c, int threads)
 {
     size_t most = 0;
     for (int i = 0; i < c->stride[0] * c->stride[1]; i++) {
@@ -436,7 +434,7 @@ typedef struct gradient {
     bool gathered;                               /* rows are gathered before they are packed */
 } gradient;
 
-static gradient plan_gradient(const amx_convolution *c, int threads)
+static gradient plan_gradient(const bf16_product *c, int threads)
 {
     gradient g = {.images = forward_images(c), .outputs = c->outputs};
     g.output_tiles = up(c->outputs, TILE) / TILE;
@@ -561,12 +559,7 @@ static void add_block(const gradient *g, const uint16_t *x, const uint16_t *dy, 
                                    .step = TILE_NUMBERS,
                                    .stride = LINE};
             float *c = sums + (panel * (up(g->output_tiles, 2) / 2) + o / 2) * BLOCK_SUMS;
-            if (resumed)
-                resume_block(&block, c, COLUMNS * sizeof *c);
-            else
-                begin_block(&block);
-            multiply_block(&block, s->panel, tiles);
-            store_block(&block, c, COLUMNS * sizeof *c);
+            multiply_block(&block, s->panel, tiles, resumed, c, COLUMNS * sizeof *c);
         }
     }
 }
@@ -595,14 +588,14 @@ static void finish_output(const gradient *g, const float *sums, int64_t output, 
     }
 }
 
-static size_t grad_weights_bytes(const amx_convolution *c, int threads)
+static size_t grad_weights_bytes(const bf16_product *c, int threads)
 {
     const gradient g = plan_gradient(c, threads);
     return (size_t)(g.slices * (sums_of_slice(&g) + g.output_tiles * TILE)) * sizeof(float) +
            (size_t)threads * thread_bytes(&g);
 }
 
-static void grad_weights(const amx_convolution *c, const uint16_t *x, const uint16_t *dy, int threads, void *scratch,
+static void grad_weights(const bf16_product *c, const uint16_t *x, const uint16_t *dy, int threads, void *scratch,
                          float *dweight, float *dbias)
 {
     const gradient g = plan_gradient(c, threads);
@@ -635,9 +628,22 @@ static void grad_weights(const amx_convolution *c, const uint16_t *x, const uint
     }
 }
 
-const amx_kernels amx_convolution_kernels = {.forward = forward,
-                                             .forward_bytes = forward_bytes,
-                                             .grad_input = grad_input,
-                                             .grad_input_bytes = grad_input_bytes,
-                                             .grad_weights = grad_weights,
-                                             .grad_weights_bytes = grad_weights_bytes};
+#if defined(__AMX_BF16__)
+#define KERNELS bf16_kernels_amx
+#define AMX     true
+#define NAME    "amx"
+#else
+#define KERNELS bf16_kernels_dot
+#define AMX     false
+#define NAME    "dot"
+#endif
+
+extern const bf16_kernels KERNELS;
+const bf16_kernels KERNELS = {.name = NAME,
+                              .amx = AMX,
+                              .forward = forward,
+                              .forward_bytes = forward_bytes,
+                              .grad_input = grad_input,
+                              .grad_input_bytes = grad_input_bytes,
+                              .grad_weights = grad_weights,
+                              .grad_weights_bytes = grad_weights_bytes};

@@ -1,0 +1,42 @@
+/* The arithmetic of convolutions and linear layers in bf16 (bf16/convolution.c), on AMX or by AVX512_BF16; bf16_convolution.c and
+ * bf16_linear.c make steps of it. */
+#ifndef FTH_BACKEND_CPU_BF16_H
+#define FTH_BACKEND_CPU_BF16_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { BF16_MOST_KERNEL = 32 }; /* in each dimension */
+
+/* x (batch, in, channels) and y (batch, out, outputs) in bf16, channels last; weight (outputs, channels, kernel) in f32. A linear
+ * layer is a convolution of maps of 1 x 1. */
+typedef struct bf16_product {
+    int64_t batch, channels, outputs;
+    int32_t in[2], out[2], kernel[2], stride[2], padding[2], dilation[2];
+    bool relu; /* forward */
+} bf16_product;
+
+/* `bias` and `dbias` may be NULL. `scratch` is memory, aligned to 64 bytes, of the size that the function below each says for that
+ * number of threads. */
+typedef struct bf16_kernels {
+    const char *name; /* of the instructions: "amx" or "dot" */
+    bool amx;
+    void (*forward)(const bf16_product *c, const uint16_t *x, const float *weight, const float *bias, int threads,
+                    void *scratch, uint16_t *y);
+    size_t (*forward_bytes)(const bf16_product *c, int threads);
+
+    void (*grad_input)(const bf16_product *c, const uint16_t *dy, const float *weight, int threads, void *scratch,
+                       uint16_t *dx);
+    size_t (*grad_input_bytes)(const bf16_product *c, int threads);
+
+    void (*grad_weights)(const bf16_product *c, const uint16_t *x, const uint16_t *dy, int threads, void *scratch,
+                         float *dweight, float *dbias);
+    size_t (*grad_weights_bytes)(const bf16_product *c, int threads);
+} bf16_kernels;
+
+/* Those on AMX, or those by AVX512_BF16, if they are wanted and this machine has the instructions and lets the process use them;
+ * else NULL. */
+const bf16_kernels *bf16_kernels_of_machine(bool amx, bool dot);
+
+#endif
