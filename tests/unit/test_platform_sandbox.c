@@ -264,10 +264,11 @@ static void write_mark(const char *folder, const char *name, long number)
 static int eat(const char *folder)
 {
     for (int megabyte = 0; megabyte < 400; megabyte++) {
-        char *more = malloc(1 << 20);
+        volatile char *more = malloc(1 << 20); /* else a compiler may see that nobody reads it */
         if (!more)
             return 12;
-        memset(more, 1, 1 << 20);
+        for (int i = 0; i < 1 << 20; i += 4096)
+            more[i] = 1;
     }
     write_mark(folder, "survived", 1);
     return 0;
@@ -298,12 +299,13 @@ static void start_stray(const char *folder)
 
 static int act(const char *part, const char *folder)
 {
-    static char held[8 << 20];
+    static volatile char held[8 << 20]; /* else a compiler may see which of it is read */
     char path[TEST_MAX_PATH];
     if (strcmp(part, "eat") == 0)
         return eat(folder);
     if (strcmp(part, "hold") == 0) {
-        memset(held, 1, sizeof held);
+        for (size_t i = 0; i < sizeof held; i += 4096)
+            held[i] = 1;
         write_mark(folder, "holding", held[sizeof held / 2]);
     } else if (strcmp(part, "platform") == 0) {
         memcpy(test_folder, folder, strlen(folder) + 1);

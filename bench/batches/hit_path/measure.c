@@ -130,7 +130,7 @@ typedef struct bandwidth_run {
 
 static void be_reader(const bandwidth_run *run, int reader)
 {
-    fth_segment_view *view;
+    fth_segment_view *view = NULL;
     fth_board *board;
     fth_pin pin;
     bool found;
