@@ -30,7 +30,6 @@ typedef struct cpu_convolution_algorithm {
     ROW(bf16)                                                                                                          \
     ROW(narrow)                                                                                                        \
     ROW(winograd)                                                                                                      \
-    ROW(onednn_winograd)                                                                                               \
     ROW(pixelwise)                                                                                                     \
     ROW(direct)
 

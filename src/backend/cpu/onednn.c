@@ -277,35 +277,35 @@ static dnnl_status_t describe_convolution(const describing *d, const void *what,
     switch (pass) {
     case CPU_FORWARD:
         return dnnl_convolution_forward_primitive_desc_create(
-            descriptor, d->engine, forward_kind(c->training), c->algorithm, c->x.native, c->weight.native, bias,
-            c->y.native, c->strides, c->dilates, c->padding_begin, c->padding_end, d->attributes);
+            descriptor, d->engine, forward_kind(c->training), dnnl_convolution_direct, c->x.native, c->weight.native,
+            bias, c->y.native, c->strides, c->dilates, c->padding_begin, c->padding_end, d->attributes);
     case CPU_GRAD_INPUT:
         return dnnl_convolution_backward_data_primitive_desc_create(
-            descriptor, d->engine, c->algorithm, c->x.native, c->weight.native, c->y.native, c->strides, c->dilates,
-            c->padding_begin, c->padding_end, d->hint, d->attributes);
+            descriptor, d->engine, dnnl_convolution_direct, c->x.native, c->weight.native, c->y.native, c->strides,
+            c->dilates, c->padding_begin, c->padding_end, d->hint, d->attributes);
     default:
         return dnnl_convolution_backward_weights_primitive_desc_create(
-            descriptor, d->engine, c->algorithm, c->x.native, c->weight_gradient.native, bias, c->y.native, c->strides,
-            c->dilates, c->padding_begin, c->padding_end, d->hint, d->attributes);
+            descriptor, d->engine, dnnl_convolution_direct, c->x.native, c->weight_gradient.native, bias, c->y.native,
+            c->strides, c->dilates, c->padding_begin, c->padding_end, d->hint, d->attributes);
     }
 #else
     dnnl_convolution_desc_t description;
     dnnl_status_t status = dnnl_success;
     switch (pass) {
     case CPU_FORWARD:
-        status = dnnl_dilated_convolution_forward_desc_init(&description, forward_kind(c->training), c->algorithm,
-                                                            c->x.native, c->weight.native, bias, c->y.native,
-                                                            c->strides, c->dilates, c->padding_begin, c->padding_end);
+        status = dnnl_dilated_convolution_forward_desc_init(
+            &description, forward_kind(c->training), dnnl_convolution_direct, c->x.native, c->weight.native, bias,
+            c->y.native, c->strides, c->dilates, c->padding_begin, c->padding_end);
         break;
     case CPU_GRAD_INPUT:
-        status = dnnl_dilated_convolution_backward_data_desc_init(&description, c->algorithm, c->x.native,
+        status = dnnl_dilated_convolution_backward_data_desc_init(&description, dnnl_convolution_direct, c->x.native,
                                                                   c->weight.native, c->y.native, c->strides, c->dilates,
                                                                   c->padding_begin, c->padding_end);
         break;
     case CPU_GRAD_WEIGHTS:
         status = dnnl_dilated_convolution_backward_weights_desc_init(
-            &description, c->algorithm, c->x.native, c->weight_gradient.native, bias, c->y.native, c->strides,
-            c->dilates, c->padding_begin, c->padding_end);
+            &description, dnnl_convolution_direct, c->x.native, c->weight_gradient.native, bias, c->y.native,
+            c->strides, c->dilates, c->padding_begin, c->padding_end);
         break;
     }
     return status == dnnl_success ? create(d, &description, descriptor) : status;

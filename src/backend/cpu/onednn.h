@@ -59,7 +59,6 @@ typedef enum cpu_pass { CPU_FORWARD, CPU_GRAD_INPUT, CPU_GRAD_WEIGHTS } cpu_pass
 
 typedef struct cpu_convolution_description {
     bool training;
-    dnnl_alg_kind_t algorithm;
     cpu_format x, weight, weight_gradient, bias, y;
     bool has_bias;
     dnnl_dims_t strides, dilates, padding_begin, padding_end;

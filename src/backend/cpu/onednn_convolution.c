@@ -1,7 +1,12 @@
-/* Convolutions by oneDNN: direct, which computes everything, and its Winograd. The three passes are separate nodes; the backward
- * ones describe the forward pass first, which oneDNN wants as a hint. */
+/* Convolutions by oneDNN's direct kernels, which compute everything. The three passes are separate nodes; the backward ones
+ * describe the forward pass first, which oneDNN wants as a hint. */
 #include "backend/cpu/convolution.h"
-#include "backend/cpu/winograd_convolution.h"
+
+static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
+{
+    (void)plan, (void)node, (void)pass;
+    return true;
+}
 
 /* oneDNN keeps the groups as a leading dimension of the weights: (O, C/G, ...) becomes (G, O/G, C/G, ...). */
 static fth_shape weight_shape(const fth_convolution_attributes *a, const fth_shape *weight)
@@ -12,14 +17,12 @@ static fth_shape weight_shape(const fth_convolution_attributes *a, const fth_sha
 }
 
 static fth_status describe(const fth_plan *plan, const fth_convolution_attributes *a,
-                           const cpu_convolution_shapes *shapes, cpu_pass pass, dnnl_alg_kind_t algorithm,
-                           dnnl_primitive_desc_t *descriptor)
+                           const cpu_convolution_shapes *shapes, cpu_pass pass, dnnl_primitive_desc_t *descriptor)
 {
     dnnl_data_type_t dtype = cpu_compute_dtype(plan);
     fth_shape weight = weight_shape(a, &shapes->weight);
     fth_shape bias = FTH_SHAPE(shapes->y.dims[1]);
     cpu_convolution_description d = {.training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN,
-                                     .algorithm = algorithm,
                                      .x = cpu_any(&shapes->x, dtype),
                                      .weight = cpu_any(&weight, dtype),
                                      .weight_gradient = cpu_any(&weight, dnnl_f32),
@@ -55,14 +58,14 @@ out:
     return status;
 }
 
-static fth_status add_forward(fth_plan *plan, const fth_node *node, dnnl_alg_kind_t algorithm)
+static fth_status forward(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
     const fth_convolution_attributes *a = node->attributes;
     const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
     dnnl_primitive_desc_t descriptor = NULL;
     fth_plan_value weight_view, x, w, y;
-    FTH_TRY(describe(plan, a, &shapes, CPU_FORWARD, algorithm, &descriptor));
+    FTH_TRY(describe(plan, a, &shapes, CPU_FORWARD, &descriptor));
     FTH_TRY(view_with_groups(plan, a, node->inputs[1], &weight_view));
     FTH_TRY(cpu_read_chosen(plan, fth_plan_value_of(plan, node->inputs[0]), descriptor, dnnl_query_src_md, &x));
     FTH_TRY(cpu_read_chosen(plan, weight_view, descriptor, dnnl_query_weights_md, &w));
@@ -81,14 +84,14 @@ out:
     return status;
 }
 
-static fth_status add_grad_input(fth_plan *plan, const fth_node *node, dnnl_alg_kind_t algorithm)
+static fth_status grad_input(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
     const fth_convolution_attributes *a = node->attributes;
     const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
     dnnl_primitive_desc_t descriptor = NULL;
     fth_plan_value weight_view, dy, w, dx;
-    FTH_TRY(describe(plan, a, &shapes, CPU_GRAD_INPUT, algorithm, &descriptor));
+    FTH_TRY(describe(plan, a, &shapes, CPU_GRAD_INPUT, &descriptor));
     FTH_TRY(view_with_groups(plan, a, node->inputs[1], &weight_view));
     FTH_TRY(cpu_read_chosen(plan, fth_plan_value_of(plan, node->inputs[0]), descriptor, dnnl_query_diff_dst_md, &dy));
     FTH_TRY(cpu_read_chosen(plan, weight_view, descriptor, dnnl_query_weights_md, &w));
@@ -102,14 +105,14 @@ out:
     return status;
 }
 
-static fth_status add_grad_weights(fth_plan *plan, const fth_node *node, dnnl_alg_kind_t algorithm)
+static fth_status grad_weights(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
     const fth_convolution_attributes *a = node->attributes;
     const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
     dnnl_primitive_desc_t descriptor = NULL;
     fth_plan_value x, dy, dw, target;
-    FTH_TRY(describe(plan, a, &shapes, CPU_GRAD_WEIGHTS, algorithm, &descriptor));
+    FTH_TRY(describe(plan, a, &shapes, CPU_GRAD_WEIGHTS, &descriptor));
     FTH_TRY(cpu_read_chosen(plan, fth_plan_value_of(plan, node->inputs[0]), descriptor, dnnl_query_src_md, &x));
     FTH_TRY(cpu_read_chosen(plan, fth_plan_value_of(plan, node->inputs[1]), descriptor, dnnl_query_diff_dst_md, &dy));
     FTH_TRY(cpu_fix_plain(plan, node->outputs[0]));
@@ -129,73 +132,5 @@ out:
     return status;
 }
 
-/* ---- direct ---- */
-
-static bool any_fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
-{
-    (void)plan, (void)node, (void)pass;
-    return true;
-}
-
-static fth_status direct_forward(fth_plan *plan, const fth_node *node)
-{
-    return add_forward(plan, node, dnnl_convolution_direct);
-}
-
-static fth_status direct_grad_input(fth_plan *plan, const fth_node *node)
-{
-    return add_grad_input(plan, node, dnnl_convolution_direct);
-}
-
-static fth_status direct_grad_weights(fth_plan *plan, const fth_node *node)
-{
-    return add_grad_weights(plan, node, dnnl_convolution_direct);
-}
-
-const cpu_convolution_algorithm cpu_direct_convolution = {.name = "direct",
-                                                          .fits = any_fits,
-                                                          .forward = direct_forward,
-                                                          .grad_input = direct_grad_input,
-                                                          .grad_weights = direct_grad_weights};
-
-/* ---- Winograd ---- */
-
-/* oneDNN is asked: from 3.2 on it has none. */
-static bool winograd_fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
-{
-    const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
-    dnnl_primitive_desc_t descriptor = NULL;
-    const bool fits = cpu_compute_dtype(plan) == dnnl_f32 && cpu_winograd_computes(node->attributes, &shapes) &&
-                      describe(plan, node->attributes, &shapes, pass, dnnl_convolution_winograd, &descriptor) == FTH_OK;
-    cpu_free_descriptor(descriptor);
-    return fits;
-}
-
-static bool winograd_pays(const fth_plan *plan, const fth_node *node, cpu_pass pass)
-{
-    (void)pass;
-    const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
-    return cpu_winograd_tiles_pay(&shapes);
-}
-
-static fth_status winograd_forward(fth_plan *plan, const fth_node *node)
-{
-    return add_forward(plan, node, dnnl_convolution_winograd);
-}
-
-static fth_status winograd_grad_input(fth_plan *plan, const fth_node *node)
-{
-    return add_grad_input(plan, node, dnnl_convolution_winograd);
-}
-
-static fth_status winograd_grad_weights(fth_plan *plan, const fth_node *node)
-{
-    return add_grad_weights(plan, node, dnnl_convolution_winograd);
-}
-
-const cpu_convolution_algorithm cpu_onednn_winograd_convolution = {.name = "onednn_winograd",
-                                                                   .fits = winograd_fits,
-                                                                   .pays = winograd_pays,
-                                                                   .forward = winograd_forward,
-                                                                   .grad_input = winograd_grad_input,
-                                                                   .grad_weights = winograd_grad_weights};
+const cpu_convolution_algorithm cpu_direct_convolution = {
+    .name = "direct", .fits = fits, .forward = forward, .grad_input = grad_input, .grad_weights = grad_weights};

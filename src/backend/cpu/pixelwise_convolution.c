@@ -50,14 +50,18 @@ static int64_t products_along(int64_t from, int64_t to, int32_t kernel, int32_t 
     return count;
 }
 
-/* Measured on one Sapphire Rapids core (AVX-512, batch 64, 3×3, padding 1), oneDNN's direct kernels over these:
+/* Measured on one Sapphire Rapids core (batch 64, 3×3, padding 1), oneDNN's direct kernels over these, forward, grad_input,
+ * grad_weights; `used` is the share of products that do not fall into the padding:
  *
- *     map                      used   forward  grad_input  grad_weights
- *     2×2, 512 to 512          0.44   2.1      1.4         3.3 to 5.2
- *     4×4 by 2, 256 to 512     0.69   1.6      2.0         3.9
- *     8×8 by 2, 128 to 256     0.84   0.8      1.5         1.2
- *     16×16 by 2, 64 to 128    0.92   0.7      0.85        0.8
- */
+ *     map                      used   AVX-512          AVX2
+ *     2×2, 512 to 512          0.44   2.1, 1.4, 5.2    2.3, 2.9, 4.8
+ *     4×4 by 2, 256 to 512     0.69   1.4, 2.0, 3.8    1.7, 2.3, 2.9
+ *     8×8 by 2, 128 to 256     0.84   0.8, 1.3, 1.1    1.2, 1.2, 1.1
+ *     14×14 by 2, 512 to 512   0.91   0.9, 1.1, 1.0    1.4, 1.1, 0.8   (batch 12)
+ *     16×16 by 2, 64 to 128    0.92   0.7, 0.8, 0.8    0.9, 1.0, 0.8
+ *
+ * With 4 images they take as long or longer, as the weights are packed in any case; from 8 on they win with AVX2, from about 16 on
+ * with AVX-512. */
 static bool pays(const fth_plan *plan, const fth_node *node, cpu_pass pass)
 {
     const pixelwise c = describe(plan, node);
@@ -65,7 +69,8 @@ static bool pays(const fth_plan *plan, const fth_node *node, cpu_pass pass)
         products_along(c.height, c.out_height, c.kernel[0], c.stride[0], c.padding[0], c.dilation[0]) *
         products_along(c.width, c.out_width, c.kernel[1], c.stride[1], c.padding[1], c.dilation[1]);
     const double used = (double)products / (double)(c.out_height * c.out_width * c.kernel[0] * c.kernel[1]);
-    return c.batch >= 8 && used < (pass == CPU_FORWARD ? 0.75 : 0.88);
+    const int64_t lanes = cpu_level_of(plan)->lanes;
+    return c.batch >= lanes && used < (pass == CPU_FORWARD && lanes == 16 ? 0.75 : 0.88);
 }
 
 static void pack(const pixelwise *c, cpu_call *call)

@@ -4,43 +4,45 @@
 #include "backend/cpu/winograd.h"
 #include "backend/cpu/winograd_convolution.h"
 
-bool cpu_winograd_computes(const fth_convolution_attributes *a, const cpu_convolution_shapes *shapes)
-{
-    return a->groups == 1 && shapes->weight.dims[2] == 3 && shapes->weight.dims[3] == 3 && a->stride[0] == 1 &&
-           a->stride[1] == 1 && a->dilation[0] == 1 && a->dilation[1] == 1;
-}
-
-/* Winograd works on tiles of 4×4 outputs and blocks of 16 input channels; where those are mostly padding it loses: to the
- * direct kernels with few channels (measured on one Zen 4 core with one channel: 0.14), on maps up to 3×3 to those of
- * level/pixelwise.c. On maps of 4×4 and larger it takes 0.6 to 0.3 of the time of direct kernels in all passes. */
-bool cpu_winograd_tiles_pay(const cpu_convolution_shapes *shapes)
-{
-    const int64_t *y = shapes->y.dims;
-    const int64_t computed = (y[2] + 3) / 4 * 4 * ((y[3] + 3) / 4 * 4);
-    return shapes->x.dims[1] >= 16 && (double)(y[2] * y[3]) / (double)computed > 0.57;
-}
-
 static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
 {
     (void)pass;
+    const fth_convolution_attributes *a = node->attributes;
     const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
-    const int64_t lanes = cpu_level_of(plan)->lanes;
-    return cpu_compute_dtype(plan) == dnnl_f32 && cpu_winograd_computes(node->attributes, &shapes) &&
+    const int64_t lanes = cpu_level_of(plan)->lanes, *weight = shapes.weight.dims;
+    return cpu_compute_dtype(plan) == dnnl_f32 && a->groups == 1 && weight[2] == 3 && weight[3] == 3 &&
+           a->stride[0] == 1 && a->stride[1] == 1 && a->dilation[0] == 1 && a->dilation[1] == 1 &&
            shapes.x.dims[1] % lanes == 0 && shapes.y.dims[1] % lanes == 0;
 }
 
-/* The weights' gradient of a block of tiles reads and writes all sums. Measured on one core of Sapphire Rapids, oneDNN 2.6's
- * Winograd over ours, forward and grad_input: 64 channels on 56×56 1.3 and 1.3; 128 on 28×28 1.1, 1.1; 256 on 14×14 1.2, 1.2; 512
- * on 7×7 1.4, 1.4; vgg's 64 on 224×224 to 512 on 14×14 1.3, 1.1, 1.5, 1.1, 1.3 and 1.3, 1.4, 1.3, 1.0, 1.3. On one of Zen 4,
- * grad_weights: 32 to 64 channels on a 26×26 map 1.2; 64 to 128 channels 1.2 to 1.3; 128 on an 8×8 map 0.85; 256 on 14×14 1.0;
- * 512 0.4. */
+/* Winograd loses where tiles of 4×4 outputs are mostly padding, on maps up to 3×3, and where they are too few for the cost of
+ * transforming the weights, which are 4 times as many then. Measured on one Sapphire Rapids core, oneDNN's direct kernels over
+ * these, forward, grad_input, grad_weights:
+ *
+ *     channels, map, batch       tiles   AVX-512          AVX2
+ *     64, 16×16, 1 and 4         16, 64  1.4, 1.5, 1.1    1.8, 1.7, 1.4
+ *     64, 56×56, 4               784     2.3, 2.7, 2.1    2.5, 3.0, 2.4
+ *     128, 8×8, 1                4       0.4, 0.3, 0.3    0.7, 0.6, 0.5
+ *     128, 8×8, 4                16      0.8, 1.0, 1.1    1.5, 1.5, 1.4
+ *     128, 28×28, 4              196     2.1, 2.6, 1.8    2.3, 2.8, 2.1
+ *     256, 4×4, 4                4       0.3, 0.2, 0.5    0.7, 0.6, 0.7
+ *     256, 14×14, 4              64      1.1, 1.2, 1.4    1.9, 1.9, 1.6
+ *     256, 4×4, 64               64      1.4, 1.3, 2.0    2.7, 2.5, 1.7
+ *     512, 7×7, 4                16      0.4, 0.4, 0.8    1.0, 0.9, 1.0
+ *     512, 7×7, 12               48      0.8, 0.8, 1.3    1.9, 1.4, 1.2
+ *     512, 14×14, 4              64      1.2, 1.0, 1.2    2.1, 1.9, 1.6
+ *     512, 28×28, 4              196     2.3, 2.1, 1.8    3.3, 3.0, 2.8
+ *
+ * oneDNN 2.6's Winograd, which 3.2 has no more, takes 1.0 to 1.5 times as long as these forward and in grad_input. */
 static bool pays(const fth_plan *plan, const fth_node *node, cpu_pass pass)
 {
+    (void)pass;
     const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
-    const int64_t *y = shapes.y.dims, pairs = shapes.x.dims[1] * y[1];
-    const int64_t tiles = y[0] * ((y[2] + 3) / 4) * ((y[3] + 3) / 4);
-    return cpu_winograd_tiles_pay(&shapes) && pairs > 16 * 16 &&
-           (pass == CPU_GRAD_WEIGHTS ? pairs <= 128 * 256 && tiles >= pairs / 32 : tiles >= 48);
+    const int64_t *y = shapes.y.dims, pairs = shapes.x.dims[1] * y[1], lanes = cpu_level_of(plan)->lanes;
+    const int64_t map_tiles = ((y[2] + 3) / 4) * ((y[3] + 3) / 4), asked = pairs / 1024;
+    const int64_t least_tiles = asked < lanes ? lanes : asked > 4 * lanes ? 4 * lanes : asked;
+    const double used = (double)(y[2] * y[3]) / (double)(map_tiles * 16);
+    return shapes.x.dims[1] >= 16 && pairs > 16 * 16 && used > 0.57 && y[0] * map_tiles >= least_tiles;
 }
 
 static winograd_images images_of(const fth_shape *shape)

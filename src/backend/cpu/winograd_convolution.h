@@ -4,11 +4,6 @@
 
 #include "backend/cpu/convolution.h"
 
-/* Whether Winograd, ours or oneDNN's, can compute such a convolution. */
-bool cpu_winograd_computes(const fth_convolution_attributes *a, const cpu_convolution_shapes *shapes);
-/* Whether it is worth its padding there. */
-bool cpu_winograd_tiles_pay(const cpu_convolution_shapes *shapes);
-
 /* `pool`: the max_pool that is computed with the convolution; NULL: none. */
 fth_status cpu_winograd_forward(fth_plan *plan, const fth_node *convolution, const fth_node *pool);
 
