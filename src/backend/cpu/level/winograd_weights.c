@@ -185,10 +185,11 @@ INLINE void multiply_tile(const float *v, int64_t channels, const float *w, floa
         }
         if (add || begin > 0) {
             for (int i = 0; i < R * N; i++)
-                sum[i] += load(products + i * LANES);
+                store(products + i * LANES, load(products + i * LANES) + sum[i]);
+        } else {
+            for (int i = 0; i < R * N; i++)
+                store(products + i * LANES, sum[i]);
         }
-        for (int i = 0; i < R * N; i++)
-            store(products + i * LANES, sum[i]);
     }
 }
 

@@ -1,0 +1,38 @@
+/* The products of our Winograd kernels alone, and a bare loop of multiply-adds to compare them with, at one level of
+ * instructions. Includes the kernels, whose products are theirs alone. */
+#include "backend/cpu/level/winograd_weights.c"
+
+#include "products.h"
+
+static double bare(int64_t count)
+{
+    enum { CHAINS = 12 }; /* more than two units times four cycles */
+    const vector factor = broadcast(0.999F), summand = broadcast(1e-3F);
+    vector sum[CHAINS];
+    for (int i = 0; i < CHAINS; i++)
+        sum[i] = broadcast((float)i);
+    for (int64_t n = 0; n < count; n++) {
+#pragma GCC unroll 12
+        for (int i = 0; i < CHAINS; i++)
+            sum[i] = multiply_add(sum[i], factor, summand);
+    }
+    for (int i = 1; i < CHAINS; i++)
+        sum[0] += sum[i];
+    const double operations = 2.0 * CHAINS * LANES * (double)count;
+    return sum_lanes(sum[0]) > 0 ? operations : -operations; /* so that the sums are made; they are positive */
+}
+
+static double multiply_all(const winograd_correlation *forward, float *scratch)
+{
+    gradient g = {.forward = forward, .tiles = tile_up(&forward->out), .chain = CHAIN};
+    g.cut = cut_up(forward, &g.tiles, 1);
+    float *blocks = scratch + g.cut.ranges * range_floats(forward);
+    for (int64_t n = 0; n < count_tasks(&g.cut); n++) {
+        const task b = find_task(&g, n, blocks);
+        for (int64_t first = b.begin; first < b.end; first += GROUP)
+            multiply_group(&b, minimum(GROUP, b.end - first), g.chain, first > b.begin);
+    }
+    return 2.0 * POINTS * (double)(forward->in.planes * forward->out.planes * g.tiles.count);
+}
+
+const bench_products AT_LEVEL(bench_products) = {.bare = bare, .grad_weights = multiply_all};
