@@ -71,17 +71,6 @@ static bool nvidia_driver_present(void)
     return fth_file_exists("/dev/nvidiactl") || fth_file_exists("/dev/dxg");
 }
 
-/* Debian's oneDNN for arm64 has kernels for SVE of 512 bits, which no processor of the clouds has, and plain loops for the
- * rest: the portable back end's own loops are faster. Measured in QEMU, which flatters plain loops: 2.0 times, on mnist-cnn. */
-static const char *choose_cpu_backend(void)
-{
-#if defined(__aarch64__)
-    if (find_builtin("portable"))
-        return "portable";
-#endif
-    return "cpu";
-}
-
 fth_status fth_device_open(const char *name, const fth_device_options *options, fth_device **device)
 {
     fth_status status = FTH_OK;
@@ -92,7 +81,7 @@ fth_status fth_device_open(const char *name, const fth_device_options *options, 
                 return FTH_OK;
             fth_log_warning("there is an NVIDIA driver, but CUDA is not used: %s", fth_error_message());
         }
-        name = choose_cpu_backend();
+        name = "cpu";
     }
     FTH_TRY(find_backend(name, &backend));
     FTH_TRY(backend->open(options, device));
