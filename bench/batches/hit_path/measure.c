@@ -131,7 +131,7 @@ typedef struct bandwidth_run {
 static void be_reader(const bandwidth_run *run, int reader)
 {
     fth_segment_view *view = NULL;
-    fth_board *board;
+    fth_board *board = NULL;
     fth_pin pin;
     bool found;
     int turn = 0;
@@ -155,6 +155,7 @@ static void be_reader(const bandwidth_run *run, int reader)
             run->results->begin_s[kind][round][reader] = begin;
             run->results->end_s[kind][round][reader] = fth_clock_seconds();
         }
+    (void)sum;
     _exit(0);
 }
 
