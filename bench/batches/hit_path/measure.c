@@ -231,7 +231,7 @@ typedef struct worker_tally {
 static void be_worker(int segment_fd, int board_fd, int number, int slot_number, worker_tally *tally)
 {
     fth_segment_view *view;
-    fth_board *board;
+    fth_board *board = NULL;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     must(fth_segment_map(segment_fd, &view) == FTH_OK && fth_board_map(board_fd, &board) == FTH_OK, "map");
     fth_slot *slot = fth_board_slot(board, slot_number);
