@@ -115,12 +115,12 @@ def test_same_command_again_and_again(farthing, repeated):
 
 
 def test_resume_by_name(farthing, tiny):
-    process = farthing.start("train", "--data", tiny, "--batch", 16, "--steps", 80, "--checkpoint-every", 5, "--name",
+    process = farthing.start("train", "--data", tiny, "--batch", 16, "--steps", 400, "--checkpoint-every", 5, "--name",
                              "mine")
     wait_for(lambda: checkpoints(farthing.folder / "runs/mine"), "a checkpoint")
     assert stop(process).code == 75
     result = farthing("train", "--resume", "runs/mine", "--json")
-    assert result.events[0]["event"] == "resume" and result.end["steps"] == 80
+    assert result.events[0]["event"] == "resume" and result.end["steps"] == 400
     assert "already finished" in farthing("train", "--resume", "mine").out
     assert "mine" in farthing("train", "--resume", "nine", code=1).err
 
