@@ -1,205 +1,526 @@
-/* Batch norm on oneDNN; the running statistics are moved by a call of our own. With a residual the sum and ReLU are one
- * more pass in place.
+/* Batch norm by loops of our own, in any layout: in training sums, and a pass that uses them; the same for the gradient. In
+ * synchronized plans an exchange with the peers that have the other parts of the batch stands between them (batch_norm_sums.h).
+ * By running statistics it is the second pass alone.
  *
- * oneDNN's ReLU takes NaN for 0. In training it is fused all the same: a NaN in a channel makes that channel's
- * statistics NaN and so all of its outputs, which a call behind it sets where the statistics tell; looking at
- * them costs nothing. By running statistics NaN stays where it is, and the ReLU is a pass of its own. */
-#include <math.h>
-#include <string.h>
-
+ * A residual's sum and ReLU are parts of the passes. For the gradient ReLU leaves one bit per number, the node's mask; NaN stays
+ * NaN.
+ *
+ * An image is walked in rows of vectors of up to as many numbers that lie side by side as the level has lanes: channels, where
+ * these are innermost (blocked, channels last, features), else pixels of one channel. Sums are taken around the first value of
+ * each channel. Parts of the batch are summed one by one and added in a fixed order, whoever does it: the result is the same for any
+ * number of threads. */
 #include "backend/cpu/batch_norm.h"
 
-static fth_status move_running_statistics(const cpu_call *call, const fth_run *run)
-{
-    (void)run;
-    const float *mean = call->data[0], *variance = call->data[1];
-    float *running_mean = call->data[2], *running_variance = call->data[3];
-    float momentum = call->numbers[0], unbias = call->numbers[1];
-    for (int64_t c = 0; c < call->sizes[0]; c++) {
-        running_mean[c] += momentum * (mean[c] - running_mean[c]);
-        running_variance[c] += momentum * (variance[c] * unbias - running_variance[c]);
-    }
-    return FTH_OK;
-}
+#include <math.h>
+#include <omp.h>
+#include <string.h>
 
-static fth_status add_running_statistics(fth_plan *plan, const fth_node *node)
-{
-    const fth_batch_norm_attributes *a = node->attributes;
-    fth_shape shape = fth_plan_type(plan, node->inputs[0]).shape;
-    int64_t per_channel = fth_shape_count(&shape) / shape.dims[1];
-    const cpu_call call = {
-        .run = move_running_statistics,
-        .values = {fth_plan_value_of(plan, node->outputs[1]), fth_plan_value_of(plan, node->outputs[2]),
-                   fth_plan_value_of(plan, node->inputs[3]), fth_plan_value_of(plan, node->inputs[4])},
-        .value_count = 4,
-        .write_count = 2,
-        .sizes = {shape.dims[1]},
-        .numbers = {a->momentum, (float)per_channel / (float)(per_channel > 1 ? per_channel - 1 : 1)}};
-    return cpu_add_call(plan, "batch_norm running statistics", &call);
-}
+#include "backend/batch_norm_sums.h"
+#include "backend/cpu/cpu_internal.h"
 
-static bool fuses_relu(const fth_batch_norm_attributes *a, bool training)
-{
-    return a->relu && !a->residual && training;
-}
+enum { X, SCALE, SHIFT, RUNNING_MEAN, RUNNING_VARIANCE, RESIDUAL };
+enum { Y, MEAN, VARIANCE, MASK };
+enum { GRAD_X, GRAD_Y, GRAD_DY, GRAD_SCALE, GRAD_MEAN, GRAD_VARIANCE, GRAD_MASK };
+enum { GRAD_DX, GRAD_DSCALE, GRAD_DSHIFT, GRAD_DRESIDUAL };
 
-_Static_assert(sizeof(cpu_image_layout) <= sizeof((cpu_call){0}.block), "it travels in its call");
+enum {
+    LANES = BATCH_NORM_LANES,
+    MAX_PARTS = 16,
+    STREAMED = 1 << 18 /* numbers: too many for a core's caches, with what else is read */
+};
 
-cpu_image_layout cpu_image_layout_of(const cpu_format *layout)
+/* `groups` rows per image. Those of one block of channels begin `lanes` apart, and blocks `block` apart. */
+typedef struct walk {
+    int64_t batch, channels, groups, groups_of_block, vectors, lanes;
+    int64_t image, block, stride;
+    int32_t last;    /* numbers in a row's last vector; the others have `lanes` */
+    bool by_channel; /* lane l of group g is channel g * lanes + l, else all of them are of channel g */
+    bool padded;     /* the last group has all lanes, of which those past the last channel are 0 */
+    bool bf16, synchronized;
+    float epsilon, momentum;
+} walk;
+_Static_assert(sizeof(walk) <= sizeof((cpu_call){0}.block), "it travels in its call");
+
+/* Element (n, c, h, w) is at n * strides[0] + c / block * strides[1] + c % block + h * strides[2] + w * strides[3]. */
+static fth_status describe(const fth_plan *plan, const fth_batch_norm_attributes *attributes, const cpu_format *layout,
+                           walk *result)
 {
-    const dnnl_dim_t *strides = layout->strides;
+    fth_status status = FTH_OK;
     const bool image = layout->ndims == 4;
-    return (cpu_image_layout){.batch = layout->dims[0],
-                              .channels = layout->dims[1],
-                              .height = image ? layout->dims[2] : 1,
-                              .width = image ? layout->dims[3] : 1,
-                              .block = layout->block,
-                              .image = strides[0],
-                              .group = strides[1],
-                              .row = image ? strides[2] : 0,
-                              .column = image ? strides[3] : 0};
+    const int64_t lanes = cpu_level_of(plan)->lanes, plane = image ? layout->dims[2] * layout->dims[3] : 1;
+    const int64_t column = image ? layout->strides[3] : 0, block = layout->block;
+    walk w = {.batch = layout->dims[0],
+              .channels = layout->dims[1],
+              .image = layout->strides[0],
+              .groups_of_block = 1,
+              .bf16 = layout->data_type == dnnl_bf16,
+              .synchronized = fth_plan_get_options(plan).synchronized,
+              .epsilon = attributes->epsilon,
+              .momentum = attributes->momentum};
+
+    FTH_REQUIRE(plane == 1 || layout->strides[2] == layout->dims[3] * column, FTH_UNSUPPORTED,
+                "batch norm knows no layout with gaps between rows");
+    if (block > 1 || layout->strides[1] == 1 || plane == 1) { /* channels are innermost */
+        w.by_channel = true;
+        w.padded = block > 1;
+        w.lanes = block > 1 && block < lanes ? block : lanes;
+        w.groups_of_block = block > w.lanes ? block / w.lanes : 1;
+        w.groups = (w.padded ? layout->padded_dims[1] : w.channels + w.lanes - 1) / w.lanes;
+        w.block = block > 1 ? layout->strides[1] : w.lanes;
+        w.vectors = plane;
+        w.stride = plane == 1 ? 0 : column;
+    } else {
+        w.lanes = lanes;
+        w.groups = w.channels;
+        w.block = layout->strides[1];
+        w.vectors = (plane + lanes - 1) / lanes;
+        w.stride = lanes;
+        w.last = (int32_t)(plane - (w.vectors - 1) * lanes);
+    }
+    *result = w;
+out:
+    return status;
 }
 
-static void fill_channel(const cpu_image_layout *l, int64_t c, bool bf16, void *y)
+static walk walk_of(const cpu_call *call)
 {
-    const float number = NAN;
-    const uint16_t half = 0x7fc0;
-    const size_t item = bf16 ? sizeof half : sizeof number;
-    for (int64_t n = 0; n < l->batch; n++) {
-        for (int64_t i = 0; i < l->height * l->width; i++) {
-            const int64_t at = n * l->image + c / l->block * l->group + c % l->block + i / l->width * l->row +
-                               i % l->width * l->column;
-            memcpy((char *)y + (size_t)at * item, bf16 ? (const void *)&half : (const void *)&number, item);
+    walk w;
+    memcpy(&w, call->block, sizeof w);
+    return w;
+}
+
+static int64_t begin_of(const walk *w, int64_t g)
+{
+    return g / w->groups_of_block * w->block + g % w->groups_of_block * w->lanes;
+}
+
+/* Channels may end within a vector. */
+static int64_t lanes_of(const walk *w, int64_t g)
+{
+    const int64_t left = w->channels - g * w->lanes;
+    return w->by_channel && !w->padded && left < w->lanes ? left : w->lanes;
+}
+
+/* The channel of lane l of group g; -1: it is padding. */
+static int64_t channel_of(const walk *w, int64_t g, int64_t l)
+{
+    const int64_t c = w->by_channel ? g * w->lanes + l : g;
+    return l < w->lanes && c < w->channels ? c : -1;
+}
+
+/* What a channel has for the lanes of group g; 0 in lanes that are padding. */
+static void spread(const walk *w, const float *values, int64_t g, float lanes[LANES])
+{
+    for (int64_t l = 0; l < LANES; l++) {
+        const int64_t c = channel_of(w, g, l);
+        lanes[l] = c >= 0 ? values[c] : 0;
+    }
+}
+
+static size_t mask_bytes(const walk *w)
+{
+    return (size_t)(w->batch * w->groups * w->vectors) * sizeof(uint16_t);
+}
+
+/* ---- all rows ---- */
+
+/* Makes `row`, which has what it reads and writes and the numbers of its lanes, that of image n. `masks` may be NULL. */
+static void enter_row(const walk *w, int64_t n, int64_t g, uint16_t *masks, batch_norm_row *row)
+{
+    row->at = n * w->image + begin_of(w, g);
+    row->mask = masks ? masks + (n * w->groups + g) * w->vectors : NULL;
+    row->vectors = w->vectors;
+    row->stride = w->stride;
+    row->lanes = lanes_of(w, g);
+    row->last = w->by_channel ? row->lanes : w->last;
+    row->bf16 = w->bf16;
+    row->streamed = w->batch * w->image >= STREAMED && row->out != row->x && row->out != row->residual;
+}
+
+static int64_t count_parts(const walk *w)
+{
+    return w->batch < MAX_PARTS ? w->batch : MAX_PARTS;
+}
+
+/* The images of a part of the batch. */
+static void visit_part(const walk *w, void (*visit)(batch_norm_row *), uint16_t *masks, int64_t part, int64_t g,
+                       batch_norm_row *row)
+{
+    const int64_t parts = count_parts(w);
+    for (int64_t n = part * w->batch / parts; n < (part + 1) * w->batch / parts; n++) {
+        enter_row(w, n, g, masks, row);
+        visit(row);
+    }
+}
+
+/* The sums of peers, then those of the parts of this batch: two for each lane. */
+static size_t scratch_doubles(const walk *w)
+{
+    return fth_batch_norm_sum_count(w->channels) + (size_t)(count_parts(w) * w->groups * 2 * LANES);
+}
+
+/* One part's sums of a group, two for each lane. */
+typedef struct part_sums {
+    double first[LANES], second[LANES];
+} part_sums;
+
+/* What is summed: the loop over a row, where it reads, the masks or NULL, and each channel's number that it is taken around. */
+typedef struct summation {
+    void (*add)(batch_norm_row *);
+    batch_norm_row start;
+    uint16_t *masks;
+    const float *around;
+} summation;
+
+static part_sums sum_part(const walk *w, const summation *s, int64_t part, int64_t g)
+{
+    part_sums sums;
+    batch_norm_row row = s->start;
+    spread(w, s->around, g, row.mean);
+    visit_part(w, s->add, s->masks, part, g, &row);
+    memcpy(sums.first, row.first, sizeof sums.first);
+    memcpy(sums.second, row.second, sizeof sums.second);
+    return sums;
+}
+
+/* Adds a part to its channels in `sums`, those of peers. */
+static void add_part(const walk *w, int64_t g, const part_sums *part, double *sums)
+{
+    for (int64_t l = 0; l < w->lanes; l++) {
+        const int64_t c = channel_of(w, g, l);
+        if (c >= 0) {
+            sums[1 + c] += part->first[l];
+            sums[1 + w->channels + c] += part->second[l];
         }
     }
 }
 
-/* Values: mean, variance, scale, shift, y. */
-static fth_status restore_nan(const cpu_call *call, const fth_run *run)
+/* All groups at once, in `scratch` as scratch_doubles() says. */
+static void sum_images(const walk *w, const summation *s, double *scratch)
+{
+    const int64_t parts = count_parts(w);
+    part_sums *found = (part_sums *)(scratch + fth_batch_norm_sum_count(w->channels));
+#pragma omp parallel for schedule(static) collapse(2)
+    for (int64_t part = 0; part < parts; part++)
+        for (int64_t g = 0; g < w->groups; g++)
+            found[part * w->groups + g] = sum_part(w, s, part, g);
+    for (int64_t part = 0; part < parts; part++)
+        for (int64_t g = 0; g < w->groups; g++)
+            add_part(w, g, &found[part * w->groups + g], scratch);
+}
+
+/* One group alone, with the same result. */
+static void sum_group(const walk *w, const summation *s, int64_t g, double *sums)
+{
+    for (int64_t part = 0; part < count_parts(w); part++) {
+        const part_sums found = sum_part(w, s, part, g);
+        add_part(w, g, &found, sums);
+    }
+}
+
+/* Whether each thread takes groups of channels through both passes, so that the second finds in its cache what the first has read. Peers
+ * must meet in between; and where there are few groups for the threads, images are shared out as well. */
+static bool goes_by_group(const walk *w)
+{
+    const int64_t threads = omp_get_max_threads();
+    return !w->synchronized && (w->groups % threads == 0 || w->groups >= 4 * threads);
+}
+
+/* The channels of a group: from c to *end - 1. */
+static int64_t channels_of(const walk *w, int64_t g, int64_t *end)
+{
+    const int64_t width = w->by_channel ? w->lanes : 1, begin = g * width;
+    *end = begin + width < w->channels ? begin + width : w->channels;
+    return begin;
+}
+
+/* How many numbers a channel has in this process's part. */
+static int64_t count_elements(const walk *w)
+{
+    return w->batch * (w->by_channel ? w->vectors : (w->vectors - 1) * w->lanes + w->last);
+}
+
+static fth_status sum_over_peers(const walk *w, const fth_run *run, double *sums)
+{
+    return w->synchronized ? fth_plan_sum_over_peers(run, sums, fth_batch_norm_sum_count(w->channels)) : FTH_OK;
+}
+
+/* ---- forward ---- */
+
+static float first_value(const walk *w, const void *x, int64_t c)
+{
+    const int64_t at = w->by_channel ? begin_of(w, c / w->lanes) + c % w->lanes : begin_of(w, c);
+    if (!w->bf16)
+        return ((const float *)x)[at];
+    const uint32_t bits = (uint32_t)((const uint16_t *)x)[at] << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* Values of a call. By running statistics only those are there that the second pass needs. */
+enum {
+    IN_X,
+    IN_SCALE,
+    IN_SHIFT,
+    IN_RESIDUAL, /* or none */
+    AT_MEAN,
+    AT_VARIANCE,
+    AT_RUNNING_MEAN,
+    AT_RUNNING_VARIANCE,
+    AT_SCRATCH,
+    OUT_Y,
+    OUT_MASK /* or none */
+};
+
+/* From the sums around each channel's first value to those of peers, which are around 0. */
+static void move_sums(const walk *w, const float *around, int64_t begin, int64_t end, double *sums)
+{
+    const double elements = (double)count_elements(w);
+    for (int64_t c = begin; c < end; c++) {
+        double *first = &sums[1 + c], *second = &sums[1 + w->channels + c];
+        *second += (double)around[c] * (2 * *first + elements * (double)around[c]);
+        *first += elements * (double)around[c];
+    }
+}
+
+static void set_statistics(const walk *w, const cpu_call *call, int64_t begin, int64_t end)
+{
+    float *mean = call->data[AT_MEAN], *variance = call->data[AT_VARIANCE];
+    float *running_mean = call->data[AT_RUNNING_MEAN], *running_variance = call->data[AT_RUNNING_VARIANCE];
+    for (int64_t c = begin; c < end; c++) {
+        const fth_channel_statistics found = fth_batch_norm_statistics(call->data[AT_SCRATCH], c, w->channels);
+        mean[c] = (float)found.mean;
+        variance[c] = (float)found.variance;
+        fth_batch_norm_move(&running_mean[c], found.mean, w->momentum);
+        fth_batch_norm_move(&running_variance[c], found.unbiased, w->momentum);
+    }
+}
+
+/* The second pass over parts [begin, end) of a group. */
+static void normalize_parts(const walk *w, const cpu_call *call, int64_t begin, int64_t end, int64_t g)
+{
+    const batch_norm_kernels *kernels = call->kernels;
+    batch_norm_row row = {.x = call->data[IN_X], .residual = call->data[IN_RESIDUAL], .out = call->data[OUT_Y]};
+    float variances[LANES], scales[LANES];
+    spread(w, call->data[AT_MEAN], g, row.mean);
+    spread(w, call->data[AT_VARIANCE], g, variances);
+    spread(w, call->data[IN_SCALE], g, scales);
+    spread(w, call->data[IN_SHIFT], g, row.b);
+    for (int l = 0; l < LANES; l++)
+        row.a[l] = scales[l] / sqrtf(variances[l] + w->epsilon);
+    for (int64_t part = begin; part < end; part++)
+        visit_part(w, kernels->normalize, call->data[OUT_MASK], part, g, &row);
+}
+
+static fth_status run_by_running_statistics(const cpu_call *call, const fth_run *run)
 {
     (void)run;
-    const float *mean = call->data[0], *variance = call->data[1], *scale = call->data[2], *shift = call->data[3];
-    cpu_image_layout layout;
-    memcpy(&layout, call->block, sizeof layout);
-    for (int64_t c = 0; c < layout.channels; c++)
-        if (isnan(mean[c]) || isnan(variance[c]) || isnan(scale[c]) || isnan(shift[c]))
-            fill_channel(&layout, c, call->sizes[0], call->data[4]);
+    const walk w = walk_of(call);
+    const int64_t parts = count_parts(&w);
+#pragma omp parallel for schedule(static) collapse(2)
+    for (int64_t part = 0; part < parts; part++)
+        for (int64_t g = 0; g < w.groups; g++)
+            normalize_parts(&w, call, part, part + 1, g);
     return FTH_OK;
 }
 
-/* The gradient of the shift is the only one that goes through none of the statistics. Values: mean, variance, dshift. */
-static fth_status restore_nan_gradient(const cpu_call *call, const fth_run *run)
+static fth_status run_forward(const cpu_call *call, const fth_run *run)
 {
-    (void)run;
-    const float *mean = call->data[0], *variance = call->data[1];
-    float *gradient = call->data[2];
-    for (int64_t c = 0; c < call->sizes[0]; c++)
-        gradient[c] = isnan(mean[c]) || isnan(variance[c]) ? NAN : gradient[c];
-    return FTH_OK;
+    fth_status status = FTH_OK;
+    const batch_norm_kernels *kernels = call->kernels;
+    const walk w = walk_of(call);
+    float *mean = call->data[AT_MEAN];
+    double *sums = call->data[AT_SCRATCH];
+    const summation values = {.add = kernels->add_values, .start = {.x = call->data[IN_X]}, .around = mean};
+
+    for (int64_t c = 0; c < w.channels; c++) /* exact in f32 */
+        mean[c] = first_value(&w, call->data[IN_X], c);
+    memset(sums, 0, fth_batch_norm_sum_count(w.channels) * sizeof *sums);
+    sums[0] = (double)count_elements(&w);
+    if (goes_by_group(&w)) {
+#pragma omp parallel for schedule(static)
+        for (int64_t g = 0; g < w.groups; g++) {
+            int64_t end, begin = channels_of(&w, g, &end);
+            sum_group(&w, &values, g, sums);
+            move_sums(&w, mean, begin, end, sums);
+            set_statistics(&w, call, begin, end);
+            normalize_parts(&w, call, 0, count_parts(&w), g);
+        }
+        return FTH_OK;
+    }
+    sum_images(&w, &values, sums);
+    move_sums(&w, mean, 0, w.channels, sums);
+    FTH_TRY(sum_over_peers(&w, run, sums));
+    set_statistics(&w, call, 0, w.channels);
+    FTH_TRY(run_by_running_statistics(call, run));
+out:
+    return status;
 }
 
-static fth_status add_restore_nan_gradient(fth_plan *plan, const fth_node *node)
+static fth_status set_mask_layout(fth_plan *plan, const walk *w, fth_plan_value mask)
 {
-    const cpu_call call = {.run = restore_nan_gradient,
-                           .values = {fth_plan_value_of(plan, node->inputs[4]),
-                                      fth_plan_value_of(plan, node->inputs[5]),
-                                      fth_plan_value_of(plan, node->outputs[2])},
-                           .value_count = 3,
-                           .write_count = 1,
-                           .sizes = {fth_plan_type(plan, node->inputs[0]).shape.dims[1]}};
-    return cpu_add_call(plan, "batch_norm_grad restore NaN", &call);
-}
-
-static fth_status add_restore_nan(fth_plan *plan, const fth_node *node, fth_plan_value y)
-{
-    const cpu_image_layout layout = cpu_image_layout_of(cpu_layout(plan, y));
-    cpu_call call = {.run = restore_nan,
-                     .values = {fth_plan_value_of(plan, node->outputs[1]), fth_plan_value_of(plan, node->outputs[2]),
-                                fth_plan_value_of(plan, node->inputs[1]), fth_plan_value_of(plan, node->inputs[2]), y},
-                     .value_count = 5,
-                     .write_count = 1,
-                     .sizes = {cpu_layout(plan, y)->data_type == dnnl_bf16}};
-    memcpy(call.block, &layout, sizeof layout);
-    return cpu_add_call(plan, "batch_norm restore NaN", &call);
-}
-
-static fth_status describe(const fth_plan *plan, const fth_batch_norm_attributes *a, const cpu_format *layout,
-                           bool training, cpu_pass pass, dnnl_primitive_desc_t *descriptor)
-{
-    return cpu_describe_norm(cpu_device_of(plan)->engine,
-                             &(cpu_norm_description){.training = training,
-                                                     .x = *layout,
-                                                     .epsilon = a->epsilon,
-                                                     .flags = (fuses_relu(a, training) ? dnnl_fuse_norm_relu : 0u) |
-                                                              (training ? 0u : dnnl_use_global_stats)},
-                             pass, descriptor);
+    cpu_format format;
+    const dnnl_dims_t bytes = {(dnnl_dim_t)mask_bytes(w)};
+    if (!cpu_format_make(1, bytes, dnnl_u8, dnnl_a, &format))
+        return fth_fail(FTH_UNSUPPORTED, "no layout for the mask of a batch norm");
+    return cpu_set_layout(plan, mask, &format);
 }
 
 static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
     const fth_batch_norm_attributes *a = node->attributes;
-    bool training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN && !a->fixed;
-    if (training && fth_plan_get_options(plan).synchronized)
-        return cpu_prepare_synchronized_norm(plan, node);
-    dnnl_primitive_desc_t descriptor = NULL;
-    const cpu_format layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
-    fth_plan_value y;
-    FTH_TRY(describe(plan, a, &layout, training, CPU_FORWARD, &descriptor));
-    cpu_write_in_place(plan, node->inputs[0], node->outputs[0]);
-    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &y));
-    cpu_argument arguments[8] = {{DNNL_ARG_SRC, fth_plan_value_of(plan, node->inputs[0]), false, NULL},
-                                 {DNNL_ARG_SCALE, fth_plan_value_of(plan, node->inputs[1]), false, NULL},
-                                 {DNNL_ARG_SHIFT, fth_plan_value_of(plan, node->inputs[2]), false, NULL},
-                                 {DNNL_ARG_DST, y, true, NULL}};
-    int count = 4;
-    if (training) {
-        FTH_TRY(cpu_fix_plain(plan, node->outputs[1]));
-        FTH_TRY(cpu_fix_plain(plan, node->outputs[2]));
-        arguments[count++] = (cpu_argument){DNNL_ARG_MEAN, fth_plan_value_of(plan, node->outputs[1]), true, NULL};
-        arguments[count++] = (cpu_argument){DNNL_ARG_VARIANCE, fth_plan_value_of(plan, node->outputs[2]), true, NULL};
-        if (fuses_relu(a, training)) {
-            const cpu_format workspace = cpu_query(descriptor, dnnl_query_workspace_md);
-            FTH_TRY(cpu_set_layout(plan, fth_plan_value_of(plan, node->outputs[3]), &workspace));
-            arguments[count++] =
-                (cpu_argument){DNNL_ARG_WORKSPACE, fth_plan_value_of(plan, node->outputs[3]), true, NULL};
-        }
-    } else {
-        arguments[count++] = (cpu_argument){DNNL_ARG_MEAN, fth_plan_value_of(plan, node->inputs[3]), false, NULL};
-        arguments[count++] = (cpu_argument){DNNL_ARG_VARIANCE, fth_plan_value_of(plan, node->inputs[4]), false, NULL};
-    }
-    FTH_TRY(cpu_add_primitive(plan, "batch_norm", &descriptor, arguments, count));
-    if (fuses_relu(a, training))
-        FTH_TRY(add_restore_nan(plan, node, y));
-    else if (a->relu && !a->residual)
-        FTH_TRY(cpu_add_relu(plan, y));
-    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
+    const bool training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN && !a->fixed;
+    const fth_plan_value running_mean = fth_plan_value_of(plan, node->inputs[RUNNING_MEAN]);
+    const fth_plan_value running_variance = fth_plan_value_of(plan, node->inputs[RUNNING_VARIANCE]);
+    const cpu_format layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[X]));
+    walk w;
+    cpu_call call = {.kernels = cpu_level_of(plan)->batch_norm, .value_count = OUT_MASK + 1};
+
+    FTH_TRY(describe(plan, a, &layout, &w));
+    for (int i = 0; i < call.value_count; i++)
+        call.values[i] = FTH_NO_PLAN_VALUE;
+    call.values[IN_X] = fth_plan_value_of(plan, node->inputs[X]);
+    call.values[IN_SCALE] = fth_plan_value_of(plan, node->inputs[SCALE]);
+    call.values[IN_SHIFT] = fth_plan_value_of(plan, node->inputs[SHIFT]);
     if (a->residual)
-        FTH_TRY(cpu_add_sum(plan, node->outputs[0], node->inputs[5], a->relu, node->outputs[0]));
-    if (training)
-        FTH_TRY(add_running_statistics(plan, node));
+        FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[RESIDUAL]), &layout, &call.values[IN_RESIDUAL]));
+    if (training) {
+        FTH_TRY(cpu_fix_plain(plan, node->outputs[MEAN]));
+        FTH_TRY(cpu_fix_plain(plan, node->outputs[VARIANCE]));
+        call.values[AT_MEAN] = fth_plan_value_of(plan, node->outputs[MEAN]);
+        call.values[AT_VARIANCE] = fth_plan_value_of(plan, node->outputs[VARIANCE]);
+        call.values[AT_RUNNING_MEAN] = running_mean;
+        call.values[AT_RUNNING_VARIANCE] = running_variance;
+        FTH_TRY(cpu_add_scratch(plan, scratch_doubles(&w) * sizeof(double), &call.values[AT_SCRATCH]));
+        call.write_count = OUT_MASK + 1 - AT_MEAN;
+    } else {
+        call.values[AT_MEAN] = running_mean;
+        call.values[AT_VARIANCE] = running_variance;
+        call.write_count = OUT_MASK + 1 - OUT_Y;
+    }
+    cpu_write_in_place(plan, node->inputs[X], node->outputs[Y]);
+    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[Y]), &layout, &call.values[OUT_Y]));
+    if (a->relu && training) {
+        call.values[OUT_MASK] = fth_plan_value_of(plan, node->outputs[MASK]);
+        FTH_TRY(set_mask_layout(plan, &w, call.values[OUT_MASK]));
+    } else if (a->relu) {
+        FTH_TRY(cpu_add_scratch(plan, mask_bytes(&w), &call.values[OUT_MASK]));
+    }
+    call.run = training ? run_forward : run_by_running_statistics;
+    memcpy(call.block, &w, sizeof w);
+    FTH_TRY(cpu_add_call(plan, a->residual ? "batch_norm, add" : "batch_norm", &call));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[Y]), call.values[OUT_Y]));
 out:
-    cpu_free_descriptor(descriptor);
     return status;
 }
 
-fth_status cpu_add_residual_gradient(fth_plan *plan, const fth_node *node, const cpu_format *layout)
+/* ---- backward ---- */
+
+enum {
+    GET_X,
+    GET_DY,
+    GET_MASK, /* or none */
+    GET_MEAN,
+    GET_VARIANCE,
+    GET_SCALE,
+    SET_DSCALE,
+    SET_DSHIFT,
+    SET_SCRATCH,
+    SET_DRESIDUAL, /* what ReLU lets through of dy, or none */
+    SET_DX
+};
+
+/* From sums of g * (x - mean) to those of peers, of g * normalized x; and this batch's own gradients. */
+static void set_parameter_gradients(const walk *w, const cpu_call *call, int64_t begin, int64_t end)
+{
+    const float *variance = call->data[GET_VARIANCE];
+    float *dscale = call->data[SET_DSCALE], *dshift = call->data[SET_DSHIFT];
+    double *sums = call->data[SET_SCRATCH];
+    for (int64_t c = begin; c < end; c++) {
+        double *product = &sums[1 + w->channels + c];
+        *product /= sqrt((double)variance[c] + (double)w->epsilon);
+        dshift[c] = (float)sums[1 + c];
+        dscale[c] = (float)*product;
+    }
+}
+
+/* The second pass over parts [begin, end) of a group. */
+static void differentiate_parts(const walk *w, const cpu_call *call, int64_t begin, int64_t end, int64_t g)
+{
+    const batch_norm_kernels *kernels = call->kernels;
+    const float *variance = call->data[GET_VARIANCE], *scale = call->data[GET_SCALE];
+    const double *sums = call->data[SET_SCRATCH];
+    const bool kept = call->data[SET_DRESIDUAL];
+    batch_norm_row row = {
+        .x = call->data[GET_X], .dy = kept ? call->data[SET_DRESIDUAL] : call->data[GET_DY], .out = call->data[SET_DX]};
+    spread(w, call->data[GET_MEAN], g, row.mean);
+    for (int64_t l = 0; l < LANES; l++) {
+        const int64_t c = channel_of(w, g, l);
+        if (c < 0)
+            continue; /* padding: stays 0 */
+        const double inverse_sd = 1 / sqrt((double)variance[c] + (double)w->epsilon);
+        row.a[l] = (float)(scale[c] * inverse_sd);
+        row.b[l] = (float)(sums[1 + c] / sums[0]);
+        row.c[l] = (float)(sums[1 + w->channels + c] / sums[0] * inverse_sd);
+    }
+    for (int64_t part = begin; part < end; part++)
+        visit_part(w, kernels->differentiate, kept ? NULL : call->data[GET_MASK], part, g, &row);
+}
+
+static fth_status run_gradient(const cpu_call *call, const fth_run *run)
+{
+    fth_status status = FTH_OK;
+    const batch_norm_kernels *kernels = call->kernels;
+    const walk w = walk_of(call);
+    const int64_t parts = count_parts(&w);
+    double *sums = call->data[SET_SCRATCH];
+    const summation gradients = {
+        .add = kernels->add_gradients,
+        .start = {.x = call->data[GET_X], .dy = call->data[GET_DY], .out = call->data[SET_DRESIDUAL]},
+        .masks = call->data[GET_MASK],
+        .around = call->data[GET_MEAN]};
+
+    memset(sums, 0, fth_batch_norm_sum_count(w.channels) * sizeof *sums);
+    sums[0] = (double)count_elements(&w);
+    if (goes_by_group(&w)) {
+#pragma omp parallel for schedule(static)
+        for (int64_t g = 0; g < w.groups; g++) {
+            int64_t end, begin = channels_of(&w, g, &end);
+            sum_group(&w, &gradients, g, sums);
+            set_parameter_gradients(&w, call, begin, end);
+            differentiate_parts(&w, call, 0, parts, g);
+        }
+        return FTH_OK;
+    }
+    sum_images(&w, &gradients, sums);
+    set_parameter_gradients(&w, call, 0, w.channels);
+    FTH_TRY(sum_over_peers(&w, run, sums));
+#pragma omp parallel for schedule(static) collapse(2)
+    for (int64_t part = 0; part < parts; part++)
+        for (int64_t g = 0; g < w.groups; g++)
+            differentiate_parts(&w, call, part, part + 1, g);
+out:
+    return status;
+}
+
+/* The gradient before the sum is the residual's too: dy itself, or what ReLU lets through of it, which the sums' pass writes. */
+static fth_status place_residual_gradient(fth_plan *plan, const fth_node *node, const cpu_format *layout,
+                                          fth_plan_value dy, fth_plan_value *written)
 {
     fth_status status = FTH_OK;
     const fth_batch_norm_attributes *a = node->attributes;
-    fth_value dresidual = node->outputs[3];
-    fth_plan_value dy;
-    FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[2]), layout, &dy));
+    const fth_value dresidual = node->outputs[GRAD_DRESIDUAL];
+    *written = FTH_NO_PLAN_VALUE;
     if (!a->relu) {
         fth_plan_alias(plan, fth_plan_value_of(plan, dresidual), dy);
-        FTH_TRY(cpu_set_layout(plan, fth_plan_value_of(plan, dresidual), layout));
-        goto out;
+    } else {
+        if (fth_plan_value_equal(dy, fth_plan_value_of(plan, node->inputs[GRAD_DY])))
+            cpu_write_in_place(plan, node->inputs[GRAD_DY], dresidual);
+        *written = fth_plan_value_of(plan, dresidual);
     }
-    if (fth_plan_value_equal(dy, fth_plan_value_of(plan, node->inputs[2])))
-        cpu_write_in_place(plan, node->inputs[2], dresidual);
     FTH_TRY(cpu_set_layout(plan, fth_plan_value_of(plan, dresidual), layout));
-    FTH_TRY(
-        cpu_add_relu_gradient(plan, fth_plan_value_of(plan, node->inputs[1]), dy, fth_plan_value_of(plan, dresidual)));
 out:
     return status;
 }
@@ -208,40 +529,33 @@ static fth_status prepare_grad(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
     const fth_batch_norm_attributes *a = node->attributes;
-    if (fth_plan_get_options(plan).synchronized)
-        return cpu_prepare_synchronized_norm_grad(plan, node);
-    dnnl_primitive_desc_t descriptor = NULL;
-    const cpu_format layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
-    fth_plan_value dy, dx;
-    if (a->residual) {
-        FTH_TRY(cpu_add_residual_gradient(plan, node, &layout));
-        dy = fth_plan_value_of(plan, node->outputs[3]);
-    } else {
-        FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[2]), &layout, &dy));
-    }
-    FTH_TRY(describe(plan, a, &layout, true, CPU_GRAD_INPUT, &descriptor));
-    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &dx));
-    FTH_TRY(cpu_fix_plain(plan, node->outputs[1]));
-    FTH_TRY(cpu_fix_plain(plan, node->outputs[2]));
-    cpu_argument arguments[10] = {{DNNL_ARG_SRC, fth_plan_value_of(plan, node->inputs[0]), false, NULL},
-                                  {DNNL_ARG_DIFF_DST, dy, false, NULL},
-                                  {DNNL_ARG_SCALE, fth_plan_value_of(plan, node->inputs[3]), false, NULL},
-                                  {DNNL_ARG_MEAN, fth_plan_value_of(plan, node->inputs[4]), false, NULL},
-                                  {DNNL_ARG_VARIANCE, fth_plan_value_of(plan, node->inputs[5]), false, NULL},
-                                  {DNNL_ARG_DIFF_SRC, dx, true, NULL},
-                                  {DNNL_ARG_DIFF_SCALE, fth_plan_value_of(plan, node->outputs[1]), true, NULL},
-                                  {DNNL_ARG_DIFF_SHIFT, fth_plan_value_of(plan, node->outputs[2]), true, NULL}};
-    int count = 8;
-    if (CPU_NORM_GRADIENT_ASKS_SHIFT) /* and does not read it: any (C) will do */
-        arguments[count++] = (cpu_argument){DNNL_ARG_SHIFT, fth_plan_value_of(plan, node->inputs[3]), false, NULL};
-    if (fuses_relu(a, true))
-        arguments[count++] = (cpu_argument){DNNL_ARG_WORKSPACE, fth_plan_value_of(plan, node->inputs[6]), false, NULL};
-    FTH_TRY(cpu_add_primitive(plan, "batch_norm_grad", &descriptor, arguments, count));
-    if (fuses_relu(a, true))
-        FTH_TRY(add_restore_nan_gradient(plan, node));
-    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), dx));
+    const cpu_format layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[GRAD_X]));
+    fth_plan_value dy, kept = FTH_NO_PLAN_VALUE, scratch, dx;
+    walk w;
+
+    FTH_TRY(describe(plan, a, &layout, &w));
+    FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[GRAD_DY]), &layout, &dy));
+    if (a->residual)
+        FTH_TRY(place_residual_gradient(plan, node, &layout, dy, &kept));
+    FTH_TRY(cpu_fix_plain(plan, node->outputs[GRAD_DSCALE]));
+    FTH_TRY(cpu_fix_plain(plan, node->outputs[GRAD_DSHIFT]));
+    FTH_TRY(cpu_add_scratch(plan, scratch_doubles(&w) * sizeof(double), &scratch));
+    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[GRAD_DX]), &layout, &dx));
+    cpu_call call = {.run = run_gradient,
+                     .kernels = cpu_level_of(plan)->batch_norm,
+                     .values = {fth_plan_value_of(plan, node->inputs[GRAD_X]), dy,
+                                a->relu ? fth_plan_value_of(plan, node->inputs[GRAD_MASK]) : FTH_NO_PLAN_VALUE,
+                                fth_plan_value_of(plan, node->inputs[GRAD_MEAN]),
+                                fth_plan_value_of(plan, node->inputs[GRAD_VARIANCE]),
+                                fth_plan_value_of(plan, node->inputs[GRAD_SCALE]),
+                                fth_plan_value_of(plan, node->outputs[GRAD_DSCALE]),
+                                fth_plan_value_of(plan, node->outputs[GRAD_DSHIFT]), scratch, kept, dx},
+                     .value_count = SET_DX + 1,
+                     .write_count = SET_DX + 1 - SET_DSCALE};
+    memcpy(call.block, &w, sizeof w);
+    FTH_TRY(cpu_add_call(plan, "batch_norm_grad", &call));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[GRAD_DX]), dx));
 out:
-    cpu_free_descriptor(descriptor);
     return status;
 }
 

@@ -1,22 +1,34 @@
-/* What the two files of batch norm share: how images lie in memory, and the residual's gradient. */
+/* The loops of batch norm over one row of one image: compiled for each level of vector instructions (level/batch_norm.c).
+ *
+ * A row is a sequence of vectors of up to as many numbers as the level has lanes, each with numbers of its own for the statistics:
+ * those of channels side by side, or of one channel in all lanes. */
 #ifndef FTH_BACKEND_CPU_BATCH_NORM_H
 #define FTH_BACKEND_CPU_BATCH_NORM_H
 
-#include "backend/cpu/cpu_internal.h"
+#include <stdbool.h>
+#include <stdint.h>
 
-/* How an image lies: element (n, c, h, w) is at n * image + c / block * group + c % block + h * row + w * column. */
-typedef struct cpu_image_layout {
-    int64_t batch, channels, height, width, block, image, group, row, column;
-} cpu_image_layout;
+enum { BATCH_NORM_LANES = 16 }; /* the most that a level has */
 
-cpu_image_layout cpu_image_layout_of(const cpu_format *layout);
+typedef struct batch_norm_row {
+    const void *x, *dy, *residual; /* f32 or bf16; a residual may be NULL */
+    void *out;                     /* what is written, or NULL */
+    uint16_t *mask; /* per vector of the row: bit l is set where ReLU lets lane l through; NULL: there is no ReLU */
+    int64_t at;     /* of the first vector, in all of the above but the mask */
+    int64_t vectors, stride;
+    int64_t lanes, last; /* numbers in each vector, and in the last one */
+    bool bf16;
+    bool streamed;                /* y or dx goes past the caches, where it can: it is large */
+    float mean[BATCH_NORM_LANES]; /* or what the sums are taken around */
+    float a[BATCH_NORM_LANES], b[BATCH_NORM_LANES], c[BATCH_NORM_LANES];
+    double first[BATCH_NORM_LANES], second[BATCH_NORM_LANES]; /* sums, which grow */
+} batch_norm_row;
 
-/* dresidual = dy, but 0 where y <= 0: the gradient before the sum, which the residual and the normalization share. */
-fth_status cpu_add_residual_gradient(fth_plan *plan, const fth_node *node, const cpu_format *layout);
-
-/* batch_norm in training, and its gradient, by the statistics of a batch of which peers have parts
- * (synchronized_batch_norm.c). */
-fth_status cpu_prepare_synchronized_norm(fth_plan *plan, const fth_node *node);
-fth_status cpu_prepare_synchronized_norm_grad(fth_plan *plan, const fth_node *node);
+typedef struct batch_norm_kernels {
+    void (*add_values)(batch_norm_row *row);    /* first += d, second += d * d; d = x - mean */
+    void (*normalize)(batch_norm_row *row);     /* out = [relu](d * a + b [+ residual]); writes the mask */
+    void (*add_gradients)(batch_norm_row *row); /* first += g, second += g * d; g = dy through the mask; [out = g] */
+    void (*differentiate)(batch_norm_row *row); /* out = (g - b - d * c) * a */
+} batch_norm_kernels;
 
 #endif

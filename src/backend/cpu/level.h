@@ -9,6 +9,7 @@
 
 /* Every table; a new one is a file level/NAME.c that defines AT_LEVEL(NAME), and its row here. */
 #define CPU_LEVEL_TABLES(ROW)                                                                                          \
+    ROW(batch_norm)                                                                                                    \
     ROW(long_linear)                                                                                                   \
     ROW(nan_max_pool)                                                                                                  \
     ROW(narrow)                                                                                                        \

@@ -375,28 +375,6 @@ static dnnl_status_t describe_pool(const describing *d, const void *what, cpu_pa
 #endif
 }
 
-static dnnl_status_t describe_norm(const describing *d, const void *what, cpu_pass pass,
-                                   dnnl_primitive_desc_t *descriptor)
-{
-    const cpu_norm_description *n = what;
-    const unsigned flags = n->flags | dnnl_use_scale | dnnl_use_shift;
-    native_format x = n->x.native;
-#if DNNL_VERSION_MAJOR >= 3
-    if (pass != CPU_FORWARD)
-        return dnnl_batch_normalization_backward_primitive_desc_create(descriptor, d->engine, dnnl_backward, x, x, x,
-                                                                       n->epsilon, flags, d->hint, d->attributes);
-    return dnnl_batch_normalization_forward_primitive_desc_create(descriptor, d->engine, forward_kind(n->training), x,
-                                                                  x, n->epsilon, flags, d->attributes);
-#else
-    dnnl_batch_normalization_desc_t description;
-    dnnl_status_t status =
-        pass != CPU_FORWARD
-            ? dnnl_batch_normalization_backward_desc_init(&description, dnnl_backward, x, x, n->epsilon, flags)
-            : dnnl_batch_normalization_forward_desc_init(&description, forward_kind(n->training), x, n->epsilon, flags);
-    return status == dnnl_success ? create(d, &description, descriptor) : status;
-#endif
-}
-
 /* Describes one pass of a primitive. */
 static fth_status describe(dnnl_engine_t engine,
                            dnnl_status_t (*by)(const describing *d, const void *what, cpu_pass pass,
@@ -437,12 +415,6 @@ fth_status cpu_describe_pool(dnnl_engine_t engine, const cpu_pool_description *d
                              dnnl_primitive_desc_t *descriptor)
 {
     return describe(engine, describe_pool, description, pass, descriptor);
-}
-
-fth_status cpu_describe_norm(dnnl_engine_t engine, const cpu_norm_description *description, cpu_pass pass,
-                             dnnl_primitive_desc_t *descriptor)
-{
-    return describe(engine, describe_norm, description, pass, descriptor);
 }
 
 fth_status cpu_describe_matrix_product(dnnl_engine_t engine, const cpu_format *a, const cpu_format *b,

@@ -83,18 +83,6 @@ typedef struct cpu_pool_description {
 fth_status cpu_describe_pool(dnnl_engine_t engine, const cpu_pool_description *description, cpu_pass pass,
                              dnnl_primitive_desc_t *descriptor);
 
-typedef struct cpu_norm_description {
-    bool training;
-    cpu_format x;
-    float epsilon;
-    unsigned flags; /* scale and shift are used in any case */
-} cpu_norm_description;
-fth_status cpu_describe_norm(dnnl_engine_t engine, const cpu_norm_description *description, cpu_pass pass,
-                             dnnl_primitive_desc_t *descriptor);
-
-/* Whether the backward pass has to be given the shift. */
-enum { CPU_NORM_GRADIENT_ASKS_SHIFT = DNNL_VERSION_MAJOR < 3 };
-
 /* y (N, M, P) = a (N, M, K) · b (N, K, P). */
 fth_status cpu_describe_matrix_product(dnnl_engine_t engine, const cpu_format *a, const cpu_format *b,
                                        const cpu_format *y, dnnl_primitive_desc_t *descriptor);

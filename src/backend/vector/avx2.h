@@ -80,3 +80,8 @@ INLINE vector cut_negative(vector v)
 {
     return (vector)_mm256_max_ps(_mm256_setzero_ps(), (__m256)v); /* in this order NaN stays */
 }
+
+INLINE uint32_t bits_of_lanes(vector_mask where)
+{
+    return (uint32_t)_mm256_movemask_ps((__m256)where);
+}

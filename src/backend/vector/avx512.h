@@ -80,6 +80,16 @@ INLINE vector cut_negative(vector v)
     return (vector)_mm512_max_ps(_mm512_setzero_ps(), (__m512)v); /* in this order NaN stays */
 }
 
+INLINE uint32_t bits_of_lanes(vector_mask where)
+{
+    return _mm512_movepi32_mask((__m512i)where);
+}
+
+INLINE vector keep_lanes(vector v, uint32_t bits)
+{
+    return (vector)_mm512_maskz_mov_ps((__mmask16)bits, (__m512)v);
+}
+
 INLINE void challenge(vector value, int32_t index, vector *best, vector_mask *winner)
 {
     const __m512 old = (__m512)*best;

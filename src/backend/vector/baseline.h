@@ -72,3 +72,8 @@ INLINE vector cut_negative(vector v)
 {
     return (vector)(~(v < 0) & (vector_mask)v);
 }
+
+INLINE uint32_t bits_of_lanes(vector_mask where)
+{
+    return (uint32_t)((where[0] & 1) | (where[1] & 2) | (where[2] & 4) | (where[3] & 8));
+}

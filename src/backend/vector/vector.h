@@ -111,6 +111,10 @@ INLINE vector blend(vector_mask where, vector yes, vector no);
 /* 0 where v is negative; NaN stays. */
 INLINE vector cut_negative(vector v);
 
+/* Bit i for lane i of a mask, and 0 in the lanes whose bit is not set. */
+INLINE uint32_t bits_of_lanes(vector_mask where);
+INLINE vector keep_lanes(vector v, uint32_t bits);
+
 /* Takes over `value` where it is larger or NaN, and notes its index there. Nothing takes over from a NaN. */
 INLINE void challenge(vector value, int32_t index, vector *best, vector_mask *winner);
 
@@ -146,6 +150,13 @@ INLINE vector_mask bits_of_bf16(vector v)
 }
 
 #if VECTOR_BYTES < 64
+#define LANE_BIT(lane, d) (1 << (lane))
+INLINE vector keep_lanes(vector v, uint32_t bits)
+{
+    const vector_mask bit = {EACH_LANE(LANE_BIT, 0)};
+    return (vector)((vector_mask)v & ((((vector_mask){0} + (int32_t)bits) & bit) == bit));
+}
+
 INLINE void challenge(vector value, int32_t index, vector *best, vector_mask *winner)
 {
     const vector_mask wins = ~(value <= *best) & (*best == *best);

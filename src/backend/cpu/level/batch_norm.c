@@ -1,0 +1,162 @@
+/* See batch_norm.h. Sums are made in f32 over short runs, several at a time so that additions need not wait for each other, and
+ * added up in double. */
+#include "backend/cpu/batch_norm.h"
+#include "backend/vector/vector.h"
+
+enum { TOGETHER = 4, RUN = 256 * TOGETHER /* vectors that are summed in f32 */ };
+
+typedef enum pass { ADD_VALUES, NORMALIZE, ADD_GRADIENTS, DIFFERENTIATE } pass;
+
+/* What is the same in a whole row. `masked`: by ReLU; `more`: with a residual, or keeping g; `streamed`: the result is not read again
+ * soon. Constants where it is inlined. */
+typedef struct kind {
+    pass what;
+    bool bf16, masked, more, streamed;
+} kind;
+
+typedef struct lane_numbers {
+    vector mean, a, b, c;
+} lane_numbers;
+
+INLINE vector read(const void *from, int64_t at, int64_t count, const bool bf16)
+{
+    if (bf16)
+        return load_bf16_part((const uint16_t *)from + at, count);
+    return count == LANES ? load((const float *)from + at) : load_part((const float *)from + at, count);
+}
+
+INLINE void write(void *to, int64_t at, vector v, int64_t count, const bool bf16, const bool streamed)
+{
+    if (bf16)
+        store_bf16_part((uint16_t *)to + at, v, count);
+    else if (count == LANES && streamed)
+        store_past_caches((float *)to + at, v);
+    else if (count == LANES)
+        store((float *)to + at, v);
+    else
+        store_part((float *)to + at, v, count);
+}
+
+INLINE vector zero_behind(vector v, int64_t count)
+{
+    return count == LANES ? v : (vector)((vector_mask)v & (LANE_NUMBERS < (int32_t)count));
+}
+
+/* Vector `v` of a row, of `count` numbers. */
+INLINE void visit(const batch_norm_row *r, const lane_numbers *n, int64_t v, int64_t count, const kind k, vector *first,
+                  vector *second)
+{
+    const int64_t at = r->at + v * r->stride;
+    const vector d = read(r->x, at, count, k.bf16) - n->mean;
+    if (k.what == ADD_VALUES) {
+        const vector counted = zero_behind(d, count);
+        *first += counted;
+        *second = multiply_add(counted, counted, *second);
+        return;
+    }
+    if (k.what == NORMALIZE) {
+        vector y = multiply_add(d, n->a, n->b);
+        if (k.more)
+            y += read(r->residual, at, count, k.bf16);
+        if (k.masked) {
+            r->mask[v] = (uint16_t)bits_of_lanes(~(y <= 0)); /* NaN passes */
+            y = cut_negative(y);
+        }
+        write(r->out, at, y, count, k.bf16, k.streamed);
+        return;
+    }
+    vector g = read(r->dy, at, count, k.bf16);
+    if (k.masked)
+        g = keep_lanes(g, r->mask[v]);
+    if (k.what == ADD_GRADIENTS) {
+        if (k.more)
+            write(r->out, at, g, count, k.bf16, false);
+        *first += g; /* 0 behind `count` */
+        *second = multiply_add(g, zero_behind(d, count), *second);
+    } else {
+        write(r->out, at, (g - n->b - d * n->c) * n->a, count, k.bf16, k.streamed);
+    }
+}
+
+INLINE void add_lanes(double *to, const vector from[TOGETHER])
+{
+    const vector sum = (from[0] + from[1]) + (from[2] + from[3]);
+    for (int l = 0; l < LANES; l++)
+        to[l] += (double)sum[l];
+}
+
+INLINE void visit_row(batch_norm_row *r, const kind k)
+{
+    const lane_numbers n = {load(r->mean), load(r->a), load(r->b), load(r->c)};
+    const int64_t full = r->lanes < LANES ? 0 : r->last < LANES ? r->vectors - 1 : r->vectors;
+    for (int64_t begin = 0; begin < r->vectors; begin += RUN) {
+        const int64_t end = begin + RUN < r->vectors ? begin + RUN : r->vectors;
+        vector first[TOGETHER] = {{0}}, second[TOGETHER] = {{0}};
+        int64_t v = begin;
+        for (; v + TOGETHER <= end && v + TOGETHER <= full; v += TOGETHER) {
+#pragma GCC unroll 4
+            for (int i = 0; i < TOGETHER; i++)
+                visit(r, &n, v + i, LANES, k, &first[i], &second[i]);
+        }
+        for (; v < end; v++)
+            visit(r, &n, v, v == r->vectors - 1 ? r->last : r->lanes, k, &first[0], &second[0]);
+        if (k.what == ADD_VALUES || k.what == ADD_GRADIENTS) {
+            add_lanes(r->first, first);
+            add_lanes(r->second, second);
+        }
+    }
+}
+
+static bool can_be_streamed(const batch_norm_row *r)
+{
+    const uintptr_t begin = (uintptr_t)r->out + (uintptr_t)r->at * sizeof(float);
+    return r->streamed && !r->bf16 && r->lanes == LANES && begin % VECTOR_BYTES == 0 && r->stride % LANES == 0;
+}
+
+/* Every kind becomes a loop of its own. */
+INLINE void choose_type(batch_norm_row *r, const pass what, const bool masked, const bool more)
+{
+    if (r->bf16) {
+        visit_row(r, (kind){what, .bf16 = true, .masked = masked, .more = more});
+    } else if ((what == NORMALIZE || what == DIFFERENTIATE) && can_be_streamed(r)) {
+        visit_row(r, (kind){what, .masked = masked, .more = more, .streamed = true});
+        finish_stores();
+    } else {
+        visit_row(r, (kind){what, .masked = masked, .more = more});
+    }
+}
+
+INLINE void choose_kind(batch_norm_row *r, const pass what, bool more)
+{
+    if (r->mask && more)
+        choose_type(r, what, true, true);
+    else if (r->mask)
+        choose_type(r, what, true, false);
+    else if (more)
+        choose_type(r, what, false, true);
+    else
+        choose_type(r, what, false, false);
+}
+
+static void add_values(batch_norm_row *r)
+{
+    choose_type(r, ADD_VALUES, false, false);
+}
+
+static void normalize(batch_norm_row *r)
+{
+    choose_kind(r, NORMALIZE, r->residual);
+}
+
+static void add_gradients(batch_norm_row *r)
+{
+    choose_kind(r, ADD_GRADIENTS, r->out);
+}
+
+static void differentiate(batch_norm_row *r)
+{
+    choose_kind(r, DIFFERENTIATE, false);
+}
+
+const batch_norm_kernels AT_LEVEL(batch_norm) = {
+    .add_values = add_values, .normalize = normalize, .add_gradients = add_gradients, .differentiate = differentiate};
