@@ -17,10 +17,12 @@ static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
            a->padding[0] < weight->dims[2] && a->padding[1] < weight->dims[3];
 }
 
-/* 16 outputs fill oneDNN's lanes: its forward pass is then at the limit of the arithmetic. */
+/* With AVX-512, 16 outputs fill oneDNN's lanes: its forward pass is then at the limit of the arithmetic. With AVX2 it takes 1.4 times
+ * as long as ours, and its neighbours pay for blocks (6 to 16 channels 5×5 on 14×14). */
 static bool pays(const fth_plan *plan, const fth_node *node, cpu_pass pass)
 {
-    return pass != CPU_FORWARD || cpu_convolution_shapes_of(plan, node).weight.dims[0] < 16;
+    return pass != CPU_FORWARD || cpu_level_of(plan)->lanes < 16 ||
+           cpu_convolution_shapes_of(plan, node).weight.dims[0] < 16;
 }
 
 static narrow describe(const fth_convolution_attributes *a, const fth_shape *x, const fth_shape *weight,
