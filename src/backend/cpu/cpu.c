@@ -1,7 +1,4 @@
 /* The CPU back end on oneDNN: its table, device and memory. */
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
 #include <omp.h>
 #include <sched.h>
 #include <stdio.h>
@@ -13,6 +10,7 @@
 #include "backend/cpu/convolution.h"
 #include "backend/cpu/cpu_internal.h"
 #include "backend/cpu/relative_time.h"
+#include "backend/vector/tiles_supported.h"
 
 static const char *isa_name(dnnl_cpu_isa_t isa)
 {
@@ -40,32 +38,14 @@ static bool user_chose_isa(void)
     return getenv("ONEDNN_MAX_CPU_ISA") || getenv("DNNL_MAX_CPU_ISA");
 }
 
-/* Some virtual machines announce AMX but hide the CPUID leaf that describes its tiles. oneDNN reads the number of tiles
- * from there, configures none, and dies of an illegal instruction: keep it off AMX, which our own kernels (bf16.h) still
- * use. */
-static void avoid_incomplete_amx(void)
-{
-#if defined(__x86_64__)
-    enum { FEATURES = 7, TILES = 0x1d, AMX_TILE = 1 << 24 };
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    if (!__get_cpuid_count(FEATURES, 0, &a, &b, &c, &d) || !(d & AMX_TILE))
-        return;
-    if (__get_cpuid_count(TILES, 0, &a, &b, &c, &d) && a > 0)
-        return;
-    if (user_chose_isa())
-        return;
-    dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
-#endif
-}
-
 /* oneDNN does without what our own kernels do without, whatever its own variables say. Must come before any other call of oneDNN,
  * which fixes the instruction set. */
 static void limit_onednn(fth_vector_level level)
 {
-    if (level == fth_vector_level_best())
-        avoid_incomplete_amx();
-    else
+    if (level < fth_vector_level_best())
         dnnl_set_max_cpu_isa(level == FTH_LEVEL_AVX2 ? dnnl_cpu_isa_avx2 : dnnl_cpu_isa_sse41);
+    else if (fth_tiles_are_hidden() && !user_chose_isa())
+        dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16); /* it would die of an illegal instruction */
 }
 
 static void close_device(fth_device *device)

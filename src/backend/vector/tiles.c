@@ -29,6 +29,15 @@ bool fth_tiles_are_supported(void)
     return syscall(SYS_arch_prctl, ARCH_REQUEST_STATE, TILE_DATA) == 0;
 }
 
+bool fth_tiles_are_hidden(void)
+{
+    enum { TILES = 1 << 24, DESCRIPTION = 0x1d };
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (!__get_cpuid_count(FEATURES, 0, &a, &b, &c, &d) || !(d & TILES))
+        return false;
+    return !__get_cpuid_count(DESCRIPTION, 0, &a, &b, &c, &d) || a == 0;
+}
+
 #else
 
 bool fth_bf16_dots_are_supported(void)
@@ -37,6 +46,11 @@ bool fth_bf16_dots_are_supported(void)
 }
 
 bool fth_tiles_are_supported(void)
+{
+    return false;
+}
+
+bool fth_tiles_are_hidden(void)
 {
     return false;
 }

@@ -9,4 +9,8 @@ bool fth_tiles_are_supported(void);
 /* Products of pairs of bf16 numbers. */
 bool fth_bf16_dots_are_supported(void);
 
+/* Some virtual machines announce AMX but hide the CPUID leaf that describes its tiles. oneDNN reads the number of tiles from there and
+ * configures none; our own kernels need no such description. */
+bool fth_tiles_are_hidden(void);
+
 #endif
