@@ -23,7 +23,6 @@ static bool has_kernels(dnnl_engine_t engine)
 {
     const fth_shape image = FTH_SHAPE(2, 16, 8, 8), weight = FTH_SHAPE(16, 16, 3, 3), bias = FTH_SHAPE(16);
     const cpu_convolution_description d = {.training = true,
-                                           .algorithm = dnnl_convolution_direct,
                                            .x = cpu_any(&image, dnnl_bf16),
                                            .weight = cpu_any(&weight, dnnl_bf16),
                                            .weight_gradient = cpu_any(&weight, dnnl_f32),

@@ -22,13 +22,13 @@ static const double ns_per_row = 6;                     /* of a tile's results t
 static const double ns_per_gather = 10, ns_per_run = 6; /* a run: neighbouring pixels of fewer than 32 channels */
 static const double bytes_per_ns = 6;                   /* of results that are not products */
 
-static const speeds by_instructions = {.convolution = 125, .thin_convolution = 20, .linear = 110};
-static const speeds by_instructions_amd = {.convolution = 230, .thin_convolution = 40, .linear = 230};
 static const speeds emulated = {.convolution = 40, .thin_convolution = 12, .linear = 40};
 
 static const speeds *bf16_speeds(const cpu_device *device)
 {
 #if defined(__x86_64__)
+    static const speeds by_instructions = {.convolution = 125, .thin_convolution = 20, .linear = 110};
+    static const speeds by_instructions_amd = {.convolution = 230, .thin_convolution = 40, .linear = 230};
     if (device->bf16_instructions)
         return __builtin_cpu_is("amd") ? &by_instructions_amd : &by_instructions;
 #endif
