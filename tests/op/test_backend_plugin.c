@@ -29,6 +29,21 @@ static void test_cpu_is_built_in(void **state)
     fth_device_close(device);
 }
 
+static void test_cpu_names_instructions_of_this_machine(void **state)
+{
+    (void)state;
+    fth_device *device = NULL;
+    op_check(fth_device_open("cpu", &options, &device));
+    const bool of_x86 = strstr(device->description, "sse") || strstr(device->description, "avx");
+    const bool of_arm64 = strstr(device->description, "asimd") || strstr(device->description, "sve");
+#if defined(__aarch64__)
+    assert_true(of_arm64 && !of_x86);
+#else
+    assert_true(of_x86 && !of_arm64);
+#endif
+    fth_device_close(device);
+}
+
 static void test_auto_opens_something(void **state)
 {
     (void)state;
@@ -217,6 +232,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference_is_loaded_by_name),
         cmocka_unit_test(test_cpu_is_built_in),
+        cmocka_unit_test(test_cpu_names_instructions_of_this_machine),
         cmocka_unit_test(test_auto_opens_something),
         cmocka_unit_test(test_unknown_name_says_what_there_is),
         cmocka_unit_test(test_a_path_is_not_a_name),

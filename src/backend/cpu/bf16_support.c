@@ -56,7 +56,7 @@ fth_status cpu_refuse_bf16(const fth_device *device)
         return fth_fail(FTH_UNSUPPORTED, "bf16 needs a CPU with bf16 instructions (this is %s); use --precision f32",
                         processor.name);
     return fth_fail(FTH_UNSUPPORTED,
-                    "the CPU has bf16 instructions, but this oneDNN no bf16 convolutions for them (%s); use "
+                    "the CPU has bf16 instructions, but this oneDNN has no bf16 convolutions for them (%s); use "
                     "--precision f32",
                     device->description);
 }

@@ -17,14 +17,25 @@ static const char *isa_name(dnnl_cpu_isa_t isa)
     static const struct {
         dnnl_cpu_isa_t isa;
         const char *name;
-    } names[] = {{dnnl_cpu_isa_avx512_core_amx, "avx512_core_amx"},
-                 {dnnl_cpu_isa_avx512_core_bf16, "avx512_core_bf16"},
-                 {dnnl_cpu_isa_avx512_core_vnni, "avx512_core_vnni"},
-                 {dnnl_cpu_isa_avx512_core, "avx512_core"},
-                 {dnnl_cpu_isa_avx2_vnni, "avx2_vnni"},
-                 {dnnl_cpu_isa_avx2, "avx2"},
-                 {dnnl_cpu_isa_avx, "avx"},
-                 {dnnl_cpu_isa_sse41, "sse4.1"}};
+    } names[] = {
+#if defined(__aarch64__) /* numbers that oneDNN's header has no names for, and that are x86's as well */
+        {0x1, "asimd"},
+        {0x3, "sve_128"},
+        {0x7, "sve_256"},
+        {0xf, "sve_384"},
+        {0x1f, "sve_512"},
+        {0x27, "sve_512"}, /* in later versions */
+#else
+        {dnnl_cpu_isa_avx512_core_amx, "avx512_core_amx"},
+        {dnnl_cpu_isa_avx512_core_bf16, "avx512_core_bf16"},
+        {dnnl_cpu_isa_avx512_core_vnni, "avx512_core_vnni"},
+        {dnnl_cpu_isa_avx512_core, "avx512_core"},
+        {dnnl_cpu_isa_avx2_vnni, "avx2_vnni"},
+        {dnnl_cpu_isa_avx2, "avx2"},
+        {dnnl_cpu_isa_avx, "avx"},
+        {dnnl_cpu_isa_sse41, "sse4.1"},
+#endif
+    };
     for (size_t i = 0; i < FTH_COUNT_OF(names); i++) {
         if (isa == names[i].isa)
             return names[i].name;
