@@ -10,7 +10,10 @@
 #define FTH_CLONED           target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")
 #define FTH_VECTORIZED       __attribute__((FTH_CLONED, optimize("O3")))
 #define FTH_VECTORIZED_EXACT __attribute__((FTH_CLONED, optimize("O3", "fp-contract=off")))
-#else
+#elif !defined(__clang__) /* arm64 fuses unless told not to */
+#define FTH_VECTORIZED
+#define FTH_VECTORIZED_EXACT __attribute__((optimize("fp-contract=off")))
+#else /* clang is told for whole files, in CMakeLists.txt */
 #define FTH_VECTORIZED
 #define FTH_VECTORIZED_EXACT
 #endif
