@@ -6,8 +6,9 @@
  * holds, or read where they lie if the kernel has one tap. The gradient of the input is such a product too. With a stride, only every
  * so many taps meet a given position: positions are taken in phases, one for each remainder, whose taps are the same.
  *
- * For the gradient of the weights the depth runs over positions, of which a block at a time is packed: dy turned around, and x for
- * each tap, a panel at a time. Sums are kept in f32 from block to block.
+ * For the gradient of the weights the depth runs over positions, of which a block at a time is packed: dy turned around, as many
+ * outputs as the cache holds, and x for each tap, a panel at a time. Sums are kept in f32 from block to block, with one tap in the
+ * gradient itself.
  *
  * Weights are read from the flat vector in f32 and packed by each product for itself: no copy of them lives from one step to the
  * next. oneDNN can do all this too, but not on AMX in virtual machines that hide the CPUID leaf with the sizes of the tiles (cpu.c). */
@@ -22,14 +23,19 @@ enum {
     LINE = 64                /* of the cache */
 };
 
+static int64_t quotient_up(int64_t number, int64_t unit)
+{
+    return (number + unit - 1) / unit;
+}
+
 static int64_t up(int64_t number, int64_t unit)
 {
-    return (number + unit - 1) / unit * unit;
+    return quotient_up(number, unit) * unit;
 }
 
 static int64_t tiles_of(int64_t depth)
 {
-    return (depth + DEPTH - 1) / DEPTH;
+    return quotient_up(depth, DEPTH);
 }
 
 static int64_t smaller(int64_t a, int64_t b)
@@ -282,17 +288,17 @@ typedef struct division {
 
 static division divide(const images *m, int64_t columns, int threads)
 {
-    division d = {.rows = row_count(m), .panels = up(columns, COLUMNS) / COLUMNS};
-    const int64_t fitting = BLOCK_BYTES / (2 * gathered_stride(depth_of(m)));
-    const int64_t most = (d.rows + 2 * TILE - 1) / (2 * TILE);
+    division d = {.rows = row_count(m), .panels = quotient_up(columns, COLUMNS)};
+    const int64_t fitting = BLOCK_BYTES / (2 * (is_in_place(m) ? m->channels : gathered_stride(depth_of(m))));
+    const int64_t most = quotient_up(d.rows, 2 * TILE);
     d.height = larger(fitting / (2 * TILE), 1) * (2 * TILE);
-    d.blocks = smaller(most, larger(threads, (d.rows + d.height - 1) / d.height));
+    d.blocks = smaller(most, larger(threads, quotient_up(d.rows, d.height)));
     if (d.blocks == 0)
         return d;
-    d.height = up((d.rows + d.blocks - 1) / d.blocks, 2 * TILE);
-    d.blocks = (d.rows + d.height - 1) / d.height;
-    d.groups = smaller(d.panels, (threads + d.blocks - 1) / d.blocks);
-    d.group = (d.panels + d.groups - 1) / d.groups;
+    d.height = up(quotient_up(d.rows, d.blocks), 2 * TILE);
+    d.blocks = quotient_up(d.rows, d.height);
+    d.groups = smaller(d.panels, quotient_up(threads, d.blocks));
+    d.group = quotient_up(d.panels, d.groups);
     return d;
 }
 
@@ -336,7 +342,7 @@ static void multiply_rows(const product *p, int64_t begin, int64_t end, int64_t 
 
 static size_t panel_bytes(const images *m, int64_t columns)
 {
-    return (size_t)(tiles_of(depth_of(m)) * PANEL_STEP * (up(columns, COLUMNS) / COLUMNS)) * sizeof(uint16_t);
+    return (size_t)(tiles_of(depth_of(m)) * PANEL_STEP * quotient_up(columns, COLUMNS)) * sizeof(uint16_t);
 }
 
 static size_t gathered_bytes(const images *m, int64_t columns, int threads)
@@ -423,35 +429,55 @@ static size_t grad_input_bytes(const bf16_product *c, int threads)
 
 /* ---- gradient of the weights ---- */
 
-enum { BLOCK_SUMS = 2 * TILE * COLUMNS, MOST_POSITIONS = 1024, FEW_POSITIONS = 128 };
+enum { BLOCK_SUMS = 2 * TILE * COLUMNS, MOST_POSITIONS = 1024, FEW_POSITIONS = 512, WIDE_STRIP = 16 };
 
-/* Threads share slices of the positions, each with sums of its own, and groups of panels. */
+/* Positions are taken in blocks and outputs in strips: dy of a block and a strip, turned around, is what the cache holds. Threads
+ * share the strips, or slices of the positions, each with sums of its own, and groups of panels. */
 typedef struct gradient {
     images images;
-    int64_t depth, panels, group, groups; /* depth: taps times channels, the columns of the product */
-    int64_t outputs, output_tiles;
-    int64_t rows, height, blocks, slices, slice; /* height: positions of a block; slice: in blocks */
-    bool gathered;                               /* rows are gathered before they are packed */
+    int64_t depth, panels, group, groups;         /* depth: taps times channels, the columns of the product */
+    int64_t outputs, output_tiles, strip, strips; /* strip: in tiles, an even number */
+    int64_t rows, height, blocks, slices, slice;  /* height: positions of a block; slice: in blocks */
+    bool gathered;                                /* rows are gathered before they are packed */
+    bool direct; /* sums are kept in the gradient itself, which is laid out like them */
 } gradient;
+
+static int64_t sums_of_slice(const gradient *g)
+{
+    return g->panels * quotient_up(g->output_tiles, 2) * BLOCK_SUMS;
+}
+
+static void divide_outputs(gradient *g, int threads)
+{
+    const int64_t pairs = quotient_up(g->output_tiles, 2), fitting = BLOCK_BYTES / (2 * TILE * g->height) / 2;
+    g->strips = quotient_up(pairs, larger(1, fitting));
+    if (g->output_tiles >= WIDE_STRIP * threads)
+        g->strips = smaller(pairs, up(g->strips, threads));
+    g->strip = 2 * quotient_up(pairs, g->strips);
+    g->strips = quotient_up(g->output_tiles, g->strip);
+}
 
 static gradient plan_gradient(const bf16_product *c, int threads)
 {
     gradient g = {.images = forward_images(c), .outputs = c->outputs};
-    g.output_tiles = up(c->outputs, TILE) / TILE;
+    g.output_tiles = quotient_up(c->outputs, TILE);
     g.depth = depth_of(&g.images);
-    g.panels = up(g.depth, COLUMNS) / COLUMNS;
+    g.panels = quotient_up(g.depth, COLUMNS);
     g.rows = row_count(&g.images);
     g.gathered = c->channels % COLUMNS != 0;
-    const int64_t fitting = BLOCK_BYTES / (2 * TILE * g.output_tiles) / DEPTH * DEPTH;
-    g.height = smaller(larger(smaller(fitting, MOST_POSITIONS), FEW_POSITIONS), up(g.rows, DEPTH));
-    g.blocks = (g.rows + g.height - 1) / g.height;
-    const int64_t sums_bytes = g.panels * up(g.output_tiles, 2) / 2 * BLOCK_SUMS * (int64_t)sizeof(float);
-    g.slices = larger(1, smaller(smaller(g.blocks, threads), (16 << 20) / sums_bytes));
-    g.slice = (g.blocks + g.slices - 1) / g.slices;
-    g.slices = (g.blocks + g.slice - 1) / g.slice;
-    g.groups = smaller(g.panels, (threads + g.slices - 1) / g.slices);
-    g.group = (g.panels + g.groups - 1) / g.groups;
-    g.groups = (g.panels + g.group - 1) / g.group;
+    const int64_t fitting = BLOCK_BYTES / (2 * TILE * g.output_tiles);
+    g.blocks = quotient_up(g.rows, larger(smaller(fitting, MOST_POSITIONS), FEW_POSITIONS));
+    g.height = up(quotient_up(g.rows, g.blocks), DEPTH);
+    g.blocks = quotient_up(g.rows, g.height);
+    divide_outputs(&g, threads);
+    g.slices = smaller(g.blocks, quotient_up(threads, g.strips));
+    g.slices = larger(1, smaller(g.slices, (16 << 20) / (sums_of_slice(&g) * (int64_t)sizeof(float))));
+    g.slice = quotient_up(g.blocks, g.slices);
+    g.slices = quotient_up(g.blocks, g.slice);
+    g.groups = smaller(g.panels, quotient_up(threads, g.slices * g.strips));
+    g.group = quotient_up(g.panels, g.groups);
+    g.groups = quotient_up(g.panels, g.group);
+    g.direct = g.slices == 1 && g.depth == c->channels && g.depth % COLUMNS == 0 && c->outputs % TILE == 0;
     return g;
 }
 
@@ -462,7 +488,7 @@ typedef struct gradient_scratch {
 
 static size_t turned_numbers(const gradient *g)
 {
-    return (size_t)(g->height * g->output_tiles * TILE);
+    return (size_t)(g->height * g->strip * TILE);
 }
 
 static size_t panel_numbers(const gradient *g)
@@ -480,11 +506,6 @@ static size_t thread_bytes(const gradient *g)
     return (turned_numbers(g) + panel_numbers(g) + row_numbers(g)) * sizeof(uint16_t);
 }
 
-static int64_t sums_of_slice(const gradient *g)
-{
-    return g->panels * (up(g->output_tiles, 2) / 2) * BLOCK_SUMS;
-}
-
 static gradient_scratch scratch_of_thread(const gradient *g, char *memory)
 {
     gradient_scratch s = {.turned = (uint16_t *)(memory + (size_t)omp_get_thread_num() * thread_bytes(g))};
@@ -495,17 +516,21 @@ static gradient_scratch scratch_of_thread(const gradient *g, char *memory)
     return s;
 }
 
-/* Tiles of dyᵀ for positions [begin, end), and sums over them. */
-static void turn_outputs(const gradient *g, const uint16_t *dy, int64_t begin, int64_t end, uint16_t *turned,
-                         float *sums)
+/* What one thread adds at a time: positions [begin, end), tiles of outputs [output, last_output), panels [first, last). */
+typedef struct part {
+    int64_t begin, end, output, last_output, first, last;
+    bool resumed; /* sums of earlier positions are there */
+} part;
+
+/* Tiles of dyᵀ, and sums over the positions. */
+static void turn_outputs(const gradient *g, const uint16_t *dy, const part *p, uint16_t *turned, float *sums)
 {
-    const int64_t tiles = tiles_of(end - begin);
+    const int64_t tiles = tiles_of(p->end - p->begin);
     float unused[TILE];
-    for (int64_t o = 0; o < g->output_tiles; o++)
-        for (int64_t t = 0; t < tiles; t++) {
-            const int64_t at = begin + t * DEPTH;
-            pack_turned(dy + at * g->outputs + o * TILE, end - at, g->outputs - o * TILE, g->outputs,
-                        turned + (o * tiles + t) * TILE_NUMBERS,
+    for (int64_t o = p->output; o < p->last_output; o++)
+        for (int64_t t = 0; t < tiles; t++, turned += TILE_NUMBERS) {
+            const int64_t at = p->begin + t * DEPTH;
+            pack_turned(dy + at * g->outputs + o * TILE, p->end - at, g->outputs - o * TILE, g->outputs, turned,
                         sums ? sums + o * TILE : memset(unused, 0, sizeof unused));
         }
 }
@@ -525,41 +550,49 @@ static void find_rows(const gradient *g, const uint16_t *x, int64_t tap, int64_t
     }
 }
 
-/* Adds the part of positions [begin, end) to the sums of panels [first, last). */
-static void add_block(const gradient *g, const uint16_t *x, const uint16_t *dy, int64_t begin, int64_t end,
-                      int64_t first, int64_t last, bool resumed, const gradient_scratch *s, float *sums,
-                      float *output_sums)
+/* Where the sums of two tiles of outputs and a panel are, and the distance of their rows in numbers. */
+static float *sums_at(const gradient *g, float *sums, int64_t output, int64_t panel, int64_t *stride)
+{
+    *stride = g->direct ? g->depth : COLUMNS;
+    return g->direct ? sums + output * TILE * g->depth + panel * COLUMNS
+                     : sums + (panel * quotient_up(g->output_tiles, 2) + output / 2) * BLOCK_SUMS;
+}
+
+/* Adds a part to the sums of its panels and outputs. */
+static void add_part(const gradient *g, const uint16_t *x, const uint16_t *dy, const part *p, const gradient_scratch *s,
+                     float *sums, float *output_sums)
 {
     const uint16_t *rows[MOST_POSITIONS];
-    const int64_t tiles = tiles_of(end - begin), stride = gathered_stride(g->depth);
+    const int64_t count = p->end - p->begin, tiles = tiles_of(count), stride = gathered_stride(g->depth);
     int64_t known = -1; /* the tap whose rows were found */
-    turn_outputs(g, dy, begin, end, s->turned, output_sums);
+    turn_outputs(g, dy, p, s->turned, output_sums);
     if (g->gathered) {
-        gather(&g->images, x, begin, end, stride, s->rows);
-        for (int64_t r = end - begin; r < tiles * DEPTH; r++)
+        gather(&g->images, x, p->begin, p->end, stride, s->rows);
+        for (int64_t r = count; r < tiles * DEPTH; r++)
             zero_numbers(s->rows + r * stride, stride);
         for (int64_t r = 0; r < tiles * DEPTH; r++)
             rows[r] = s->rows + r * stride;
     }
-    for (int64_t panel = first; panel < last; panel++) {
+    for (int64_t panel = p->first; panel < p->last; panel++) {
         const int64_t column = panel * COLUMNS, tap = column / g->images.channels;
         if (!g->gathered && tap != known) {
-            find_rows(g, x, tap, begin, end, s, rows);
-            for (int64_t r = end - begin; r < tiles * DEPTH; r++)
+            find_rows(g, x, tap, p->begin, p->end, s, rows);
+            for (int64_t r = count; r < tiles * DEPTH; r++)
                 rows[r] = s->rows;
             known = tap;
         }
         for (int64_t t = 0; t < tiles; t++)
             pack_addressed(rows + t * DEPTH, g->gathered ? column : column % g->images.channels,
                            s->panel + t * PANEL_STEP);
-        for (int64_t o = 0; o < g->output_tiles; o += 2) {
-            const uint16_t *turned = s->turned + o * tiles * TILE_NUMBERS;
+        for (int64_t o = p->output; o < p->last_output; o += 2) {
+            const uint16_t *turned = s->turned + (o - p->output) * tiles * TILE_NUMBERS;
             const a_block block = {.first = turned,
-                                   .second = o + 1 < g->output_tiles ? turned + tiles * TILE_NUMBERS : NULL,
+                                   .second = o + 1 < p->last_output ? turned + tiles * TILE_NUMBERS : NULL,
                                    .step = TILE_NUMBERS,
                                    .stride = LINE};
-            float *c = sums + (panel * (up(g->output_tiles, 2) / 2) + o / 2) * BLOCK_SUMS;
-            multiply_block(&block, s->panel, tiles, resumed, c, COLUMNS * sizeof *c);
+            int64_t distance;
+            float *c = sums_at(g, sums, o, panel, &distance);
+            multiply_block(&block, s->panel, tiles, p->resumed, c, distance * (int64_t)sizeof *c);
         }
     }
 }
@@ -569,7 +602,7 @@ static void finish_output(const gradient *g, const float *sums, int64_t output, 
 {
     const int64_t channels = g->images.channels, taps = g->depth / channels;
     for (int64_t panel = 0; panel < g->panels; panel++) {
-        const float *c = sums + (panel * (up(g->output_tiles, 2) / 2) + output / (2 * TILE)) * BLOCK_SUMS +
+        const float *c = sums + (panel * quotient_up(g->output_tiles, 2) + output / (2 * TILE)) * BLOCK_SUMS +
                          output % (2 * TILE) * COLUMNS;
         float total[COLUMNS];
         memcpy(total, c, sizeof total);
@@ -588,10 +621,16 @@ static void finish_output(const gradient *g, const float *sums, int64_t output, 
     }
 }
 
+/* Numbers in scratch before that of the threads. */
+static int64_t sum_numbers(const gradient *g)
+{
+    return g->direct ? 0 : g->slices * sums_of_slice(g);
+}
+
 static size_t grad_weights_bytes(const bf16_product *c, int threads)
 {
     const gradient g = plan_gradient(c, threads);
-    return (size_t)(g.slices * (sums_of_slice(&g) + g.output_tiles * TILE)) * sizeof(float) +
+    return (size_t)(sum_numbers(&g) + g.slices * g.output_tiles * TILE) * sizeof(float) +
            (size_t)threads * thread_bytes(&g);
 }
 
@@ -599,7 +638,7 @@ static void grad_weights(const bf16_product *c, const uint16_t *x, const uint16_
                          float *dweight, float *dbias)
 {
     const gradient g = plan_gradient(c, threads);
-    float *sums = scratch, *output_sums = sums + g.slices * sums_of_slice(&g);
+    float *sums = g.direct ? dweight : scratch, *output_sums = (float *)scratch + sum_numbers(&g);
     const int64_t output_count = g.output_tiles * TILE;
     char *memory = (char *)(output_sums + g.slices * output_count);
     memset(output_sums, 0, (size_t)(g.slices * output_count) * sizeof *output_sums);
@@ -608,17 +647,24 @@ static void grad_weights(const bf16_product *c, const uint16_t *x, const uint16_
         const gradient_scratch s = scratch_of_thread(&g, memory);
         configure_tiles();
 #pragma omp for schedule(static)
-        for (int64_t i = 0; i < g.slices * g.groups; i++) {
-            const int64_t slice = i / g.groups, group = i % g.groups, first = group * g.group;
-            for (int64_t b = slice * g.slice; b < smaller((slice + 1) * g.slice, g.blocks); b++)
-                add_block(&g, x, dy, b * g.height, smaller((b + 1) * g.height, g.rows), first,
-                          smaller(first + g.group, g.panels), b > slice * g.slice, &s, sums + slice * sums_of_slice(&g),
-                          group == 0 ? output_sums + slice * output_count : NULL);
+        for (int64_t i = 0; i < g.strips * g.slices * g.groups; i++) {
+            const int64_t group = i % g.groups, slice = i / g.groups % g.slices, strip = i / g.groups / g.slices;
+            part p = {.output = strip * g.strip, .first = group * g.group};
+            p.last_output = smaller(p.output + g.strip, g.output_tiles);
+            p.last = smaller(p.first + g.group, g.panels);
+            for (int64_t b = slice * g.slice; b < smaller((slice + 1) * g.slice, g.blocks); b++) {
+                p.begin = b * g.height;
+                p.end = smaller(p.begin + g.height, g.rows);
+                p.resumed = b > slice * g.slice;
+                add_part(&g, x, dy, &p, &s, sums + slice * sums_of_slice(&g),
+                         group == 0 ? output_sums + slice * output_count : NULL);
+            }
         }
         release_tiles();
 #pragma omp for schedule(static)
         for (int64_t o = 0; o < g.outputs; o++) {
-            finish_output(&g, sums, o, dweight);
+            if (!g.direct)
+                finish_output(&g, sums, o, dweight);
             if (!dbias)
                 continue;
             dbias[o] = 0;
