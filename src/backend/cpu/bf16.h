@@ -1,5 +1,5 @@
-/* The arithmetic of convolutions and linear layers in bf16 (bf16/convolution.c), on AMX or by AVX512_BF16; bf16_convolution.c and
- * bf16_linear.c make steps of it. */
+/* The arithmetic of convolutions and linear layers in bf16 on AMX (bf16/convolution.c); bf16_convolution.c and bf16_linear.c make
+ * steps of it. */
 #ifndef FTH_BACKEND_CPU_BF16_H
 #define FTH_BACKEND_CPU_BF16_H
 
@@ -20,8 +20,6 @@ typedef struct bf16_product {
 /* `bias` and `dbias` may be NULL. `scratch` is memory, aligned to 64 bytes, of the size that the function below each says for that
  * number of threads. */
 typedef struct bf16_kernels {
-    const char *name; /* of the instructions: "amx" or "dot" */
-    bool amx;
     void (*forward)(const bf16_product *c, const uint16_t *x, const float *weight, const float *bias, int threads,
                     void *scratch, uint16_t *y);
     size_t (*forward_bytes)(const bf16_product *c, int threads);
@@ -35,8 +33,9 @@ typedef struct bf16_kernels {
     size_t (*grad_weights_bytes)(const bf16_product *c, int threads);
 } bf16_kernels;
 
-/* Those on AMX, or those by AVX512_BF16, if they are wanted and this machine has the instructions and lets the process use them;
- * else NULL. */
-const bf16_kernels *bf16_kernels_of_machine(bool amx, bool dot);
+extern const bf16_kernels bf16_kernels_amx; /* where the compiler knows AMX */
+
+/* NULL: this machine has no AMX, or does not let the process use it. */
+const bf16_kernels *bf16_kernels_of_machine(void);
 
 #endif

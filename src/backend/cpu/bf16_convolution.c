@@ -1,8 +1,8 @@
-/* Convolutions in bf16 by kernels of our own (bf16.h): any kernel, stride and dilation, channels last.
+/* Convolutions in bf16 on AMX by kernels of our own (bf16.h): any kernel, stride and dilation, channels last.
  *
- * Measured on one Sapphire Rapids core with AMX, GFLOP/s forward, grad_input and grad_weights: 3×3, 64 channels on 16×16 maps 620, 640, 480;
- * 128 on 8×8 890, 900, 700; 1×1, 1024 to 256 on 14×14 900, 720, 460. Without AMX both ours and oneDNN's
- * reach 83, the limit of the instruction there, which is half of f32's; on Zen 4 it is twice f32's. */
+ * Measured on one Sapphire Rapids core, GFLOP/s forward, grad_input and grad_weights: 3×3, 64 channels on 16×16 maps 620, 640, 480;
+ * 128 on 8×8 890, 900, 700; 1×1, 1024 to 256 on 14×14 900, 720, 460. Without AMX there are none: products of pairs
+ * (AVX512_BF16) reach 83, half of f32's, by kernels like these as by oneDNN's. */
 #include "backend/cpu/bf16_step.h"
 #include "backend/cpu/convolution.h"
 

@@ -1,4 +1,4 @@
-/* Linear layers in bf16 by kernels of our own (bf16.h): convolutions of maps of 1 x 1, whose images are rows. */
+/* Linear layers in bf16 on AMX by kernels of our own (bf16.h): convolutions of maps of 1 x 1, whose images are rows. */
 #include "backend/cpu/bf16_linear.h"
 
 #include "backend/cpu/bf16_step.h"

@@ -60,7 +60,7 @@ static fth_status add_call(fth_plan *plan, const char *name, const bf16_product 
     call->sizes[0] = threads;
     call->kernels = cpu_device_of(plan)->products;
     FTH_TRY(cpu_add_scratch(plan, scratch_bytes(c, threads), &call->values[call->value_count - call->write_count]));
-    snprintf(full_name, sizeof full_name, "%s bf16:%s", name, cpu_device_of(plan)->products->name);
+    snprintf(full_name, sizeof full_name, "%s bf16:amx", name);
     FTH_TRY(cpu_add_call(plan, full_name, call));
 out:
     return status;

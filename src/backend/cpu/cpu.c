@@ -89,13 +89,12 @@ static fth_status open_device(const fth_device_options *options, fth_device **de
     dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
     cpu->bf16 = cpu_supports_bf16(cpu->engine);
     cpu->bf16_instructions = (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
-    const bool by_onednn = (isa & dnnl_cpu_isa_avx512_core_amx) == dnnl_cpu_isa_avx512_core_amx;
-    if (cpu->level->level == FTH_LEVEL_AVX512 && cpu->bf16_instructions)
-        cpu->products = bf16_kernels_of_machine(!user_chose_isa(), !by_onednn);
+    if (cpu->level->level == FTH_LEVEL_AVX512 && cpu->bf16_instructions && !user_chose_isa())
+        cpu->products = bf16_kernels_of_machine();
     const dnnl_version_t *version = dnnl_version();
     snprintf(cpu->base.description, sizeof cpu->base.description, "CPU, %s, oneDNN %d.%d.%d %s%s, %s",
              fth_vector_level_name(cpu->level->level), version->major, version->minor, version->patch, isa_name(isa),
-             cpu->products && cpu->products->amx ? ", AMX" : "", FTH_COUNTED(cpu->base.threads, "thread"));
+             cpu->products ? ", AMX" : "", FTH_COUNTED(cpu->base.threads, "thread"));
     *device = &cpu->base;
     cpu = NULL;
 out:

@@ -18,7 +18,7 @@ typedef struct cpu_device {
     dnnl_stream_t stream;
     bool bf16;
     bool bf16_instructions;              /* AVX512_BF16, in use by oneDNN */
-    const struct bf16_kernels *products; /* in bf16 (bf16.h); NULL: there are none, or they may not be used */
+    const struct bf16_kernels *products; /* in bf16 on AMX (bf16.h); NULL: there is none, or it may not be used */
     const cpu_level *level;
     const struct cpu_convolution_algorithm *convolution; /* wherever it fits; NULL: the best (convolution.h) */
 } cpu_device;

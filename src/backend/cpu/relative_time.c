@@ -7,8 +7,6 @@
  * instructions at all oneDNN's are several times slower. */
 #include "backend/cpu/relative_time.h"
 
-#include "backend/cpu/bf16.h"
-
 typedef struct speeds {
     double convolution, thin_convolution, linear; /* GFLOP/s; thin: fewer than 16 channels or outputs */
 } speeds;
@@ -67,7 +65,7 @@ static times time_product(const cpu_device *device, const product *p)
                .bf16 = work / (!p->convolution ? bf16->linear
                                : thin          ? bf16->thin_convolution
                                                : bf16->convolution)};
-    if (device->products && device->products->amx && !p->grouped) {
+    if (device->products && !p->grouped) {
         t.bf16 = work / (amx * used(p->outputs) * used(p->channels * p->taps)) +
                  p->positions * ns_per_row * (double)((p->outputs + TILE_SIDE - 1) / TILE_SIDE);
         if (p->channels % TILE_SIDE != 0)

@@ -1,4 +1,4 @@
-/* Whether AMX and AVX512_BF16 can be used; compiled for every processor. */
+/* Whether AMX can be used; compiled for every processor. */
 #include "backend/vector/tiles_supported.h"
 
 #if defined(__x86_64__)
@@ -9,7 +9,8 @@
 
 enum { FEATURES = 7 };
 
-bool fth_bf16_dots_are_supported(void)
+/* tiles.h packs numbers by AVX512_BF16 and others. */
+static bool packing_is_supported(void)
 {
     enum { AVX512_BF16 = 1 << 5 };
     unsigned a = 0, b = 0, c = 0, d = 0;
@@ -23,7 +24,7 @@ bool fth_tiles_are_supported(void)
     enum { BF16 = 1 << 22, TILES = 1 << 24 };
     enum { ARCH_REQUEST_STATE = 0x1023, TILE_DATA = 18 };
     unsigned a = 0, b = 0, c = 0, d = 0;
-    if (!fth_bf16_dots_are_supported() || !__get_cpuid_count(FEATURES, 0, &a, &b, &c, &d) ||
+    if (!packing_is_supported() || !__get_cpuid_count(FEATURES, 0, &a, &b, &c, &d) ||
         (d & (BF16 | TILES)) != (BF16 | TILES))
         return false;
     return syscall(SYS_arch_prctl, ARCH_REQUEST_STATE, TILE_DATA) == 0;
@@ -39,11 +40,6 @@ bool fth_tiles_are_hidden(void)
 }
 
 #else
-
-bool fth_bf16_dots_are_supported(void)
-{
-    return false;
-}
 
 bool fth_tiles_are_supported(void)
 {

@@ -2,9 +2,8 @@
  *
  * A tile is what AMX, the matrix unit of newer Xeons, multiplies: C (16, 16) of f32 += A (16, 32) · B (32, 16) of bf16, where B lies
  * in pairs of rows: the two numbers of a pair are neighbours, so that a row of 64 bytes has 16 of them. Here C is computed in blocks
- * of 2 x 2 tiles, each over a whole depth; B is packed into panels of 32 columns, tile behind tile. The same layout suits the
- * instruction for products of pairs (AVX512_BF16) that processors without AMX have. Files that include this are compiled once for
- * each, and run only where tiles.c says that there is one. */
+ * of 2 x 2 tiles, each over a whole depth; B is packed into panels of 32 columns, tile behind tile. Files that
+ * include this are compiled for AMX, and run only where tiles.c says that there is one. */
 #ifndef FTH_BACKEND_VECTOR_TILES_H
 #define FTH_BACKEND_VECTOR_TILES_H
 
@@ -33,8 +32,6 @@ typedef struct a_block {
 
 /* A thread calls configure_tiles() before it multiplies, and release_tiles() at the end. multiply_block() writes A · B to `c`, whose
  * rows are `stride` bytes long, or adds it to what is there. */
-
-#if defined(__AMX_BF16__)
 
 typedef struct tile_configuration {
     uint8_t palette, start_row, reserved[14];
@@ -113,67 +110,6 @@ TILE_INLINE void multiply_block(const a_block *a, const uint16_t *panel, int64_t
         _tile_stored(3, below + TILE, stride);
     }
 }
-
-#else
-
-TILE_INLINE void configure_tiles(void)
-{
-}
-
-TILE_INLINE void release_tiles(void)
-{
-}
-
-/* Two neighbours of a row of A in every lane. */
-TILE_INLINE __m512bh both_of(const uint16_t *a)
-{
-    int32_t numbers;
-    memcpy(&numbers, a, sizeof numbers);
-    return (__m512bh)_mm512_set1_epi32(numbers);
-}
-
-enum { STRIP = 8 }; /* rows whose sums are in registers */
-
-TILE_INLINE void multiply_strip(const uint16_t *a, int64_t step, int64_t row, const uint16_t *panel, int64_t tiles,
-                                bool added, float *c, int64_t stride)
-{
-    __m512 sums[STRIP][2];
-#pragma GCC unroll 8
-    for (int r = 0; r < STRIP; r++) {
-        const float *from = (const float *)((const char *)c + r * stride);
-        sums[r][0] = added ? _mm512_loadu_ps(from) : _mm512_setzero_ps();
-        sums[r][1] = added ? _mm512_loadu_ps(from + TILE) : _mm512_setzero_ps();
-    }
-    for (int64_t t = 0; t < tiles; t++, a += step, panel += PANEL_STEP)
-        for (int pair = 0; pair < DEPTH / 2; pair++) {
-            const __m512bh left = (__m512bh)_mm512_loadu_si512(panel + pair * DEPTH);
-            const __m512bh right = (__m512bh)_mm512_loadu_si512(panel + TILE_NUMBERS + pair * DEPTH);
-#pragma GCC unroll 8
-            for (int r = 0; r < STRIP; r++) {
-                const __m512bh numbers = both_of(a + r * row + 2 * pair);
-                sums[r][0] = _mm512_dpbf16_ps(sums[r][0], left, numbers);
-                sums[r][1] = _mm512_dpbf16_ps(sums[r][1], right, numbers);
-            }
-        }
-#pragma GCC unroll 8
-    for (int r = 0; r < STRIP; r++) {
-        float *to = (float *)((char *)c + r * stride);
-        _mm512_storeu_ps(to, sums[r][0]);
-        _mm512_storeu_ps(to + TILE, sums[r][1]);
-    }
-}
-
-TILE_INLINE void multiply_block(const a_block *a, const uint16_t *panel, int64_t tiles, bool added, float *c,
-                                int64_t stride)
-{
-    const int64_t row = a->stride / (int64_t)sizeof *a->first;
-    for (int64_t r = 0; r < (a->second ? 2 * TILE : TILE); r += STRIP) {
-        const uint16_t *rows = r < TILE ? a->first + r * row : a->second + (r - TILE) * row;
-        multiply_strip(rows, a->step, row, panel, tiles, added, (float *)((char *)c + r * stride), stride);
-    }
-}
-
-#endif
 
 /* ---- packing ---- */
 

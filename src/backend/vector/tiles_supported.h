@@ -1,13 +1,11 @@
-/* Whether this machine has AMX, and AVX512_BF16 (tiles.h). */
+/* Whether this machine has AMX (tiles.h). */
 #ifndef FTH_BACKEND_VECTOR_TILES_SUPPORTED_H
 #define FTH_BACKEND_VECTOR_TILES_SUPPORTED_H
 
 #include <stdbool.h>
 
-/* AMX; also asks the system to let the process use it. */
+/* Also asks the system to let the process use it. */
 bool fth_tiles_are_supported(void);
-/* Products of pairs of bf16 numbers. */
-bool fth_bf16_dots_are_supported(void);
 
 /* Some virtual machines announce AMX but hide the CPUID leaf that describes its tiles. oneDNN reads the number of tiles from there and
  * configures none; our own kernels need no such description. */

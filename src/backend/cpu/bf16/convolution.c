@@ -674,22 +674,9 @@ static void grad_weights(const bf16_product *c, const uint16_t *x, const uint16_
     }
 }
 
-#if defined(__AMX_BF16__)
-#define KERNELS bf16_kernels_amx
-#define AMX     true
-#define NAME    "amx"
-#else
-#define KERNELS bf16_kernels_dot
-#define AMX     false
-#define NAME    "dot"
-#endif
-
-extern const bf16_kernels KERNELS;
-const bf16_kernels KERNELS = {.name = NAME,
-                              .amx = AMX,
-                              .forward = forward,
-                              .forward_bytes = forward_bytes,
-                              .grad_input = grad_input,
-                              .grad_input_bytes = grad_input_bytes,
-                              .grad_weights = grad_weights,
-                              .grad_weights_bytes = grad_weights_bytes};
+const bf16_kernels bf16_kernels_amx = {.forward = forward,
+                                       .forward_bytes = forward_bytes,
+                                       .grad_input = grad_input,
+                                       .grad_input_bytes = grad_input_bytes,
+                                       .grad_weights = grad_weights,
+                                       .grad_weights_bytes = grad_weights_bytes};
