@@ -1,5 +1,5 @@
 /* Convolutions of few channels (src/backend/cpu/level/narrow.c) at the level that this is compiled for, against plain loops in double
- * precision: every number of outputs, columns that fill vectors or do not, kernels over the border. */
+ * precision: every number of outputs, columns that fill vectors or do not, kernels over the border, tiny images. */
 #include "support.h"
 
 #include <math.h>
@@ -111,6 +111,25 @@ static void test_every_number_of_outputs(void **state)
         }
 }
 
+/* The images that follow one are smaller than a vector. */
+static void test_images_smaller_than_a_vector(void **state)
+{
+    (void)state;
+    omp_set_num_threads(2);
+    for (int side = 1; side <= 4; side++) {
+        const narrow n = {.batch = 6,
+                          .channels = 1,
+                          .height = side,
+                          .width = side,
+                          .outputs = 1,
+                          .out_height = side,
+                          .out_width = side,
+                          .kernel_h = 1,
+                          .kernel_w = 1};
+        check_case(&n, fth_random_fork((fth_random_key){18}, (uint64_t)side));
+    }
+}
+
 int main(void)
 {
     const fth_vector_level needed = LANES == 16 ? FTH_LEVEL_AVX512 : LANES == 8 ? FTH_LEVEL_AVX2 : FTH_LEVEL_BASELINE;
@@ -118,6 +137,7 @@ int main(void)
         printf("SKIP: this processor lacks %s\n", fth_vector_level_name(needed));
         return 0;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_number_of_outputs)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_number_of_outputs),
+                                       cmocka_unit_test(test_images_smaller_than_a_vector)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,11 +41,11 @@ typedef struct padded {
     int64_t row, plane;  /* strides */
 } padded;
 
-/* `last`: nothing can be read behind this image. */
-static padded pad_columns(const float *image, int64_t planes, int64_t height, int64_t width, int64_t before, bool last,
-                          float *copy)
+/* `behind`: floats that can be read behind this image, those of the images that follow. */
+static padded pad_columns(const float *image, int64_t planes, int64_t height, int64_t width, int64_t before,
+                          int64_t behind, float *copy)
 {
-    if (before == 0 && !last)
+    if (before == 0 && behind >= LANES)
         return (padded){image, width, height * width};
     const int64_t row = width + 2 * before;
     for (int64_t r = 0; r < planes * height; r++) {
@@ -334,7 +334,8 @@ static void correlate_batch(const correlation *like, int64_t batch, const float 
     for (int64_t i = 0; i < batch; i++) {
         float *copy = scratch + omp_get_thread_num() * each;
         correlation c = *like;
-        c.in = pad_columns(in + i * in_floats, c.in_planes, c.in_height, in_width, before, i == batch - 1, copy);
+        c.in = pad_columns(in + i * in_floats, c.in_planes, c.in_height, in_width, before, (batch - 1 - i) * in_floats,
+                           copy);
         c.out = out + i * out_floats;
         if (lanes_are_outputs(c.outputs, c.out_width))
             correlate_outputs(&c, copy + padded_floats(c.in_planes, c.in_height, in_width, before));
