@@ -49,6 +49,8 @@ typedef struct fth_step {
 fth_status fth_plan_add_step(fth_plan *plan, const fth_step *step);
 
 fth_device *fth_plan_device(const fth_plan *plan);
+/* How many threads it runs on: the device's, or 1 for a small plan. */
+int fth_plan_threads(const fth_plan *plan);
 fth_plan_options fth_plan_get_options(const fth_plan *plan);
 const fth_graph *fth_plan_graph(const fth_plan *plan);
 /* What the back end's plan_begin() gave, until its plan_end(). */

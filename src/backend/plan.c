@@ -208,6 +208,11 @@ fth_device *fth_plan_device(const fth_plan *plan)
     return plan->device;
 }
 
+int fth_plan_threads(const fth_plan *plan)
+{
+    return plan->threads;
+}
+
 fth_plan_options fth_plan_get_options(const fth_plan *plan)
 {
     return plan->options;

@@ -64,7 +64,7 @@ static fth_status prepare(fth_plan *plan, const fth_node *node)
         FTH_TRY(cpu_fix_plain(plan, node->outputs[1]));
         call.values[STATISTICS] = fth_plan_value_of(plan, node->outputs[1]);
     }
-    call.sizes[0] = omp_get_max_threads();
+    call.sizes[0] = fth_plan_threads(plan);
     call.sizes[1] = (int64_t)fth_align_up((size_t)packed_attention_scratch_floats(&p, gradient), 16);
     FTH_TRY(cpu_add_scratch(plan, (size_t)(call.sizes[0] * call.sizes[1]) * sizeof(float), &call.values[SCRATCH]));
     FTH_TRY(cpu_begin_write(plan, target, &layout, &call.values[RESULT]));

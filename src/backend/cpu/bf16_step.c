@@ -54,7 +54,7 @@ static fth_status add_call(fth_plan *plan, const char *name, const bf16_product 
                            size_t (*scratch_bytes)(const bf16_product *c, int threads))
 {
     fth_status status = FTH_OK;
-    const int threads = fth_plan_device(plan)->threads;
+    const int threads = fth_plan_threads(plan);
     char full_name[64];
     memcpy(call->block, c, sizeof *c);
     call->sizes[0] = threads;

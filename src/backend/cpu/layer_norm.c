@@ -208,7 +208,7 @@ static fth_status begin_call(fth_plan *plan, const fth_node *node, int buffers, 
                     .token_rows = fth_plan_has_token_rows(plan, node->inputs[0])};
     _Static_assert(sizeof n <= sizeof call->block, "the call must hold it");
     memcpy(call->block, &n, sizeof n);
-    return cpu_add_scratch(plan, (size_t)(buffers * n.features * fth_plan_device(plan)->threads) * sizeof(float),
+    return cpu_add_scratch(plan, (size_t)(buffers * n.features * fth_plan_threads(plan)) * sizeof(float),
                            &call->values[4]);
 }
 

@@ -36,7 +36,7 @@ fth_status cpu_long_linear(fth_plan *plan, const fth_node *node)
     FTH_TRY(cpu_read_plain(plan, node->inputs[0], dnnl_f32, &call.values[0]));
     call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
     call.values[2] = node->input_count > 2 ? fth_plan_value_of(plan, node->inputs[2]) : FTH_NO_PLAN_VALUE;
-    FTH_TRY(cpu_add_scratch(plan, (size_t)kernels->forward_floats(&l, fth_plan_device(plan)->threads) * sizeof(float),
+    FTH_TRY(cpu_add_scratch(plan, (size_t)kernels->forward_floats(&l, fth_plan_threads(plan)) * sizeof(float),
                             &call.values[3]));
     FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &target));
     call.values[4] = target;

@@ -109,8 +109,7 @@ static fth_status forward(fth_plan *plan, const fth_node *node)
     FTH_TRY(cpu_read_plain(plan, node->inputs[0], dnnl_f32, &call.values[0]));
     call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
     call.values[2] = node->input_count > 2 ? fth_plan_value_of(plan, node->inputs[2]) : FTH_NO_PLAN_VALUE;
-    FTH_TRY(add_scratch(plan, cpu_level_of(plan)->narrow->forward_floats(&n, fth_plan_device(plan)->threads),
-                        &call.values[3]));
+    FTH_TRY(add_scratch(plan, cpu_level_of(plan)->narrow->forward_floats(&n, fth_plan_threads(plan)), &call.values[3]));
     FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &target));
     call.values[4] = target;
     pack(&n, &call);
@@ -131,8 +130,8 @@ static fth_status grad_input(fth_plan *plan, const fth_node *node)
     fth_plan_value target;
     FTH_TRY(cpu_read_plain(plan, node->inputs[0], dnnl_f32, &call.values[0]));
     call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
-    FTH_TRY(add_scratch(plan, cpu_level_of(plan)->narrow->grad_input_floats(&n, fth_plan_device(plan)->threads),
-                        &call.values[2]));
+    FTH_TRY(
+        add_scratch(plan, cpu_level_of(plan)->narrow->grad_input_floats(&n, fth_plan_threads(plan)), &call.values[2]));
     FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &target));
     call.values[3] = target;
     pack(&n, &call);
@@ -152,7 +151,7 @@ static fth_status grad_weights(fth_plan *plan, const fth_node *node)
         .run = run_grad_weights, .kernels = cpu_level_of(plan)->narrow, .value_count = 5, .write_count = 3};
     FTH_TRY(cpu_read_plain(plan, node->inputs[0], dnnl_f32, &call.values[0]));
     FTH_TRY(cpu_read_plain(plan, node->inputs[1], dnnl_f32, &call.values[1]));
-    FTH_TRY(add_scratch(plan, cpu_level_of(plan)->narrow->grad_weights_floats(&n, fth_plan_device(plan)->threads),
+    FTH_TRY(add_scratch(plan, cpu_level_of(plan)->narrow->grad_weights_floats(&n, fth_plan_threads(plan)),
                         &call.values[2]));
     FTH_TRY(cpu_fix_plain(plan, node->outputs[0]));
     call.values[3] = fth_plan_value_of(plan, node->outputs[0]);

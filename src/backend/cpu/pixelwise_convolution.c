@@ -123,7 +123,7 @@ static fth_status forward(fth_plan *plan, const fth_node *node)
     FTH_TRY(cpu_read_blocked(plan, node->inputs[0], &call.values[0]));
     call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
     call.values[2] = node->input_count > 2 ? fth_plan_value_of(plan, node->inputs[2]) : FTH_NO_PLAN_VALUE;
-    FTH_TRY(add_scratch(plan, kernels_of(plan)->forward_floats(&c, fth_plan_device(plan)->threads), &call.values[3]));
+    FTH_TRY(add_scratch(plan, kernels_of(plan)->forward_floats(&c, fth_plan_threads(plan)), &call.values[3]));
     FTH_TRY(begin_write(plan, node->outputs[0], &call.values[4]));
     FTH_TRY(cpu_add_call(plan, "convolution pixelwise", &call));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), call.values[4]));
@@ -149,8 +149,7 @@ static fth_status grad_input(fth_plan *plan, const fth_node *node)
     pack(&c, &call);
     FTH_TRY(cpu_read_blocked(plan, node->inputs[0], &call.values[0]));
     call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
-    FTH_TRY(
-        add_scratch(plan, kernels_of(plan)->grad_input_floats(&c, fth_plan_device(plan)->threads), &call.values[2]));
+    FTH_TRY(add_scratch(plan, kernels_of(plan)->grad_input_floats(&c, fth_plan_threads(plan)), &call.values[2]));
     FTH_TRY(begin_write(plan, node->outputs[0], &call.values[3]));
     FTH_TRY(cpu_add_call(plan, "convolution_grad_input pixelwise", &call));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), call.values[3]));
@@ -176,8 +175,7 @@ static fth_status grad_weights(fth_plan *plan, const fth_node *node)
     pack(&c, &call);
     FTH_TRY(cpu_read_blocked(plan, node->inputs[0], &call.values[0]));
     FTH_TRY(cpu_read_blocked(plan, node->inputs[1], &call.values[1]));
-    FTH_TRY(
-        add_scratch(plan, kernels_of(plan)->grad_weights_floats(&c, fth_plan_device(plan)->threads), &call.values[2]));
+    FTH_TRY(add_scratch(plan, kernels_of(plan)->grad_weights_floats(&c, fth_plan_threads(plan)), &call.values[2]));
     FTH_TRY(cpu_fix_plain(plan, node->outputs[0]));
     call.values[3] = fth_plan_value_of(plan, node->outputs[0]);
     call.values[4] = FTH_NO_PLAN_VALUE;

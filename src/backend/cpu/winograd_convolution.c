@@ -112,8 +112,8 @@ fth_status cpu_winograd_forward(fth_plan *plan, const fth_node *convolution, con
     FTH_TRY(cpu_read_blocked(plan, convolution->inputs[0], &call.values[0]));
     call.values[1] = fth_plan_value_of(plan, convolution->inputs[1]);
     call.values[2] = convolution->input_count > 2 ? fth_plan_value_of(plan, convolution->inputs[2]) : FTH_NO_PLAN_VALUE;
-    FTH_TRY(add_scratch(plan, cpu_level_of(plan)->winograd->correlate_floats(&c, fth_plan_device(plan)->threads),
-                        &call.values[3]));
+    FTH_TRY(
+        add_scratch(plan, cpu_level_of(plan)->winograd->correlate_floats(&c, fth_plan_threads(plan)), &call.values[3]));
     FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, y), &layout, &target));
     call.values[4] = target;
     call.values[5] = FTH_NO_PLAN_VALUE;
@@ -169,8 +169,8 @@ static fth_status grad_input(fth_plan *plan, const fth_node *node)
     call.values[3] = FTH_NO_PLAN_VALUE;
     if (relu)
         FTH_TRY(cpu_read_blocked(plan, relu->inputs[0], &call.values[3]));
-    FTH_TRY(add_scratch(plan, cpu_level_of(plan)->winograd->correlate_floats(&c, fth_plan_device(plan)->threads),
-                        &call.values[4]));
+    FTH_TRY(
+        add_scratch(plan, cpu_level_of(plan)->winograd->correlate_floats(&c, fth_plan_threads(plan)), &call.values[4]));
     FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, dx), &layout, &target));
     call.values[5] = target;
     FTH_TRY(cpu_add_call(plan, relu ? "convolution_grad_input, relu_grad winograd" : "convolution_grad_input winograd",
@@ -198,7 +198,7 @@ static fth_status grad_weights(fth_plan *plan, const fth_node *node)
     fth_shape x = fth_plan_type(plan, node->inputs[0]).shape, y = fth_plan_type(plan, node->inputs[1]).shape;
     const winograd_correlation c = {
         .in = images_of(&x), .out = images_of(&y), .begin_row = -a->padding[0], .begin_column = -a->padding[1]};
-    const int threads = fth_plan_device(plan)->threads;
+    const int threads = fth_plan_threads(plan);
     cpu_call call = {.run = run_grad_weights,
                      .kernels = cpu_level_of(plan)->winograd,
                      .value_count = 6,
