@@ -145,7 +145,13 @@ static void check_training_learns(void **state)
         subject made;
         double first = 0, last = 0;
         int64_t correct = 0;
-        assert_int_equal(make(cases[i].flags, cases[i].task, &made), FTH_OK);
+        const fth_status status = make(cases[i].flags, cases[i].task, &made);
+        if (status == FTH_UNSUPPORTED && strstr(cases[i].flags, "bf16")) { /* the processor, or oneDNN, has none */
+            fprintf(stderr, "SKIP cpu: %s\n", fth_error_message());
+            release(&made);
+            continue;
+        }
+        assert_int_equal(status, FTH_OK);
         train(&made, 150, &first, &last, &correct);
         assert_true(last < first / 4);
         assert_true(cases[i].task == FTH_TASK_REGRESSION ? correct == 0 : correct >= 68);
