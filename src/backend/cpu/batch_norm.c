@@ -59,7 +59,7 @@ static fth_status describe(const fth_plan *plan, const fth_batch_norm_attributes
               .momentum = attributes->momentum};
 
     FTH_REQUIRE(plane == 1 || layout->strides[2] == layout->dims[3] * column, FTH_UNSUPPORTED,
-                "batch norm knows no layout with gaps between rows");
+                "batch norm cannot read a layout with gaps between rows");
     if (block > 1 || layout->strides[1] == 1 || plane == 1) { /* channels are innermost */
         w.by_channel = true;
         w.padded = block > 1;

@@ -37,7 +37,7 @@ typedef struct winograd_weights {
 typedef struct winograd_target {
     float *values;     /* the outputs, or with `pool` their maxima */
     uint8_t *where;    /* of the maxima, as above; or NULL */
-    const float *mask; /* NULL, or as many numbers as outputs: where they are not positive, zeros are written */
+    const float *mask; /* NULL, or as many numbers as outputs: where they are 0 or less, zeros are written */
 } winograd_target;
 
 typedef struct winograd_kernels {

@@ -1,4 +1,4 @@
-/* Steps of own Winograd convolutions (winograd.h): 3×3, stride 1, f32, whole blocks of channels on both sides. */
+/* Steps of our own Winograd convolutions (winograd.h): 3×3, stride 1, f32, whole blocks of channels on both sides. */
 #include <string.h>
 
 #include "backend/cpu/winograd.h"
@@ -33,7 +33,7 @@ static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
  *     512, 14×14, 4              64      1.2, 1.0, 1.2    2.1, 1.9, 1.6
  *     512, 28×28, 4              196     2.3, 2.1, 1.8    3.3, 3.0, 2.8
  *
- * oneDNN 2.6's Winograd, which 3.2 has no more, takes 1.0 to 1.5 times as long as these forward and in grad_input. */
+ * oneDNN 2.6's Winograd, which 3.2 no longer has, takes 1.0 to 1.5 times as long as these forward and in grad_input. */
 static bool pays(const fth_plan *plan, const fth_node *node, cpu_pass pass)
 {
     (void)pass;
