@@ -64,7 +64,7 @@ def test_every_kind_of_notice_in_a_bucket(farthing, bucket):
 def test_random_moments(farthing):
     """Notices and kills at moments drawn from a seed, start-up included."""
     outcome = rehearse(farthing, "--every", "1s", "--kill9", "1.5s", "--cloud", "mixed", "--seed", 5, "--interruptions",
-                       INTERRUPTIONS, "--keep", "--", *JOB, "--steps", 100 * INTERRUPTIONS, "--checkpoints",
+                       INTERRUPTIONS, "--keep", "--", *JOB, "--steps", 300 * INTERRUPTIONS, "--checkpoints",
                        farthing.folder / "store")
     check(outcome)
     assert len(outcome["interruptions"]) > 1
