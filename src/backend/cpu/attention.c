@@ -2,23 +2,19 @@
  * portable/level/attention.h on the numbers of the plan, f32 or bf16. */
 #include "backend/portable/packed_attention.h"
 
-#include <assert.h>
 #include <omp.h>
-#include <string.h>
 
 #include "backend/cpu/cpu_internal.h"
 #include "backend/portable/portable.h"
 
 enum { QKV, ENDS, DY, STATISTICS, SCRATCH, RESULT, VALUES };
 
-static_assert(sizeof(packed_attention) <= sizeof(((cpu_call *)0)->block), "a call has room for it");
-
 /* Sizes: threads; floats of scratch that each of them has. */
 static fth_status run_attention(const cpu_call *call, const fth_run *run)
 {
     fth_status status = FTH_OK;
     packed_attention p;
-    memcpy(&p, call->block, sizeof p);
+    CPU_GET_BLOCK(call, &p);
     const bool gradient = call->data[DY] != NULL;
     const packed_tensors tensors = {.qkv = call->data[QKV],
                                     .ends = call->data[ENDS],
@@ -51,7 +47,7 @@ static fth_status prepare(fth_plan *plan, const fth_node *node)
 
     FTH_TRY(portable_choose_level(&level));
     const packed_attention p = packed_attention_of(plan, node, level, dtype == dnnl_bf16);
-    memcpy(call.block, &p, sizeof p);
+    CPU_SET_BLOCK(&call, &p);
     call.values[DY] = FTH_NO_PLAN_VALUE;
     call.values[ENDS] = fth_plan_value_of(plan, node->inputs[1]);
     FTH_TRY(cpu_read_plain(plan, node->inputs[0], dtype, &call.values[QKV]));
@@ -66,7 +62,7 @@ static fth_status prepare(fth_plan *plan, const fth_node *node)
     }
     call.sizes[0] = fth_plan_threads(plan);
     call.sizes[1] = (int64_t)fth_align_up((size_t)packed_attention_scratch_floats(&p, gradient), 16);
-    FTH_TRY(cpu_add_scratch(plan, (size_t)(call.sizes[0] * call.sizes[1]) * sizeof(float), &call.values[SCRATCH]));
+    FTH_TRY(cpu_add_scratch_floats(plan, call.sizes[0] * call.sizes[1], &call.values[SCRATCH]));
     FTH_TRY(cpu_begin_write(plan, target, &layout, &call.values[RESULT]));
     FTH_TRY(cpu_add_call(plan, node->op->name, &call));
     FTH_TRY(cpu_end_write(plan, target, call.values[RESULT]));

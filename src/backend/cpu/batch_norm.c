@@ -39,7 +39,6 @@ typedef struct walk {
     bool bf16, synchronized;
     float epsilon, momentum;
 } walk;
-_Static_assert(sizeof(walk) <= sizeof((cpu_call){0}.block), "it travels in its call");
 
 /* Element (n, c, h, w) is at n * strides[0] + c / block * strides[1] + c % block + h * strides[2] + w * strides[3]. */
 static fth_status describe(const fth_plan *plan, const fth_batch_norm_attributes *attributes, const cpu_format *layout,
@@ -85,7 +84,7 @@ out:
 static walk walk_of(const cpu_call *call)
 {
     walk w;
-    memcpy(&w, call->block, sizeof w);
+    CPU_GET_BLOCK(call, &w);
     return w;
 }
 
@@ -409,7 +408,7 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
         FTH_TRY(cpu_add_scratch(plan, mask_bytes(&w), &call.values[OUT_MASK]));
     }
     call.run = training ? run_forward : run_by_running_statistics;
-    memcpy(call.block, &w, sizeof w);
+    CPU_SET_BLOCK(&call, &w);
     FTH_TRY(cpu_add_call(plan, a->residual ? "batch_norm, add" : "batch_norm", &call));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[Y]), call.values[OUT_Y]));
 out:
@@ -552,7 +551,7 @@ static fth_status prepare_grad(fth_plan *plan, const fth_node *node)
                                 fth_plan_value_of(plan, node->outputs[GRAD_DSHIFT]), scratch, kept, dx},
                      .value_count = SET_DX + 1,
                      .write_count = SET_DX + 1 - SET_DSCALE};
-    memcpy(call.block, &w, sizeof w);
+    CPU_SET_BLOCK(&call, &w);
     FTH_TRY(cpu_add_call(plan, "batch_norm_grad", &call));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[GRAD_DX]), dx));
 out:

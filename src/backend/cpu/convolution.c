@@ -27,6 +27,26 @@ cpu_convolution_shapes cpu_convolution_shapes_of(const fth_plan *plan, const fth
                                     .bias = node->input_count > 2};
 }
 
+fth_plan_value cpu_convolution_bias(const fth_plan *plan, const fth_node *node)
+{
+    return node->input_count > 2 ? fth_plan_value_of(plan, node->inputs[2]) : FTH_NO_PLAN_VALUE;
+}
+
+fth_status cpu_convolution_place_gradients(fth_plan *plan, const fth_node *node, fth_plan_value *dweight,
+                                           fth_plan_value *dbias)
+{
+    fth_status status = FTH_OK;
+    *dweight = fth_plan_value_of(plan, node->outputs[0]);
+    *dbias = FTH_NO_PLAN_VALUE;
+    FTH_TRY(cpu_fix_plain(plan, node->outputs[0]));
+    if (fth_plan_is_used(plan, node->outputs[1])) {
+        FTH_TRY(cpu_fix_plain(plan, node->outputs[1]));
+        *dbias = fth_plan_value_of(plan, node->outputs[1]);
+    }
+out:
+    return status;
+}
+
 const cpu_convolution_algorithm *cpu_convolution_chosen(const fth_plan *plan, const fth_node *node, cpu_pass pass)
 {
     const cpu_convolution_algorithm *forced = cpu_device_of(plan)->convolution;

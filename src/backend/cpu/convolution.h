@@ -15,6 +15,12 @@ typedef struct cpu_convolution_shapes {
 /* Of a convolution, or the one whose gradient the node is. */
 cpu_convolution_shapes cpu_convolution_shapes_of(const fth_plan *plan, const fth_node *node);
 
+/* The bias of a convolution, or none. */
+fth_plan_value cpu_convolution_bias(const fth_plan *plan, const fth_node *node);
+/* Where the gradients of the weight and, if it is wanted, of the bias go, else none; both are plain. */
+fth_status cpu_convolution_place_gradients(fth_plan *plan, const fth_node *node, fth_plan_value *dweight,
+                                           fth_plan_value *dbias);
+
 /* The node may be that of another pass than the one asked about. */
 typedef struct cpu_convolution_algorithm {
     const char *name;

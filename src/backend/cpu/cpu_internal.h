@@ -7,6 +7,8 @@
 #ifndef FTH_BACKEND_CPU_INTERNAL_H
 #define FTH_BACKEND_CPU_INTERNAL_H
 
+#include <string.h>
+
 #include "backend/cpu/level.h"
 #include "backend/cpu/onednn.h"
 #include "backend/kernel.h"
@@ -70,6 +72,8 @@ fth_status cpu_read_blocked(fth_plan *plan, fth_value value, fth_plan_value *as)
  * if its layout is fixed otherwise. cpu_end_write() then adds the reorder. */
 fth_status cpu_begin_write(fth_plan *plan, fth_plan_value value, const cpu_format *layout, fth_plan_value *as);
 fth_status cpu_end_write(fth_plan *plan, fth_plan_value value, fth_plan_value as);
+/* The same for an image in blocks of channels, f32. */
+fth_status cpu_begin_write_blocked(fth_plan *plan, fth_value value, fth_plan_value *as);
 /* Gives an output whose layout is not fixed yet the plain one in f32. */
 fth_status cpu_fix_plain(fth_plan *plan, fth_value value);
 
@@ -77,6 +81,7 @@ fth_status cpu_fix_plain(fth_plan *plan, fth_value value);
 bool cpu_write_in_place(fth_plan *plan, fth_value from, fth_value to);
 
 fth_status cpu_add_scratch(fth_plan *plan, size_t size_bytes, fth_plan_value *scratch);
+fth_status cpu_add_scratch_floats(fth_plan *plan, int64_t count, fth_plan_value *scratch);
 
 /* ---- steps (step.c) ---- */
 
@@ -107,6 +112,14 @@ typedef struct cpu_call {
     const void *kernels; /* the table of a concept (level.h) */
     char block[128];     /* for kernels with a struct of their own */
 } cpu_call;
+
+/* Puts the struct at `from` into a call's block, and reads it back. */
+#define CPU_SET_BLOCK(call, from)                                                                                      \
+    do {                                                                                                               \
+        _Static_assert(sizeof *(from) <= sizeof(call)->block, "a call's block is too small for it");                   \
+        memcpy((call)->block, from, sizeof *(from));                                                                   \
+    } while (0)
+#define CPU_GET_BLOCK(call, to) memcpy(to, (call)->block, sizeof *(to))
 
 /* A step's name says the level of its kernels too. */
 fth_status cpu_add_call(fth_plan *plan, const char *name, const cpu_call *call);

@@ -101,7 +101,7 @@ FTH_VECTORIZED_EXACT static void differentiate_row(const float *sum, const float
 static norm norm_of(const cpu_call *call)
 {
     norm n;
-    memcpy(&n, call->block, sizeof n);
+    CPU_GET_BLOCK(call, &n);
     return n;
 }
 
@@ -206,10 +206,8 @@ static fth_status begin_call(fth_plan *plan, const fth_node *node, int buffers, 
                     .dropout = a->dropout,
                     .bf16 = cpu_compute_dtype(plan) == dnnl_bf16,
                     .token_rows = fth_plan_has_token_rows(plan, node->inputs[0])};
-    _Static_assert(sizeof n <= sizeof call->block, "the call must hold it");
-    memcpy(call->block, &n, sizeof n);
-    return cpu_add_scratch(plan, (size_t)(buffers * n.features * fth_plan_threads(plan)) * sizeof(float),
-                           &call->values[4]);
+    CPU_SET_BLOCK(call, &n);
+    return cpu_add_scratch_floats(plan, buffers * n.features * fth_plan_threads(plan), &call->values[4]);
 }
 
 static fth_status prepare_forward(fth_plan *plan, const fth_node *node)

@@ -163,6 +163,13 @@ out:
     return status;
 }
 
+fth_status cpu_begin_write_blocked(fth_plan *plan, fth_value value, fth_plan_value *as)
+{
+    fth_shape shape = fth_plan_type(plan, value).shape;
+    const cpu_format blocked = cpu_blocked(plan, &shape, dnnl_f32);
+    return cpu_begin_write(plan, fth_plan_value_of(plan, value), &blocked, as);
+}
+
 fth_status cpu_end_write(fth_plan *plan, fth_plan_value value, fth_plan_value as)
 {
     return fth_plan_value_equal(as, value) ? FTH_OK : add_reorder(plan, as, value);
@@ -184,6 +191,11 @@ bool cpu_write_in_place(fth_plan *plan, fth_value from, fth_value to)
         return false;
     fth_plan_alias(plan, target, source);
     return true;
+}
+
+fth_status cpu_add_scratch_floats(fth_plan *plan, int64_t count, fth_plan_value *scratch)
+{
+    return cpu_add_scratch(plan, (size_t)count * sizeof(float), scratch);
 }
 
 fth_status cpu_add_scratch(fth_plan *plan, size_t size_bytes, fth_plan_value *scratch)

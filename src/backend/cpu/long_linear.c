@@ -1,6 +1,4 @@
 /* Steps of linear layers with many more features than outputs: level/long_linear.c. */
-#include <string.h>
-
 #include "backend/cpu/long_linear.h"
 
 /* Values: x, weight, bias or none, scratch, y. */
@@ -8,7 +6,7 @@ static fth_status run_forward(const cpu_call *call, const fth_run *run)
 {
     (void)run;
     long_linear l;
-    memcpy(&l, call->block, sizeof l);
+    CPU_GET_BLOCK(call, &l);
     const long_linear_kernels *kernels = call->kernels;
     kernels->forward(&l, call->data[0], call->data[1], call->data[2], call->data[3], call->data[4]);
     return FTH_OK;
@@ -31,13 +29,11 @@ fth_status cpu_long_linear(fth_plan *plan, const fth_node *node)
     const long_linear_kernels *kernels = cpu_level_of(plan)->long_linear;
     cpu_call call = {.run = run_forward, .kernels = kernels, .value_count = 5, .write_count = 2};
     fth_plan_value target;
-    _Static_assert(sizeof l <= sizeof call.block, "the call must hold the sizes");
-    memcpy(call.block, &l, sizeof l);
+    CPU_SET_BLOCK(&call, &l);
     FTH_TRY(cpu_read_plain(plan, node->inputs[0], dnnl_f32, &call.values[0]));
     call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
     call.values[2] = node->input_count > 2 ? fth_plan_value_of(plan, node->inputs[2]) : FTH_NO_PLAN_VALUE;
-    FTH_TRY(cpu_add_scratch(plan, (size_t)kernels->forward_floats(&l, fth_plan_threads(plan)) * sizeof(float),
-                            &call.values[3]));
+    FTH_TRY(cpu_add_scratch_floats(plan, kernels->forward_floats(&l, fth_plan_threads(plan)), &call.values[3]));
     FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &target));
     call.values[4] = target;
     FTH_TRY(cpu_add_call(plan, "linear long", &call));

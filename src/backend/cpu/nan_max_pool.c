@@ -7,16 +7,12 @@
  * 16×10×10 by 2×2 take 27 µs (oneDNN 187), and 16 of 64×32×32 by 3×3, stride 2, 0.9 ms (oneDNN 2.0). */
 #include "backend/cpu/nan_max_pool.h"
 
-#include <string.h>
-
-_Static_assert(sizeof(nan_max_pool) <= sizeof((cpu_call){0}.block), "a pooling travels in its call");
-
 /* Values: x, places of the maxima or none, y. */
 static fth_status run_pool(const cpu_call *call, const fth_run *run)
 {
     (void)run;
     nan_max_pool p;
-    memcpy(&p, call->block, sizeof p);
+    CPU_GET_BLOCK(call, &p);
     const char *x = call->data[0];
     char *where = call->data[1], *y = call->data[2];
     const nan_max_pool_kernels *kernels = call->kernels;
@@ -77,7 +73,7 @@ fth_status cpu_own_max_pool(fth_plan *plan, const fth_node *node, const cpu_form
                      .value_count = 3,
                      .write_count = 2};
     const nan_max_pool p = describe(node->attributes, &x, y, where && where->data_type != dnnl_u8);
-    memcpy(call.block, &p, sizeof p);
+    CPU_SET_BLOCK(&call, &p);
     FTH_TRY(cpu_add_call(plan, "max_pool", &call));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), target));
 out:

@@ -1,6 +1,4 @@
 /* Steps of convolutions of few channels (level/narrow.c): at most 16 on both sides, stride 1, f32, on plain layouts. */
-#include <string.h>
-
 #include "backend/cpu/convolution.h"
 #include "backend/cpu/narrow.h"
 
@@ -25,45 +23,35 @@ static bool pays(const fth_plan *plan, const fth_node *node, cpu_pass pass)
            cpu_convolution_shapes_of(plan, node).weight.dims[0] < 16;
 }
 
-static narrow describe(const fth_convolution_attributes *a, const fth_shape *x, const fth_shape *weight,
-                       const fth_shape *y)
+static narrow describe(const fth_plan *plan, const fth_node *node)
 {
-    return (narrow){.batch = x->dims[0],
-                    .channels = x->dims[1],
-                    .height = x->dims[2],
-                    .width = x->dims[3],
-                    .outputs = y->dims[1],
-                    .out_height = y->dims[2],
-                    .out_width = y->dims[3],
-                    .kernel_h = weight->dims[2],
-                    .kernel_w = weight->dims[3],
+    const fth_convolution_attributes *a = node->attributes;
+    const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
+    return (narrow){.batch = shapes.x.dims[0],
+                    .channels = shapes.x.dims[1],
+                    .height = shapes.x.dims[2],
+                    .width = shapes.x.dims[3],
+                    .outputs = shapes.y.dims[1],
+                    .out_height = shapes.y.dims[2],
+                    .out_width = shapes.y.dims[3],
+                    .kernel_h = shapes.weight.dims[2],
+                    .kernel_w = shapes.weight.dims[3],
                     .padding_h = a->padding[0],
                     .padding_w = a->padding[1],
                     .relu = a->relu};
 }
 
-static void pack(const narrow *n, cpu_call *call)
+static const narrow_kernels *kernels_of(const fth_plan *plan)
 {
-    _Static_assert(sizeof *n <= sizeof call->block, "the call must hold the sizes");
-    memcpy(call->block, n, sizeof *n);
+    return cpu_level_of(plan)->narrow;
 }
 
-static narrow unpack(const cpu_call *call)
+/* A place for an image in row-major order. */
+static fth_status begin_write(fth_plan *plan, fth_value value, fth_plan_value *as)
 {
-    narrow n;
-    memcpy(&n, call->block, sizeof n);
-    return n;
-}
-
-static const narrow_kernels *kernels_of(const cpu_call *call)
-{
-    return call->kernels;
-}
-
-/* Scratch for `floats` numbers. */
-static fth_status add_scratch(fth_plan *plan, int64_t floats, fth_plan_value *scratch)
-{
-    return cpu_add_scratch(plan, (size_t)floats * sizeof(float), scratch);
+    fth_shape shape = fth_plan_type(plan, value).shape;
+    const cpu_format layout = cpu_plain(&shape, dnnl_f32);
+    return cpu_begin_write(plan, fth_plan_value_of(plan, value), &layout, as);
 }
 
 /* ---- running ---- */
@@ -72,8 +60,10 @@ static fth_status add_scratch(fth_plan *plan, int64_t floats, fth_plan_value *sc
 static fth_status run_forward(const cpu_call *call, const fth_run *run)
 {
     (void)run;
-    const narrow n = unpack(call);
-    kernels_of(call)->forward(&n, call->data[0], call->data[1], call->data[2], call->data[3], call->data[4]);
+    const narrow_kernels *kernels = call->kernels;
+    narrow n;
+    CPU_GET_BLOCK(call, &n);
+    kernels->forward(&n, call->data[0], call->data[1], call->data[2], call->data[3], call->data[4]);
     return FTH_OK;
 }
 
@@ -81,8 +71,10 @@ static fth_status run_forward(const cpu_call *call, const fth_run *run)
 static fth_status run_grad_input(const cpu_call *call, const fth_run *run)
 {
     (void)run;
-    const narrow n = unpack(call);
-    kernels_of(call)->grad_input(&n, call->data[0], call->data[1], call->data[2], call->data[3]);
+    const narrow_kernels *kernels = call->kernels;
+    narrow n;
+    CPU_GET_BLOCK(call, &n);
+    kernels->grad_input(&n, call->data[0], call->data[1], call->data[2], call->data[3]);
     return FTH_OK;
 }
 
@@ -90,8 +82,10 @@ static fth_status run_grad_input(const cpu_call *call, const fth_run *run)
 static fth_status run_grad_weights(const cpu_call *call, const fth_run *run)
 {
     (void)run;
-    const narrow n = unpack(call);
-    kernels_of(call)->grad_weights(&n, call->data[0], call->data[1], call->data[2], call->data[3], call->data[4]);
+    const narrow_kernels *kernels = call->kernels;
+    narrow n;
+    CPU_GET_BLOCK(call, &n);
+    kernels->grad_weights(&n, call->data[0], call->data[1], call->data[2], call->data[3], call->data[4]);
     return FTH_OK;
 }
 
@@ -100,21 +94,17 @@ static fth_status run_grad_weights(const cpu_call *call, const fth_run *run)
 static fth_status forward(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
-    fth_shape x = fth_plan_type(plan, node->inputs[0]).shape, weight = fth_plan_type(plan, node->inputs[1]).shape;
-    fth_shape y = fth_plan_type(plan, node->outputs[0]).shape;
-    const narrow n = describe(node->attributes, &x, &weight, &y);
-    const cpu_format layout = cpu_plain(&y, dnnl_f32);
-    cpu_call call = {.run = run_forward, .kernels = cpu_level_of(plan)->narrow, .value_count = 5, .write_count = 2};
-    fth_plan_value target;
+    const narrow n = describe(plan, node);
+    cpu_call call = {.run = run_forward, .kernels = kernels_of(plan), .value_count = 5, .write_count = 2};
+    CPU_SET_BLOCK(&call, &n);
     FTH_TRY(cpu_read_plain(plan, node->inputs[0], dnnl_f32, &call.values[0]));
     call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
-    call.values[2] = node->input_count > 2 ? fth_plan_value_of(plan, node->inputs[2]) : FTH_NO_PLAN_VALUE;
-    FTH_TRY(add_scratch(plan, cpu_level_of(plan)->narrow->forward_floats(&n, fth_plan_threads(plan)), &call.values[3]));
-    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &target));
-    call.values[4] = target;
-    pack(&n, &call);
+    call.values[2] = cpu_convolution_bias(plan, node);
+    FTH_TRY(
+        cpu_add_scratch_floats(plan, kernels_of(plan)->forward_floats(&n, fth_plan_threads(plan)), &call.values[3]));
+    FTH_TRY(begin_write(plan, node->outputs[0], &call.values[4]));
     FTH_TRY(cpu_add_call(plan, "convolution narrow", &call));
-    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), target));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), call.values[4]));
 out:
     return status;
 }
@@ -122,21 +112,16 @@ out:
 static fth_status grad_input(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
-    fth_shape x = fth_plan_type(plan, node->outputs[0]).shape, weight = fth_plan_type(plan, node->inputs[1]).shape;
-    fth_shape y = fth_plan_type(plan, node->inputs[0]).shape;
-    const narrow n = describe(node->attributes, &x, &weight, &y);
-    const cpu_format layout = cpu_plain(&x, dnnl_f32);
-    cpu_call call = {.run = run_grad_input, .kernels = cpu_level_of(plan)->narrow, .value_count = 4, .write_count = 2};
-    fth_plan_value target;
+    const narrow n = describe(plan, node);
+    cpu_call call = {.run = run_grad_input, .kernels = kernels_of(plan), .value_count = 4, .write_count = 2};
+    CPU_SET_BLOCK(&call, &n);
     FTH_TRY(cpu_read_plain(plan, node->inputs[0], dnnl_f32, &call.values[0]));
     call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
     FTH_TRY(
-        add_scratch(plan, cpu_level_of(plan)->narrow->grad_input_floats(&n, fth_plan_threads(plan)), &call.values[2]));
-    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &target));
-    call.values[3] = target;
-    pack(&n, &call);
+        cpu_add_scratch_floats(plan, kernels_of(plan)->grad_input_floats(&n, fth_plan_threads(plan)), &call.values[2]));
+    FTH_TRY(begin_write(plan, node->outputs[0], &call.values[3]));
     FTH_TRY(cpu_add_call(plan, "convolution_grad_input narrow", &call));
-    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), target));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), call.values[3]));
 out:
     return status;
 }
@@ -144,23 +129,14 @@ out:
 static fth_status grad_weights(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
-    fth_shape x = fth_plan_type(plan, node->inputs[0]).shape, weight = fth_plan_type(plan, node->outputs[0]).shape;
-    fth_shape y = fth_plan_type(plan, node->inputs[1]).shape;
-    const narrow n = describe(node->attributes, &x, &weight, &y);
-    cpu_call call = {
-        .run = run_grad_weights, .kernels = cpu_level_of(plan)->narrow, .value_count = 5, .write_count = 3};
+    const narrow n = describe(plan, node);
+    cpu_call call = {.run = run_grad_weights, .kernels = kernels_of(plan), .value_count = 5, .write_count = 3};
+    CPU_SET_BLOCK(&call, &n);
     FTH_TRY(cpu_read_plain(plan, node->inputs[0], dnnl_f32, &call.values[0]));
     FTH_TRY(cpu_read_plain(plan, node->inputs[1], dnnl_f32, &call.values[1]));
-    FTH_TRY(add_scratch(plan, cpu_level_of(plan)->narrow->grad_weights_floats(&n, fth_plan_threads(plan)),
-                        &call.values[2]));
-    FTH_TRY(cpu_fix_plain(plan, node->outputs[0]));
-    call.values[3] = fth_plan_value_of(plan, node->outputs[0]);
-    call.values[4] = FTH_NO_PLAN_VALUE;
-    if (fth_plan_is_used(plan, node->outputs[1])) {
-        FTH_TRY(cpu_fix_plain(plan, node->outputs[1]));
-        call.values[4] = fth_plan_value_of(plan, node->outputs[1]);
-    }
-    pack(&n, &call);
+    FTH_TRY(cpu_add_scratch_floats(plan, kernels_of(plan)->grad_weights_floats(&n, fth_plan_threads(plan)),
+                                   &call.values[2]));
+    FTH_TRY(cpu_convolution_place_gradients(plan, node, &call.values[3], &call.values[4]));
     FTH_TRY(cpu_add_call(plan, "convolution_grad_weights narrow", &call));
 out:
     return status;

@@ -111,20 +111,18 @@ static fth_status grad_weights(fth_plan *plan, const fth_node *node)
     const fth_convolution_attributes *a = node->attributes;
     const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
     dnnl_primitive_desc_t descriptor = NULL;
-    fth_plan_value x, dy, dw, target;
+    fth_plan_value x, dy, dw, dweight, dbias, target;
     FTH_TRY(describe(plan, a, &shapes, CPU_GRAD_WEIGHTS, &descriptor));
     FTH_TRY(cpu_read_chosen(plan, fth_plan_value_of(plan, node->inputs[0]), descriptor, dnnl_query_src_md, &x));
     FTH_TRY(cpu_read_chosen(plan, fth_plan_value_of(plan, node->inputs[1]), descriptor, dnnl_query_diff_dst_md, &dy));
-    FTH_TRY(cpu_fix_plain(plan, node->outputs[0]));
+    FTH_TRY(cpu_convolution_place_gradients(plan, node, &dweight, &dbias));
     FTH_TRY(view_with_groups(plan, a, node->outputs[0], &target));
     FTH_TRY(cpu_write_chosen(plan, target, descriptor, dnnl_query_diff_weights_md, &dw));
     cpu_argument arguments[4] = {
         {DNNL_ARG_SRC, x, false, NULL}, {DNNL_ARG_DIFF_DST, dy, false, NULL}, {DNNL_ARG_DIFF_WEIGHTS, dw, true, NULL}};
     int count = 3;
-    if (shapes.bias) {
-        FTH_TRY(cpu_fix_plain(plan, node->outputs[1]));
-        arguments[count++] = (cpu_argument){DNNL_ARG_DIFF_BIAS, fth_plan_value_of(plan, node->outputs[1]), true, NULL};
-    }
+    if (shapes.bias)
+        arguments[count++] = (cpu_argument){DNNL_ARG_DIFF_BIAS, dbias, true, NULL};
     FTH_TRY(cpu_add_primitive(plan, "convolution_grad_weights", &descriptor, arguments, count));
     FTH_TRY(cpu_end_write(plan, target, dw));
 out:

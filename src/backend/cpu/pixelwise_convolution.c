@@ -1,7 +1,5 @@
 /* Steps of convolutions pixel by pixel (level/pixelwise.c): f32, any kernel, stride and dilation, whole blocks of channels on both
  * sides. They pay on small maps, where much of a kernel falls into the padding. */
-#include <string.h>
-
 #include "backend/cpu/convolution.h"
 #include "backend/cpu/pixelwise.h"
 
@@ -73,43 +71,18 @@ static bool pays(const fth_plan *plan, const fth_node *node, cpu_pass pass)
     return c.batch >= lanes && used < (pass == CPU_FORWARD && lanes == 16 ? 0.75 : 0.88);
 }
 
-static void pack(const pixelwise *c, cpu_call *call)
-{
-    _Static_assert(sizeof *c <= sizeof call->block, "the call must hold the sizes");
-    memcpy(call->block, c, sizeof *c);
-}
-
-static pixelwise unpack(const cpu_call *call)
-{
-    pixelwise c;
-    memcpy(&c, call->block, sizeof c);
-    return c;
-}
-
 static const pixelwise_kernels *kernels_of(const fth_plan *plan)
 {
     return cpu_level_of(plan)->pixelwise;
-}
-
-/* Scratch for `floats` numbers. */
-static fth_status add_scratch(fth_plan *plan, int64_t floats, fth_plan_value *scratch)
-{
-    return cpu_add_scratch(plan, (size_t)floats * sizeof(float), scratch);
-}
-
-static fth_status begin_write(fth_plan *plan, fth_value value, fth_plan_value *as)
-{
-    fth_shape shape = fth_plan_type(plan, value).shape;
-    const cpu_format layout = cpu_blocked(plan, &shape, dnnl_f32);
-    return cpu_begin_write(plan, fth_plan_value_of(plan, value), &layout, as);
 }
 
 /* Values: x, weight, bias or none, scratch, y. */
 static fth_status run_forward(const cpu_call *call, const fth_run *run)
 {
     (void)run;
-    const pixelwise c = unpack(call);
     const pixelwise_kernels *kernels = call->kernels;
+    pixelwise c;
+    CPU_GET_BLOCK(call, &c);
     kernels->forward(&c, call->data[0], call->data[1], call->data[2], call->data[3], call->data[4]);
     return FTH_OK;
 }
@@ -119,12 +92,13 @@ static fth_status forward(fth_plan *plan, const fth_node *node)
     fth_status status = FTH_OK;
     const pixelwise c = describe(plan, node);
     cpu_call call = {.run = run_forward, .value_count = 5, .write_count = 2, .kernels = kernels_of(plan)};
-    pack(&c, &call);
+    CPU_SET_BLOCK(&call, &c);
     FTH_TRY(cpu_read_blocked(plan, node->inputs[0], &call.values[0]));
     call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
-    call.values[2] = node->input_count > 2 ? fth_plan_value_of(plan, node->inputs[2]) : FTH_NO_PLAN_VALUE;
-    FTH_TRY(add_scratch(plan, kernels_of(plan)->forward_floats(&c, fth_plan_threads(plan)), &call.values[3]));
-    FTH_TRY(begin_write(plan, node->outputs[0], &call.values[4]));
+    call.values[2] = cpu_convolution_bias(plan, node);
+    FTH_TRY(
+        cpu_add_scratch_floats(plan, kernels_of(plan)->forward_floats(&c, fth_plan_threads(plan)), &call.values[3]));
+    FTH_TRY(cpu_begin_write_blocked(plan, node->outputs[0], &call.values[4]));
     FTH_TRY(cpu_add_call(plan, "convolution pixelwise", &call));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), call.values[4]));
 out:
@@ -135,8 +109,9 @@ out:
 static fth_status run_grad_input(const cpu_call *call, const fth_run *run)
 {
     (void)run;
-    const pixelwise c = unpack(call);
     const pixelwise_kernels *kernels = call->kernels;
+    pixelwise c;
+    CPU_GET_BLOCK(call, &c);
     kernels->grad_input(&c, call->data[0], call->data[1], call->data[2], call->data[3]);
     return FTH_OK;
 }
@@ -146,11 +121,12 @@ static fth_status grad_input(fth_plan *plan, const fth_node *node)
     fth_status status = FTH_OK;
     const pixelwise c = describe(plan, node);
     cpu_call call = {.run = run_grad_input, .value_count = 4, .write_count = 2, .kernels = kernels_of(plan)};
-    pack(&c, &call);
+    CPU_SET_BLOCK(&call, &c);
     FTH_TRY(cpu_read_blocked(plan, node->inputs[0], &call.values[0]));
     call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
-    FTH_TRY(add_scratch(plan, kernels_of(plan)->grad_input_floats(&c, fth_plan_threads(plan)), &call.values[2]));
-    FTH_TRY(begin_write(plan, node->outputs[0], &call.values[3]));
+    FTH_TRY(
+        cpu_add_scratch_floats(plan, kernels_of(plan)->grad_input_floats(&c, fth_plan_threads(plan)), &call.values[2]));
+    FTH_TRY(cpu_begin_write_blocked(plan, node->outputs[0], &call.values[3]));
     FTH_TRY(cpu_add_call(plan, "convolution_grad_input pixelwise", &call));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), call.values[3]));
 out:
@@ -161,8 +137,9 @@ out:
 static fth_status run_grad_weights(const cpu_call *call, const fth_run *run)
 {
     (void)run;
-    const pixelwise c = unpack(call);
     const pixelwise_kernels *kernels = call->kernels;
+    pixelwise c;
+    CPU_GET_BLOCK(call, &c);
     kernels->grad_weights(&c, call->data[0], call->data[1], call->data[2], call->data[3], call->data[4]);
     return FTH_OK;
 }
@@ -172,17 +149,12 @@ static fth_status grad_weights(fth_plan *plan, const fth_node *node)
     fth_status status = FTH_OK;
     const pixelwise c = describe(plan, node);
     cpu_call call = {.run = run_grad_weights, .value_count = 5, .write_count = 3, .kernels = kernels_of(plan)};
-    pack(&c, &call);
+    CPU_SET_BLOCK(&call, &c);
     FTH_TRY(cpu_read_blocked(plan, node->inputs[0], &call.values[0]));
     FTH_TRY(cpu_read_blocked(plan, node->inputs[1], &call.values[1]));
-    FTH_TRY(add_scratch(plan, kernels_of(plan)->grad_weights_floats(&c, fth_plan_threads(plan)), &call.values[2]));
-    FTH_TRY(cpu_fix_plain(plan, node->outputs[0]));
-    call.values[3] = fth_plan_value_of(plan, node->outputs[0]);
-    call.values[4] = FTH_NO_PLAN_VALUE;
-    if (fth_plan_is_used(plan, node->outputs[1])) {
-        FTH_TRY(cpu_fix_plain(plan, node->outputs[1]));
-        call.values[4] = fth_plan_value_of(plan, node->outputs[1]);
-    }
+    FTH_TRY(cpu_add_scratch_floats(plan, kernels_of(plan)->grad_weights_floats(&c, fth_plan_threads(plan)),
+                                   &call.values[2]));
+    FTH_TRY(cpu_convolution_place_gradients(plan, node, &call.values[3], &call.values[4]));
     FTH_TRY(cpu_add_call(plan, "convolution_grad_weights pixelwise", &call));
 out:
     return status;

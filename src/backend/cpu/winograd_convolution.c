@@ -1,8 +1,6 @@
 /* Steps of our own Winograd convolutions (winograd.h): 3×3, stride 1, f32, whole blocks of channels on both sides. */
-#include <string.h>
-
-#include "backend/cpu/winograd.h"
 #include "backend/cpu/winograd_convolution.h"
+#include "backend/cpu/winograd.h"
 
 static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
 {
@@ -50,25 +48,6 @@ static winograd_images images_of(const fth_shape *shape)
     return (winograd_images){shape->dims[0], shape->dims[1], shape->dims[2], shape->dims[3]};
 }
 
-/* Scratch for `floats` numbers. */
-static fth_status add_scratch(fth_plan *plan, int64_t floats, fth_plan_value *scratch)
-{
-    return cpu_add_scratch(plan, (size_t)floats * sizeof(float), scratch);
-}
-
-static void pack(const winograd_correlation *c, cpu_call *call)
-{
-    _Static_assert(sizeof *c <= sizeof call->block, "the call must hold the sizes");
-    memcpy(call->block, c, sizeof *c);
-}
-
-static winograd_correlation unpack(const cpu_call *call)
-{
-    winograd_correlation c;
-    memcpy(&c, call->block, sizeof c);
-    return c;
-}
-
 /* The gradient of a convolution's output: itself, or the pooled one and the places of the maxima. */
 static fth_status read_gradient(fth_plan *plan, fth_value dy, fth_plan_value *values, fth_plan_value *where)
 {
@@ -84,7 +63,8 @@ static fth_status run_forward(const cpu_call *call, const fth_run *run)
 {
     (void)run;
     const winograd_kernels *kernels = call->kernels;
-    const winograd_correlation c = unpack(call);
+    winograd_correlation c;
+    CPU_GET_BLOCK(call, &c);
     const winograd_weights weights = {.values = call->data[1], .stride_n = c.in.planes * 9, .stride_k = 9};
     const winograd_source x = {.values = call->data[0]};
     const winograd_target y = {.values = call->data[4], .where = call->data[5]};
@@ -99,7 +79,7 @@ fth_status cpu_winograd_forward(fth_plan *plan, const fth_node *convolution, con
     const fth_value y = pool ? pool->outputs[0] : convolution->outputs[0];
     fth_shape in = fth_plan_type(plan, convolution->inputs[0]).shape;
     fth_shape out = fth_plan_type(plan, convolution->outputs[0]).shape, written = fth_plan_type(plan, y).shape;
-    const cpu_format layout = cpu_blocked(plan, &written, dnnl_f32), where = cpu_blocked(plan, &written, dnnl_u8);
+    const cpu_format where = cpu_blocked(plan, &written, dnnl_u8);
     const winograd_correlation c = {.in = images_of(&in),
                                     .out = images_of(&out),
                                     .begin_row = -a->padding[0],
@@ -107,22 +87,20 @@ fth_status cpu_winograd_forward(fth_plan *plan, const fth_node *convolution, con
                                     .relu = a->relu,
                                     .pool = pool != NULL};
     cpu_call call = {.run = run_forward, .kernels = cpu_level_of(plan)->winograd, .value_count = 6, .write_count = 3};
-    fth_plan_value target;
-    pack(&c, &call);
+    CPU_SET_BLOCK(&call, &c);
     FTH_TRY(cpu_read_blocked(plan, convolution->inputs[0], &call.values[0]));
     call.values[1] = fth_plan_value_of(plan, convolution->inputs[1]);
-    call.values[2] = convolution->input_count > 2 ? fth_plan_value_of(plan, convolution->inputs[2]) : FTH_NO_PLAN_VALUE;
-    FTH_TRY(
-        add_scratch(plan, cpu_level_of(plan)->winograd->correlate_floats(&c, fth_plan_threads(plan)), &call.values[3]));
-    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, y), &layout, &target));
-    call.values[4] = target;
+    call.values[2] = cpu_convolution_bias(plan, convolution);
+    FTH_TRY(cpu_add_scratch_floats(plan, cpu_level_of(plan)->winograd->correlate_floats(&c, fth_plan_threads(plan)),
+                                   &call.values[3]));
+    FTH_TRY(cpu_begin_write_blocked(plan, y, &call.values[4]));
     call.values[5] = FTH_NO_PLAN_VALUE;
     if (pool && fth_plan_is_used(plan, pool->outputs[1])) {
         FTH_TRY(cpu_set_layout(plan, fth_plan_value_of(plan, pool->outputs[1]), &where));
         call.values[5] = fth_plan_value_of(plan, pool->outputs[1]);
     }
     FTH_TRY(cpu_add_call(plan, pool ? "convolution, max_pool winograd" : "convolution winograd", &call));
-    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, y), target));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, y), call.values[4]));
 out:
     return status;
 }
@@ -141,7 +119,8 @@ static fth_status run_grad_input(const cpu_call *call, const fth_run *run)
 {
     (void)run;
     const winograd_kernels *kernels = call->kernels;
-    const winograd_correlation c = unpack(call);
+    winograd_correlation c;
+    CPU_GET_BLOCK(call, &c);
     const winograd_weights weights = {
         .values = call->data[2], .stride_n = 9, .stride_k = c.out.planes * 9, .turned = true};
     const winograd_source dy = {.values = call->data[0], .where = call->data[1]};
@@ -155,27 +134,24 @@ static fth_status grad_input(fth_plan *plan, const fth_node *node)
     fth_status status = FTH_OK;
     const fth_convolution_attributes *a = node->attributes;
     fth_shape x = fth_plan_type(plan, node->outputs[0]).shape, y = fth_plan_type(plan, node->inputs[0]).shape;
-    const cpu_format layout = cpu_blocked(plan, &x, dnnl_f32);
     const winograd_correlation c = {
         .in = images_of(&y), .out = images_of(&x), .begin_row = a->padding[0] - 2, .begin_column = a->padding[1] - 2};
     const fth_node *relu = cpu_winograd_relu_gradient_of(plan, node);
     const fth_value dx = relu ? relu->outputs[0] : node->outputs[0];
     cpu_call call = {
         .run = run_grad_input, .kernels = cpu_level_of(plan)->winograd, .value_count = 6, .write_count = 2};
-    fth_plan_value target;
-    pack(&c, &call);
+    CPU_SET_BLOCK(&call, &c);
     FTH_TRY(read_gradient(plan, node->inputs[0], &call.values[0], &call.values[1]));
     call.values[2] = fth_plan_value_of(plan, node->inputs[1]);
     call.values[3] = FTH_NO_PLAN_VALUE;
     if (relu)
         FTH_TRY(cpu_read_blocked(plan, relu->inputs[0], &call.values[3]));
-    FTH_TRY(
-        add_scratch(plan, cpu_level_of(plan)->winograd->correlate_floats(&c, fth_plan_threads(plan)), &call.values[4]));
-    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, dx), &layout, &target));
-    call.values[5] = target;
+    FTH_TRY(cpu_add_scratch_floats(plan, cpu_level_of(plan)->winograd->correlate_floats(&c, fth_plan_threads(plan)),
+                                   &call.values[4]));
+    FTH_TRY(cpu_begin_write_blocked(plan, dx, &call.values[5]));
     FTH_TRY(cpu_add_call(plan, relu ? "convolution_grad_input, relu_grad winograd" : "convolution_grad_input winograd",
                          &call));
-    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, dx), target));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, dx), call.values[5]));
 out:
     return status;
 }
@@ -185,7 +161,8 @@ static fth_status run_grad_weights(const cpu_call *call, const fth_run *run)
 {
     (void)run;
     const winograd_kernels *kernels = call->kernels;
-    const winograd_correlation c = unpack(call);
+    winograd_correlation c;
+    CPU_GET_BLOCK(call, &c);
     const winograd_source dy = {.values = call->data[1], .where = call->data[2]};
     kernels->grad_weights(&c, call->data[0], &dy, (int)call->sizes[0], call->data[3], call->data[4], call->data[5]);
     return FTH_OK;
@@ -204,17 +181,12 @@ static fth_status grad_weights(fth_plan *plan, const fth_node *node)
                      .value_count = 6,
                      .write_count = 3,
                      .sizes = {threads}};
-    pack(&c, &call);
+    CPU_SET_BLOCK(&call, &c);
     FTH_TRY(cpu_read_blocked(plan, node->inputs[0], &call.values[0]));
     FTH_TRY(read_gradient(plan, node->inputs[1], &call.values[1], &call.values[2]));
-    FTH_TRY(add_scratch(plan, cpu_level_of(plan)->winograd->grad_weights_floats(&c, threads), &call.values[3]));
-    FTH_TRY(cpu_fix_plain(plan, node->outputs[0]));
-    call.values[4] = fth_plan_value_of(plan, node->outputs[0]);
-    call.values[5] = FTH_NO_PLAN_VALUE;
-    if (fth_plan_is_used(plan, node->outputs[1])) {
-        FTH_TRY(cpu_fix_plain(plan, node->outputs[1]));
-        call.values[5] = fth_plan_value_of(plan, node->outputs[1]);
-    }
+    FTH_TRY(
+        cpu_add_scratch_floats(plan, cpu_level_of(plan)->winograd->grad_weights_floats(&c, threads), &call.values[3]));
+    FTH_TRY(cpu_convolution_place_gradients(plan, node, &call.values[4], &call.values[5]));
     FTH_TRY(cpu_add_call(plan, "convolution_grad_weights winograd", &call));
 out:
     return status;
