@@ -13,7 +13,7 @@
 #elif !defined(__clang__) /* arm64 fuses unless told not to */
 #define FTH_VECTORIZED
 #define FTH_VECTORIZED_EXACT __attribute__((optimize("fp-contract=off")))
-#else /* clang is told for whole files, in CMakeLists.txt */
+#else /* clang: whole files, by a flag in CMakeLists.txt */
 #define FTH_VECTORIZED
 #define FTH_VECTORIZED_EXACT
 #endif
