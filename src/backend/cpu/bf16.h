@@ -1,4 +1,4 @@
-/* The arithmetic of convolutions and linear layers in bf16 on AMX (bf16/convolution.c); bf16_convolution.c and bf16_linear.c make
+/* The arithmetic of convolutions and linear layers in bf16 on AMX (bf16/kernels.c); bf16_convolution.c and bf16_linear.c make
  * steps of it. */
 #ifndef FTH_BACKEND_CPU_BF16_H
 #define FTH_BACKEND_CPU_BF16_H
