@@ -64,10 +64,11 @@ static const fact environment[] = {
     {"FARTHING_CUDA_TUNE", "0 takes cuDNN's first choice of algorithms instead of measuring them.",
      TRAINING "predict bench "},
     {"FARTHING_MAX_ISA",
-     "best instructions that computing on the CPU uses: avx512, avx2 or baseline; else the processor's.",
+     "best instructions that computing on the CPU uses: amx, avx512 (without AMX), avx2 or baseline; else the "
+     "processor's.",
      TRAINING "predict bench worker-openwhisk worker-lambda "},
     {"FARTHING_CONVOLUTION",
-     "one way to compute convolutions, taken wherever it can: amx, narrow, winograd, pixelwise or direct; else the "
+     "one way to compute convolutions, taken wherever it can: bf16, narrow, winograd, pixelwise or direct; else the "
      "fastest known.",
      " bench "},
     {"FARTHING_PROFILE", "if set, the time of each step of a plan is printed.", " bench "},

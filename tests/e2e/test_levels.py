@@ -1,4 +1,5 @@
 """Levels of vector instructions: a run is the same when it is resumed at the same level, and says so when it is another."""
+import json
 import re
 from pathlib import Path
 
@@ -9,6 +10,13 @@ FLAGS = set(re.findall(r"\w+", Path("/proc/cpuinfo").read_text()))
 LEVELS = [level for level, needs in (("baseline", []), ("avx2", ["avx2", "fma"]), ("avx512", ["avx512f", "avx512bw"]))
           if FLAGS.issuperset(needs)]
 NOTE = "this run was computed by another device until now"
+
+
+def device(farthing, allowed):
+    """The device line, with FARTHING_MAX_ISA set to that."""
+    done = farthing("bench", "--device", "cpu", "--model", "cifar-cnn", "--batch", 1, "--seconds", 0.001,
+                    env={"FARTHING_MAX_ISA": allowed})
+    return json.loads(done.out)["device"]
 
 
 def train(farthing, level, *arguments):
@@ -48,3 +56,25 @@ def test_another_level_is_noted_once(farthing, tiny):
     again = train(farthing, LEVELS[-2], "--resume", "moved", "--steps", 6)
     assert NOTE not in again.err
     assert f"CPU, {LEVELS[-2]}, oneDNN" in farthing("report", "moved").out
+
+
+def test_avx512_leaves_amx_out(farthing):
+    best = device(farthing, "")
+    assert device(farthing, "amx") == best
+    assert "amx" not in device(farthing, "avx512").lower()
+    refused = farthing("bench", "--device", "cpu", env={"FARTHING_MAX_ISA": "sse9"}, code=1)
+    assert "FARTHING_MAX_ISA is 'sse9'; use amx, avx512, avx2 or baseline" in refused.err
+
+
+@pytest.mark.skipif("avx512bw" not in FLAGS, reason="this machine does not compute in bf16")
+def test_a_resumed_run_in_bf16_is_the_same_with_and_without_amx(farthing, tiny):
+    ends = {}
+    for allowed in ("amx", "avx512"):
+        for name, steps in ((f"{allowed}-whole", 6), (f"{allowed}-cut", 3)):
+            train(farthing, allowed, "--data", tiny, "--batch", 8, "--steps", steps, "--schedule", "constant", "--name", name,
+                  "--precision", "bf16")
+        train(farthing, allowed, "--resume", f"{allowed}-cut", "--steps", 6)
+        ends[allowed] = weights(farthing, f"{allowed}-whole")
+        assert weights(farthing, f"{allowed}-cut") == ends[allowed]
+    if ", AMX" in device(farthing, "amx"):  # else both are the same
+        assert ends["amx"] != ends["avx512"]

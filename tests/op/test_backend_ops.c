@@ -524,7 +524,9 @@ static int compare_with_reference(const op_network *network, fth_plan_mode mode,
     return differences;
 }
 
-static void compare_devices(const op_case *with, fth_precision precision, const char *const *names, size_t name_count)
+/* In precisions from `first` to `last`. */
+static void compare_devices(const op_case *with, fth_precision first, fth_precision last, const char *const *names,
+                            size_t name_count)
 {
     int differences = 0;
     op_network network;
@@ -532,9 +534,10 @@ static void compare_devices(const op_case *with, fth_precision precision, const 
     for (int mode = FTH_PLAN_TRAIN; mode <= FTH_PLAN_EVALUATE; mode++) {
         op_result wanted;
         op_run_once(&network, op_device("reference"), (fth_plan_mode)mode, FTH_PRECISION_F32, &plain_run, &wanted);
-        for (size_t i = 0; i < name_count; i++)
-            differences +=
-                compare_with_reference(&network, (fth_plan_mode)mode, &wanted, names[i], precision, with->name);
+        for (int precision = (int)first; precision <= (int)last; precision++)
+            for (size_t i = 0; i < name_count; i++)
+                differences += compare_with_reference(&network, (fth_plan_mode)mode, &wanted, names[i],
+                                                      (fth_precision)precision, with->name);
         op_result_free(&wanted);
     }
     op_network_free(&network);
@@ -544,14 +547,14 @@ static void compare_devices(const op_case *with, fth_precision precision, const 
 static void compare(const op_case *with, fth_precision precision)
 {
     static const char *const names[] = {OP_DEVICES};
-    compare_devices(with, precision, names, FTH_COUNT_OF(names));
+    compare_devices(with, precision, precision, names, FTH_COUNT_OF(names));
 }
 
-/* Convolutions, by each of the CPU's ways wherever it can. */
+/* Convolutions in f32 and bf16, by each of the CPU's ways wherever it can. */
 static void test_each_way(void **state)
 {
     static const char *const names[] = {"cpu narrow", "cpu winograd", "cpu pixelwise", "cpu direct"};
-    compare_devices(*state, FTH_PRECISION_F32, names, FTH_COUNT_OF(names));
+    compare_devices(*state, FTH_PRECISION_F32, FTH_PRECISION_BF16, names, FTH_COUNT_OF(names));
 }
 
 static void test_f32(void **state)
@@ -886,7 +889,7 @@ int main(int argc, char **argv)
         CMUnitTestFunction run;
     } kinds[] = {{"differences", test_differences},
                  {"f32", test_f32},
-                 {"f32 by each way", test_each_way},
+                 {"by each way", test_each_way},
                  {"bf16", test_bf16},
                  {"f16", test_f16},
                  {"NaN in images", test_nan_in_images},

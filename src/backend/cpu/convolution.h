@@ -1,7 +1,10 @@
 /* Convolution as a table: the ways to compute one, and which of them is chosen.
  *
  * A way is a row of convolution.c's table, in a file of its own. Each pass is chosen by itself: the first row that fits it and
- * pays, so rows stand in order of preference, and the last one computes everything. */
+ * pays, so rows stand in order of preference, and the last one computes everything.
+ *
+ * A row may compute in f32 whatever the plan's type is: in a bf16 plan it reads images as f32, and what it writes is rounded to
+ * bf16. `bf16` serves bf16 plans alone, and `direct` computes in the plan's type. */
 #ifndef FTH_BACKEND_CPU_CONVOLUTION_H
 #define FTH_BACKEND_CPU_CONVOLUTION_H
 
@@ -33,8 +36,8 @@ typedef struct cpu_convolution_algorithm {
 
 /* Every way, in order of preference; a new one is a file that defines cpu_NAME_convolution, and its row here. */
 #define CPU_CONVOLUTION_ALGORITHMS(ROW)                                                                                \
-    ROW(bf16)                                                                                                          \
     ROW(narrow)                                                                                                        \
+    ROW(bf16)                                                                                                          \
     ROW(winograd)                                                                                                      \
     ROW(pixelwise)                                                                                                     \
     ROW(direct)

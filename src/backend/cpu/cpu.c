@@ -43,10 +43,24 @@ static const char *isa_name(dnnl_cpu_isa_t isa)
     return "generic";
 }
 
-/* Who chooses the instructions of oneDNN leaves AMX to it: own kernels then do without. */
+/* What oneDNN's own variables allow it; NULL: they do not say. */
+static const char *onednn_isa(void)
+{
+    const char *isa = getenv("ONEDNN_MAX_CPU_ISA");
+    return isa ? isa : getenv("DNNL_MAX_CPU_ISA");
+}
+
+/* Whoever chooses oneDNN's instructions leaves AMX to it: own kernels then do without. */
 static bool user_chose_isa(void)
 {
-    return getenv("ONEDNN_MAX_CPU_ISA") || getenv("DNNL_MAX_CPU_ISA");
+    return onednn_isa();
+}
+
+/* Its other names for instructions up to AVX-512 leave AMX out. */
+static bool user_allows_tiles(void)
+{
+    const char *isa = onednn_isa();
+    return !isa || strcasestr(isa, "amx") || strcasecmp(isa, "all") == 0 || strcasecmp(isa, "default") == 0;
 }
 
 /* oneDNN does without what our own kernels do without, whatever its own variables say. Must come before any other call of oneDNN,
@@ -57,6 +71,8 @@ static void limit_onednn(fth_vector_level level)
         dnnl_set_max_cpu_isa(level == FTH_LEVEL_AVX2 ? dnnl_cpu_isa_avx2 : dnnl_cpu_isa_sse41);
     else if (fth_tiles_are_hidden() && !user_chose_isa())
         dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16); /* it would die of an illegal instruction */
+    else if (level == FTH_LEVEL_AVX512 && !fth_vector_level_allows_tiles() && user_allows_tiles())
+        dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
 }
 
 static void close_device(fth_device *device)
@@ -89,7 +105,8 @@ static fth_status open_device(const fth_device_options *options, fth_device **de
     dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
     cpu->bf16 = cpu_supports_bf16(cpu->engine);
     cpu->bf16_instructions = (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
-    if (cpu->level->level == FTH_LEVEL_AVX512 && cpu->bf16_instructions && !user_chose_isa())
+    if (cpu->level->level == FTH_LEVEL_AVX512 && fth_vector_level_allows_tiles() && cpu->bf16_instructions &&
+        !user_chose_isa())
         cpu->products = bf16_kernels_of_machine();
     const dnnl_version_t *version = dnnl_version();
     snprintf(cpu->base.description, sizeof cpu->base.description, "CPU, %s, oneDNN %d.%d.%d %s%s, %s",

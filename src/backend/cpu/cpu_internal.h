@@ -72,7 +72,7 @@ fth_status cpu_read_blocked(fth_plan *plan, fth_value value, fth_plan_value *as)
  * if its layout is fixed otherwise. cpu_end_write() then adds the reorder. */
 fth_status cpu_begin_write(fth_plan *plan, fth_plan_value value, const cpu_format *layout, fth_plan_value *as);
 fth_status cpu_end_write(fth_plan *plan, fth_plan_value value, fth_plan_value as);
-/* The same for an image in blocks of channels, f32. */
+/* The same for an image in blocks of channels that is written in f32, and kept in the plan's dtype. */
 fth_status cpu_begin_write_blocked(fth_plan *plan, fth_value value, fth_plan_value *as);
 /* Gives an output whose layout is not fixed yet the plain one in f32. */
 fth_status cpu_fix_plain(fth_plan *plan, fth_value value);

@@ -165,9 +165,16 @@ out:
 
 fth_status cpu_begin_write_blocked(fth_plan *plan, fth_value value, fth_plan_value *as)
 {
-    fth_shape shape = fth_plan_type(plan, value).shape;
-    const cpu_format blocked = cpu_blocked(plan, &shape, dnnl_f32);
-    return cpu_begin_write(plan, fth_plan_value_of(plan, value), &blocked, as);
+    fth_status status = FTH_OK;
+    const fth_plan_value target = fth_plan_value_of(plan, value);
+    const fth_shape shape = fth_plan_type(plan, value).shape;
+    const cpu_format written = cpu_blocked(plan, &shape, dnnl_f32);
+    const cpu_format kept = cpu_blocked(plan, &shape, cpu_compute_dtype(plan));
+    if (!cpu_layout(plan, target))
+        FTH_TRY(cpu_set_layout(plan, target, &kept));
+    FTH_TRY(cpu_begin_write(plan, target, &written, as));
+out:
+    return status;
 }
 
 fth_status cpu_end_write(fth_plan *plan, fth_plan_value value, fth_plan_value as)

@@ -8,11 +8,11 @@ static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
     const fth_convolution_attributes *a = node->attributes;
     const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
     const fth_shape *x = &shapes.x, *weight = &shapes.weight;
-    return cpu_compute_dtype(plan) == dnnl_f32 && a->groups == 1 && a->stride[0] == 1 && a->stride[1] == 1 &&
-           a->dilation[0] == 1 && a->dilation[1] == 1 && x->dims[1] <= NARROW_MAX_CHANNELS &&
-           weight->dims[0] <= NARROW_MAX_CHANNELS && weight->dims[2] <= NARROW_MAX_KERNEL &&
-           weight->dims[3] <= NARROW_MAX_KERNEL && x->dims[2] * x->dims[3] <= NARROW_MAX_PLANE &&
-           a->padding[0] < weight->dims[2] && a->padding[1] < weight->dims[3];
+    return a->groups == 1 && a->stride[0] == 1 && a->stride[1] == 1 && a->dilation[0] == 1 && a->dilation[1] == 1 &&
+           x->dims[1] <= NARROW_MAX_CHANNELS && weight->dims[0] <= NARROW_MAX_CHANNELS &&
+           weight->dims[2] <= NARROW_MAX_KERNEL && weight->dims[3] <= NARROW_MAX_KERNEL &&
+           x->dims[2] * x->dims[3] <= NARROW_MAX_PLANE && a->padding[0] < weight->dims[2] &&
+           a->padding[1] < weight->dims[3];
 }
 
 /* With AVX-512, 16 outputs fill oneDNN's lanes: its forward pass is then at the limit of the arithmetic. With AVX2 it takes 1.4 times

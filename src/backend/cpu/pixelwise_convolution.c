@@ -9,8 +9,8 @@ static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
     const fth_convolution_attributes *a = node->attributes;
     const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
     const int64_t lanes = cpu_level_of(plan)->lanes;
-    return cpu_compute_dtype(plan) == dnnl_f32 && a->groups == 1 && shapes.x.dims[1] % lanes == 0 &&
-           shapes.y.dims[1] % lanes == 0 && shapes.weight.dims[2] * shapes.weight.dims[3] <= PIXELWISE_MAX_TAPS;
+    return a->groups == 1 && shapes.x.dims[1] % lanes == 0 && shapes.y.dims[1] % lanes == 0 &&
+           shapes.weight.dims[2] * shapes.weight.dims[3] <= PIXELWISE_MAX_TAPS;
 }
 
 static pixelwise describe(const fth_plan *plan, const fth_node *node)

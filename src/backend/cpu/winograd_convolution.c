@@ -8,9 +8,8 @@ static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
     const fth_convolution_attributes *a = node->attributes;
     const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
     const int64_t lanes = cpu_level_of(plan)->lanes, *weight = shapes.weight.dims;
-    return cpu_compute_dtype(plan) == dnnl_f32 && a->groups == 1 && weight[2] == 3 && weight[3] == 3 &&
-           a->stride[0] == 1 && a->stride[1] == 1 && a->dilation[0] == 1 && a->dilation[1] == 1 &&
-           shapes.x.dims[1] % lanes == 0 && shapes.y.dims[1] % lanes == 0;
+    return a->groups == 1 && weight[2] == 3 && weight[3] == 3 && a->stride[0] == 1 && a->stride[1] == 1 &&
+           a->dilation[0] == 1 && a->dilation[1] == 1 && shapes.x.dims[1] % lanes == 0 && shapes.y.dims[1] % lanes == 0;
 }
 
 /* Winograd loses where tiles of 4×4 outputs are mostly padding, on maps up to 3×3, and where they are too few for the cost of

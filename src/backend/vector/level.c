@@ -25,11 +25,17 @@ fth_vector_level fth_vector_level_best(void)
 #endif
 }
 
+bool fth_vector_level_allows_tiles(void)
+{
+    const char *most = getenv("FARTHING_MAX_ISA");
+    return !most || *most == '\0' || strcmp(most, "amx") == 0;
+}
+
 fth_status fth_vector_level_choose(fth_vector_level *level)
 {
     const char *most = getenv("FARTHING_MAX_ISA");
     *level = fth_vector_level_best();
-    if (!most || *most == '\0')
+    if (fth_vector_level_allows_tiles())
         return FTH_OK;
     for (int i = 0; i < FTH_LEVEL_COUNT; i++) {
         if (strcmp(most, names[i]) != 0)
@@ -38,5 +44,5 @@ fth_status fth_vector_level_choose(fth_vector_level *level)
             *level = (fth_vector_level)i;
         return FTH_OK;
     }
-    return fth_fail(FTH_INVALID, "FARTHING_MAX_ISA is '%s'; use avx512, avx2 or baseline", most);
+    return fth_fail(FTH_INVALID, "FARTHING_MAX_ISA is '%s'; use amx, avx512, avx2 or baseline", most);
 }

@@ -14,6 +14,8 @@ typedef enum fth_vector_level {
 fth_vector_level fth_vector_level_best(void); /* of the processor */
 /* The best, or the one that FARTHING_MAX_ISA allows. */
 fth_status fth_vector_level_choose(fth_vector_level *level);
+/* Whether FARTHING_MAX_ISA allows AMX (tiles.h) beside the best level: it says amx, or nothing. */
+bool fth_vector_level_allows_tiles(void);
 const char *fth_vector_level_name(fth_vector_level level);
 
 #endif
