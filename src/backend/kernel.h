@@ -83,6 +83,9 @@ fth_status fth_plan_set_layout(fth_plan *plan, fth_plan_value value, const void 
 void fth_plan_note_copy(fth_plan *plan, fth_plan_value copy, fth_plan_value of);
 fth_plan_value fth_plan_next_copy(const fth_plan *plan, fth_plan_value of, fth_plan_value previous);
 
+/* Whether the node being prepared is one of the backward pass. */
+bool fth_plan_is_backward(const fth_plan *plan);
+
 /* True if nothing after the node being prepared reads `value` and it lives in the arena: an op may work in place. */
 bool fth_plan_dies_here(const fth_plan *plan, fth_value value);
 /* `value` shares the memory of `of` from now on (in place, or a view). */

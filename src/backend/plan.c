@@ -291,6 +291,11 @@ fth_plan_value fth_plan_next_copy(const fth_plan *plan, fth_plan_value of, fth_p
     return FTH_NO_PLAN_VALUE;
 }
 
+bool fth_plan_is_backward(const fth_plan *plan)
+{
+    return plan->current_node >= fth_graph_forward_node_count(plan->graph);
+}
+
 bool fth_plan_dies_here(const fth_plan *plan, fth_value value)
 {
     if (fth_graph_value(plan->graph, value)->kind != FTH_VALUE_RESULT)

@@ -47,6 +47,11 @@ out:
     return status;
 }
 
+double cpu_convolution_gain(const fth_plan *plan)
+{
+    return cpu_compute_dtype(plan) == dnnl_bf16 ? cpu_device_of(plan)->bf16_gain : 1;
+}
+
 const cpu_convolution_algorithm *cpu_convolution_chosen(const fth_plan *plan, const fth_node *node, cpu_pass pass)
 {
     const cpu_convolution_algorithm *forced = cpu_device_of(plan)->convolution;

@@ -3,8 +3,8 @@
  * A way is a row of convolution.c's table, in a file of its own. Each pass is chosen by itself: the first row that fits it and
  * pays, so rows stand in order of preference, and the last one computes everything.
  *
- * A row may compute in f32 whatever the plan's type is: in a bf16 plan it reads images as f32, and what it writes is rounded to
- * bf16. `bf16` serves bf16 plans alone, and `direct` computes in the plan's type. */
+ * All rows but `bf16`, which is for AMX, may serve plans of both types. In a bf16 plan they read images as f32, compute in f32, and
+ * round what they write; `direct` computes in bf16 where the processor gains by it. */
 #ifndef FTH_BACKEND_CPU_CONVOLUTION_H
 #define FTH_BACKEND_CPU_CONVOLUTION_H
 
@@ -45,6 +45,9 @@ typedef struct cpu_convolution_algorithm {
 #define CPU_DECLARE(name) extern const cpu_convolution_algorithm cpu_##name##_convolution;
 CPU_CONVOLUTION_ALGORITHMS(CPU_DECLARE)
 #undef CPU_DECLARE
+
+/* How many times as fast as in f32 the row `direct` may compute in the plan's type: below 1, it computes in f32 too. */
+double cpu_convolution_gain(const fth_plan *plan);
 
 /* Who computes that pass of a convolution; the node is it or one of its gradients. */
 const cpu_convolution_algorithm *cpu_convolution_chosen(const fth_plan *plan, const fth_node *node, cpu_pass pass);

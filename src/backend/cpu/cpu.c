@@ -104,8 +104,8 @@ static fth_status open_device(const fth_device_options *options, fth_device **de
     CPU_TRY(dnnl_stream_create(&cpu->stream, cpu->engine, dnnl_stream_default_flags));
     dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
     cpu->bf16 = cpu_supports_bf16(cpu->engine);
-    cpu->bf16_instructions = (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
-    if (cpu->level->level == FTH_LEVEL_AVX512 && fth_vector_level_allows_tiles() && cpu->bf16_instructions &&
+    cpu->bf16_gain = cpu_bf16_gain();
+    if (cpu->level->level == FTH_LEVEL_AVX512 && fth_vector_level_allows_tiles() && cpu_has_bf16_instructions() &&
         !user_chose_isa())
         cpu->products = bf16_kernels_of_machine();
     const dnnl_version_t *version = dnnl_version();

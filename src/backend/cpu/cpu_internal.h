@@ -19,7 +19,7 @@ typedef struct cpu_device {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     bool bf16;
-    bool bf16_instructions;              /* AVX512_BF16, in use by oneDNN */
+    double bf16_gain; /* how many times as fast as in f32 oneDNN multiplies in bf16; often less than 1 */
     const struct bf16_kernels *products; /* in bf16 on AMX (bf16.h); NULL: there is none, or it may not be used */
     const cpu_level *level;
     const struct cpu_convolution_algorithm *convolution; /* wherever it fits; NULL: the best (convolution.h) */
@@ -39,6 +39,8 @@ static inline const cpu_level *cpu_level_of(const fth_plan *plan)
 /* ---- bf16 (bf16_support.c) ---- */
 
 bool cpu_supports_bf16(dnnl_engine_t engine);
+bool cpu_has_bf16_instructions(void); /* AVX512_BF16, in use by oneDNN */
+double cpu_bf16_gain(void);
 fth_status cpu_refuse_bf16(const fth_device *device);
 
 /* ---- layouts (layout.c) ---- */
@@ -72,7 +74,8 @@ fth_status cpu_read_blocked(fth_plan *plan, fth_value value, fth_plan_value *as)
  * if its layout is fixed otherwise. cpu_end_write() then adds the reorder. */
 fth_status cpu_begin_write(fth_plan *plan, fth_plan_value value, const cpu_format *layout, fth_plan_value *as);
 fth_status cpu_end_write(fth_plan *plan, fth_plan_value value, fth_plan_value as);
-/* The same for an image in blocks of channels that is written in f32, and kept in the plan's dtype. */
+/* The same for an image that may be written in f32, but is kept in the plan's dtype; and for one in blocks of channels, f32. */
+fth_status cpu_begin_write_image(fth_plan *plan, fth_value value, const cpu_format *layout, fth_plan_value *as);
 fth_status cpu_begin_write_blocked(fth_plan *plan, fth_value value, fth_plan_value *as);
 /* Gives an output whose layout is not fixed yet the plain one in f32. */
 fth_status cpu_fix_plain(fth_plan *plan, fth_value value);

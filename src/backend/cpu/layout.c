@@ -110,20 +110,33 @@ out:
     return status;
 }
 
+/* A copy in f32 of what is kept in bf16 would be the larger of the two if the backward pass read it again. */
+static bool is_worth_keeping(const fth_plan *plan, fth_plan_value value, const cpu_format *copy)
+{
+    const fth_graph *graph = fth_plan_graph(plan);
+    const bool is_wider = cpu_layout(plan, value)->data_type == dnnl_bf16 && copy->data_type == dnnl_f32;
+    const bool is_main = value.index < fth_graph_value_count(graph);
+    return !is_wider || !fth_plan_is_backward(plan) || !is_main ||
+           fth_graph_value(graph, value.index)->producer >= fth_graph_forward_node_count(graph);
+}
+
+static fth_plan_value find_copy(const fth_plan *plan, fth_plan_value value, const cpu_format *wanted)
+{
+    fth_plan_value copy = FTH_NO_PLAN_VALUE;
+    if (!is_worth_keeping(plan, value, wanted))
+        return copy;
+    do {
+        copy = fth_plan_next_copy(plan, value, copy);
+    } while (fth_plan_value_exists(copy) && !cpu_format_equal(cpu_layout(plan, copy), wanted));
+    return copy;
+}
+
 fth_status cpu_read_as(fth_plan *plan, fth_plan_value value, const cpu_format *wanted, fth_plan_value *as)
 {
     fth_status status = FTH_OK;
-    if (cpu_format_equal(cpu_layout(plan, value), wanted)) {
-        *as = value;
+    *as = cpu_format_equal(cpu_layout(plan, value), wanted) ? value : find_copy(plan, value, wanted);
+    if (fth_plan_value_exists(*as))
         return FTH_OK;
-    }
-    for (fth_plan_value copy = fth_plan_next_copy(plan, value, FTH_NO_PLAN_VALUE); fth_plan_value_exists(copy);
-         copy = fth_plan_next_copy(plan, value, copy)) {
-        if (cpu_format_equal(cpu_layout(plan, copy), wanted)) {
-            *as = copy;
-            return FTH_OK;
-        }
-    }
     fth_plan_value copy;
     FTH_TRY(fth_plan_add_value(plan, &copy));
     FTH_TRY(cpu_set_layout(plan, copy, wanted));
@@ -163,18 +176,24 @@ out:
     return status;
 }
 
-fth_status cpu_begin_write_blocked(fth_plan *plan, fth_value value, fth_plan_value *as)
+fth_status cpu_begin_write_image(fth_plan *plan, fth_value value, const cpu_format *layout, fth_plan_value *as)
 {
     fth_status status = FTH_OK;
     const fth_plan_value target = fth_plan_value_of(plan, value);
     const fth_shape shape = fth_plan_type(plan, value).shape;
-    const cpu_format written = cpu_blocked(plan, &shape, dnnl_f32);
-    const cpu_format kept = cpu_blocked(plan, &shape, cpu_compute_dtype(plan));
-    if (!cpu_layout(plan, target))
+    const cpu_format kept = cpu_like(layout, &shape, cpu_compute_dtype(plan));
+    if (!cpu_layout(plan, target) && layout->data_type != kept.data_type)
         FTH_TRY(cpu_set_layout(plan, target, &kept));
-    FTH_TRY(cpu_begin_write(plan, target, &written, as));
+    FTH_TRY(cpu_begin_write(plan, target, layout, as));
 out:
     return status;
+}
+
+fth_status cpu_begin_write_blocked(fth_plan *plan, fth_value value, fth_plan_value *as)
+{
+    const fth_shape shape = fth_plan_type(plan, value).shape;
+    const cpu_format blocked = cpu_blocked(plan, &shape, dnnl_f32);
+    return cpu_begin_write_image(plan, value, &blocked, as);
 }
 
 fth_status cpu_end_write(fth_plan *plan, fth_plan_value value, fth_plan_value as)

@@ -27,7 +27,7 @@ static const speeds *bf16_speeds(const cpu_device *device)
 #if defined(__x86_64__)
     static const speeds by_instructions = {.convolution = 125, .thin_convolution = 20, .linear = 110};
     static const speeds by_instructions_amd = {.convolution = 230, .thin_convolution = 40, .linear = 230};
-    if (device->bf16_instructions)
+    if (cpu_has_bf16_instructions())
         return __builtin_cpu_is("amd") ? &by_instructions_amd : &by_instructions;
 #endif
     (void)device;

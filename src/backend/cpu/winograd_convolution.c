@@ -1,4 +1,4 @@
-/* Steps of our own Winograd convolutions (winograd.h): 3×3, stride 1, f32, whole blocks of channels on both sides. */
+/* Steps of our own Winograd convolutions (winograd.h): 3×3, stride 1, whole blocks of channels on both sides. */
 #include "backend/cpu/winograd_convolution.h"
 #include "backend/cpu/winograd.h"
 
@@ -30,7 +30,9 @@ static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
  *     512, 14×14, 4              64      1.2, 1.0, 1.2    2.1, 1.9, 1.6
  *     512, 28×28, 4              196     2.3, 2.1, 1.8    3.3, 3.0, 2.8
  *
- * oneDNN 2.6's Winograd, which 3.2 no longer has, takes 1.0 to 1.5 times as long as these forward and in grad_input. */
+ * oneDNN 2.6's Winograd, which 3.2 no longer has, takes 1.0 to 1.5 times as long as these forward and in grad_input.
+ *
+ * Where oneDNN's kernels are twice as fast in bf16, these must be so too: they are with four times as many tiles. */
 static bool pays(const fth_plan *plan, const fth_node *node, cpu_pass pass)
 {
     (void)pass;
@@ -38,8 +40,9 @@ static bool pays(const fth_plan *plan, const fth_node *node, cpu_pass pass)
     const int64_t *y = shapes.y.dims, pairs = shapes.x.dims[1] * y[1], lanes = cpu_level_of(plan)->lanes;
     const int64_t map_tiles = ((y[2] + 3) / 4) * ((y[3] + 3) / 4), asked = pairs / 1024;
     const int64_t least_tiles = asked < lanes ? lanes : asked > 4 * lanes ? 4 * lanes : asked;
-    const double used = (double)(y[2] * y[3]) / (double)(map_tiles * 16);
-    return shapes.x.dims[1] >= 16 && pairs > 16 * 16 && used > 0.57 && y[0] * map_tiles >= least_tiles;
+    const double used = (double)(y[2] * y[3]) / (double)(map_tiles * 16), gain = cpu_convolution_gain(plan);
+    return shapes.x.dims[1] >= 16 && pairs > 16 * 16 && used > 0.57 && gain <= 2 &&
+           y[0] * map_tiles >= (gain > 1 ? 4 : 1) * least_tiles;
 }
 
 static winograd_images images_of(const fth_shape *shape)
