@@ -16,12 +16,13 @@ static const size_t max_json_bytes = 64 << 20;
 
 /* ---- processes ---- */
 
-/* When a process was started, in the kernel's ticks; 0: there is none. */
+/* When a process was started, in the kernel's ticks; 0: there is none. Read from its first thread, which is the same: QEMU makes up
+ * /proc/PID/stat of a process itself, and for each of its threads another. */
 static unsigned long long start_of(long process)
 {
     char path[64], text[1024];
     unsigned long long start = 0;
-    snprintf(path, sizeof path, "/proc/%ld/stat", process);
+    snprintf(path, sizeof path, "/proc/%ld/task/%ld/stat", process, process);
     FILE *file = fopen(path, "re");
     size_t got = file ? fread(text, 1, sizeof text - 1, file) : 0;
     if (file)

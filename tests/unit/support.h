@@ -15,6 +15,13 @@
 
 #include "base/base.h"
 
+/* TEST_SLOWDOWN: how many times longer than usual a test may take, as CMake says: with a sanitizer or in QEMU. A limit that
+ * only keeps a test from hanging is made with test_deadline_in(). */
+static inline fth_deadline test_deadline_in(double seconds)
+{
+    return fth_deadline_in(TEST_SLOWDOWN * seconds);
+}
+
 /* Room for a path in the test's folder. */
 enum { TEST_MAX_FOLDER = 200, TEST_MAX_PATH = 400 };
 
@@ -34,6 +41,10 @@ void test_write(const char *name, const void *bytes, size_t size_bytes);
 void test_write_text(const char *name, const char *text);
 
 bool test_exists(const char *name);
+
+/* Skips the test where posix_spawn() says nothing of a program that is missing: QEMU starts a process that shares no memory
+ * with its parent, and so cannot report it. */
+void test_require_spawn_errors(void);
 
 /* A text of 32 letters in fresh memory, and how often it is in the memory of this process, freed memory included. It is
  * made anew for each comparison, so that no copy of the test's own is found. */

@@ -184,17 +184,17 @@ static void large_entries_are_whole_and_larger_ones_refused(void **state)
     /* The large one is not what take_entry() expects: look at the sizes alone. */
     uint64_t sizes[4] = {0};
     fth_item_id ids[] = {id_of(2), id_of(1), id_of(3), id_of(4)};
-    assert_int_equal(fth_cache_get(fixture->cache, ids, 4, fth_deadline_in(SERVER_START_S), take_size, sizes), FTH_OK);
+    assert_int_equal(fth_cache_get(fixture->cache, ids, 4, test_deadline_in(SERVER_START_S), take_size, sizes), FTH_OK);
     assert_int_equal(sizes[1], large);
     assert_int_equal(sizes[3], size_of(4));
 
     /* Looked at, without being read. */
     fth_receipt receipt = {0};
     bool found = false;
-    assert_int_equal(fth_cache_look(fixture->cache, id_of(1), fth_deadline_in(SERVER_START_S), &receipt, &found),
+    assert_int_equal(fth_cache_look(fixture->cache, id_of(1), test_deadline_in(SERVER_START_S), &receipt, &found),
                      FTH_OK);
     assert_true(found && fth_item_id_equal(receipt.id, id_of(1)) && receipt.size_bytes == large);
-    assert_int_equal(fth_cache_look(fixture->cache, id_of(9), fth_deadline_in(SERVER_START_S), &receipt, &found),
+    assert_int_equal(fth_cache_look(fixture->cache, id_of(9), test_deadline_in(SERVER_START_S), &receipt, &found),
                      FTH_OK);
     assert_false(found);
 
@@ -341,14 +341,15 @@ static void tls_is_checked(void **state)
     assert_int_equal(open_at(address, NULL, &fixture->cache), FTH_INVALID);
     assert_message_has("certificate that cannot be trusted");
     setenv("FARTHING_REDIS_CA", certificate_path, 1);
-    assert_int_equal(open_at(address, NULL, &fixture->cache), FTH_OK);
+    const fth_cache_options options = {.memory_bytes = 1 << 30, .deadline_s = 5 * TEST_SLOWDOWN};
+    assert_int_equal(fth_cache_open(address, &options, &fixture->cache), FTH_OK);
     unsetenv("FARTHING_REDIS_CA");
     put_range(fixture->cache, 0, 100);
     assert_int_equal(put_sized(fixture->cache, 1000, 20 << 20), FTH_OK);
     assert_int_equal(get_range(fixture->cache, 0, 100, NULL), 100);
     uint64_t size_bytes = 0;
     fth_item_id id = id_of(1000);
-    assert_int_equal(fth_cache_get(fixture->cache, &id, 1, fth_deadline_in(SERVER_START_S), take_size, &size_bytes),
+    assert_int_equal(fth_cache_get(fixture->cache, &id, 1, test_deadline_in(SERVER_START_S), take_size, &size_bytes),
                      FTH_OK);
     assert_int_equal(size_bytes, 20 << 20);
     fth_cache_free(fixture->cache);
@@ -382,7 +383,7 @@ static void a_paused_server_costs_one_deadline(void **state)
     assert_message_has("did not answer in time");
     assert_true(fth_clock_seconds() - begin_s >= 0.2);
     kill(fixture->servers[0].process, SIGCONT);
-    fth_deadline deadline = fth_deadline_in(SERVER_START_S);
+    fth_deadline deadline = test_deadline_in(SERVER_START_S);
     while (get_numbers(fixture->cache, numbers, 3, 5, &status) != 3) {
         assert_false(fth_deadline_passed(deadline));
         short_sleep();
@@ -411,7 +412,7 @@ static void a_restarted_server_is_found_again(void **state)
     assert_int_equal(status, FTH_PEER_LOST);
     assert_int_equal(put_number(fixture->cache, 1), FTH_PEER_LOST);
     redis_restart(&fixture->servers[0]);
-    fth_deadline deadline = fth_deadline_in(SERVER_START_S);
+    fth_deadline deadline = test_deadline_in(SERVER_START_S);
     while (put_number(fixture->cache, 1) != FTH_OK) {
         assert_false(fth_deadline_passed(deadline));
         short_sleep();
@@ -461,7 +462,7 @@ static void threads_survive_a_server_killed_in_mid_use(void **state)
                                 .failed = &failed};
         assert_int_equal(pthread_create(&threads[i], NULL, use_cache, &users[i]), 0);
     }
-    fth_deadline deadline = fth_deadline_in(SERVER_START_S);
+    fth_deadline deadline = test_deadline_in(SERVER_START_S);
     for (int round = 0; round < 3; round++) {
         int before = atomic_load(&found), failures = atomic_load(&failed);
         while (atomic_load(&found) < before + 200 && !fth_deadline_passed(deadline))
@@ -507,7 +508,7 @@ static void several_servers_share_the_entries(void **state)
     snprintf(address, sizeof address, "127.0.0.1:%d", fixture->servers[1].port);
     assert_message_has(address);
     redis_restart(&fixture->servers[1]);
-    fth_deadline deadline = fth_deadline_in(SERVER_START_S);
+    fth_deadline deadline = test_deadline_in(SERVER_START_S);
     do {
         assert_false(fth_deadline_passed(deadline));
         assert_int_equal(get_range(fixture->cache, 0, 300, &status), 300 - lost);

@@ -61,7 +61,7 @@ static void start_cluster(cluster_fixture *fixture)
         snprintf(command, sizeof command, "CLUSTER MEET 127.0.0.1 %d", fixture->servers[i].port);
         redis_do(&fixture->servers[0], command);
     }
-    fth_deadline deadline = fth_deadline_in(SERVER_START_S);
+    fth_deadline deadline = test_deadline_in(SERVER_START_S);
     for (int i = 0; i < SERVERS; i++)
         while (!is_formed(&fixture->servers[i])) {
             assert_false(fth_deadline_passed(deadline));
@@ -115,7 +115,7 @@ static void entries_are_found_while_slots_move(void **state)
 
     long long before = redis_count(&fixture->servers[2]);
     start_moving(fixture, 2, 0, &child);
-    fth_deadline deadline = fth_deadline_in(SERVER_START_S);
+    fth_deadline deadline = test_deadline_in(SERVER_START_S);
     do {
         assert_int_equal(get_range(fixture->cache, 0, ENTRIES, NULL), ENTRIES);
         put_range(fixture->cache, 17, 3);
@@ -151,7 +151,7 @@ static void a_lost_server_takes_its_own_entries_alone(void **state)
     assert_int_equal(get_numbers(fixture->cache, numbers, ENTRIES, 1, &status), ENTRIES - lost);
     assert_int_not_equal(status, FTH_OK);
     redis_restart(&fixture->servers[1]);
-    fth_deadline deadline = fth_deadline_in(SERVER_START_S);
+    fth_deadline deadline = test_deadline_in(SERVER_START_S);
     do {
         assert_false(fth_deadline_passed(deadline));
         assert_int_equal(get_numbers(fixture->cache, numbers, ENTRIES, 1, &status), ENTRIES - lost);

@@ -79,7 +79,7 @@ static inline bool redis_launch(test_redis *redis)
 {
     fth_words words = {0};
     bool is_tied = find_program("setpriv"); /* so that a test that crashes leaves no server behind */
-    fth_deadline deadline = fth_deadline_in(SERVER_START_S);
+    fth_deadline deadline = test_deadline_in(SERVER_START_S);
     fth_child_end end;
     char log[TEST_MAX_PATH];
 
@@ -177,7 +177,7 @@ static inline int run_program(const char *program, const char *const *arguments)
     fth_child_end end;
     char log[TEST_MAX_PATH];
     fth_child_options options = {.program = program, .arguments = arguments, .messages = test_path(log, "program.log")};
-    fth_deadline deadline = fth_deadline_in(SERVER_START_S);
+    fth_deadline deadline = test_deadline_in(SERVER_START_S);
     assert_int_equal(fth_child_start(&options, &child), FTH_OK);
     while (!fth_child_has_ended(child, &end)) {
         assert_false(fth_deadline_passed(deadline));

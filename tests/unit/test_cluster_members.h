@@ -85,7 +85,7 @@ static inline void open_member(meeting *fixture, test_member *member, const char
     *member = (test_member){.fixture = fixture, .rank = -1};
     snprintf(member->node, sizeof member->node, "%s", node);
     fth_membership_options options = describe(member, "secret");
-    if (fth_membership_open(&options, fth_deadline_in(20), &member->membership) != FTH_OK)
+    if (fth_membership_open(&options, test_deadline_in(20), &member->membership) != FTH_OK)
         fail_msg("%s: %s", node, fth_error_message());
 }
 
@@ -123,7 +123,7 @@ static inline void join_all(test_member *members, int count)
 /* Waits for something that another thread brings about. */
 #define wait_until(condition)                                                                                          \
     do {                                                                                                               \
-        fth_deadline limit = fth_deadline_in(60);                                                                      \
+        fth_deadline limit = test_deadline_in(60);                                                                     \
         while (!(condition)) {                                                                                         \
             assert_false(fth_deadline_passed(limit));                                                                  \
             usleep(2000);                                                                                              \
@@ -154,7 +154,7 @@ static inline pid_t fork_member(meeting *fixture, const char *node)
     while (fixture->port_known == 0)
         usleep(1000);
     fth_membership_options options = describe(&member, "secret");
-    if (fth_membership_open(&options, fth_deadline_in(60), &member.membership) != FTH_OK)
+    if (fth_membership_open(&options, test_deadline_in(60), &member.membership) != FTH_OK)
         _exit(1);
     for (;;) {
         int before = member.ended;

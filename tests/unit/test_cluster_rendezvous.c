@@ -43,7 +43,7 @@ static void members_form_a_group_and_exchange_keys(void **state)
     void *bytes;
     size_t size;
     assert_int_equal(fth_membership_put(members[0].membership, "a key/with ?&", "\0one", 4), FTH_OK);
-    assert_int_equal(fth_membership_get(members[1].membership, "a key/with ?&", fth_deadline_in(20), &bytes, &size),
+    assert_int_equal(fth_membership_get(members[1].membership, "a key/with ?&", test_deadline_in(20), &bytes, &size),
                      FTH_OK);
     assert_int_equal(size, 4);
     assert_memory_equal(bytes, "\0one", 4);
@@ -81,7 +81,7 @@ static void a_member_that_leaves_ends_the_group_for_all(void **state)
     assert_int_equal(members[1].ended_generation, members[1].view.generation);
     assert_non_null(strstr(members[1].reason, "rank 0 on a (process"));
     assert_non_null(strstr(members[1].reason, "left: preempted"));
-    assert_int_equal(fth_membership_get(members[1].membership, "key", fth_deadline_in(20), &bytes, &size),
+    assert_int_equal(fth_membership_get(members[1].membership, "key", test_deadline_in(20), &bytes, &size),
                      FTH_PEER_LOST);
     assert_message_has("left: preempted");
     join_all(&members[1], 2);
@@ -214,7 +214,7 @@ static void expect_refusal(const char *address, const char *token, const char *r
                                       .address = "",
                                       .rank = 1,
                                       .configuration = configuration};
-    assert_int_equal(fth_membership_open(&options, fth_deadline_in(60), &membership), expected);
+    assert_int_equal(fth_membership_open(&options, test_deadline_in(60), &membership), expected);
     assert_null(membership);
     assert_message_has("rank 1 on b.example");
     assert_message_has(message);
@@ -244,7 +244,7 @@ static void members_that_do_not_fit_are_refused(void **state)
                                 "address", "", "process", 7, "local_rank", 0, "rank", 1, "facts");
     assert_non_null(request);
     assert_int_equal(
-        fth_rendezvous_client_post(client, "/open", request, fth_deadline_in(20), NULL, NULL, &code, &answer),
+        fth_rendezvous_client_post(client, "/open", request, test_deadline_in(20), NULL, NULL, &code, &answer),
         FTH_INVALID);
     assert_int_equal(code, 409);
     assert_message_has("rank 1 on b.example (process 7) runs farthing 0.0.1 and the rendezvous " FTH_VERSION);
@@ -409,7 +409,7 @@ static void clocks_that_are_apart_are_a_warning(void **state)
     fth_membership_options options = {
         .rendezvous = address, .token = "", .run = "a run", .node = "b", .host = "b.example", .address = "", .rank = 1};
     fth_log_set_function(take_log, NULL);
-    assert_int_equal(fth_membership_open(&options, fth_deadline_in(20), &membership), FTH_OK);
+    assert_int_equal(fth_membership_open(&options, test_deadline_in(20), &membership), FTH_OK);
     fth_membership_close(membership);
     fth_log_set_function(NULL, NULL);
     assert_non_null(strstr(warnings, "the clock of b.example is 100 s behind that of the rendezvous"));

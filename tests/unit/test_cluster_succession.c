@@ -33,7 +33,7 @@ static void members_have_another_rendezvous(void **state)
     void *bytes;
     size_t size;
     assert_int_equal(fth_membership_put(members[0].membership, "key", "value", 5), FTH_OK);
-    assert_int_equal(fth_membership_get(members[2].membership, "key", fth_deadline_in(20), &bytes, &size), FTH_OK);
+    assert_int_equal(fth_membership_get(members[2].membership, "key", test_deadline_in(20), &bytes, &size), FTH_OK);
     assert_memory_equal(bytes, "value", 5);
     free(bytes);
     test_member late;

@@ -12,6 +12,9 @@ static const fth_transport *const gloo = &fth_transport_gloo;
 static const test_member *member; /* that this process is */
 static bool stops_while_opening;
 
+/* More than calls take, and more than a member may: see run_body(). */
+static const double patience_s = 30 * TEST_SLOWDOWN, endless_s = 1000 * TEST_SLOWDOWN;
+
 /* Stops this process where it would get the others' addresses: they have its own by then. */
 static fth_status get_key_or_stop(void *prefix, const char *key, fth_deadline deadline, void **bytes, size_t *size)
 {
@@ -44,7 +47,7 @@ static void (*body_here)(void);
 static void run_body(const test_member *self)
 {
     member = self;
-    alarm(60); /* its default ends a member that hangs */
+    alarm(60 * TEST_SLOWDOWN); /* its default ends a member that hangs */
     body_here();
 }
 
@@ -120,7 +123,7 @@ static void member_that_reduces(void)
 {
     static const size_t counts[] = {0, 1, 5, 1000, 33000, 70001, LARGE};
     float *values = malloc(LARGE * sizeof *values);
-    void *state = open_or_fail(30);
+    void *state = open_or_fail(patience_s);
     for (size_t c = 0; c < FTH_COUNT_OF(counts); c++)
         for (int wire = FTH_WIRE_F32; wire <= FTH_WIRE_BF16; wire++) {
             fill(values, counts[c]);
@@ -142,7 +145,7 @@ static void member_that_sums(void)
 {
     enum { COUNT = 50001 };
     double *values = malloc(COUNT * sizeof *values);
-    void *state = open_or_fail(30);
+    void *state = open_or_fail(patience_s);
     for (size_t count = 1; count <= COUNT; count += 10000) {
         for (size_t i = 0; i < count; i++)
             values[i] = 1.0 / (1 + member->rank) + (double)i;
@@ -169,7 +172,7 @@ static void member_with_ranges(void)
 {
     size_t begins[17] = {0};
     float *values = malloc(LARGE * sizeof *values);
-    void *state = open_or_fail(30);
+    void *state = open_or_fail(patience_s);
     /* The second range is empty, and the last takes what is left. */
     for (int i = 1; i < member->size; i++)
         begins[i] = i == 1 ? 1001 : begins[i - 1] + (i == 2 ? 0 : 100000);
@@ -199,7 +202,7 @@ static void member_that_broadcasts(void)
 {
     static const size_t sizes[] = {1, 1000, 65537, 3000001};
     unsigned char *bytes = malloc(3000001);
-    void *state = open_or_fail(30);
+    void *state = open_or_fail(patience_s);
     for (size_t s = 0; s < FTH_COUNT_OF(sizes); s++)
         for (int root = 0; root < member->size; root++) {
             for (size_t i = 0; i < sizes[s]; i++)
@@ -241,7 +244,7 @@ static void *kill_this_process(void *unused)
 static void member_of_a_group_that_loses_one(void)
 {
     pthread_t thread;
-    void *state = open_or_fail(1000); /* it is not a deadline that ends the calls */
+    void *state = open_or_fail(endless_s); /* it is not a deadline that ends the calls */
     if (member->rank == 1)
         pthread_create(&thread, NULL, kill_this_process, NULL);
     CHECK(reduce_until_it_fails(state) == FTH_PEER_LOST);
@@ -292,7 +295,7 @@ static void *abort_soon(void *state)
 static void member_that_is_aborted(void)
 {
     pthread_t thread;
-    void *state = open_or_fail(1000);
+    void *state = open_or_fail(endless_s);
     if (member->rank == 1) { /* makes no call: only an abort ends that of the other */
         char done;
         CHECK(read(STDIN_FILENO, &done, 0) == 0);
@@ -317,7 +320,7 @@ static void an_abort_ends_a_call_that_waits(void **state)
 static void member_that_hears_of_an_abort(void)
 {
     void *state = NULL;
-    fth_status status = open_gloo(1000, NULL, &state);
+    fth_status status = open_gloo(endless_s, NULL, &state);
     CHECK(status == FTH_OK || member->rank != 2);
     if (member->rank == 2)
         gloo->abort(state, "rank 9 is preempted");
@@ -338,7 +341,7 @@ static void an_abort_reaches_all_members(void **state)
 static void member_that_leaves_at_once(void)
 {
     float *values = malloc(LARGE * sizeof *values);
-    void *state = open_or_fail(30);
+    void *state = open_or_fail(patience_s);
     for (int i = 0; i < 3; i++) {
         fill(values, LARGE);
         CHECK(gloo->all_reduce(state, values, LARGE, FTH_WIRE_F32) == FTH_OK);

@@ -32,7 +32,7 @@ typedef struct test_member {
     int rank, size;
     const int *nodes;      /* of each; NULL: all on one */
     const char *transport; /* NULL: auto */
-    double timeout_s;      /* 0: 60, more than any test takes */
+    double timeout_s;      /* 0: a minute or, where tests are slow, more */
     const char *keys;      /* prefix of its keys, for several groups in one test */
     fth_status (*put)(void *prefix, const char *key, const void *bytes, size_t size); /* NULL: put_key */
     const fth_shared_memory *memory;
@@ -89,7 +89,7 @@ static inline void await(const char *event)
 {
     void *bytes = NULL;
     size_t size;
-    if (get_key("event", event, fth_deadline_in(60), &bytes, &size) != FTH_OK)
+    if (get_key("event", event, test_deadline_in(60), &bytes, &size) != FTH_OK)
         _exit(1);
     free(bytes);
 }
@@ -110,7 +110,7 @@ static inline fth_status open_member(const test_member *member, fth_collective *
         .members = members,
         .keys = {(void *)(member->keys ? member->keys : "group"), member->put ? member->put : put_key, get_key},
         .transport = member->transport,
-        .timeout_s = member->timeout_s > 0 ? member->timeout_s : 60,
+        .timeout_s = member->timeout_s > 0 ? member->timeout_s : 60 * TEST_SLOWDOWN,
         .memory = member->memory,
     };
     return fth_collective_open(&options, collective);
@@ -143,7 +143,7 @@ static inline pid_t start_member(test_member member, int rank, member_body *body
 /* The wait status of a process; one that takes too long is killed, and fails the test. */
 static inline int end_member(pid_t process)
 {
-    fth_deadline deadline = fth_deadline_in(90);
+    fth_deadline deadline = test_deadline_in(90);
     int end = 0;
     pid_t ended;
     while ((ended = waitpid(process, &end, WNOHANG)) == 0) {

@@ -253,7 +253,7 @@ static void wait_for_checkpoint(int64_t step, int64_t every)
     if (due < every)
         return;
     snprintf(pattern, sizeof pattern, "%s/*/checkpoints/step-%012lld.json", runs, (long long)due);
-    fth_deadline deadline = fth_deadline_in(60);
+    fth_deadline deadline = test_deadline_in(60);
     while (glob(pattern, 0, NULL, &found) != 0 && !fth_deadline_passed(deadline)) {
         globfree(&found);
         usleep(1000);

@@ -204,7 +204,7 @@ static void one_that_is_done_counts(void **state)
 static void *ask_later(void *context)
 {
     const fth_stop_kind *kind = context;
-    fth_deadline deadline = fth_deadline_in(60);
+    fth_deadline deadline = test_deadline_in(60);
     while (!(test_exists("up0") && test_exists("up1")) && !fth_deadline_passed(deadline))
         usleep(1000);
     fth_stop_ask(&stop, *kind, 20, "test", "the test wants it");
@@ -237,7 +237,7 @@ static void a_stop_reaches_the_workers(void **state)
 
 static fth_stop_kind wait_for_stop(void)
 {
-    fth_deadline deadline = fth_deadline_in(60);
+    fth_deadline deadline = test_deadline_in(60);
     while (!stop.asked && !fth_deadline_passed(deadline))
         usleep(1000);
     return fth_stop_get(&stop).kind;

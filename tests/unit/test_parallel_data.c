@@ -77,7 +77,7 @@ static fth_status observed_step(void *state, const fth_batch *batch, double lear
 /* Before the batch `gate`, until somebody waits to join, if the group has fewer than `wanted`. */
 static void wait_for_workers(const fth_worker_group *group, int64_t gate, int wanted)
 {
-    fth_deadline deadline = fth_deadline_in(60);
+    fth_deadline deadline = test_deadline_in(60);
     if (next_batch != gate || fth_worker_group_view(group)->size >= wanted)
         return;
     make_marker("gate-%lld", (long long)gate);
@@ -246,7 +246,7 @@ static int watch(crew *all)
 /* Waits for a file that a worker makes. */
 static void await_marker(crew *all, const char *name)
 {
-    fth_deadline deadline = fth_deadline_in(60);
+    fth_deadline deadline = test_deadline_in(60);
     while (!test_exists(name)) {
         if (fth_deadline_passed(deadline))
             fail_msg("no %s within a minute", name);
@@ -258,7 +258,7 @@ static void await_marker(crew *all, const char *name)
 /* Waits for all of them; `killed` were meant to be, by bits. */
 static void close_crew(crew *all, unsigned killed)
 {
-    fth_deadline deadline = fth_deadline_in(90);
+    fth_deadline deadline = test_deadline_in(90);
     int failures = 0;
     while (watch(all) > 0 && !fth_deadline_passed(deadline))
         usleep(2000);

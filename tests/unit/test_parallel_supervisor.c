@@ -56,7 +56,7 @@ static fth_supervisor *start(scripted *all, int count, int max_restarts)
 /* Looks until nothing is left or something fails. */
 static fth_status look_to_the_end(fth_supervisor *supervisor)
 {
-    fth_deadline deadline = fth_deadline_in(60);
+    fth_deadline deadline = test_deadline_in(60);
     fth_status status = FTH_OK;
     while (status == FTH_OK && fth_supervisor_left(supervisor) > 0) {
         assert_false(fth_deadline_passed(deadline));
@@ -138,7 +138,7 @@ static void restarts_pause_and_a_stop_calls_them_off(void **state)
                                       .add_arguments = add_script,
                                       .on_end = count_end};
     assert_int_equal(fth_supervisor_start(&options, &supervisor), FTH_OK);
-    fth_deadline deadline = fth_deadline_in(60);
+    fth_deadline deadline = test_deadline_in(60);
     while (all.ends[1] < 2 && !fth_deadline_passed(deadline)) {
         assert_int_equal(fth_supervisor_look(supervisor), FTH_OK);
         usleep(1000);
@@ -146,7 +146,7 @@ static void restarts_pause_and_a_stop_calls_them_off(void **state)
     assert_int_equal(fth_supervisor_look(supervisor), FTH_OK);
     assert_int_equal(all.starts[1], 2); /* at once after the first loss, not after the second */
     assert_int_equal(fth_supervisor_left(supervisor), 1);
-    fth_supervisor_stop(supervisor, fth_deadline_in(60));
+    fth_supervisor_stop(supervisor, test_deadline_in(60));
     assert_int_equal(fth_supervisor_left(supervisor), 0);
     fth_supervisor_free(supervisor);
 }
@@ -154,7 +154,7 @@ static void restarts_pause_and_a_stop_calls_them_off(void **state)
 static void wait_for_file(const char *name)
 {
     char path[400];
-    fth_deadline deadline = fth_deadline_in(60);
+    fth_deadline deadline = test_deadline_in(60);
     snprintf(path, sizeof path, "%s/supervised/%s", test_folder, name);
     while (!fth_file_exists(path)) {
         assert_false(fth_deadline_passed(deadline));
@@ -241,6 +241,7 @@ static void a_program_that_is_missing_is_named(void **state)
     scripted all = {.script = ""};
     fth_supervisor *supervisor = NULL;
     char folder[300];
+    test_require_spawn_errors();
     snprintf(folder, sizeof folder, "%s/supervised", test_folder);
     fth_supervisor_options options = {
         .program = "/nonexistent/farthing", .folder = folder, .count = 2, .context = &all, .add_arguments = add_script};

@@ -47,7 +47,7 @@ static fth_invocation_outcome run(fth_platform *platform, const char *name, cons
     fth_invocation_outcome outcome;
     char id[80];
     start(platform, name, what, id);
-    if (fth_platform_poll(platform, id, fth_deadline_in(60), &outcome) != FTH_OK)
+    if (fth_platform_poll(platform, id, test_deadline_in(60), &outcome) != FTH_OK)
         fail_msg("%s", fth_error_message());
     assert_string_equal(outcome.id, id);
     return outcome;
@@ -103,7 +103,7 @@ static void *invoke_some(void *context)
         bool throttled = false;
         char id[80];
         if (fth_platform_invoke(context, i % 2 ? "one" : "other", value, id, &throttled) != FTH_OK || throttled ||
-            fth_platform_poll(context, id, fth_deadline_in(60), &outcome) != FTH_OK)
+            fth_platform_poll(context, id, test_deadline_in(60), &outcome) != FTH_OK)
             wrong = strdup(throttled ? "throttled" : fth_error_message());
         else if (outcome.state != FTH_INVOCATION_DONE)
             wrong = fth_format("state %d: %s\n%s", outcome.state, outcome.error ? outcome.error : "no error",
@@ -146,7 +146,7 @@ static void a_place_that_is_free_is_given_on(void **state)
     deploy(platform, "other", 60);
     start(platform, "one", "answer", first);
     start(platform, "other", "answer", second);
-    assert_int_equal(fth_platform_poll(platform, second, fth_deadline_in(60), &outcome), FTH_OK);
+    assert_int_equal(fth_platform_poll(platform, second, test_deadline_in(60), &outcome), FTH_OK);
     assert_int_equal(outcome.state, FTH_INVOCATION_DONE);
     fth_invocation_outcome_release(&outcome);
     fth_platform_close(platform);
@@ -229,7 +229,7 @@ static void an_end_is_the_end_of_all(void **state)
     fth_platform_close(platform);
     platform = open_platform(&(fth_platform_options){0});
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(fth_platform_poll(platform, ids[i], fth_deadline_in(60), &outcome), FTH_OK);
+        assert_int_equal(fth_platform_poll(platform, ids[i], test_deadline_in(60), &outcome), FTH_OK);
         assert_int_equal(outcome.state, FTH_INVOCATION_FAILED);
         assert_non_null(strstr(outcome.error, "the platform was stopped"));
         fth_invocation_outcome_release(&outcome);

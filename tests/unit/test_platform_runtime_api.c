@@ -61,7 +61,7 @@ static void *act(void *context)
                                     .body_bytes = asked->body_bytes ? asked->body_bytes
                                                   : asked->body     ? strlen(asked->body)
                                                                     : 0,
-                                    .deadline = fth_deadline_in(60)};
+                                    .deadline = test_deadline_in(60)};
         if (fth_http_perform(client, &request, &response) == FTH_OK) {
             self->codes[i] = response.code;
             self->bodies[i] = strdup(response.body ? response.body : "");

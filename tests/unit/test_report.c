@@ -501,6 +501,14 @@ static void test_picture_errors(void **state)
     assert_message_has(".png or .svg");
     assert_int_equal(fth_report_picture("/nowhere/at/all/chart.svg", &run, 1, FTH_OVER_DEFAULT), FTH_INVALID);
     assert_message_has("/nowhere/at/all");
+    fth_record_release(&run);
+}
+
+static void test_a_missing_gnuplot_is_named(void **state)
+{
+    (void)state;
+    test_require_spawn_errors();
+    fth_record_summary run = make_run("x", 64, 20);
     char *path = strdup(getenv("PATH"));
     setenv("PATH", "/nowhere", 1);
     assert_int_equal(fth_report_picture("/tmp/farthing-never.svg", &run, 1, FTH_OVER_DEFAULT), FTH_UNSUPPORTED);
@@ -564,6 +572,7 @@ int main(void)
         cmocka_unit_test(test_compare_shows_differences),
         cmocka_unit_test(test_picture_is_drawn),
         cmocka_unit_test(test_picture_errors),
+        cmocka_unit_test(test_a_missing_gnuplot_is_named),
         cmocka_unit_test(fields_are_left_out_whole),
         cmocka_unit_test(test_chart_stays_linear),
     };

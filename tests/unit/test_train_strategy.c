@@ -218,7 +218,7 @@ struct rank {
 
 static void wait_for_change(group *all)
 {
-    struct timespec until = fth_deadline_timespec(fth_deadline_in(60));
+    struct timespec until = fth_deadline_timespec(test_deadline_in(60));
     if (pthread_cond_clockwait(&all->changed, &all->mutex, CLOCK_MONOTONIC, &until) != 0)
         abort(); /* a peer hangs */
 }
