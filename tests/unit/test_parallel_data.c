@@ -658,7 +658,7 @@ static void workers_come_and_go(void **state)
 static void gradients_travel_while_others_are_computed(void **state)
 {
     (void)state;
-    const char *flags = "--model mnist-cnn --batch 30 --steps 8 --lr 0.05";
+    const char *flags = "--model mnist-cnn --batch 6 --steps 8 --lr 0.05";
     static const char *const sizes[] = {"16K", "auto"};
     char text[300];
     if (!has_gloo())
@@ -800,7 +800,7 @@ static void batch_and_rate_follow_from_the_first_workers(void **state)
     assert_true(compare_models("alone", "scaled") < rounding);
 }
 
-static const char *const with_norms = "--model resnet20 --batch 199 --steps 3 --lr 0.001";
+static const char *const with_norms = "--model resnet20 --share 1/200 --batch 49 --steps 3 --lr 0.001";
 
 /* Batch norms that are synchronized normalize by the whole batch: parts of it give the numbers of one worker, running
  * statistics included, where parts are uneven or empty (the third batch has two samples) as well. Those of each worker's own
