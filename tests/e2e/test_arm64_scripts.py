@@ -75,3 +75,16 @@ def test_a_sysroot_is_made_once_and_never_half(build, tmp_path):
 def test_wrong_usage(arguments, tmp_path):
     result = subprocess.run([SCRIPTS / arguments[0], *arguments[1:]], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert result.returncode == 2 and "FOLDER" in result.stderr
+
+
+def test_tests_are_counted(tmp_path):
+    """The last line, and the exit code, of CTest's tests alone."""
+    (tmp_path / "good").write_text("")
+    (tmp_path / "CTestTestfile.cmake").write_text('add_test(one test -e good)\nadd_test(two test -e good)\n'
+                                                  'set_tests_properties(two PROPERTIES DISABLED ON)\n')
+    run = [SCRIPTS / "run-tests", tmp_path, "-R", "o"]
+    result = subprocess.run(run, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0 and result.stdout.splitlines()[-1] == "1 passed, 0 failed, 1 skipped"
+    (tmp_path / "good").unlink()
+    result = subprocess.run(run, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1 and result.stdout.splitlines()[-1] == "0 passed, 1 failed, 1 skipped"

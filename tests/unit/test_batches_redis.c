@@ -36,9 +36,10 @@ static int tear_down(void **state)
     return test_remove_folder(NULL);
 }
 
-static fth_status open_at(const char *address, const char *ca_file, fth_cache **cache)
+static fth_status open_at(const char *address, fth_cache **cache)
 {
-    return fth_cache_open(address, &(fth_cache_options){.memory_bytes = 1 << 30, .ca_file = ca_file}, cache);
+    return fth_cache_open(address, &(fth_cache_options){.memory_bytes = 1 << 30, .deadline_s = 5 * TEST_SLOWDOWN},
+                          cache);
 }
 
 /* Opens the first server's cache, with what comes before and after host and port. */
@@ -48,7 +49,7 @@ static fth_status open_first(redis_fixture *fixture, const char *before, const c
     fth_cache_free(fixture->cache);
     fixture->cache = NULL;
     snprintf(address, sizeof address, "redis://%s127.0.0.1:%d%s", before, fixture->servers[0].port, after);
-    return open_at(address, NULL, &fixture->cache);
+    return open_at(address, &fixture->cache);
 }
 
 /* ---- addresses ---- */
@@ -111,7 +112,7 @@ static void entries_come_back_as_they_were(void **state)
     fth_cache *other = NULL;
     char address[128];
     snprintf(address, sizeof address, "redis://127.0.0.1:%d/other", fixture->servers[0].port);
-    assert_int_equal(open_at(address, NULL, &other), FTH_OK);
+    assert_int_equal(open_at(address, &other), FTH_OK);
     assert_int_equal(count_all(other), 0);
     assert_int_equal(get_range(other, 0, 10, NULL), 0);
     fth_cache_free(other);
@@ -338,11 +339,10 @@ static void tls_is_checked(void **state)
                                  certificate_path, "--tls-auth-clients", "no", "--requirepass", "word", NULL});
 
     snprintf(address, sizeof address, "rediss://:word@127.0.0.1:%d", fixture->servers[0].port);
-    assert_int_equal(open_at(address, NULL, &fixture->cache), FTH_INVALID);
+    assert_int_equal(open_at(address, &fixture->cache), FTH_INVALID);
     assert_message_has("certificate that cannot be trusted");
     setenv("FARTHING_REDIS_CA", certificate_path, 1);
-    const fth_cache_options options = {.memory_bytes = 1 << 30, .deadline_s = 5 * TEST_SLOWDOWN};
-    assert_int_equal(fth_cache_open(address, &options, &fixture->cache), FTH_OK);
+    assert_int_equal(open_at(address, &fixture->cache), FTH_OK);
     unsetenv("FARTHING_REDIS_CA");
     put_range(fixture->cache, 0, 100);
     assert_int_equal(put_sized(fixture->cache, 1000, 20 << 20), FTH_OK);
@@ -360,7 +360,8 @@ static void tls_is_checked(void **state)
     assert_message_has("if it speaks TLS, write rediss://");
     redis_start(&fixture->servers[1], NULL);
     snprintf(address, sizeof address, "rediss://127.0.0.1:%d", fixture->servers[1].port);
-    assert_int_equal(open_at(address, certificate_path, &fixture->cache), FTH_TIMEOUT);
+    const fth_cache_options options = {.memory_bytes = 1 << 30, .ca_file = certificate_path, .deadline_s = 5};
+    assert_int_equal(fth_cache_open(address, &options, &fixture->cache), FTH_TIMEOUT);
     assert_message_has("write redis:// if it does not speak TLS");
 }
 
@@ -493,7 +494,7 @@ static void several_servers_share_the_entries(void **state)
         redis_start(&fixture->servers[i], NULL);
     snprintf(address, sizeof address, "redis://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d", fixture->servers[0].port,
              fixture->servers[1].port, fixture->servers[2].port);
-    assert_int_equal(open_at(address, NULL, &fixture->cache), FTH_OK);
+    assert_int_equal(open_at(address, &fixture->cache), FTH_OK);
     put_range(fixture->cache, 0, 300);
     for (int i = 0; i < SERVERS; i++)
         assert_in_range(redis_count(&fixture->servers[i]), 50, 150);
@@ -518,7 +519,7 @@ static void several_servers_share_the_entries(void **state)
     fth_cache *other = NULL;
     snprintf(address, sizeof address, "redis://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d", fixture->servers[2].port,
              fixture->servers[0].port, fixture->servers[1].port);
-    assert_int_equal(open_at(address, NULL, &other), FTH_OK);
+    assert_int_equal(open_at(address, &other), FTH_OK);
     assert_int_equal(get_range(other, 0, 300, NULL), 300 - lost);
     fth_cache_free(other);
 }
