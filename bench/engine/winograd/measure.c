@@ -87,7 +87,6 @@ static fth_status make_direct(const cpu_device *device, const winograd_correlati
     fth_shape weight = FTH_SHAPE(c->out.planes, c->in.planes, 3, 3);
     fth_shape y = FTH_SHAPE(c->out.batch, c->out.planes, c->out.height, c->out.width), bias = FTH_SHAPE(c->out.planes);
     const cpu_convolution_description d = {.training = true,
-                                           .algorithm = dnnl_convolution_direct,
                                            .x = cpu_any(&x, dnnl_f32),
                                            .weight = cpu_any(&weight, dnnl_f32),
                                            .weight_gradient = cpu_any(&weight, dnnl_f32),
