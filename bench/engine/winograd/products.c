@@ -24,13 +24,17 @@ static double bare(int64_t count)
 
 static double multiply_all(const winograd_correlation *forward, float *scratch)
 {
-    gradient g = {.forward = forward, .tiles = tile_up(&forward->out), .chain = CHAIN};
-    g.cut = cut_up(forward, &g.tiles, 1);
-    float *blocks = scratch + g.cut.ranges * range_floats(forward);
-    for (int64_t n = 0; n < count_tasks(&g.cut); n++) {
-        const task b = find_task(&g, n, blocks);
-        for (int64_t first = b.begin; first < b.end; first += GROUP)
-            multiply_group(&b, minimum(GROUP, b.end - first), g.chain, first > b.begin);
+    const gradient g = {.forward = forward, .tiles = tile_up(&forward->out), .chain = CHAIN};
+    const cutting cut = cut_up(forward, &g.tiles, 1);
+    float *blocks = scratch + cut.ranges * range_floats(forward);
+    for (int64_t n = 0; n < count_tasks(&cut); n++) {
+        const task t = find_task(&g, &cut, n, blocks);
+        const block *b = &t.block;
+        for (int64_t first = t.begin; first < t.end; first += GROUP) {
+            const group tiles = {.count = minimum(GROUP, t.end - first), .add = first > t.begin};
+            for (int64_t c = 0; c < b->channels; c += STRIP)
+                multiply_strip(b, c, minimum(STRIP, b->channels - c), &tiles, g.chain, &(expectation){0});
+        }
     }
     return 2.0 * POINTS * (double)(forward->in.planes * forward->out.planes * g.tiles.count);
 }

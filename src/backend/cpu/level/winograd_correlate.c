@@ -22,16 +22,6 @@ enum { MOST_TILES = 192 };
 /* Channels × outputs up to which transformed weights (144 bytes each) fit a core's L2 cache, or a cache that cores share. */
 enum { NEAR_PAIRS = 64 * 128, CACHED_PAIRS = 256 * 256 };
 
-/* The part of `count` things that thread `part` of `parts` does: [begin, end). */
-typedef struct share {
-    int64_t begin, end;
-} share;
-
-INLINE share share_of(int64_t count, int64_t part, int64_t parts)
-{
-    return (share){count * part / parts, count * (part + 1) / parts};
-}
-
 /* ---- weights ---- */
 
 /* Floats of u from one point to the next: an odd number of cache lines, as powers of two would put all 36 into the same few sets of
@@ -76,7 +66,7 @@ INLINE void transform_kernel(const vector kernel[9], bool turned, vector at[POIN
         vector column[WINDOW];
         evaluate_three((const vector[3]){lines[0][j], lines[1][j], lines[2][j]}, column);
         for (int i = 0; i < WINDOW; i++)
-            at[i * WINDOW + j] = divisor(i) * divisor(j) * column[i];
+            at[i * WINDOW + j] = factor(i) * factor(j) * column[i];
     }
 }
 

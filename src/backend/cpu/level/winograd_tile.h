@@ -33,7 +33,7 @@ INLINE void transform_inputs(vector d[WINDOW])
     d[4] = times_plus(-B, odd_a, even_a);
 }
 
-/* Four numbers at the six points, not yet divided as `divisor` says. */
+/* Four numbers at the six points, not yet multiplied by factor(). */
 INLINE void evaluate_four(const vector g[4], vector at[WINDOW])
 {
     const vector even_a = times_plus(A2, g[2], g[0]), odd_a = times_plus(A2, g[3], g[1]);
@@ -57,8 +57,8 @@ INLINE void evaluate_three(const vector g[3], vector at[WINDOW])
     at[5] = g[2];
 }
 
-/* 1 / product of the distances from point i to the other finite ones. */
-INLINE float divisor(int i)
+/* 1 / product of the distances from point i to the other finite ones: the weights, or sums of products, are multiplied by it. */
+INLINE float factor(int i)
 {
     return i == 0 ? 1 / (A2 * B2) : i <= 2 ? 1 / (2 * A2 * (A2 - B2)) : i <= 4 ? 1 / (2 * B2 * (B2 - A2)) : 1;
 }
@@ -110,6 +110,52 @@ INLINE int64_t offset_of(const winograd_images *images, int64_t image, int64_t p
 INLINE winograd_images pooled(const winograd_images *images)
 {
     return (winograd_images){images->batch, images->planes, images->height / 2, images->width / 2};
+}
+
+/* ---- memory ---- */
+
+/* The part of `count` things that is number `part` of `parts`: [begin, end). */
+typedef struct share {
+    int64_t begin, end;
+} share;
+
+INLINE share share_of(int64_t count, int64_t part, int64_t parts)
+{
+    return (share){count * part / parts, count * (part + 1) / parts};
+}
+
+/* Tiles of some planes that are to be read, or `written`, soon: asked for a few at a time while products are computed, so that
+ * memory delivers them to the L2 cache meanwhile. Left to the loads and stores, their lines come one after the other; asked for
+ * all at once, they hold up the products. */
+typedef struct expected {
+    const float *const *tiles; /* where those of the first planes begin */
+    int64_t count, planes;     /* in vectors of LANES planes */
+    int64_t plane, row;        /* floats from one vector of planes, or row, to the next */
+    int64_t tile;              /* the next one to ask for, `done` planes after the first */
+    int64_t done;
+    bool written;
+} expected;
+
+INLINE void expect(expected *e, int64_t most)
+{
+    for (; most > 0 && e->planes > 0; most--) {
+        const float *from = e->tiles[e->tile] + e->done;
+#pragma GCC unroll 4
+        for (int r = 0; r < TILE; r++) {
+#pragma GCC unroll 4
+            for (int j = 0; j < TILE * LANES; j += 16) {
+                if (e->written)
+                    __builtin_prefetch(from + r * e->row + j, 1, 2);
+                else
+                    __builtin_prefetch(from + r * e->row + j, 0, 2);
+            }
+        }
+        if (++e->tile == e->count) {
+            e->tile = 0;
+            e->done += e->plane;
+            e->planes--;
+        }
+    }
 }
 
 /* ---- windows ---- */
