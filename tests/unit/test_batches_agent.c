@@ -185,7 +185,7 @@ static void coordinator_stop(fake_coordinator *coordinator)
 
 #define WAIT_UNTIL(condition)                                                                                          \
     do {                                                                                                               \
-        fth_deadline wait_deadline = fth_deadline_in(WAIT_S);                                                          \
+        fth_deadline wait_deadline = test_deadline_in(WAIT_S);                                                         \
         while (!(condition)) {                                                                                         \
             assert_false(fth_deadline_passed(wait_deadline));                                                          \
             short_sleep();                                                                                             \
@@ -283,7 +283,7 @@ static int tear_down(void **state)
 static json_t *ask(agent_fixture *fixture, json_t *request, int fds[2])
 {
     json_t *answer = NULL;
-    if (fth_host_ask(fixture->link, request, fth_deadline_in(WAIT_S), &answer, fds) != FTH_OK)
+    if (fth_host_ask(fixture->link, request, test_deadline_in(WAIT_S), &answer, fds) != FTH_OK)
         fail_msg("%s", fth_error_message());
     json_decref(request);
     return answer;
@@ -336,7 +336,7 @@ static void check_and_unpin(agent_fixture *fixture, fth_item_id id, fth_pin *pin
 static fth_status take_batch(agent_fixture *fixture, int64_t number)
 {
     fth_item_id id = id_of(fixture, number);
-    fth_deadline deadline = fth_deadline_in(WAIT_S);
+    fth_deadline deadline = test_deadline_in(WAIT_S);
     fth_slot_set_position(fixture->slot, number, 1, 0);
     for (;;) {
         fth_pin pin;
@@ -594,7 +594,7 @@ static void *ensure_agent(void *context)
     fth_batches_agent_options options = {.url = starter->fixture->url, .memory_bytes = 8 << 20, .idle_s = 1};
     /* This test's program is the agent, too: see main(). */
     starter->status = fth_batches_agent_ensure(&options, (const char *[]){"/proc/self/exe", "agent", NULL},
-                                               fth_deadline_in(WAIT_S), &starter->path);
+                                               test_deadline_in(WAIT_S), &starter->path);
     return NULL;
 }
 
@@ -650,8 +650,8 @@ static void many_that_start_an_agent_get_the_same(void **state)
     /* Without clients it ends by itself, and leaves nothing. */
     client_close(fixture);
     WAIT_UNTIL(access(fixture->path, F_OK) != 0);
-    fth_child_wait((pid_t)first, fth_deadline_in(WAIT_S));
-    fth_child_wait((pid_t)second, fth_deadline_in(WAIT_S));
+    fth_child_wait((pid_t)first, test_deadline_in(WAIT_S));
+    fth_child_wait((pid_t)second, test_deadline_in(WAIT_S));
     char *folder = fth_path_folder(fixture->path);
     assert_int_equal(rmdir(folder), 0); /* nothing is left in it */
     free(folder);
@@ -662,11 +662,11 @@ static void an_agent_that_cannot_start_says_why(void **state)
     agent_fixture *fixture = *state;
     char *path = NULL;
     fth_batches_agent_options options = {.url = "http://127.0.0.1"};
-    assert_int_equal(fth_batches_agent_ensure(&options, NULL, fth_deadline_in(WAIT_S), &path), FTH_INVALID);
+    assert_int_equal(fth_batches_agent_ensure(&options, NULL, test_deadline_in(WAIT_S), &path), FTH_INVALID);
     assert_message_has("expected http://HOST:PORT");
     options.url = fixture->url;
     assert_int_equal(fth_batches_agent_ensure(&options, (const char *[]){"/proc/self/exe", "broken", NULL},
-                                              fth_deadline_in(WAIT_S), &path),
+                                              test_deadline_in(WAIT_S), &path),
                      FTH_PEER_LOST);
     assert_message_has("exit status 3");
     assert_message_has("it is broken");

@@ -238,7 +238,7 @@ static fth_loader *open_loader(const fth_dataset *dataset, const fth_loader_opti
 static const fth_batch *get_next(fth_loader *loader)
 {
     const fth_batch *batch = NULL;
-    if (fth_loader_next(loader, fth_deadline_in(60), &batch) != FTH_OK)
+    if (fth_loader_next(loader, test_deadline_in(60), &batch) != FTH_OK)
         fail_msg("%s", fth_error_message());
     return batch;
 }

@@ -141,7 +141,7 @@ static void *read_batches(void *context)
 {
     reader *own = context;
     fth_job_spec spec = describe_job(own->seed);
-    const fth_deadline deadline = fth_deadline_in(60);
+    const fth_deadline deadline = test_deadline_in(60);
     fth_host_link *link = NULL;
     fth_board *board = NULL;
     fth_segment_view *view = NULL;

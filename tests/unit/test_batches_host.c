@@ -113,7 +113,7 @@ static int close_hosting(void **state)
 
 #define UNTIL(condition)                                                                                               \
     do {                                                                                                               \
-        fth_deadline end = fth_deadline_in(60);                                                                        \
+        fth_deadline end = test_deadline_in(60);                                                                       \
         while (!(condition) && !fth_deadline_passed(end))                                                              \
             usleep(1000);                                                                                              \
         assert_true(condition);                                                                                        \
@@ -131,14 +131,14 @@ static int counted(hosting *h, const int *number)
 static fth_host_link *connect_to(const hosting *h)
 {
     fth_host_link *link = NULL;
-    assert_int_equal(fth_host_connect(h->path, fth_deadline_in(60), &link), FTH_OK);
+    assert_int_equal(fth_host_connect(h->path, test_deadline_in(60), &link), FTH_OK);
     return link;
 }
 
 static json_t *ask(fth_host_link *link, const char *op, int fds[2])
 {
     json_t *request = json_pack("{s:s}", "op", op), *got = NULL;
-    assert_int_equal(fth_host_ask(link, request, fth_deadline_in(60), &got, fds), FTH_OK);
+    assert_int_equal(fth_host_ask(link, request, test_deadline_in(60), &got, fds), FTH_OK);
     json_decref(request);
     return got;
 }
@@ -317,7 +317,7 @@ static void who_does_not_read_is_dropped(void **state)
     fth_host_link *good = connect_to(h);
     int fd = connect_plainly(h);
     UNTIL(fth_host_clients(h->host) == 2);
-    fth_deadline end = fth_deadline_in(60);
+    fth_deadline end = test_deadline_in(60);
     while (fth_host_clients(h->host) == 2 && !fth_deadline_passed(end)) {
         send(fd, "{\"op\":\"describe\",\"n\":1}", 23, MSG_NOSIGNAL | MSG_DONTWAIT);
         assert_answered(good, "describe");
@@ -377,12 +377,12 @@ static void there_is_one_host_at_a_path(void **state)
     fth_host_close(h->host);
     assert_true(fth_host_is_gone(link));
     json_t *request = json_pack("{s:s}", "op", "describe"), *got = NULL;
-    assert_int_equal(fth_host_ask(link, request, fth_deadline_in(60), &got, NULL), FTH_PEER_LOST);
+    assert_int_equal(fth_host_ask(link, request, test_deadline_in(60), &got, NULL), FTH_PEER_LOST);
     json_decref(request);
     fth_host_disconnect(link);
     assert_false(test_exists("socket"));
     assert_false(test_exists("socket.lock"));
-    assert_int_equal(fth_host_connect(h->path, fth_deadline_in(60), &link), FTH_PEER_LOST);
+    assert_int_equal(fth_host_connect(h->path, test_deadline_in(60), &link), FTH_PEER_LOST);
     open_host(h);
 }
 
@@ -400,7 +400,7 @@ static void a_dead_host_is_replaced(void **state)
     }
     assert_true(waitpid(child, NULL, 0) == child);
     assert_true(test_exists("socket"));
-    assert_int_equal(fth_host_connect(h->path, fth_deadline_in(60), &link), FTH_PEER_LOST);
+    assert_int_equal(fth_host_connect(h->path, test_deadline_in(60), &link), FTH_PEER_LOST);
     open_host(h);
     link = connect_to(h);
     assert_answered(link, "describe");

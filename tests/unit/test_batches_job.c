@@ -208,7 +208,7 @@ static void compare_with_loader(const fth_dataset *dataset, const fth_job_spec *
     assert_int_equal(fth_loader_open(dataset, &options, &loader), FTH_OK);
     for (;; number++) {
         fth_batch_plan plan = {.samples = samples};
-        assert_int_equal(fth_loader_next(loader, fth_deadline_in(wait_seconds), &batch), FTH_OK);
+        assert_int_equal(fth_loader_next(loader, test_deadline_in(wait_seconds), &batch), FTH_OK);
         if (!batch)
             break;
         fth_job_plan_batch(spec, set_count, number, &plan);

@@ -141,7 +141,7 @@ static void order_samples(test_source *source, const fth_job_spec *spec, int64_t
 /* Until all that was ordered has ended. */
 static void wait_for_all(test_source *source)
 {
-    struct timespec until = fth_deadline_timespec(fth_deadline_in(60));
+    struct timespec until = fth_deadline_timespec(test_deadline_in(60));
     pthread_mutex_lock(&source->mutex);
     while (source->done < source->count)
         assert_int_equal(pthread_cond_clockwait(&source->changed, &source->mutex, CLOCK_MONOTONIC, &until), 0);
@@ -318,7 +318,7 @@ static void *answer(void *context)
     if (behaviour == NEVER)
         wait_until(function, 100);
     if (fth_preparing_thread_create(function->source->preparer, &tools) != FTH_OK ||
-        fth_prepare(tools, &call->order, function->source->cache, fth_deadline_in(30), &preparation) != FTH_OK)
+        fth_prepare(tools, &call->order, function->source->cache, test_deadline_in(30), &preparation) != FTH_OK)
         abort();
     fth_preparing_thread_free(tools);
     json_t *json = result_of(call, &preparation);

@@ -96,7 +96,7 @@ static fth_status prepare(fth_preparing_thread *thread, const fth_order *order, 
                           fth_preparation *preparation)
 {
     *preparation = (fth_preparation){0};
-    return fth_prepare(thread, order, cache, fth_deadline_in(60), preparation);
+    return fth_prepare(thread, order, cache, test_deadline_in(60), preparation);
 }
 
 /* ---- batches ---- */
@@ -128,14 +128,14 @@ static void compare_with_loader(fth_preparer *preparer, const fth_job_spec *spec
         fth_batch_payload made;
         fth_receipt receipt = {0};
         char *text = NULL;
-        if (fth_item_task_begin(threads[0], &order, cache, fth_deadline_in(60), &task) != FTH_OK)
+        if (fth_item_task_begin(threads[0], &order, cache, test_deadline_in(60), &task) != FTH_OK)
             fail_msg("%s", fth_error_message());
         for (int i = 0; fth_item_task_help(task, threads[i]);)
             i = (i + 1) % helpers;
         assert_false(fth_item_task_has_pieces(task));
         if (fth_item_task_end(task, &preparation) != FTH_OK)
             fail_msg("%s", fth_error_message());
-        assert_int_equal(fth_loader_next(loader, fth_deadline_in(60), &expected), FTH_OK);
+        assert_int_equal(fth_loader_next(loader, test_deadline_in(60), &expected), FTH_OK);
         const void *entry = memory_cache_find(cache, order.id, &receipt);
         assert_non_null(entry);
         assert_memory_equal(&receipt, &preparation.receipt, sizeof receipt);

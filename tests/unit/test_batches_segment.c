@@ -481,7 +481,7 @@ static void a_wait_ends_with_the_item(void **state)
     fth_slot_state seen;
     assert_int_equal(pthread_create(&thread, NULL, publish_soon, world), 0);
     fth_slot_want(world->slot, id_of(9));
-    assert_int_equal(fth_slot_wait(world->slot, fth_deadline_in(60)), FTH_OK);
+    assert_int_equal(fth_slot_wait(world->slot, test_deadline_in(60)), FTH_OK);
     pthread_join(thread, NULL);
     assert_true(pin(world, 9, &held));
     fth_segment_unpin(world->slot, &held);
@@ -500,13 +500,13 @@ static void waits_end_in_time_and_with_failures(void **state)
     assert_int_equal(fth_slot_wait(world->slot, fth_deadline_in(0.01)), FTH_TIMEOUT);
     fth_slot_want(world->slot, id_of(10));
     fth_board_wake(world->board, id_of(10), FTH_IO);
-    assert_int_equal(fth_slot_wait(world->slot, fth_deadline_in(60)), FTH_IO);
+    assert_int_equal(fth_slot_wait(world->slot, test_deadline_in(60)), FTH_IO);
     fth_slot_want(world->slot, id_of(11));
     fth_slot_stop_wanting(world->slot);
     fth_board_wake(world->board, id_of(11), FTH_OK);
     fth_slot_want(world->slot, id_of(12));
     fth_board_clear(world->board, world->slot_number);
-    assert_int_equal(fth_slot_wait(world->slot, fth_deadline_in(60)), FTH_PEER_LOST);
+    assert_int_equal(fth_slot_wait(world->slot, test_deadline_in(60)), FTH_PEER_LOST);
 }
 
 static void the_owner_sees_positions_and_counters(void **state)
@@ -630,7 +630,7 @@ static void readers_and_writers_agree(void **state)
     for (int i = 0; i < READERS + WRITERS; i++)
         assert_int_equal(
             pthread_create(&threads[i], NULL, i < READERS ? read_all_the_time : write_all_the_time, &traffic), 0);
-    fth_deadline end = fth_deadline_in(60);
+    fth_deadline end = test_deadline_in(60);
     while (traffic.hits < 5000 && !fth_deadline_passed(end))
         usleep(1000);
     traffic.stop = true;

@@ -208,7 +208,7 @@ static void end(pid_t process)
 
 #define UNTIL(condition)                                                                                               \
     do {                                                                                                               \
-        fth_deadline until = fth_deadline_in(60);                                                                      \
+        fth_deadline until = test_deadline_in(60);                                                                     \
         while (!(condition) && !fth_deadline_passed(until))                                                            \
             usleep(1000);                                                                                              \
         assert_true(condition);                                                                                        \

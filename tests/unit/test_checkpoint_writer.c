@@ -106,7 +106,7 @@ static void jobs_are_written_in_order_and_give_results(void **state)
     allow(100);
     for (int step = 1; step <= 8; step++) {
         assert_true(submit(writer, step, 1) == -1);
-        assert_int_equal(fth_writer_wait_idle(writer, fth_deadline_in(20)), FTH_OK);
+        assert_int_equal(fth_writer_wait_idle(writer, test_deadline_in(20)), FTH_OK);
     }
     for (int step = 1; step <= 8; step++) {
         assert_true(fth_writer_take_result(writer, &result));
@@ -129,7 +129,7 @@ static void results_beyond_the_ring_are_dropped(void **state)
     allow(JOBS);
     for (int step = 1; step <= JOBS; step++) {
         assert_true(submit(writer, step, 1) == -1);
-        assert_int_equal(fth_writer_wait_idle(writer, fth_deadline_in(20)), FTH_OK);
+        assert_int_equal(fth_writer_wait_idle(writer, test_deadline_in(20)), FTH_OK);
     }
     assert_int_equal(dropped, BEYOND);
     assert_true(fth_writer_take_result(writer, &result));
@@ -150,7 +150,7 @@ static void what_waits_is_replaced_by_newer(void **state)
     fth_writer_state look = fth_writer_look(writer);
     assert_true(look.writing && look.waiting);
     allow(2);
-    assert_int_equal(fth_writer_wait_idle(writer, fth_deadline_in(20)), FTH_OK);
+    assert_int_equal(fth_writer_wait_idle(writer, test_deadline_in(20)), FTH_OK);
     assert_int_equal(gate.count, 2);
     assert_int_equal(gate.written[0], 1);
     assert_int_equal(gate.written[1], 4);
@@ -167,7 +167,7 @@ static void another_kind_of_job_is_not_replaced(void **state)
     assert_true(submit(writer, 3, 1) == -2);
     assert_true(submit(writer, 4, 3) == 2);
     allow(2);
-    assert_int_equal(fth_writer_wait_idle(writer, fth_deadline_in(20)), FTH_OK);
+    assert_int_equal(fth_writer_wait_idle(writer, test_deadline_in(20)), FTH_OK);
     assert_int_equal(gate.written[1], 4);
     fth_writer_free(writer);
 }
@@ -181,13 +181,13 @@ static void failures_and_cancelling_are_results(void **state)
     wait_begun(1);
     assert_int_equal(fth_writer_wait_idle(writer, fth_deadline_in(0.02)), FTH_TIMEOUT);
     fth_writer_cancel(writer);
-    assert_int_equal(fth_writer_wait_idle(writer, fth_deadline_in(20)), FTH_OK);
+    assert_int_equal(fth_writer_wait_idle(writer, test_deadline_in(20)), FTH_OK);
     assert_true(fth_writer_take_result(writer, &result));
     assert_int_equal(result.status, FTH_INTERRUPTED);
     gate.next = FTH_IO;
     allow(1);
     assert_true(submit(writer, 2, 1) == -1); /* the cancel was for the one before */
-    assert_int_equal(fth_writer_wait_idle(writer, fth_deadline_in(20)), FTH_OK);
+    assert_int_equal(fth_writer_wait_idle(writer, test_deadline_in(20)), FTH_OK);
     assert_true(fth_writer_take_result(writer, &result));
     assert_int_equal(result.status, FTH_IO);
     assert_string_equal(result.message, "no room");

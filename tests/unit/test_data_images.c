@@ -184,7 +184,7 @@ static float *load_all(const char *name, const fth_dataset_options *options, int
         if (fth_loader_open(dataset, &how, &loader) != FTH_OK)
             fail_msg("%s", fth_error_message());
         for (;;) {
-            if (fth_loader_next(loader, fth_deadline_in(30), &got) != FTH_OK)
+            if (fth_loader_next(loader, test_deadline_in(30), &got) != FTH_OK)
                 fail_msg("%s", fth_error_message());
             if (!got)
                 break;
@@ -305,7 +305,7 @@ static void unreadable_images_are_replaced_and_named(void **state)
     for (int epoch = 0; epoch < 2; epoch++) {
         int64_t images = 0;
         assert_int_equal(fth_loader_open(dataset, &how, &loader), FTH_OK);
-        while (fth_loader_next(loader, fth_deadline_in(30), &batch) == FTH_OK && batch)
+        while (fth_loader_next(loader, test_deadline_in(30), &batch) == FTH_OK && batch)
             images += batch->count;
         assert_int_equal(images, 16);
         fth_loader_free(loader);
@@ -321,7 +321,7 @@ static void unreadable_images_are_replaced_and_named(void **state)
     assert_int_equal(open_at("set", &options, &dataset), FTH_OK);
     assert_int_equal(fth_loader_open(dataset, &how, &loader), FTH_OK);
     do
-        status = fth_loader_next(loader, fth_deadline_in(30), &batch);
+        status = fth_loader_next(loader, test_deadline_in(30), &batch);
     while (status == FTH_OK && batch);
     assert_int_equal(status, FTH_CORRUPT);
     assert_message_has("2 of 23 images");
@@ -333,7 +333,7 @@ static void unreadable_images_are_replaced_and_named(void **state)
     how.batch_limit = 0;
     assert_int_equal(fth_loader_open(dataset, &how, &loader), FTH_OK);
     for (int i = 0; i < 12; i++)
-        assert_int_equal(fth_loader_next(loader, fth_deadline_in(30), &batch), FTH_OK);
+        assert_int_equal(fth_loader_next(loader, test_deadline_in(30), &batch), FTH_OK);
     fth_loader_free(loader);
     assert_int_equal(fth_dataset_bad_image_count(dataset), 2);
     fth_dataset_free(dataset);

@@ -178,7 +178,7 @@ static int number_of(const fth_dataset *dataset, const float *image)
 static const fth_batch *next_of(fth_loader *loader)
 {
     const fth_batch *batch = NULL;
-    assert_int_equal(fth_loader_next(loader, fth_deadline_in(wait_seconds), &batch), FTH_OK);
+    assert_int_equal(fth_loader_next(loader, test_deadline_in(wait_seconds), &batch), FTH_OK);
     return batch;
 }
 
@@ -441,8 +441,8 @@ static void recipes_say_how_the_images_are_made(void **state)
     }
     for (int b = 0; b < BATCHES + 3; b++) {
         const fth_batch *images, *recipes;
-        assert_int_equal(fth_loader_next(loaders[0], fth_deadline_in(wait_seconds), &images), FTH_OK);
-        assert_int_equal(fth_loader_next(loaders[1], fth_deadline_in(wait_seconds), &recipes), FTH_OK);
+        assert_int_equal(fth_loader_next(loaders[0], test_deadline_in(wait_seconds), &images), FTH_OK);
+        assert_int_equal(fth_loader_next(loaders[1], test_deadline_in(wait_seconds), &recipes), FTH_OK);
         assert_true(images->images && !images->recipes && !recipes->images && recipes->recipes);
         assert_memory_equal(images->labels, recipes->labels, (size_t)images->count * sizeof(int32_t));
         for (int64_t n = 0; n < images->count; n++) {
@@ -489,10 +489,10 @@ static void parts_make_up_every_batch(void **state)
     for (int64_t b = 0; b < BATCHES; b++) {
         const fth_batch *all = NULL, *part = NULL;
         int64_t seen = 0;
-        assert_int_equal(fth_loader_next(whole, fth_deadline_in(wait_seconds), &all), FTH_OK);
+        assert_int_equal(fth_loader_next(whole, test_deadline_in(wait_seconds), &all), FTH_OK);
         assert_true(all->count == (b == 3 ? 1 : 1333) && all->whole == all->count);
         for (int p = 0; p < PARTS; p++) {
-            assert_int_equal(fth_loader_next(parts[p], fth_deadline_in(wait_seconds), &part), FTH_OK);
+            assert_int_equal(fth_loader_next(parts[p], test_deadline_in(wait_seconds), &part), FTH_OK);
             assert_true(part->number == b && part->epoch == b / 4 && part->whole == all->count);
             assert_memory_equal(part->labels, all->labels + seen, (size_t)part->count * sizeof *part->labels);
             assert_memory_equal(part->images, all->images + seen * 28 * 28,
@@ -528,7 +528,7 @@ static void samples_by_index_are_those_of_batches(void **state)
         options.by_index = true;
         assert_int_equal(fth_loader_open(dataset, &options, &samples), FTH_OK);
         for (int64_t b = 0; b < 8; b++) { /* six are an epoch */
-            assert_int_equal(fth_loader_next(batches, fth_deadline_in(wait_seconds), &batch), FTH_OK);
+            assert_int_equal(fth_loader_next(batches, test_deadline_in(wait_seconds), &batch), FTH_OK);
             for (int64_t i = 0; i < batch->count; i += 99) {
                 int64_t sample = fth_sampler_index(&sampler, b / 6, b % 6 * BATCH + i);
                 assert_int_equal(fth_loader_get(samples, b, sample, image, &label), FTH_OK);
@@ -557,14 +557,14 @@ static void loaders_with_a_stride_take_turns(void **state)
     for (int l = 0; l < LOADERS; l++)
         turns[l] = open_part(dataset, (fth_share){0}, l, LOADERS);
     for (int64_t b = 0; b < BATCHES; b++) {
-        assert_int_equal(fth_loader_next(all, fth_deadline_in(wait_seconds), &expected), FTH_OK);
-        assert_int_equal(fth_loader_next(turns[b % LOADERS], fth_deadline_in(wait_seconds), &batch), FTH_OK);
+        assert_int_equal(fth_loader_next(all, test_deadline_in(wait_seconds), &expected), FTH_OK);
+        assert_int_equal(fth_loader_next(turns[b % LOADERS], test_deadline_in(wait_seconds), &batch), FTH_OK);
         assert_true(batch->number == b && batch->epoch == b / 4 && batch->count == expected->count);
         assert_memory_equal(batch->labels, expected->labels, (size_t)batch->count * sizeof *batch->labels);
         assert_memory_equal(batch->images, expected->images, (size_t)batch->count * 28 * 28 * sizeof *batch->images);
     }
     for (int l = 0; l < LOADERS; l++) {
-        assert_int_equal(fth_loader_next(turns[l], fth_deadline_in(wait_seconds), &batch), FTH_OK);
+        assert_int_equal(fth_loader_next(turns[l], test_deadline_in(wait_seconds), &batch), FTH_OK);
         assert_null(batch);
         fth_loader_free(turns[l]);
     }

@@ -50,7 +50,7 @@ static void compare(const fth_dataset *expected, const fth_dataset *made, const 
     limited.batch_limit = epochs * fth_batches_per_epoch(sampler.count, options->batch);
     assert_int_equal(fth_sample_maker_create(made, &maker), FTH_OK);
     assert_int_equal(fth_loader_open(expected, &limited, &loader), FTH_OK);
-    while (fth_loader_next(loader, fth_deadline_in(60), &batch) == FTH_OK && batch) {
+    while (fth_loader_next(loader, test_deadline_in(60), &batch) == FTH_OK && batch) {
         int64_t first = batch->number % (limited.batch_limit / epochs) * options->batch;
         for (int64_t i = 0; i < batch->count; i++, compared++) {
             int64_t sample = fth_sampler_index(&sampler, batch->epoch, first + i);

@@ -130,7 +130,7 @@ static void sets_in_memory_are_normalized_as_asked(void **state)
         assert_false(fth_dataset_is_transformed(dataset)); /* the fast way, as without */
         const fth_normalization *used = &fth_dataset_get_info(dataset)->normalization;
         assert_int_equal(fth_loader_open(dataset, &(fth_loader_options){.batch = 1}, &loader), FTH_OK);
-        assert_int_equal(fth_loader_next(loader, fth_deadline_in(20), &batch), FTH_OK);
+        assert_int_equal(fth_loader_next(loader, test_deadline_in(20), &batch), FTH_OK);
         assert_int_equal(fth_dataset_read(dataset, FTH_TRAIN, 0, pixels, &label), FTH_OK);
         assert_true(used->mean[1] == 0.25f && used->deviation[2] == 2);
         for (int j = 0; j < 3 * 32 * 32; j++)

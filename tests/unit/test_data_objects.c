@@ -99,7 +99,7 @@ static void assert_same_batches(const fth_dataset *a, const fth_dataset *b)
     for (;;) {
         const fth_batch *batches[2];
         for (int i = 0; i < 2; i++)
-            assert_int_equal(fth_loader_next(loaders[i], fth_deadline_in(60), &batches[i]), FTH_OK);
+            assert_int_equal(fth_loader_next(loaders[i], test_deadline_in(60), &batches[i]), FTH_OK);
         if (!batches[0])
             break;
         assert_int_equal(batches[0]->count, batches[1]->count);
@@ -335,7 +335,7 @@ static void changed_objects_are_bad_images(void **state)
     const fth_batch *batch = NULL;
     const fth_loader_options all = {.batch = IMAGES, .threads = 2, .batch_limit = 1};
     assert_int_equal(fth_loader_open(dataset, &all, &loader), FTH_OK);
-    assert_int_equal(fth_loader_next(loader, fth_deadline_in(60), &batch), FTH_OK);
+    assert_int_equal(fth_loader_next(loader, test_deadline_in(60), &batch), FTH_OK);
     assert_int_equal(batch->count, IMAGES);
     assert_int_equal(fth_dataset_bad_image_count(dataset), 2);
     fth_loader_free(loader);
@@ -420,14 +420,14 @@ static void a_server_in_trouble_is_no_bad_image(void **state)
     snprintf(url, sizeof url, "http://127.0.0.1:%d/set/index.csv", server.port);
     fth_dataset *dataset = open_with(url, &options);
     assert_int_equal(fth_loader_open(dataset, &all, &loader), FTH_OK);
-    assert_int_equal(fth_loader_next(loader, fth_deadline_in(60), &batch), FTH_OK);
+    assert_int_equal(fth_loader_next(loader, test_deadline_in(60), &batch), FTH_OK);
     assert_int_equal(batch->count, 4);
     pthread_mutex_lock(&server.mutex);
     pages.broken = true;
     pthread_mutex_unlock(&server.mutex);
     fth_status status = FTH_OK;
     while (status == FTH_OK) /* what was fetched before still comes */
-        status = fth_loader_next(loader, fth_deadline_in(60), &batch);
+        status = fth_loader_next(loader, test_deadline_in(60), &batch);
     assert_int_equal(status, FTH_IO);
     assert_message_has(".png");
     assert_message_has("the server answered 503");
@@ -452,7 +452,7 @@ static void loaders_fetch_ahead(void **state)
     snprintf(url, sizeof url, "http://127.0.0.1:%d/far/index.csv", server.port);
     fth_dataset *dataset = open_address(url);
     assert_int_equal(fth_loader_open(dataset, &few, &loader), FTH_OK);
-    fth_deadline deadline = fth_deadline_in(60);
+    fth_deadline deadline = test_deadline_in(60);
     while (server.requests < 250 && !fth_deadline_passed(deadline)) {
         struct timespec moment = {.tv_nsec = 1000000};
         nanosleep(&moment, NULL);

@@ -144,7 +144,7 @@ static void compare_loaders(const fth_dataset *a, const fth_dataset *b, const ft
     int64_t compared = 0;
     for (;; compared++) {
         for (int i = 0; i < 2; i++)
-            if (fth_loader_next(loaders[i], fth_deadline_in(60), &batches[i]) != FTH_OK)
+            if (fth_loader_next(loaders[i], test_deadline_in(60), &batches[i]) != FTH_OK)
                 fail_msg("%s", fth_error_message());
         if (!batches[0])
             break;
@@ -241,7 +241,7 @@ static void the_order_may_be_the_providers(void **state)
     options.seed = 77;
     assert_int_equal(fth_loader_open(own.set, &options, &loaders[1]), FTH_OK);
     for (int i = 0; i < 2; i++)
-        assert_int_equal(fth_loader_next(loaders[i], fth_deadline_in(60), &batches[i]), FTH_OK);
+        assert_int_equal(fth_loader_next(loaders[i], test_deadline_in(60), &batches[i]), FTH_OK);
     assert_memory_equal(batches[0]->labels, batches[1]->labels, 16 * sizeof(int32_t));
     fth_loader_free(loaders[0]);
     fth_loader_free(loaders[1]);

@@ -59,7 +59,7 @@ static char *show_batches(const fth_dataset *dataset, fth_loader_options options
             fth_share_samples(options.share, fth_dataset_get_info(dataset)->count[options.split]), options.batch);
     assert_int_equal(fth_loader_open(dataset, &options, &loader), FTH_OK);
     *at = '\0';
-    while (fth_loader_next(loader, fth_deadline_in(60), &batch) == FTH_OK && batch) {
+    while (fth_loader_next(loader, test_deadline_in(60), &batch) == FTH_OK && batch) {
         const fth_text_batch *text = &batch->text;
         int32_t begin = 0;
         for (int64_t i = 0; i < batch->count; begin = text->ends[i++]) {
@@ -262,10 +262,10 @@ static void parts_of_a_batch_are_the_batch(void **state)
         for (int number = 0; number < 4; number++) {
             const fth_batch *batch, *part;
             int64_t samples = 0, tokens = 0;
-            assert_int_equal(fth_loader_next(all, fth_deadline_in(60), &batch), FTH_OK);
+            assert_int_equal(fth_loader_next(all, test_deadline_in(60), &batch), FTH_OK);
             assert_int_equal(batch->count, number < 3 ? 8 : 2);
             for (int i = 0; i < 3; i++) {
-                assert_int_equal(fth_loader_next(loaders[i], fth_deadline_in(60), &part), FTH_OK);
+                assert_int_equal(fth_loader_next(loaders[i], test_deadline_in(60), &part), FTH_OK);
                 assert_int_equal(part->first, samples);
                 assert_int_equal(part->whole, batch->count);
                 assert_int_equal(part->text.first_token, tokens);
@@ -547,7 +547,7 @@ static void threads_change_nothing(void **state)
     for (int number = 0; number < COUNT / BATCH; number++) {
         const fth_batch *batches[2];
         for (int i = 0; i < 2; i++)
-            assert_int_equal(fth_loader_next(loaders[i], fth_deadline_in(60), &batches[i]), FTH_OK);
+            assert_int_equal(fth_loader_next(loaders[i], test_deadline_in(60), &batches[i]), FTH_OK);
         const fth_text_batch *one = &batches[0]->text, *four = &batches[1]->text;
         assert_int_equal(one->token_count, four->token_count);
         assert_memory_equal(one->tokens, four->tokens, (size_t)one->token_count * sizeof(int32_t));

@@ -92,7 +92,7 @@ static fth_status get(fixture *f, const char *etag, int64_t first, int64_t count
     return fth_shard_cache_get(
         f->cache,
         &(fth_shard_request){
-            .url = f->url, .etag = etag, .first = first, .count = count, .deadline = fth_deadline_in(60)},
+            .url = f->url, .etag = etag, .first = first, .count = count, .deadline = test_deadline_in(60)},
         dataset, facts);
 }
 
@@ -264,7 +264,7 @@ static void keeps_foreign_addresses_away(void **state)
     for (size_t i = 0; i < FTH_COUNT_OF(hosts); i++) {
         snprintf(f->url, sizeof f->url, "http://%s:%d/x?sig=secret", hosts[i], f->server.port);
         fth_status status = fth_shard_cache_get(
-            f->cache, &(fth_shard_request){.url = f->url, .foreign = true, .deadline = fth_deadline_in(60)}, &dataset,
+            f->cache, &(fth_shard_request){.url = f->url, .foreign = true, .deadline = test_deadline_in(60)}, &dataset,
             &facts);
         if (strcmp(hosts[i], "[fe80::1]") != 0) /* without a zone libcurl may not try at all */
             assert_int_equal(status, FTH_INVALID);

@@ -295,7 +295,7 @@ static void test_tls(void **state)
         fth_http_response response = {0};
         fth_http_client_options pins = {.pinned_key = i == 0 ? fingerprint : i == 1 ? other : NULL, .no_proxy = true};
         assert_int_equal(fth_http_client_open(&pins, &client), FTH_OK);
-        fth_http_request request = {.method = "GET", .url = url, .deadline = fth_deadline_in(20)};
+        fth_http_request request = {.method = "GET", .url = url, .deadline = test_deadline_in(20)};
         fth_status status = fth_http_perform(client, &request, &response);
         if (i == 0) {
             assert_int_equal(status, FTH_OK);

@@ -193,7 +193,7 @@ static void test_brought_and_after_a_restart(void **state)
     assert_string_equal(lease.url, "");
     assert_int_equal(push_samples(a, &lease, 3, 0), FTH_PUSH_APPLIED);
     other.samples++;
-    assert_int_equal(fth_worker_take_shard(a, &other, fth_deadline_in(60), &again, &answer), FTH_INVALID);
+    assert_int_equal(fth_worker_take_shard(a, &other, test_deadline_in(60), &again, &answer), FTH_INVALID);
     assert_message_has("another file");
     fth_worker_close(a);
     fth_parameters_stop(f->server, false);

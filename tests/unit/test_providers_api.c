@@ -129,7 +129,7 @@ static void openwhisk_is_invoked_and_polled(void **state)
     assert_non_null(strstr(f->headers[0], "Content-Type: application/json\r\n"));
     fth_invocation_outcome_release(&outcome);
 
-    assert_int_equal(f->provider->kind->poll(f->provider, "mnist", "abc123", fth_deadline_in(30), &outcome), FTH_OK);
+    assert_int_equal(f->provider->kind->poll(f->provider, "mnist", "abc123", test_deadline_in(30), &outcome), FTH_OK);
     assert_string_equal(f->asked[2], "GET /api/v1/namespaces/_/activations/abc123");
     assert_int_equal(outcome.state, FTH_INVOCATION_DONE);
     assert_int_equal(json_integer_value(json_object_get(outcome.result, "samples")), 7);

@@ -125,7 +125,7 @@ static int ask(const char *method, const char *target, const char *header, const
                                 .headers = header ? headers : NULL,
                                 .body = body,
                                 .body_bytes = body ? strlen(body) : 0,
-                                .deadline = fth_deadline_in(30)};
+                                .deadline = test_deadline_in(30)};
     assert_int_equal(fth_http_perform(client, &request, &response), FTH_OK);
     int code = response.code;
     if (text)

@@ -48,7 +48,7 @@ static int tear_down(void **state)
 /* Waits for the process to be ended. */
 static void wait_for_end(void)
 {
-    struct timespec until = fth_deadline_timespec(fth_deadline_in(60));
+    struct timespec until = fth_deadline_timespec(test_deadline_in(60));
     pthread_mutex_lock(&mutex);
     while (abandoned == 0 && pthread_cond_clockwait(&changed, &mutex, CLOCK_MONOTONIC, &until) == 0)
         continue;

@@ -302,7 +302,7 @@ static void end_process(void *context, const char *message)
 
 static const char *wait_for_end(void)
 {
-    struct timespec until = fth_deadline_timespec(fth_deadline_in(20));
+    struct timespec until = fth_deadline_timespec(test_deadline_in(20));
     pthread_mutex_lock(&ended.mutex);
     while (!*ended.message && pthread_cond_clockwait(&ended.changed, &ended.mutex, CLOCK_MONOTONIC, &until) == 0) {
     }
