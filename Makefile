@@ -58,7 +58,7 @@ tsan: test-dependencies
 arm64:
 	@scripts/install-dependencies --arm64
 	@scripts/build-arm64 $(BUILD)-arm64 -j $(JOBS) -- $(CMAKE_FLAGS)
-	@scripts/test-arm64 $(BUILD)-arm64
+	@scripts/test-arm64 $(BUILD)-arm64 -j $(JOBS)
 
 fuzz:
 	@scripts/install-dependencies --fuzz
