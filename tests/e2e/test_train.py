@@ -196,21 +196,19 @@ def test_bf16(farthing, tiny):
     assert end["accuracy"] >= 0.7
 
 
-def test_bf16_that_does_not_pay_says_so_once(farthing, tiny, monkeypatch):
-    """Few channels gain nothing from bf16 on any CPU; wide layers do where there is AMX."""
+def test_bf16_does_not_lose_to_f32(farthing, monkeypatch):
+    """Where bf16 products are slower, they are made in f32: the advice to take f32 has nothing to say."""
     checks = {c["check"]: c for c in map(json.loads, farthing("doctor", "--json").out.splitlines())}
     if checks["bf16"]["state"] != "ok":
         pytest.skip("this machine does not compute in bf16")
-    advice = "bf16 is slower than f32 for this network on this CPU"
-    common = ["train", "--device", "cpu", "--data", tiny, "--batch", 16, "--steps", 2]
-    slow = farthing(*common, "--model", "cifar-cnn", "--precision", "bf16").err
-    assert slow.count(advice) == 1 and "--precision f32 is faster" in slow
-    assert advice not in farthing(*common, "--model", "cifar-cnn").err
-    wide = ["bench", "--device", "cpu", "--model", "resnet18-small", "--batch", 1, "--seconds", 0.001, "--precision", "bf16"]
-    done = farthing(*wide)
-    assert "AMX" not in json.loads(done.out)["device"] or advice not in done.err
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "avx512_core")  # bf16 without instructions of its own
-    assert farthing(*wide).err.count(advice) == 1
+    allowed = [("FARTHING_MAX_ISA", "amx"), ("FARTHING_MAX_ISA", "avx512"),
+               ("ONEDNN_MAX_CPU_ISA", "avx512_core")]  # the last: bf16 without instructions of its own
+    for model in ("cifar-cnn", "resnet18-small"):
+        for variable, isa in allowed:
+            with monkeypatch.context() as set_here:
+                set_here.setenv(variable, isa)
+                done = farthing("bench", "--device", "cpu", "--model", model, "--batch", 1, "--seconds", 0.001, "--precision", "bf16")
+                assert "bf16 is slower" not in done.err, (model, isa)
 
 
 def test_precision_auto_is_recorded_and_kept(farthing, tiny):

@@ -47,6 +47,8 @@ fth_status cpu_refuse_bf16(const fth_device *device);
 
 /* The dtype in which the plan computes: f32 or bf16. */
 dnnl_data_type_t cpu_compute_dtype(const fth_plan *plan);
+/* The dtype in which oneDNN multiplies: the plan's, or f32 in a bf16 plan if that is faster. What is read and written is then converted. */
+dnnl_data_type_t cpu_product_dtype(const fth_plan *plan);
 
 const cpu_format *cpu_layout(const fth_plan *plan, fth_plan_value value);
 fth_status cpu_set_layout(fth_plan *plan, fth_plan_value value, const cpu_format *layout);
@@ -74,8 +76,8 @@ fth_status cpu_read_blocked(fth_plan *plan, fth_value value, fth_plan_value *as)
  * if its layout is fixed otherwise. cpu_end_write() then adds the reorder. */
 fth_status cpu_begin_write(fth_plan *plan, fth_plan_value value, const cpu_format *layout, fth_plan_value *as);
 fth_status cpu_end_write(fth_plan *plan, fth_plan_value value, fth_plan_value as);
-/* The same for an image that may be written in f32, but is kept in the plan's dtype; and for one in blocks of channels, f32. */
-fth_status cpu_begin_write_image(fth_plan *plan, fth_value value, const cpu_format *layout, fth_plan_value *as);
+/* The same for what may be written in f32, but is kept in the plan's dtype; and for an image in blocks of channels, f32. */
+fth_status cpu_begin_write_rounded(fth_plan *plan, fth_plan_value value, const cpu_format *layout, fth_plan_value *as);
 fth_status cpu_begin_write_blocked(fth_plan *plan, fth_value value, fth_plan_value *as);
 /* Gives an output whose layout is not fixed yet the plain one in f32. */
 fth_status cpu_fix_plain(fth_plan *plan, fth_value value);
@@ -127,7 +129,7 @@ typedef struct cpu_call {
 /* A step's name says the level of its kernels too. */
 fth_status cpu_add_call(fth_plan *plan, const char *name, const cpu_call *call);
 
-/* cpu_read_as() and cpu_begin_write() in the layout that a primitive chose. */
+/* cpu_read_as() and cpu_begin_write_rounded() in the layout that a primitive chose. */
 fth_status cpu_read_chosen(fth_plan *plan, fth_plan_value value, const_dnnl_primitive_desc_t descriptor,
                            dnnl_query_t what, fth_plan_value *as);
 fth_status cpu_write_chosen(fth_plan *plan, fth_plan_value value, const_dnnl_primitive_desc_t descriptor,

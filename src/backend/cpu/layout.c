@@ -9,6 +9,11 @@ dnnl_data_type_t cpu_compute_dtype(const fth_plan *plan)
     return fth_plan_get_options(plan).precision == FTH_PRECISION_BF16 ? dnnl_bf16 : dnnl_f32;
 }
 
+dnnl_data_type_t cpu_product_dtype(const fth_plan *plan)
+{
+    return cpu_device_of(plan)->bf16_gain > 1 ? cpu_compute_dtype(plan) : dnnl_f32;
+}
+
 const cpu_format *cpu_layout(const fth_plan *plan, fth_plan_value value)
 {
     return fth_plan_layout(plan, value);
@@ -71,11 +76,17 @@ cpu_format cpu_channels_last(const fth_shape *image, dnnl_data_type_t dtype)
     return make(4, dims, dtype, dnnl_nhwc);
 }
 
-bool cpu_is_plain(const cpu_format *layout)
+static fth_shape shape_of(const cpu_format *layout)
 {
     fth_shape shape = {.rank = layout->ndims};
     memcpy(shape.dims, layout->dims, (size_t)layout->ndims * sizeof shape.dims[0]);
-    cpu_format plain = cpu_plain(&shape, layout->data_type);
+    return shape;
+}
+
+bool cpu_is_plain(const cpu_format *layout)
+{
+    const fth_shape shape = shape_of(layout);
+    const cpu_format plain = cpu_plain(&shape, layout->data_type);
     return cpu_format_equal(&plain, layout);
 }
 
@@ -176,15 +187,15 @@ out:
     return status;
 }
 
-fth_status cpu_begin_write_image(fth_plan *plan, fth_value value, const cpu_format *layout, fth_plan_value *as)
+fth_status cpu_begin_write_rounded(fth_plan *plan, fth_plan_value value, const cpu_format *layout, fth_plan_value *as)
 {
     fth_status status = FTH_OK;
-    const fth_plan_value target = fth_plan_value_of(plan, value);
-    const fth_shape shape = fth_plan_type(plan, value).shape;
-    const cpu_format kept = cpu_like(layout, &shape, cpu_compute_dtype(plan));
-    if (!cpu_layout(plan, target) && layout->data_type != kept.data_type)
-        FTH_TRY(cpu_set_layout(plan, target, &kept));
-    FTH_TRY(cpu_begin_write(plan, target, layout, as));
+    const dnnl_data_type_t dtype = cpu_compute_dtype(plan);
+    const fth_shape shape = shape_of(layout);
+    const cpu_format kept = dtype == layout->data_type ? *layout : cpu_like(layout, &shape, dtype);
+    if (!cpu_layout(plan, value))
+        FTH_TRY(cpu_set_layout(plan, value, &kept));
+    FTH_TRY(cpu_begin_write(plan, value, layout, as));
 out:
     return status;
 }
@@ -193,7 +204,7 @@ fth_status cpu_begin_write_blocked(fth_plan *plan, fth_value value, fth_plan_val
 {
     const fth_shape shape = fth_plan_type(plan, value).shape;
     const cpu_format blocked = cpu_blocked(plan, &shape, dnnl_f32);
-    return cpu_begin_write_image(plan, value, &blocked, as);
+    return cpu_begin_write_rounded(plan, fth_plan_value_of(plan, value), &blocked, as);
 }
 
 fth_status cpu_end_write(fth_plan *plan, fth_plan_value value, fth_plan_value as)

@@ -10,7 +10,7 @@
 static fth_status describe(const fth_plan *plan, const cpu_linear_shapes *shapes, bool bias, cpu_pass pass,
                            dnnl_primitive_desc_t *descriptor)
 {
-    dnnl_data_type_t dtype = cpu_compute_dtype(plan);
+    const dnnl_data_type_t dtype = cpu_product_dtype(plan);
     fth_shape bias_shape = FTH_SHAPE(shapes->weight.dims[0]);
     bool f32 = dtype == dnnl_f32;
     return cpu_describe_linear(
@@ -105,7 +105,7 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
     const cpu_linear_shapes shapes = {.x = fth_plan_type(plan, node->inputs[0]).shape,
                                       .weight = fth_plan_type(plan, node->inputs[1]).shape,
                                       .y = fth_plan_type(plan, node->outputs[0]).shape};
-    if (cpu_long_linear_fits(plan, &shapes.x, &shapes.weight))
+    if (cpu_long_linear_fits(plan, &shapes))
         return cpu_long_linear(plan, node);
     return cpu_add_linear(plan, &shapes, fth_plan_value_of(plan, node->inputs[0]),
                           fth_plan_value_of(plan, node->inputs[1]),

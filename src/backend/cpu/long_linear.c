@@ -1,6 +1,8 @@
 /* Steps of linear layers with many more features than outputs: level/long_linear.c. */
 #include "backend/cpu/long_linear.h"
 
+#include "backend/cpu/bf16_linear.h"
+
 /* Values: x, weight, bias or none, scratch, y. */
 static fth_status run_forward(const cpu_call *call, const fth_run *run)
 {
@@ -13,10 +15,11 @@ static fth_status run_forward(const cpu_call *call, const fth_run *run)
 }
 
 /* Shorter ones are as fast with oneDNN; wider ones have outputs enough for its threads. */
-bool cpu_long_linear_fits(const fth_plan *plan, const fth_shape *x, const fth_shape *weight)
+bool cpu_long_linear_fits(const fth_plan *plan, const cpu_linear_shapes *shapes)
 {
-    return cpu_compute_dtype(plan) == dnnl_f32 && x->dims[0] >= 16 && x->dims[1] >= 2048 &&
-           weight->dims[0] % cpu_level_of(plan)->lanes == 0 && weight->dims[0] <= 256;
+    const int64_t rows = shapes->x.dims[0], features = shapes->x.dims[1], outputs = shapes->weight.dims[0];
+    return !cpu_bf16_linear_fits(plan, shapes) && cpu_product_dtype(plan) == dnnl_f32 && rows >= 16 &&
+           features >= 2048 && outputs % cpu_level_of(plan)->lanes == 0 && outputs <= 256;
 }
 
 fth_status cpu_long_linear(fth_plan *plan, const fth_node *node)
@@ -34,7 +37,7 @@ fth_status cpu_long_linear(fth_plan *plan, const fth_node *node)
     call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
     call.values[2] = node->input_count > 2 ? fth_plan_value_of(plan, node->inputs[2]) : FTH_NO_PLAN_VALUE;
     FTH_TRY(cpu_add_scratch_floats(plan, kernels->forward_floats(&l, fth_plan_threads(plan)), &call.values[3]));
-    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &target));
+    FTH_TRY(cpu_begin_write_rounded(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &target));
     call.values[4] = target;
     FTH_TRY(cpu_add_call(plan, "linear long", &call));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), target));

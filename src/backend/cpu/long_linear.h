@@ -2,7 +2,7 @@
 #ifndef FTH_BACKEND_CPU_LONG_LINEAR_H
 #define FTH_BACKEND_CPU_LONG_LINEAR_H
 
-#include "backend/cpu/cpu_internal.h"
+#include "backend/cpu/linear.h"
 
 typedef struct long_linear {
     int64_t batch, features, outputs; /* outputs fill vectors */
@@ -16,7 +16,7 @@ typedef struct long_linear_kernels {
     int64_t (*forward_floats)(const long_linear *l, int threads);
 } long_linear_kernels;
 
-bool cpu_long_linear_fits(const fth_plan *plan, const fth_shape *x, const fth_shape *weight);
+bool cpu_long_linear_fits(const fth_plan *plan, const cpu_linear_shapes *shapes);
 /* For a linear node that fits. */
 fth_status cpu_long_linear(fth_plan *plan, const fth_node *node);
 

@@ -16,18 +16,11 @@ static fth_shape weight_shape(const fth_convolution_attributes *a, const fth_sha
     return FTH_SHAPE(a->groups, weight->dims[0] / a->groups, weight->dims[1], weight->dims[2], weight->dims[3]);
 }
 
-/* In a bf16 plan, f32 unless the processor multiplies bf16 faster. */
+/* FARTHING_CONVOLUTION=direct is for measurements: it is in the plan's dtype even where that is slower. */
 static dnnl_data_type_t arithmetic(const fth_plan *plan)
 {
-    return cpu_convolution_gain(plan) > 1 ? dnnl_bf16 : dnnl_f32;
-}
-
-/* cpu_begin_write_image() in the layout that a primitive chose. */
-static fth_status begin_write(fth_plan *plan, fth_value value, const_dnnl_primitive_desc_t descriptor,
-                              dnnl_query_t what, fth_plan_value *as)
-{
-    const cpu_format chosen = cpu_query(descriptor, what);
-    return cpu_begin_write_image(plan, value, &chosen, as);
+    return cpu_device_of(plan)->convolution == &cpu_direct_convolution ? cpu_compute_dtype(plan)
+                                                                       : cpu_product_dtype(plan);
 }
 
 static fth_status describe(const fth_plan *plan, const fth_convolution_attributes *a,
@@ -83,7 +76,7 @@ static fth_status forward(fth_plan *plan, const fth_node *node)
     FTH_TRY(view_with_groups(plan, a, node->inputs[1], &weight_view));
     FTH_TRY(cpu_read_chosen(plan, fth_plan_value_of(plan, node->inputs[0]), descriptor, dnnl_query_src_md, &x));
     FTH_TRY(cpu_read_chosen(plan, weight_view, descriptor, dnnl_query_weights_md, &w));
-    FTH_TRY(begin_write(plan, node->outputs[0], descriptor, dnnl_query_dst_md, &y));
+    FTH_TRY(cpu_write_chosen(plan, fth_plan_value_of(plan, node->outputs[0]), descriptor, dnnl_query_dst_md, &y));
     cpu_argument arguments[4] = {
         {DNNL_ARG_SRC, x, false, NULL}, {DNNL_ARG_WEIGHTS, w, false, NULL}, {DNNL_ARG_DST, y, true, NULL}};
     int count = 3;
@@ -109,7 +102,7 @@ static fth_status grad_input(fth_plan *plan, const fth_node *node)
     FTH_TRY(view_with_groups(plan, a, node->inputs[1], &weight_view));
     FTH_TRY(cpu_read_chosen(plan, fth_plan_value_of(plan, node->inputs[0]), descriptor, dnnl_query_diff_dst_md, &dy));
     FTH_TRY(cpu_read_chosen(plan, weight_view, descriptor, dnnl_query_weights_md, &w));
-    FTH_TRY(begin_write(plan, node->outputs[0], descriptor, dnnl_query_diff_src_md, &dx));
+    FTH_TRY(cpu_write_chosen(plan, fth_plan_value_of(plan, node->outputs[0]), descriptor, dnnl_query_diff_src_md, &dx));
     const cpu_argument arguments[] = {
         {DNNL_ARG_DIFF_DST, dy, false, NULL}, {DNNL_ARG_WEIGHTS, w, false, NULL}, {DNNL_ARG_DIFF_SRC, dx, true, NULL}};
     FTH_TRY(cpu_add_primitive(plan, "convolution_grad_input", &descriptor, arguments, 3));

@@ -1,38 +1,25 @@
 /* How long a training step takes in bf16, as a multiple of f32's, estimated from the shapes of the network's products: whether bf16
  * pays depends on them, and on which instructions there are, far more than on anything else.
  *
- * The speeds below are those of one core, Sapphire Rapids unless another is named, on layers of usual sizes; only their ratios matter.
- * With AMX bf16 pays for wide layers; a few channels leave its tiles empty, and gathering their pixels takes longer than
- * the products. Without it, products in bf16 are faster than f32's on AMD's processors alone, and where bf16 has no
- * instructions at all oneDNN's are several times slower. */
+ * The speeds below are those of one Sapphire Rapids core on layers of usual sizes; only their ratios matter. With AMX bf16 pays for
+ * wide layers. Without it products in bf16 are faster than f32's on AMD's processors alone; elsewhere they are made in f32, which costs
+ * the conversion of what they read and write, and other ops gain as they move half the bytes. Convolutions of few channels
+ * compute in f32 everywhere (convolution.h). */
 #include "backend/cpu/relative_time.h"
 
-typedef struct speeds {
-    double convolution, thin_convolution, linear; /* GFLOP/s; thin: fewer than 16 channels or outputs */
-} speeds;
+#include <math.h>
 
-enum { LANES = 16, TILE_SIDE = 32 };
+#include "backend/cpu/narrow.h"
 
-static const speeds in_f32 = {.convolution = 120, .thin_convolution = 90, .linear = 120};
-static const double winograd_in_f32 = 200; /* 3×3, effective */
-static const double amx = 650;
+enum { TILE_SIDE = 32 };
+
+/* GFLOP/s in f32, those of Winograd's 3×3 as if they were direct. */
+static const double convolution_speed = 150, winograd_speed = 350, narrow_speed = 90, linear_speed = 150;
+static const double amx_speed = 650;
 static const double ns_per_row = 6;                     /* of a tile's results that are rounded and written */
 static const double ns_per_gather = 10, ns_per_run = 6; /* a run: neighbouring pixels of fewer than 32 channels */
+static const double ns_per_conversion = 0.45;           /* of a number, between f32 and bf16 */
 static const double bytes_per_ns = 6;                   /* of results that are not products */
-
-static const speeds emulated = {.convolution = 40, .thin_convolution = 12, .linear = 40};
-
-static const speeds *bf16_speeds(const cpu_device *device)
-{
-#if defined(__x86_64__)
-    static const speeds by_instructions = {.convolution = 125, .thin_convolution = 20, .linear = 110};
-    static const speeds by_instructions_amd = {.convolution = 230, .thin_convolution = 40, .linear = 230};
-    if (cpu_has_bf16_instructions())
-        return __builtin_cpu_is("amd") ? &by_instructions_amd : &by_instructions;
-#endif
-    (void)device;
-    return &emulated;
-}
 
 /* The share of a tile's side, or of several, that is in use. */
 static double used(int64_t size)
@@ -41,11 +28,11 @@ static double used(int64_t size)
     return (double)size / (double)(sides * TILE_SIDE);
 }
 
-/* y (positions, outputs) from `taps` taps of `channels` each. */
+/* y (positions, outputs) from `taps` taps of `channels` each, which are `read` numbers. */
 typedef struct product {
-    double positions;
+    double positions, read;
     int64_t channels, outputs, rows_of_taps, taps;
-    bool convolution, winograd, grouped;
+    bool convolution, winograd, narrow, grouped;
 } product;
 
 /* Nanoseconds, on one core. */
@@ -53,24 +40,29 @@ typedef struct times {
     double f32, bf16;
 } times;
 
+static double time_amx(const product *p, double work)
+{
+    double time = work / (amx_speed * used(p->outputs) * used(p->channels * p->taps)) +
+                  p->positions * ns_per_row * (double)((p->outputs + TILE_SIDE - 1) / TILE_SIDE);
+    if (p->channels % TILE_SIDE != 0)
+        time += p->positions * (ns_per_gather + (double)p->rows_of_taps * ns_per_run);
+    return time;
+}
+
 static times time_product(const cpu_device *device, const product *p)
 {
     const double work = 2 * p->positions * (double)(p->channels * p->taps) * (double)p->outputs;
-    const bool thin = p->convolution && (p->channels < LANES || p->outputs < LANES);
-    const speeds *bf16 = bf16_speeds(device);
-    times t = {.f32 = work / (!p->convolution ? in_f32.linear
-                              : thin          ? in_f32.thin_convolution
-                              : p->winograd   ? winograd_in_f32
-                                              : in_f32.convolution),
-               .bf16 = work / (!p->convolution ? bf16->linear
-                               : thin          ? bf16->thin_convolution
-                                               : bf16->convolution)};
-    if (device->products && !p->grouped) {
-        t.bf16 = work / (amx * used(p->outputs) * used(p->channels * p->taps)) +
-                 p->positions * ns_per_row * (double)((p->outputs + TILE_SIDE - 1) / TILE_SIDE);
-        if (p->channels % TILE_SIDE != 0)
-            t.bf16 += p->positions * (ns_per_gather + (double)p->rows_of_taps * ns_per_run);
-    }
+    const double direct = p->convolution ? convolution_speed : linear_speed;
+    const double converted = p->read + p->positions * (double)p->outputs;
+    times t = {.f32 = work / (p->narrow ? narrow_speed : p->winograd ? winograd_speed : direct)};
+    if (p->narrow)
+        t.bf16 = t.f32;
+    else if (device->products && !p->grouped)
+        t.bf16 = time_amx(p, work);
+    else if (device->bf16_gain > 1)
+        t.bf16 = fmin(t.f32 + converted * ns_per_conversion, work / (direct * device->bf16_gain));
+    else
+        t.bf16 = t.f32 + converted * ns_per_conversion;
     return t;
 }
 
@@ -93,19 +85,24 @@ static fth_shape shape_of(const estimate *e, fth_value value)
 static product convolution_of(const fth_convolution_attributes *a, const fth_shape *weight, const fth_shape *y)
 {
     const int64_t *w = weight->dims;
-    return (product){.positions = (double)(y->dims[0] * y->dims[2] * y->dims[3]),
+    const double positions = (double)(y->dims[0] * y->dims[2] * y->dims[3]);
+    const bool dense = a->stride[0] == 1 && a->stride[1] == 1 && a->groups == 1;
+    return (product){.positions = positions,
+                     .read = positions * (double)(a->stride[0] * a->stride[1] * w[1] * a->groups),
                      .channels = w[1],
                      .outputs = w[0],
                      .rows_of_taps = w[2],
                      .taps = w[2] * w[3],
                      .convolution = true,
-                     .winograd = w[2] == 3 && w[3] == 3 && a->stride[0] == 1 && a->stride[1] == 1 && a->groups == 1,
+                     .winograd = dense && w[2] == 3 && w[3] == 3 && w[1] >= 16 && w[0] >= 16,
+                     .narrow = dense && w[1] <= NARROW_MAX_CHANNELS && w[0] <= NARROW_MAX_CHANNELS,
                      .grouped = a->groups > 1};
 }
 
 static product linear_of(const fth_shape *weight, const fth_shape *y)
 {
     return (product){.positions = (double)y->dims[0],
+                     .read = (double)(y->dims[0] * weight->dims[1]),
                      .channels = weight->dims[1],
                      .outputs = y->dims[1],
                      .rows_of_taps = 1,

@@ -25,7 +25,7 @@ fth_status cpu_write_chosen(fth_plan *plan, fth_plan_value value, const_dnnl_pri
                             dnnl_query_t what, fth_plan_value *as)
 {
     const cpu_format chosen = cpu_query(descriptor, what);
-    return cpu_begin_write(plan, value, &chosen, as);
+    return cpu_begin_write_rounded(plan, value, &chosen, as);
 }
 
 static fth_status bind_primitive(void *state, const fth_plan *plan)
