@@ -38,7 +38,7 @@ static fth_lease *acquire(fth_store *store, double period_s, fth_stop *stop)
 {
     fth_lease *lease = NULL;
     fth_lease_options options = {.period_s = period_s, .stop = stop, .instance = "g4dn.xlarge"};
-    fth_status status = fth_lease_acquire(store, &options, fth_deadline_in(PATIENCE_S), &lease);
+    fth_status status = fth_lease_acquire(store, &options, test_deadline_in(PATIENCE_S), &lease);
     if (status != FTH_OK)
         print_error("%s\n", fth_error_message());
     assert_int_equal(status, FTH_OK);
@@ -67,7 +67,7 @@ static void test_held_renewed_released(void **state)
     json_t *first = read_lease();
     assert_string_equal(json_string_value(json_object_get(first, "instance")), "g4dn.xlarge");
     assert_true(json_number_value(json_object_get(first, "period_s")) == 0.6);
-    double deadline = fth_clock_seconds() + PATIENCE_S;
+    double deadline = fth_clock_seconds() + PATIENCE_S * TEST_SLOWDOWN;
     bool renewed = false;
     while (!renewed && fth_clock_seconds() < deadline) {
         nap(0.05);
@@ -118,7 +118,7 @@ static void test_waiting_ends(void **state)
     fth_stop stop = FTH_STOP_INITIALIZER;
     fth_stop_ask(&stop, FTH_STOP_REQUEST, INFINITY, "test", "enough");
     options.stop = &stop;
-    assert_int_equal(fth_lease_acquire(store, &options, fth_deadline_in(PATIENCE_S), &second), FTH_INTERRUPTED);
+    assert_int_equal(fth_lease_acquire(store, &options, test_deadline_in(PATIENCE_S), &second), FTH_INTERRUPTED);
     /* The owner has not been disturbed. */
     assert_int_equal(fth_lease_guard(first, 1), FTH_OK);
     assert_int_equal(fth_lease_release(first), FTH_OK);
@@ -157,7 +157,7 @@ static void test_not_a_lease(void **state)
     for (size_t i = 0; i < FTH_COUNT_OF(texts); i++) {
         fth_lease *lease = NULL;
         assert_int_equal(fth_store_put(store, "lease.json", texts[i], strlen(texts[i]), NULL, NULL, NULL), FTH_OK);
-        assert_int_equal(fth_lease_acquire(store, NULL, fth_deadline_in(PATIENCE_S), &lease), FTH_CORRUPT);
+        assert_int_equal(fth_lease_acquire(store, NULL, test_deadline_in(PATIENCE_S), &lease), FTH_CORRUPT);
         assert_message_has("delete it");
     }
     fth_store_free(store);
@@ -165,7 +165,8 @@ static void test_not_a_lease(void **state)
 
 static void wait_until_fenced(const fth_stop *stop)
 {
-    for (double deadline = fth_clock_seconds() + PATIENCE_S; !stop->asked && fth_clock_seconds() < deadline;)
+    for (double deadline = fth_clock_seconds() + PATIENCE_S * TEST_SLOWDOWN;
+         !stop->asked && fth_clock_seconds() < deadline;)
         nap(0.01);
     fth_stop_reason reason = fth_stop_get(stop);
     assert_int_equal(reason.kind, FTH_STOP_FENCED);
@@ -190,7 +191,8 @@ static void test_deleted_and_taken(void **state)
         fth_lease *lease = acquire(store, 0.5, &stop);
         assert_int_equal(fth_store_delete(store, "lease.json"), FTH_OK);
         json_t *text = NULL;
-        for (double deadline = fth_clock_seconds() + PATIENCE_S; !text && fth_clock_seconds() < deadline; nap(0.01))
+        for (double deadline = fth_clock_seconds() + PATIENCE_S * TEST_SLOWDOWN;
+             !text && fth_clock_seconds() < deadline; nap(0.01))
             text = read_lease();
         assert_int_equal(json_integer_value(json_object_get(text, "fence")), 1);
         json_decref(text);
@@ -209,12 +211,15 @@ static void test_deleted_and_taken(void **state)
 
 /* ---- the owner sleeps past its lease and wakes ---- */
 
+/* A process that renews its lease late, where it is slow, does not hold it for certain. */
+static const double paused_period_s = 0.5 * TEST_SLOWDOWN;
+
 /* A child owns the lease and, whenever it holds it for certain, writes its fence; told to by a byte through a pipe. */
 static void own_in_child(int commands, int answers)
 {
     fth_stop stop = FTH_STOP_INITIALIZER;
     fth_store *store = open_store();
-    fth_lease *lease = acquire(store, 0.5, &stop);
+    fth_lease *lease = acquire(store, paused_period_s, &stop);
     char byte = 'h';
     while (write(answers, &byte, 1) == 1 && read(commands, &byte, 1) == 1) {
         fth_status status = fth_lease_guard(lease, 0.1);
@@ -250,13 +255,13 @@ static void test_paused_owner_is_fenced(void **state)
 
     /* A nap that nobody used: it is still the owner. */
     kill(child, SIGSTOP);
-    nap(0.8);
+    nap(1.6 * paused_period_s);
     kill(child, SIGCONT);
     assert_int_equal(ask_child(commands[1], answers[0]), 'w');
 
     /* While it sleeps somebody takes over; when it wakes, its very first guard says so. */
     kill(child, SIGSTOP);
-    fth_lease *lease = acquire(store, 0.5, NULL);
+    fth_lease *lease = acquire(store, paused_period_s, NULL);
     assert_int_equal(fth_lease_fence(lease), 2);
     kill(child, SIGCONT);
     assert_int_equal(ask_child(commands[1], answers[0]), 'l');
@@ -334,7 +339,7 @@ static void *follow_and_die(void *context)
     fth_lease *lease = NULL;
     fth_lease_options options = {.period_s = race.period_s};
     pthread_barrier_wait(&race.start);
-    if (fth_lease_acquire(store, &options, fth_deadline_in(PATIENCE_S), &lease) != FTH_OK)
+    if (fth_lease_acquire(store, &options, test_deadline_in(PATIENCE_S), &lease) != FTH_OK)
         return strdup(fth_error_message());
     for (int i = 0; i < 20; i++) {
         if (fth_lease_guard(lease, race.period_s / 2) == FTH_OK) {

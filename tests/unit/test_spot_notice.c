@@ -10,7 +10,7 @@
 #include "http/server.h"
 #include "spot/spot.h"
 
-enum { PATIENCE_S = 20, MAX_ANSWERS = 16 };
+enum { PATIENCE_S = 20 * TEST_SLOWDOWN, MAX_ANSWERS = 16 };
 
 /* The answer to one path; whoever changes it wakes who waits. */
 typedef struct answer {
