@@ -68,8 +68,8 @@ static const fact environment[] = {
      "processor's.",
      TRAINING "predict bench worker-openwhisk worker-lambda "},
     {"FARTHING_CONVOLUTION",
-     "one way to compute convolutions, taken wherever it can: bf16, narrow, winograd, pixelwise or direct; else the "
-     "fastest known.",
+     "one way to compute convolutions, taken wherever it can: bf16, narrow, winograd, pointwise, pixelwise or direct; "
+     "else the fastest known.",
      " bench "},
     {"FARTHING_PROFILE", "if set, the time of each step of a plan is printed.", " bench "},
     {"FARTHING_EMULATE", "how long steps take with the back end for studies, --device emulated: step=0.81.",

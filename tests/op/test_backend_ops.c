@@ -553,7 +553,7 @@ static void compare(const op_case *with, fth_precision precision)
 /* Convolutions in f32 and bf16, by each of the CPU's ways wherever it can. */
 static void test_each_way(void **state)
 {
-    static const char *const names[] = {"cpu narrow", "cpu winograd", "cpu pixelwise", "cpu direct"};
+    static const char *const names[] = {"cpu narrow", "cpu winograd", "cpu pixelwise", "cpu pointwise", "cpu direct"};
     compare_devices(*state, FTH_PRECISION_F32, FTH_PRECISION_BF16, names, FTH_COUNT_OF(names));
 }
 

@@ -39,6 +39,7 @@ typedef struct cpu_convolution_algorithm {
     ROW(narrow)                                                                                                        \
     ROW(bf16)                                                                                                          \
     ROW(winograd)                                                                                                      \
+    ROW(pointwise)                                                                                                     \
     ROW(pixelwise)                                                                                                     \
     ROW(direct)
 

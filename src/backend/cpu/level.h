@@ -15,6 +15,7 @@
     ROW(narrow)                                                                                                        \
     ROW(pixelwise)                                                                                                     \
     ROW(plain_max_pool)                                                                                                \
+    ROW(pointwise)                                                                                                     \
     ROW(winograd)
 
 typedef struct cpu_level {

@@ -1,0 +1,424 @@
+/* 1×1 convolutions: products of pixels × channels with channels × outputs.
+ *
+ *     forward      y  = x · wᵀ
+ *     grad_input   dx = dy · w, and 0 at the pixels that a stride skips
+ *
+ * Registers hold a tile: the sums of up to ROWS pixels and VECTORS vectors of planes of the target, a panel. Maps in blocks of
+ * LANES channels are in the order in which a tile reads and writes them, so tiles are computed in place; only what a stride or
+ * a map smaller than a tile scatters is packed before, or unpacked after. The weights are packed in panels once for all pixels, a
+ * panel in blocks of `depth_block` rows that stay in the L1 cache while the pixels of a block of tiles pass by. These pixels stay in
+ * the L2 cache until all panels are through. */
+#include <omp.h>
+
+#include "backend/cpu/level/pointwise_level.h"
+
+#if REGISTERS == 32
+enum { ROWS = 14, VECTORS = 2 };
+#else
+enum { ROWS = 6, VECTORS = 2 };
+#endif
+enum { WIDTH = VECTORS * LANES };
+
+enum {
+    PANEL_BYTES = 24 << 10,  /* of weights: in the L1 cache, with room for the pixels */
+    BLOCK_BYTES = 384 << 10, /* of pixels: in the L2 cache, with room for the next weights and the results */
+    LEAST_TILES = 8          /* of a block, so that weights are read often enough */
+};
+
+/* ---- tiles ---- */
+
+typedef struct tile {
+    const float *from;   /* the first of its pixels */
+    int64_t from_stride; /* from one block of LANES planes to the next */
+    int64_t ahead;       /* how far the tile after this one is, to be fetched meanwhile */
+    const float *weights;
+    int64_t depth;
+    float *to;
+    int64_t to_stride;
+    const float *bias; /* or NULL */
+    bool more;         /* adds to what is there */
+    bool relu;
+} tile;
+
+/* R pixels and N vectors, both constants. */
+INLINE void multiply_registers(const tile *t, const int R, const int N)
+{
+    const float *from = t->from, *w = t->weights;
+    const int64_t from_stride = t->from_stride, ahead = t->ahead;
+    vector sum[ROWS * VECTORS];
+#pragma GCC unroll 2
+    for (int n = 0; n < N; n++) {
+        const float *to = t->to + n * t->to_stride;
+        const vector begin = t->bias ? load(t->bias + n * LANES) : broadcast(0);
+#pragma GCC unroll 14
+        for (int r = 0; r < R; r++) {
+            sum[r * N + n] = begin;
+            __builtin_prefetch(to + r * LANES, 1, 3);
+        }
+    }
+    for (int64_t k = 0; k < t->depth; k += LANES) {
+#pragma GCC unroll 14
+        for (int r = 0; r < R; r++)
+            __builtin_prefetch(from + ahead + r * LANES, 0, 3);
+#pragma GCC unroll 4
+        for (int l = 0; l < LANES; l++) {
+            vector u[VECTORS];
+#pragma GCC unroll 2
+            for (int n = 0; n < N; n++)
+                u[n] = load(w + n * LANES);
+            w += N * LANES;
+#pragma GCC unroll 14
+            for (int r = 0; r < R; r++) {
+                const vector x = broadcast(from[r * LANES + l]);
+#pragma GCC unroll 2
+                for (int n = 0; n < N; n++)
+                    sum[r * N + n] = multiply_add(x, u[n], sum[r * N + n]);
+            }
+        }
+        from += from_stride;
+    }
+#pragma GCC unroll 2
+    for (int n = 0; n < N; n++) {
+        float *to = t->to + n * t->to_stride;
+#pragma GCC unroll 14
+        for (int r = 0; r < R; r++) {
+            const vector whole = t->more ? load(to + r * LANES) + sum[r * N + n] : sum[r * N + n];
+            store(to + r * LANES, t->relu ? cut_negative(whole) : whole);
+        }
+    }
+}
+
+static void multiply_tile(const tile *t, int64_t rows, int64_t vectors)
+{
+#define CASE(R)                                                                                                        \
+    case R:                                                                                                            \
+        if (vectors == 2)                                                                                              \
+            multiply_registers(t, R, 2);                                                                               \
+        else                                                                                                           \
+            multiply_registers(t, R, 1);                                                                               \
+        break;
+    switch (rows) {
+        CASE(1)
+        CASE(2)
+        CASE(3)
+        CASE(4)
+        CASE(5)
+        CASE(6)
+#if REGISTERS == 32
+        CASE(7)
+        CASE(8)
+        CASE(9)
+        CASE(10)
+        CASE(11)
+        CASE(12)
+        CASE(13)
+        CASE(14)
+#endif
+    default: break;
+    }
+#undef CASE
+}
+
+/* ---- products ---- */
+
+/* A side of the product: images of `pixels` pixels. Rows of the product are the pixels of the smaller map. */
+typedef struct side {
+    int64_t planes, pixels;
+    bool strided; /* the map of x, if there is a stride */
+} side;
+
+typedef struct product {
+    const pointwise *c;
+    side source, target;
+    bool backward;
+    bool whole_images;                  /* tiles end with their images; else they run on into the next */
+    bool packed;                        /* what tiles read, and */
+    bool scattered;                     /* what they write is not beside each other */
+    int64_t tiles;                      /* in all, or in each image */
+    int64_t block_tiles, blocks, parts; /* how tiles and panels are shared out: see share_out() */
+    const float *values, *weights, *bias;
+    bool relu;
+    float *out;
+} product;
+
+INLINE int64_t row_count(const product *p)
+{
+    return p->c->batch * p->c->out_height * p->c->out_width;
+}
+
+static int64_t tile_count(const product *p)
+{
+    return p->whole_images ? p->tiles * p->c->batch : p->tiles;
+}
+
+/* The first row of a tile: tiles are as few as can be, and nearly of the same size. */
+static int64_t tile_begin(const product *p, int64_t t)
+{
+    if (!p->whole_images)
+        return row_count(p) * t / p->tiles;
+    const int64_t pixels = p->c->out_height * p->c->out_width;
+    return t / p->tiles * pixels + pixels * (t % p->tiles) / p->tiles;
+}
+
+/* Where a row lies in the blocks of LANES planes of one side. */
+static int64_t row_offset(const product *p, const side *s, int64_t row)
+{
+    const int64_t pixels = p->c->out_height * p->c->out_width, image = row / pixels, pixel = row % pixels;
+    return image * s->planes * s->pixels + (s->strided ? input_pixel(p->c, pixel) : pixel) * LANES;
+}
+
+INLINE int64_t panel_count(int64_t planes)
+{
+    return divide_up(planes, WIDTH);
+}
+
+INLINE int64_t panel_vectors(int64_t planes, int64_t panel)
+{
+    return least(VECTORS, (planes - panel * WIDTH) / LANES);
+}
+
+/* Rows of a panel's blocks, which are nearly of the same size. */
+static int64_t depth_block(int64_t depth)
+{
+    const int64_t most = PANEL_BYTES / (WIDTH * (int64_t)sizeof(float));
+    return divide_up(divide_up(depth, divide_up(depth, most)), LANES) * LANES;
+}
+
+/* Blocks of tiles are shared out to threads; if there are fewer tiles than threads, parts of the panels too. */
+static void share_out(product *p, int threads)
+{
+    const int64_t tiles = tile_count(p), tile_bytes = ROWS * p->source.planes * (int64_t)sizeof(float);
+    const int64_t most = BLOCK_BYTES / tile_bytes < LEAST_TILES ? LEAST_TILES : BLOCK_BYTES / tile_bytes;
+    p->blocks = divide_up(divide_up(tiles, most), threads) * threads;
+    if (p->blocks > tiles)
+        p->blocks = tiles;
+    p->block_tiles = divide_up(tiles, p->blocks);
+    p->parts = least(divide_up(threads, p->blocks), panel_count(p->target.planes));
+}
+
+static product describe(const pointwise *c, bool backward, int threads)
+{
+    const int64_t pixels = c->out_height * c->out_width;
+    const bool strided = c->stride[0] > 1 || c->stride[1] > 1;
+    const side input = {c->channels, c->height * c->width, strided}, output = {c->outputs, pixels, false};
+    product p = {.c = c,
+                 .source = backward ? output : input,
+                 .target = backward ? input : output,
+                 .backward = backward,
+                 .whole_images = pixels * 2 >= ROWS,
+                 .relu = c->relu && !backward};
+    p.packed = p.source.strided || !p.whole_images;
+    p.scattered = p.target.strided || !p.whole_images;
+    p.tiles = divide_up(p.whole_images ? pixels : row_count(&p), ROWS);
+    share_out(&p, threads);
+    return p;
+}
+
+/* ---- what a thread needs ---- */
+
+static int64_t packed_floats(const product *p)
+{
+    return p->packed ? p->block_tiles * ROWS * p->source.planes : 0;
+}
+
+static int64_t thread_floats(const product *p)
+{
+    return packed_floats(p) + (p->scattered ? p->block_tiles * ROWS * WIDTH : 0);
+}
+
+static int64_t product_floats(const pointwise *c, bool backward, int threads)
+{
+    const product p = describe(c, backward, threads);
+    return c->channels * c->outputs + threads * thread_floats(&p);
+}
+
+/* ---- packing ---- */
+
+/* LANES rows of one panel. w is (outputs, channels). */
+static void pack_weights(const product *p, const float *w, int64_t panel, int64_t k, float *to)
+{
+    const int64_t vectors = panel_vectors(p->target.planes, panel);
+    to += panel * WIDTH * p->source.planes + k * vectors * LANES;
+    for (int64_t v = 0; v < vectors; v++) {
+        const int64_t plane = panel * WIDTH + v * LANES;
+        vector rows[LANES];
+        for (int64_t i = 0; i < LANES; i++)
+            rows[i] = p->backward ? load(w + (k + i) * p->target.planes + plane)
+                                  : load(w + (plane + i) * p->source.planes + k);
+        if (!p->backward)
+            transpose(rows);
+        for (int64_t i = 0; i < LANES; i++)
+            store(to + (i * vectors + v) * LANES, rows[i]);
+    }
+}
+
+/* A tile's pixels beside each other in each block of planes. */
+static void pack_tile(const product *p, int64_t begin, int64_t rows, float *to)
+{
+    int64_t offsets[ROWS];
+    for (int64_t r = 0; r < rows; r++)
+        offsets[r] = row_offset(p, &p->source, begin + r);
+    for (int64_t k = 0; k < p->source.planes; k += LANES) {
+        for (int64_t r = 0; r < rows; r++)
+            store(to + (k * rows + r * LANES), load(p->values + offsets[r] + k * p->source.pixels));
+    }
+}
+
+/* Where one output pixel's input begins and ends along an axis, the ones that the stride skips behind it included. */
+INLINE int64_t cell_end(int64_t at, int64_t count, int64_t stride, int64_t size)
+{
+    return at + 1 == count ? size : (at + 1) * stride;
+}
+
+/* The results of a row and the zeros behind and below it, up to the next rows'. */
+static void write_cell(const product *p, int64_t row, int64_t plane, vector value)
+{
+    const pointwise *c = p->c;
+    const int64_t pixel = row % (c->out_height * c->out_width), i = pixel / c->out_width, j = pixel % c->out_width;
+    const int64_t height = cell_end(i, c->out_height, c->stride[0], c->height) - i * c->stride[0];
+    const int64_t width = cell_end(j, c->out_width, c->stride[1], c->width) - j * c->stride[1];
+    float *to = p->out + row_offset(p, &p->target, row) + plane * p->target.pixels;
+    for (int64_t y = 0; y < height; y++) {
+        for (int64_t x = 0; x < width; x++)
+            store(to + (y * c->width + x) * LANES, x + y == 0 ? value : broadcast(0));
+    }
+}
+
+static void scatter_tile(const product *p, const float *from, int64_t begin, int64_t rows, int64_t panel)
+{
+    for (int64_t n = 0; n < panel_vectors(p->target.planes, panel); n++) {
+        const int64_t plane = panel * WIDTH + n * LANES;
+        for (int64_t r = 0; r < rows; r++) {
+            const vector value = load(from + (n * rows + r) * LANES);
+            if (p->target.strided)
+                write_cell(p, begin + r, plane, value);
+            else
+                store(p->out + row_offset(p, &p->target, begin + r) + plane * p->target.pixels, value);
+        }
+    }
+}
+
+/* ---- blocks of tiles ---- */
+
+/* Tiles from `first` to `end`, with what was packed of them and room for what is to be scattered. */
+typedef struct block {
+    int64_t first, end;
+    float *packed, *sums;
+} block;
+
+static const float *tile_source(const product *p, const block *b, int64_t t)
+{
+    const int64_t begin = tile_begin(p, t);
+    return p->packed ? b->packed + (begin - tile_begin(p, b->first)) * p->source.planes
+                     : p->values + row_offset(p, &p->source, begin);
+}
+
+static void multiply_panel(const product *p, const block *b, int64_t panel)
+{
+    const int64_t depth = p->source.planes, most = depth_block(depth), first_row = tile_begin(p, b->first);
+    const int64_t vectors = panel_vectors(p->target.planes, panel);
+    for (int64_t k = 0; k < depth; k += most) {
+        tile t = {.depth = least(depth - k, most),
+                  .weights = p->weights + panel * WIDTH * depth + k * vectors * LANES,
+                  .bias = p->bias && k == 0 ? p->bias + panel * WIDTH : NULL,
+                  .more = k > 0,
+                  .relu = p->relu && k + most >= depth};
+        const char *next = (const char *)(t.weights + t.depth * vectors * LANES);
+        const int64_t bytes = t.depth * vectors * VECTOR_BYTES;
+        const float *from = tile_source(p, b, b->first);
+        int64_t begin = first_row, asked = 0;
+        for (int64_t i = b->first; i < b->end; i++) {
+            const int64_t end = tile_begin(p, i + 1), rows = end - begin;
+            const float *after = i + 1 < b->end ? tile_source(p, b, i + 1) : from;
+            for (const int64_t share = bytes * (i + 1 - b->first) / (b->end - b->first); asked < share; asked += 64)
+                __builtin_prefetch(next + asked, 0, 2);
+            t.from_stride = p->packed ? rows * LANES : p->source.pixels * LANES;
+            t.from = from + k / LANES * t.from_stride;
+            t.ahead = after - from;
+            t.to = p->scattered ? b->sums + (begin - first_row) * vectors * LANES
+                                : p->out + row_offset(p, &p->target, begin) + panel * WIDTH * p->target.pixels;
+            t.to_stride = p->scattered ? rows * LANES : p->target.pixels * LANES;
+            multiply_tile(&t, rows, vectors);
+            begin = end;
+            from = after;
+        }
+    }
+}
+
+static void make_block(const product *p, const block *b, int64_t panel_begin, int64_t panel_end)
+{
+    const int64_t first_row = tile_begin(p, b->first);
+    for (int64_t t = b->first; p->packed && t < b->end; t++)
+        pack_tile(p, tile_begin(p, t), tile_begin(p, t + 1) - tile_begin(p, t),
+                  b->packed + (tile_begin(p, t) - first_row) * p->source.planes);
+    for (int64_t panel = panel_begin; panel < panel_end; panel++) {
+        const int64_t vectors = panel_vectors(p->target.planes, panel);
+        multiply_panel(p, b, panel);
+        for (int64_t t = b->first; p->scattered && t < b->end; t++) {
+            const int64_t begin = tile_begin(p, t);
+            scatter_tile(p, b->sums + (begin - first_row) * vectors * LANES, begin, tile_begin(p, t + 1) - begin,
+                         panel);
+        }
+    }
+}
+
+static void multiply(product *p, const float *weight, int threads, float *scratch)
+{
+    const int64_t panels = panel_count(p->target.planes), tiles = tile_count(p);
+    float *memory = scratch + p->source.planes * p->target.planes;
+    p->weights = scratch;
+#pragma omp parallel num_threads(threads)
+    {
+        float *own = memory + omp_get_thread_num() * thread_floats(p);
+#pragma omp for collapse(2) schedule(static)
+        for (int64_t panel = 0; panel < panels; panel++) {
+            for (int64_t k = 0; k < p->source.planes; k += LANES)
+                pack_weights(p, weight, panel, k, scratch);
+        }
+#pragma omp for collapse(2) schedule(static)
+        for (int64_t i = 0; i < p->blocks; i++) {
+            for (int64_t part = 0; part < p->parts; part++) {
+                const block b = {.first = tiles * i / p->blocks,
+                                 .end = tiles * (i + 1) / p->blocks,
+                                 .packed = own,
+                                 .sums = own + packed_floats(p)};
+                make_block(p, &b, panels * part / p->parts, panels * (part + 1) / p->parts);
+            }
+        }
+    }
+}
+
+static void forward(const pointwise *c, const float *x, const float *weight, const float *bias, int threads,
+                    float *scratch, float *y)
+{
+    product p = describe(c, false, threads);
+    p.values = x;
+    p.bias = bias;
+    p.out = y;
+    multiply(&p, weight, threads, scratch);
+}
+
+static int64_t forward_floats(const pointwise *c, int threads)
+{
+    return product_floats(c, false, threads);
+}
+
+static void grad_input(const pointwise *c, const float *dy, const float *weight, int threads, float *scratch, float *dx)
+{
+    product p = describe(c, true, threads);
+    p.values = dy;
+    p.out = dx;
+    multiply(&p, weight, threads, scratch);
+}
+
+static int64_t grad_input_floats(const pointwise *c, int threads)
+{
+    return product_floats(c, true, threads);
+}
+
+const pointwise_kernels AT_LEVEL(pointwise) = {.forward = forward,
+                                               .forward_floats = forward_floats,
+                                               .grad_input = grad_input,
+                                               .grad_input_floats = grad_input_floats,
+                                               .grad_weights = AT_LEVEL(pointwise_grad_weights),
+                                               .grad_weights_floats = AT_LEVEL(pointwise_grad_weights_floats)};

@@ -1,0 +1,29 @@
+/* The functions of the table pointwise_kernels (pointwise.h) at one level that are in a file of their own. */
+#ifndef FTH_BACKEND_CPU_LEVEL_POINTWISE_LEVEL_H
+#define FTH_BACKEND_CPU_LEVEL_POINTWISE_LEVEL_H
+
+#include "backend/cpu/pointwise.h"
+#include "backend/vector/vector.h"
+
+INLINE int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+INLINE int64_t divide_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* Where the input of output pixel p lies in its map. */
+INLINE int64_t input_pixel(const pointwise *c, int64_t p)
+{
+    return p / c->out_width * c->stride[0] * c->width + p % c->out_width * c->stride[1];
+}
+
+/* pointwise_weights.c */
+void AT_LEVEL(pointwise_grad_weights)(const pointwise *c, const float *x, const float *dy, int threads, float *scratch,
+                                      float *dweight, float *dbias);
+int64_t AT_LEVEL(pointwise_grad_weights_floats)(const pointwise *c, int threads);
+
+#endif

@@ -1,0 +1,258 @@
+/* The gradient of a 1×1 convolution's weights: dw (outputs, channels) = dyᵀ · x, summed over all pixels.
+ *
+ * Registers hold a tile of ROWS outputs and up to VECTORS vectors of channels, to which each pixel adds a product. Both sides are
+ * read in place. Pixels pass by in chunks: the vectors of channels of a chunk stay in the L1 cache while all outputs are
+ * multiplied by them. The result is made in blocks whose sums stay in the L2 cache until all chunks are through.
+ *
+ * Blocks are shared out to threads. If they do not come out even, the pixels are split into ranges as well, and what comes of these
+ * is added up in their order: results depend on the number of threads asked for, never on which of them was faster. */
+#include <omp.h>
+
+#include "backend/cpu/level/pointwise_level.h"
+
+/* ROWS divides a block of channels. */
+#if VECTOR_BYTES == 64
+enum { ROWS = 8, VECTORS = 3, CHUNK = 112 };
+#elif REGISTERS == 32
+enum { ROWS = 4, VECTORS = 4, CHUNK = 256 };
+#else
+enum { ROWS = 4, VECTORS = 3, CHUNK = 192 };
+#endif
+
+enum { MOST_CHANNELS = 256, MOST_OUTPUTS = 256 }; /* of a block: 256 KB of sums */
+
+/* ---- tiles ---- */
+
+/* Pixels that lie beside each other in dy, and a stride apart in x. */
+typedef struct run {
+    int64_t x, dy; /* where, in the first block of channels */
+    int64_t count;
+} run;
+
+typedef struct chunk {
+    int count;
+    run runs[CHUNK];
+} chunk;
+
+typedef struct tile {
+    const chunk *pixels;
+    const float *x, *dy;
+    int64_t x_stride; /* from one block of channels to the next */
+    int64_t step;     /* from one pixel of x to the next */
+    int64_t ahead;    /* in dy: what is to be fetched meanwhile */
+    float *sums;      /* (ROWS, vectors) */
+    bool more;        /* adds to what is there */
+} tile;
+
+/* N vectors, a constant. */
+INLINE void multiply_registers(const tile *t, const int N)
+{
+    vector sum[ROWS * VECTORS];
+#pragma GCC unroll 24
+    for (int i = 0; i < ROWS * N; i++) {
+        sum[i] = broadcast(0);
+        if (t->more && LANES * 4 * (i + 1) % 64 == 0)
+            __builtin_prefetch(t->sums + i * LANES, 1, 3);
+    }
+    for (int i = 0; i < t->pixels->count; i++) {
+        const run *pixels = &t->pixels->runs[i];
+        const float *x = t->x + pixels->x, *dy = t->dy + pixels->dy;
+        for (int64_t p = 0; p < pixels->count; p++) {
+            vector u[VECTORS];
+#pragma GCC unroll 4
+            for (int n = 0; n < N; n++)
+                u[n] = load(x + n * t->x_stride);
+            __builtin_prefetch(dy + t->ahead, 0, 3);
+#pragma GCC unroll 8
+            for (int r = 0; r < ROWS; r++) {
+                const vector d = broadcast(dy[r]);
+#pragma GCC unroll 4
+                for (int n = 0; n < N; n++)
+                    sum[r * N + n] = multiply_add(d, u[n], sum[r * N + n]);
+            }
+            x += t->step;
+            dy += LANES;
+        }
+    }
+#pragma GCC unroll 24
+    for (int i = 0; i < ROWS * N; i++)
+        store(t->sums + i * LANES, t->more ? load(t->sums + i * LANES) + sum[i] : sum[i]);
+}
+
+static void multiply_tile(const tile *t, int64_t vectors)
+{
+    switch (vectors) {
+    case 1: multiply_registers(t, 1); break;
+    case 2: multiply_registers(t, 2); break;
+    case 3: multiply_registers(t, 3); break;
+#if REGISTERS == 32 && VECTOR_BYTES < 64
+    case 4: multiply_registers(t, 4); break;
+#endif
+    default: break;
+    }
+}
+
+/* ---- how the result is cut up ---- */
+
+typedef struct cutting {
+    int64_t channel_blocks, output_blocks, ranges;
+} cutting;
+
+/* Where part i of `count` begins, in whole vectors. */
+INLINE int64_t part_begin(int64_t planes, int64_t i, int64_t count)
+{
+    return planes / LANES * i / count * LANES;
+}
+
+static cutting cut_up(const pointwise *c, int threads)
+{
+    cutting cut = {divide_up(c->channels, MOST_CHANNELS), divide_up(c->outputs, MOST_OUTPUTS), 1};
+    const int64_t blocks = cut.channel_blocks * cut.output_blocks;
+    const int64_t pixels = c->batch * c->out_height * c->out_width;
+    if (blocks % threads != 0 && blocks < 4 * (int64_t)threads)
+        cut.ranges = least(threads, divide_up(pixels, CHUNK));
+    return cut;
+}
+
+/* ---- blocks ---- */
+
+typedef struct task {
+    int64_t channel, channels, output, outputs; /* of the block */
+    int64_t begin, end;                         /* of the pixels */
+    float *sums;                                /* (panel, outputs / ROWS, ROWS, vectors of the panel) */
+} task;
+
+static void find_runs(const pointwise *c, int64_t begin, int64_t end, chunk *found)
+{
+    const int64_t pixels = c->out_height * c->out_width, in_pixels = c->height * c->width;
+    const bool strided = c->stride[0] > 1 || c->stride[1] > 1;
+    found->count = 0;
+    for (int64_t at = begin, count; at < end; at += count) {
+        const int64_t image = at / pixels, pixel = at % pixels;
+        count = least(end - at, strided ? c->out_width - pixel % c->out_width : pixels - pixel);
+        found->runs[found->count++] = (run){.x = image * c->channels * in_pixels + input_pixel(c, pixel) * LANES,
+                                            .dy = image * c->outputs * pixels + pixel * LANES,
+                                            .count = count};
+    }
+}
+
+INLINE int64_t panel_count(int64_t channels)
+{
+    return divide_up(channels / LANES, VECTORS);
+}
+
+static void add_chunk(const pointwise *c, const task *b, const float *x, const float *dy, const chunk *pixels,
+                      bool more)
+{
+    const int64_t in_pixels = c->height * c->width, out_pixels = c->out_height * c->out_width;
+    const int64_t panels = panel_count(b->channels);
+    tile t = {.pixels = pixels, .x_stride = in_pixels * LANES, .step = c->stride[1] * LANES, .more = more};
+    for (int64_t panel = 0; panel < panels; panel++) {
+        const int64_t k = part_begin(b->channels, panel, panels);
+        const int64_t width = part_begin(b->channels, panel + 1, panels) - k;
+        t.x = x + (b->channel + k) * in_pixels;
+        t.sums = b->sums + k * b->outputs;
+        for (int64_t n = 0; n < b->outputs; n += ROWS) {
+            const int64_t output = b->output + n;
+            t.dy = dy + output / LANES * LANES * out_pixels + output % LANES;
+            t.ahead = n + LANES < b->outputs ? LANES * out_pixels : 0;
+            multiply_tile(&t, width / LANES);
+            t.sums += ROWS * width;
+        }
+    }
+}
+
+/* The block's sums to their places in (outputs, channels). */
+static void write_block(const pointwise *c, const task *b, float *to)
+{
+    const int64_t panels = panel_count(b->channels);
+    for (int64_t n = 0; n < b->outputs; n++) {
+        for (int64_t panel = 0; panel < panels; panel++) {
+            const int64_t k = part_begin(b->channels, panel, panels);
+            const int64_t width = part_begin(b->channels, panel + 1, panels) - k;
+            const float *from = b->sums + k * b->outputs + n * width;
+            for (int64_t i = 0; i < width; i += LANES)
+                store(to + (b->output + n) * c->channels + b->channel + k + i, load(from + i));
+        }
+    }
+}
+
+static void run_task(const pointwise *c, const task *b, const float *x, const float *dy, float *to)
+{
+    for (int64_t at = b->begin; at < b->end; at += CHUNK) {
+        chunk pixels;
+        find_runs(c, at, least(at + CHUNK, b->end), &pixels);
+        add_chunk(c, b, x, dy, &pixels, at > b->begin);
+    }
+    write_block(c, b, to);
+}
+
+static task find_task(const pointwise *c, const cutting *cut, int64_t number, float *memory)
+{
+    const int64_t range = number % cut->ranges, k = number / cut->ranges / cut->output_blocks;
+    const int64_t n = number / cut->ranges % cut->output_blocks, pixels = c->batch * c->out_height * c->out_width;
+    const int64_t channel = part_begin(c->channels, k, cut->channel_blocks);
+    const int64_t output = part_begin(c->outputs, n, cut->output_blocks);
+    return (task){.channel = channel,
+                  .channels = part_begin(c->channels, k + 1, cut->channel_blocks) - channel,
+                  .output = output,
+                  .outputs = part_begin(c->outputs, n + 1, cut->output_blocks) - output,
+                  .begin = pixels * range / cut->ranges,
+                  .end = pixels * (range + 1) / cut->ranges,
+                  .sums = memory};
+}
+
+/* ---- biases ---- */
+
+static void sum_biases(const pointwise *c, const float *dy, float *dbias)
+{
+    const int64_t pixels = c->out_height * c->out_width;
+#pragma omp for schedule(static)
+    for (int64_t n = 0; n < c->outputs; n += LANES) {
+        vector sum = {0};
+        for (int64_t i = 0; i < c->batch; i++) {
+            vector part = {0};
+            for (int64_t p = 0; p < pixels; p++)
+                part += load(dy + (i * c->outputs + n) * pixels + p * LANES);
+            sum += part;
+        }
+        store(dbias + n, sum);
+    }
+}
+
+/* ---- all of it ---- */
+
+enum { BLOCK_FLOATS = MOST_CHANNELS * MOST_OUTPUTS };
+
+int64_t AT_LEVEL(pointwise_grad_weights_floats)(const pointwise *c, int threads)
+{
+    const cutting cut = cut_up(c, threads);
+    return threads * BLOCK_FLOATS + (cut.ranges > 1 ? cut.ranges * c->channels * c->outputs : 0);
+}
+
+void AT_LEVEL(pointwise_grad_weights)(const pointwise *c, const float *x, const float *dy, int threads, float *scratch,
+                                      float *dweight, float *dbias)
+{
+    const cutting cut = cut_up(c, threads);
+    const int64_t tasks = cut.channel_blocks * cut.output_blocks * cut.ranges, size = c->channels * c->outputs;
+    float *parts = cut.ranges > 1 ? scratch + threads * BLOCK_FLOATS : dweight;
+#pragma omp parallel num_threads(threads)
+    {
+#pragma omp for schedule(static, 1)
+        for (int64_t i = 0; i < tasks; i++) {
+            const task b = find_task(c, &cut, i, scratch + omp_get_thread_num() * BLOCK_FLOATS);
+            run_task(c, &b, x, dy, parts + i % cut.ranges * size);
+        }
+        if (cut.ranges > 1) {
+#pragma omp for schedule(static)
+            for (int64_t i = 0; i < size; i += LANES) {
+                vector sum = load(parts + i);
+                for (int64_t range = 1; range < cut.ranges; range++)
+                    sum += load(parts + range * size + i);
+                store(dweight + i, sum);
+            }
+        }
+        if (dbias)
+            sum_biases(c, dy, dbias);
+    }
+}

@@ -1,0 +1,31 @@
+/* The arithmetic of 1×1 convolutions: see level/pointwise.c and level/pointwise_weights.c. pointwise_convolution.c makes steps
+ * of it. */
+#ifndef FTH_BACKEND_CPU_POINTWISE_H
+#define FTH_BACKEND_CPU_POINTWISE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* x (batch, channels, height, width) to y (batch, outputs, out_height, out_width), both in blocks of as many channels as the
+ * level has lanes; whole blocks on both sides. The weight is plain: (outputs, channels). */
+typedef struct pointwise {
+    int64_t batch, channels, height, width, outputs, out_height, out_width;
+    int32_t stride[2];
+    bool relu;
+} pointwise;
+
+/* `scratch` is memory for as many floats as the function beside says for that number of threads. Results depend on `threads`,
+ * not on how many threads there are. `bias` and `dbias` may be NULL. */
+typedef struct pointwise_kernels {
+    void (*forward)(const pointwise *c, const float *x, const float *weight, const float *bias, int threads,
+                    float *scratch, float *y);
+    int64_t (*forward_floats)(const pointwise *c, int threads);
+    void (*grad_input)(const pointwise *c, const float *dy, const float *weight, int threads, float *scratch,
+                       float *dx);
+    int64_t (*grad_input_floats)(const pointwise *c, int threads);
+    void (*grad_weights)(const pointwise *c, const float *x, const float *dy, int threads, float *scratch,
+                         float *dweight, float *dbias);
+    int64_t (*grad_weights_floats)(const pointwise *c, int threads);
+} pointwise_kernels;
+
+#endif

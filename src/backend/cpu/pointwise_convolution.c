@@ -1,0 +1,146 @@
+/* Steps of our own 1×1 convolutions (pointwise.h): f32, any stride, no padding, whole blocks of channels on both sides. */
+#include "backend/cpu/convolution.h"
+#include "backend/cpu/pointwise.h"
+
+static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
+{
+    (void)pass;
+    const fth_convolution_attributes *a = node->attributes;
+    const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
+    const int64_t lanes = cpu_level_of(plan)->lanes, *weight = shapes.weight.dims;
+    return cpu_compute_dtype(plan) == dnnl_f32 && a->groups == 1 && weight[2] == 1 && weight[3] == 1 &&
+           a->padding[0] == 0 && a->padding[1] == 0 && shapes.x.dims[1] % lanes == 0 && shapes.y.dims[1] % lanes == 0;
+}
+
+static bool pays(const fth_plan *plan, const fth_node *node, cpu_pass pass)
+{
+    (void)plan;
+    (void)node;
+    (void)pass;
+    return true;
+}
+
+static pointwise describe(const fth_plan *plan, const fth_node *node)
+{
+    const fth_convolution_attributes *a = node->attributes;
+    const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
+    return (pointwise){.batch = shapes.x.dims[0],
+                       .channels = shapes.x.dims[1],
+                       .height = shapes.x.dims[2],
+                       .width = shapes.x.dims[3],
+                       .outputs = shapes.y.dims[1],
+                       .out_height = shapes.y.dims[2],
+                       .out_width = shapes.y.dims[3],
+                       .stride = {(int32_t)a->stride[0], (int32_t)a->stride[1]},
+                       .relu = a->relu};
+}
+
+static const pointwise_kernels *kernels_of(const fth_plan *plan)
+{
+    return cpu_level_of(plan)->pointwise;
+}
+
+/* Sizes: threads. Values: x, weight, bias or none, scratch, y. */
+static fth_status run_forward(const cpu_call *call, const fth_run *run)
+{
+    (void)run;
+    const pointwise_kernels *kernels = call->kernels;
+    pointwise c;
+    CPU_GET_BLOCK(call, &c);
+    kernels->forward(&c, call->data[0], call->data[1], call->data[2], (int)call->sizes[0], call->data[3],
+                     call->data[4]);
+    return FTH_OK;
+}
+
+static fth_status forward(fth_plan *plan, const fth_node *node)
+{
+    fth_status status = FTH_OK;
+    const pointwise c = describe(plan, node);
+    cpu_call call = {.run = run_forward,
+                     .value_count = 5,
+                     .write_count = 2,
+                     .kernels = kernels_of(plan),
+                     .sizes = {fth_plan_threads(plan)}};
+    CPU_SET_BLOCK(&call, &c);
+    FTH_TRY(cpu_read_blocked(plan, node->inputs[0], &call.values[0]));
+    call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
+    call.values[2] = cpu_convolution_bias(plan, node);
+    FTH_TRY(
+        cpu_add_scratch_floats(plan, kernels_of(plan)->forward_floats(&c, fth_plan_threads(plan)), &call.values[3]));
+    FTH_TRY(cpu_begin_write_blocked(plan, node->outputs[0], &call.values[4]));
+    FTH_TRY(cpu_add_call(plan, "convolution pointwise", &call));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), call.values[4]));
+out:
+    return status;
+}
+
+/* Sizes: threads. Values: dy, weight, scratch, dx. */
+static fth_status run_grad_input(const cpu_call *call, const fth_run *run)
+{
+    (void)run;
+    const pointwise_kernels *kernels = call->kernels;
+    pointwise c;
+    CPU_GET_BLOCK(call, &c);
+    kernels->grad_input(&c, call->data[0], call->data[1], (int)call->sizes[0], call->data[2], call->data[3]);
+    return FTH_OK;
+}
+
+static fth_status grad_input(fth_plan *plan, const fth_node *node)
+{
+    fth_status status = FTH_OK;
+    const pointwise c = describe(plan, node);
+    cpu_call call = {.run = run_grad_input,
+                     .value_count = 4,
+                     .write_count = 2,
+                     .kernels = kernels_of(plan),
+                     .sizes = {fth_plan_threads(plan)}};
+    CPU_SET_BLOCK(&call, &c);
+    FTH_TRY(cpu_read_blocked(plan, node->inputs[0], &call.values[0]));
+    call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
+    FTH_TRY(
+        cpu_add_scratch_floats(plan, kernels_of(plan)->grad_input_floats(&c, fth_plan_threads(plan)), &call.values[2]));
+    FTH_TRY(cpu_begin_write_blocked(plan, node->outputs[0], &call.values[3]));
+    FTH_TRY(cpu_add_call(plan, "convolution_grad_input pointwise", &call));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), call.values[3]));
+out:
+    return status;
+}
+
+/* Sizes: threads. Values: x, dy, scratch, dweight, dbias or none. */
+static fth_status run_grad_weights(const cpu_call *call, const fth_run *run)
+{
+    (void)run;
+    const pointwise_kernels *kernels = call->kernels;
+    pointwise c;
+    CPU_GET_BLOCK(call, &c);
+    kernels->grad_weights(&c, call->data[0], call->data[1], (int)call->sizes[0], call->data[2], call->data[3],
+                          call->data[4]);
+    return FTH_OK;
+}
+
+static fth_status grad_weights(fth_plan *plan, const fth_node *node)
+{
+    fth_status status = FTH_OK;
+    const pointwise c = describe(plan, node);
+    cpu_call call = {.run = run_grad_weights,
+                     .value_count = 5,
+                     .write_count = 3,
+                     .kernels = kernels_of(plan),
+                     .sizes = {fth_plan_threads(plan)}};
+    CPU_SET_BLOCK(&call, &c);
+    FTH_TRY(cpu_read_blocked(plan, node->inputs[0], &call.values[0]));
+    FTH_TRY(cpu_read_blocked(plan, node->inputs[1], &call.values[1]));
+    FTH_TRY(cpu_add_scratch_floats(plan, kernels_of(plan)->grad_weights_floats(&c, fth_plan_threads(plan)),
+                                   &call.values[2]));
+    FTH_TRY(cpu_convolution_place_gradients(plan, node, &call.values[3], &call.values[4]));
+    FTH_TRY(cpu_add_call(plan, "convolution_grad_weights pointwise", &call));
+out:
+    return status;
+}
+
+const cpu_convolution_algorithm cpu_pointwise_convolution = {.name = "pointwise",
+                                                             .fits = fits,
+                                                             .pays = pays,
+                                                             .forward = forward,
+                                                             .grad_input = grad_input,
+                                                             .grad_weights = grad_weights};
