@@ -43,26 +43,23 @@ typedef struct tile {
 /* R pixels and N vectors, both constants. */
 INLINE void multiply_registers(const tile *t, const int R, const int N)
 {
-    const float *from = t->from, *w = t->weights;
-    const int64_t from_stride = t->from_stride, ahead = t->ahead;
+    const float *from = t->from, *next = t->from + t->ahead, *w = t->weights;
+    const int64_t from_stride = t->from_stride, to_stride = t->to_stride;
+    float *to = t->to;
+    const bool relu = t->relu;
     vector sum[ROWS * VECTORS];
 #pragma GCC unroll 2
     for (int n = 0; n < N; n++) {
-        const float *to = t->to + n * t->to_stride;
         const vector begin = t->bias ? load(t->bias + n * LANES) : broadcast(0);
 #pragma GCC unroll 14
-        for (int r = 0; r < R; r++) {
+        for (int r = 0; r < R; r++)
             sum[r * N + n] = begin;
-            __builtin_prefetch(to + r * LANES, 1, 3);
-        }
     }
     for (int64_t k = 0; k < t->depth; k += LANES) {
-#pragma GCC unroll 14
-        for (int r = 0; r < R; r++)
-            __builtin_prefetch(from + ahead + r * LANES, 0, 3);
 #pragma GCC unroll 4
         for (int l = 0; l < LANES; l++) {
             vector u[VECTORS];
+            __builtin_prefetch(next + l * LANES, 0, 3);
 #pragma GCC unroll 2
             for (int n = 0; n < N; n++)
                 u[n] = load(w + n * LANES);
@@ -76,16 +73,21 @@ INLINE void multiply_registers(const tile *t, const int R, const int N)
             }
         }
         from += from_stride;
+        next += from_stride;
     }
-#pragma GCC unroll 2
-    for (int n = 0; n < N; n++) {
-        float *to = t->to + n * t->to_stride;
-#pragma GCC unroll 14
-        for (int r = 0; r < R; r++) {
-            const vector whole = t->more ? load(to + r * LANES) + sum[r * N + n] : sum[r * N + n];
-            store(to + r * LANES, t->relu ? cut_negative(whole) : whole);
-        }
+    if (t->more) {
+#pragma GCC unroll 28
+        for (int i = 0; i < R * N; i++)
+            sum[i] += load(to + i % N * to_stride + i / N * LANES);
     }
+    if (relu) {
+#pragma GCC unroll 28
+        for (int i = 0; i < R * N; i++)
+            sum[i] = cut_negative(sum[i]);
+    }
+#pragma GCC unroll 28
+    for (int i = 0; i < R * N; i++)
+        store(to + i % N * to_stride + i / N * LANES, sum[i]);
 }
 
 static void multiply_tile(const tile *t, int64_t rows, int64_t vectors)
