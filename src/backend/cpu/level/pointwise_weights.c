@@ -37,16 +37,17 @@ typedef struct chunk {
 typedef struct tile {
     const chunk *pixels;
     const float *x, *dy;
-    int64_t x_stride; /* from one block of channels to the next */
-    int64_t step;     /* from one pixel of x to the next */
-    int64_t ahead;    /* in dy: what is to be fetched meanwhile */
-    float *sums;      /* (ROWS, vectors) */
-    bool more;        /* adds to what is there */
+    int64_t x_stride;          /* from one block of channels to the next */
+    int64_t step;              /* from one pixel of x to the next */
+    int64_t x_ahead, dy_ahead; /* how far what is to be fetched meanwhile is */
+    float *sums;               /* (ROWS, vectors) */
+    bool more;                 /* adds to what is there */
 } tile;
 
 /* N vectors, a constant. */
 INLINE void multiply_registers(const tile *t, const int N)
 {
+    const int64_t x_stride = t->x_stride, step = t->step, x_ahead = t->x_ahead, dy_ahead = t->dy_ahead;
     vector sum[ROWS * VECTORS];
 #pragma GCC unroll 24
     for (int i = 0; i < ROWS * N; i++) {
@@ -61,8 +62,9 @@ INLINE void multiply_registers(const tile *t, const int N)
             vector u[VECTORS];
 #pragma GCC unroll 4
             for (int n = 0; n < N; n++)
-                u[n] = load(x + n * t->x_stride);
-            __builtin_prefetch(dy + t->ahead, 0, 3);
+                u[n] = load(x + n * x_stride);
+            __builtin_prefetch(x + x_ahead, 0, 2);
+            __builtin_prefetch(dy + dy_ahead, 0, 3);
 #pragma GCC unroll 8
             for (int r = 0; r < ROWS; r++) {
                 const vector d = broadcast(dy[r]);
@@ -70,7 +72,7 @@ INLINE void multiply_registers(const tile *t, const int N)
                 for (int n = 0; n < N; n++)
                     sum[r * N + n] = multiply_add(d, u[n], sum[r * N + n]);
             }
-            x += t->step;
+            x += step;
             dy += LANES;
         }
     }
@@ -142,7 +144,7 @@ INLINE int64_t panel_count(int64_t channels)
 }
 
 static void add_chunk(const pointwise *c, const task *b, const float *x, const float *dy, const chunk *pixels,
-                      bool more)
+                      const run *next, bool more)
 {
     const int64_t in_pixels = c->height * c->width, out_pixels = c->out_height * c->out_width;
     const int64_t panels = panel_count(b->channels);
@@ -150,12 +152,19 @@ static void add_chunk(const pointwise *c, const task *b, const float *x, const f
     for (int64_t panel = 0; panel < panels; panel++) {
         const int64_t k = part_begin(b->channels, panel, panels);
         const int64_t width = part_begin(b->channels, panel + 1, panels) - k;
+        const bool last = panel + 1 == panels;
         t.x = x + (b->channel + k) * in_pixels;
         t.sums = b->sums + k * b->outputs;
         for (int64_t n = 0; n < b->outputs; n += ROWS) {
-            const int64_t output = b->output + n;
-            t.dy = dy + output / LANES * LANES * out_pixels + output % LANES;
-            t.ahead = n + LANES < b->outputs ? LANES * out_pixels : 0;
+            const int64_t output = b->output + n, block = n / LANES * LANES, tile_number = n / ROWS;
+            t.dy = dy + (output - output % LANES) * out_pixels + output % LANES;
+            /* The first tiles fetch a vector each of the next panel, or of the next chunk's first one. */
+            t.x_ahead = tile_number * LANES >= width ? 0
+                        : last ? next->x - pixels->runs[0].x + (tile_number * LANES - k) * in_pixels
+                               : (width + tile_number * LANES) * in_pixels;
+            t.dy_ahead = block + LANES < b->outputs ? LANES * out_pixels
+                         : last                     ? next->dy - pixels->runs[0].dy - block * out_pixels
+                                                    : -block * out_pixels;
             multiply_tile(&t, width / LANES);
             t.sums += ROWS * width;
         }
@@ -179,10 +188,13 @@ static void write_block(const pointwise *c, const task *b, float *to)
 
 static void run_task(const pointwise *c, const task *b, const float *x, const float *dy, float *to)
 {
-    for (int64_t at = b->begin; at < b->end; at += CHUNK) {
-        chunk pixels;
-        find_runs(c, at, least(at + CHUNK, b->end), &pixels);
-        add_chunk(c, b, x, dy, &pixels, at > b->begin);
+    chunk chunks[2];
+    find_runs(c, b->begin, least(b->begin + CHUNK, b->end), &chunks[0]);
+    for (int64_t at = b->begin, i = 0; at < b->end; at += CHUNK, i ^= 1) {
+        const int64_t next = at + CHUNK;
+        if (next < b->end)
+            find_runs(c, next, least(next + CHUNK, b->end), &chunks[i ^ 1]);
+        add_chunk(c, b, x, dy, &chunks[i], chunks[next < b->end ? i ^ 1 : i].runs, at > b->begin);
     }
     write_block(c, b, to);
 }
