@@ -22,7 +22,8 @@ enum { WIDTH = VECTORS * LANES };
 enum {
     PANEL_BYTES = 24 << 10,  /* of weights: in the L1 cache, with room for the pixels */
     BLOCK_BYTES = 384 << 10, /* of pixels: in the L2 cache, with room for the next weights and the results */
-    LEAST_TILES = 8          /* of a block, so that weights are read often enough */
+    LEAST_TILES = 8,         /* of a block, so that weights are read often enough */
+    MOST_TILES = 128
 };
 
 /* ---- tiles ---- */
@@ -190,7 +191,8 @@ static int64_t depth_block(int64_t depth)
 static void share_out(product *p, int threads)
 {
     const int64_t tiles = tile_count(p), tile_bytes = ROWS * p->source.planes * (int64_t)sizeof(float);
-    const int64_t most = BLOCK_BYTES / tile_bytes < LEAST_TILES ? LEAST_TILES : BLOCK_BYTES / tile_bytes;
+    const int64_t fitting = least(BLOCK_BYTES / tile_bytes, MOST_TILES);
+    const int64_t most = fitting < LEAST_TILES ? LEAST_TILES : fitting;
     p->blocks = divide_up(divide_up(tiles, most), threads) * threads;
     if (p->blocks > tiles)
         p->blocks = tiles;
@@ -302,22 +304,43 @@ static void scatter_tile(const product *p, const float *from, int64_t begin, int
 
 /* ---- blocks of tiles ---- */
 
-/* Tiles from `first` to `end`, with what was packed of them and room for what is to be scattered. */
+typedef struct place {
+    int64_t begin, rows; /* of the product */
+    const float *from;
+    float *to; /* in the first block of LANES planes; unless scattered */
+} place;
+
 typedef struct block {
-    int64_t first, end;
-    float *packed, *sums;
+    int64_t first_row, count;
+    place places[MOST_TILES];
+    float *packed, *sums; /* what was packed, and room for what is to be scattered */
 } block;
 
-static const float *tile_source(const product *p, const block *b, int64_t t)
+static void find_block(const product *p, int64_t first, int64_t end, float *memory, block *b)
 {
-    const int64_t begin = tile_begin(p, t);
-    return p->packed ? b->packed + (begin - tile_begin(p, b->first)) * p->source.planes
-                     : p->values + row_offset(p, &p->source, begin);
+    b->first_row = tile_begin(p, first);
+    b->count = end - first;
+    b->packed = memory;
+    b->sums = memory + packed_floats(p);
+    for (int64_t i = 0; i < b->count; i++) {
+        const int64_t begin = tile_begin(p, first + i);
+        b->places[i] = (place){.begin = begin,
+                               .rows = tile_begin(p, first + i + 1) - begin,
+                               .from = p->packed ? b->packed + (begin - b->first_row) * p->source.planes
+                                                 : p->values + row_offset(p, &p->source, begin),
+                               .to = p->out + row_offset(p, &p->target, begin)};
+    }
+}
+
+/* The sums of a tile that are to be scattered. */
+INLINE float *tile_sums(const block *b, const place *at, int64_t vectors)
+{
+    return b->sums + (at->begin - b->first_row) * vectors * LANES;
 }
 
 static void multiply_panel(const product *p, const block *b, int64_t panel)
 {
-    const int64_t depth = p->source.planes, most = depth_block(depth), first_row = tile_begin(p, b->first);
+    const int64_t depth = p->source.planes, most = depth_block(depth);
     const int64_t vectors = panel_vectors(p->target.planes, panel);
     for (int64_t k = 0; k < depth; k += most) {
         tile t = {.depth = least(depth - k, most),
@@ -326,41 +349,31 @@ static void multiply_panel(const product *p, const block *b, int64_t panel)
                   .more = k > 0,
                   .relu = p->relu && k + most >= depth};
         const char *next = (const char *)(t.weights + t.depth * vectors * LANES);
-        const int64_t bytes = t.depth * vectors * VECTOR_BYTES;
-        const float *from = tile_source(p, b, b->first);
-        int64_t begin = first_row, asked = 0;
-        for (int64_t i = b->first; i < b->end; i++) {
-            const int64_t end = tile_begin(p, i + 1), rows = end - begin;
-            const float *after = i + 1 < b->end ? tile_source(p, b, i + 1) : from;
-            for (const int64_t share = bytes * (i + 1 - b->first) / (b->end - b->first); asked < share; asked += 64)
+        const int64_t bytes = t.depth * vectors * VECTOR_BYTES, share = divide_up(bytes / 64, b->count) * 64;
+        for (int64_t i = 0, asked = 0; i < b->count; i++) {
+            const place *at = &b->places[i], *after = i + 1 < b->count ? at + 1 : at;
+            for (const int64_t end = least(asked + share, bytes); asked < end; asked += 64)
                 __builtin_prefetch(next + asked, 0, 2);
-            t.from_stride = p->packed ? rows * LANES : p->source.pixels * LANES;
-            t.from = from + k / LANES * t.from_stride;
-            t.ahead = after - from;
-            t.to = p->scattered ? b->sums + (begin - first_row) * vectors * LANES
-                                : p->out + row_offset(p, &p->target, begin) + panel * WIDTH * p->target.pixels;
-            t.to_stride = p->scattered ? rows * LANES : p->target.pixels * LANES;
-            multiply_tile(&t, rows, vectors);
-            begin = end;
-            from = after;
+            t.from_stride = (p->packed ? at->rows : p->source.pixels) * LANES;
+            t.from = at->from + k / LANES * t.from_stride;
+            t.ahead = after->from - at->from;
+            t.to = p->scattered ? tile_sums(b, at, vectors) : at->to + panel * WIDTH * p->target.pixels;
+            t.to_stride = (p->scattered ? at->rows : p->target.pixels) * LANES;
+            multiply_tile(&t, at->rows, vectors);
         }
     }
 }
 
 static void make_block(const product *p, const block *b, int64_t panel_begin, int64_t panel_end)
 {
-    const int64_t first_row = tile_begin(p, b->first);
-    for (int64_t t = b->first; p->packed && t < b->end; t++)
-        pack_tile(p, tile_begin(p, t), tile_begin(p, t + 1) - tile_begin(p, t),
-                  b->packed + (tile_begin(p, t) - first_row) * p->source.planes);
+    for (int64_t i = 0; p->packed && i < b->count; i++)
+        pack_tile(p, b->places[i].begin, b->places[i].rows,
+                  b->packed + (b->places[i].begin - b->first_row) * p->source.planes);
     for (int64_t panel = panel_begin; panel < panel_end; panel++) {
-        const int64_t vectors = panel_vectors(p->target.planes, panel);
         multiply_panel(p, b, panel);
-        for (int64_t t = b->first; p->scattered && t < b->end; t++) {
-            const int64_t begin = tile_begin(p, t);
-            scatter_tile(p, b->sums + (begin - first_row) * vectors * LANES, begin, tile_begin(p, t + 1) - begin,
-                         panel);
-        }
+        for (int64_t i = 0; p->scattered && i < b->count; i++)
+            scatter_tile(p, tile_sums(b, &b->places[i], panel_vectors(p->target.planes, panel)), b->places[i].begin,
+                         b->places[i].rows, panel);
     }
 }
 
@@ -380,10 +393,8 @@ static void multiply(product *p, const float *weight, int threads, float *scratc
 #pragma omp for collapse(2) schedule(static)
         for (int64_t i = 0; i < p->blocks; i++) {
             for (int64_t part = 0; part < p->parts; part++) {
-                const block b = {.first = tiles * i / p->blocks,
-                                 .end = tiles * (i + 1) / p->blocks,
-                                 .packed = own,
-                                 .sums = own + packed_floats(p)};
+                block b;
+                find_block(p, tiles * i / p->blocks, tiles * (i + 1) / p->blocks, own, &b);
                 make_block(p, &b, panels * part / p->parts, panels * (part + 1) / p->parts);
             }
         }
