@@ -69,8 +69,9 @@ size_t cpu_physical_count(const cpu_format *layout);
 fth_status cpu_read_as(fth_plan *plan, fth_plan_value value, const cpu_format *wanted, fth_plan_value *as);
 /* `value` in row-major order, in the given dtype. */
 fth_status cpu_read_plain(fth_plan *plan, fth_value value, dnnl_data_type_t dtype, fth_plan_value *as);
-/* An image in blocks of channels, f32. */
+/* An image in blocks of channels, in f32; and in the plan's dtype, for kernels that read both (level/stored.h). */
 fth_status cpu_read_blocked(fth_plan *plan, fth_value value, fth_plan_value *as);
+fth_status cpu_read_stored(fth_plan *plan, fth_value value, fth_plan_value *as);
 
 /* A place to write `value` in the layout a primitive chose: the value itself, which takes that layout, or a temporary
  * if its layout is fixed otherwise. cpu_end_write() then adds the reorder. */
@@ -79,6 +80,8 @@ fth_status cpu_end_write(fth_plan *plan, fth_plan_value value, fth_plan_value as
 /* The same for what may be written in f32, but is kept in the plan's dtype; and for an image in blocks of channels, f32. */
 fth_status cpu_begin_write_rounded(fth_plan *plan, fth_plan_value value, const cpu_format *layout, fth_plan_value *as);
 fth_status cpu_begin_write_blocked(fth_plan *plan, fth_value value, fth_plan_value *as);
+/* The same for one that is written in the plan's dtype. */
+fth_status cpu_begin_write_stored(fth_plan *plan, fth_value value, fth_plan_value *as);
 /* Gives an output whose layout is not fixed yet the plain one in f32. */
 fth_status cpu_fix_plain(fth_plan *plan, fth_value value);
 

@@ -165,10 +165,21 @@ fth_status cpu_read_plain(fth_plan *plan, fth_value value, dnnl_data_type_t dtyp
     return cpu_read_as(plan, fth_plan_value_of(plan, value), &plain, as);
 }
 
+static cpu_format blocked_format(const fth_plan *plan, fth_value value, dnnl_data_type_t dtype)
+{
+    const fth_shape shape = fth_plan_type(plan, value).shape;
+    return cpu_blocked(plan, &shape, dtype);
+}
+
 fth_status cpu_read_blocked(fth_plan *plan, fth_value value, fth_plan_value *as)
 {
-    fth_shape shape = fth_plan_type(plan, value).shape;
-    const cpu_format blocked = cpu_blocked(plan, &shape, dnnl_f32);
+    const cpu_format blocked = blocked_format(plan, value, dnnl_f32);
+    return cpu_read_as(plan, fth_plan_value_of(plan, value), &blocked, as);
+}
+
+fth_status cpu_read_stored(fth_plan *plan, fth_value value, fth_plan_value *as)
+{
+    const cpu_format blocked = blocked_format(plan, value, cpu_compute_dtype(plan));
     return cpu_read_as(plan, fth_plan_value_of(plan, value), &blocked, as);
 }
 
@@ -202,9 +213,14 @@ out:
 
 fth_status cpu_begin_write_blocked(fth_plan *plan, fth_value value, fth_plan_value *as)
 {
-    const fth_shape shape = fth_plan_type(plan, value).shape;
-    const cpu_format blocked = cpu_blocked(plan, &shape, dnnl_f32);
+    const cpu_format blocked = blocked_format(plan, value, dnnl_f32);
     return cpu_begin_write_rounded(plan, fth_plan_value_of(plan, value), &blocked, as);
+}
+
+fth_status cpu_begin_write_stored(fth_plan *plan, fth_value value, fth_plan_value *as)
+{
+    const cpu_format blocked = blocked_format(plan, value, cpu_compute_dtype(plan));
+    return cpu_begin_write(plan, fth_plan_value_of(plan, value), &blocked, as);
 }
 
 fth_status cpu_end_write(fth_plan *plan, fth_plan_value value, fth_plan_value as)

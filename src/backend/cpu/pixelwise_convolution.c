@@ -1,4 +1,4 @@
-/* Steps of convolutions pixel by pixel (level/pixelwise.c): f32, any kernel, stride and dilation, whole blocks of channels on both
+/* Steps of convolutions pixel by pixel (level/pixelwise.c): any kernel, stride and dilation, whole blocks of channels on both
  * sides. They pay on small maps, where much of a kernel falls into the padding. */
 #include "backend/cpu/convolution.h"
 #include "backend/cpu/pixelwise.h"
@@ -24,7 +24,8 @@ static pixelwise describe(const fth_plan *plan, const fth_node *node)
                    .outputs = shapes.y.dims[1],
                    .out_height = shapes.y.dims[2],
                    .out_width = shapes.y.dims[3],
-                   .relu = a->relu};
+                   .relu = a->relu,
+                   .bf16 = cpu_compute_dtype(plan) == dnnl_bf16};
     for (int i = 0; i < 2; i++) {
         c.kernel[i] = (int32_t)shapes.weight.dims[2 + i];
         c.stride[i] = (int32_t)a->stride[i];
@@ -98,12 +99,12 @@ static fth_status forward(fth_plan *plan, const fth_node *node)
     const pixelwise c = describe(plan, node);
     cpu_call call = {.run = run_forward, .value_count = 5, .write_count = 2, .kernels = kernels_of(plan)};
     CPU_SET_BLOCK(&call, &c);
-    FTH_TRY(cpu_read_blocked(plan, node->inputs[0], &call.values[0]));
+    FTH_TRY(cpu_read_stored(plan, node->inputs[0], &call.values[0]));
     call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
     call.values[2] = cpu_convolution_bias(plan, node);
     FTH_TRY(
         cpu_add_scratch_floats(plan, kernels_of(plan)->forward_floats(&c, fth_plan_threads(plan)), &call.values[3]));
-    FTH_TRY(cpu_begin_write_blocked(plan, node->outputs[0], &call.values[4]));
+    FTH_TRY(cpu_begin_write_stored(plan, node->outputs[0], &call.values[4]));
     FTH_TRY(cpu_add_call(plan, "convolution pixelwise", &call));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), call.values[4]));
 out:
@@ -127,11 +128,11 @@ static fth_status grad_input(fth_plan *plan, const fth_node *node)
     const pixelwise c = describe(plan, node);
     cpu_call call = {.run = run_grad_input, .value_count = 4, .write_count = 2, .kernels = kernels_of(plan)};
     CPU_SET_BLOCK(&call, &c);
-    FTH_TRY(cpu_read_blocked(plan, node->inputs[0], &call.values[0]));
+    FTH_TRY(cpu_read_stored(plan, node->inputs[0], &call.values[0]));
     call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
     FTH_TRY(
         cpu_add_scratch_floats(plan, kernels_of(plan)->grad_input_floats(&c, fth_plan_threads(plan)), &call.values[2]));
-    FTH_TRY(cpu_begin_write_blocked(plan, node->outputs[0], &call.values[3]));
+    FTH_TRY(cpu_begin_write_stored(plan, node->outputs[0], &call.values[3]));
     FTH_TRY(cpu_add_call(plan, "convolution_grad_input pixelwise", &call));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), call.values[3]));
 out:
@@ -155,8 +156,8 @@ static fth_status grad_weights(fth_plan *plan, const fth_node *node)
     const pixelwise c = describe(plan, node);
     cpu_call call = {.run = run_grad_weights, .value_count = 5, .write_count = 3, .kernels = kernels_of(plan)};
     CPU_SET_BLOCK(&call, &c);
-    FTH_TRY(cpu_read_blocked(plan, node->inputs[0], &call.values[0]));
-    FTH_TRY(cpu_read_blocked(plan, node->inputs[1], &call.values[1]));
+    FTH_TRY(cpu_read_stored(plan, node->inputs[0], &call.values[0]));
+    FTH_TRY(cpu_read_stored(plan, node->inputs[1], &call.values[1]));
     FTH_TRY(cpu_add_scratch_floats(plan, kernels_of(plan)->grad_weights_floats(&c, fth_plan_threads(plan)),
                                    &call.values[2]));
     FTH_TRY(cpu_convolution_place_gradients(plan, node, &call.values[3], &call.values[4]));

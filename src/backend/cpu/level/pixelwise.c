@@ -11,8 +11,8 @@
  * come from memory once, and the panel stays in the L2 cache of a core. */
 #include <omp.h>
 
+#include "backend/cpu/level/stored.h"
 #include "backend/cpu/pixelwise.h"
-#include "backend/vector/vector.h"
 
 enum { VECTORS = 2, WIDTH = VECTORS * LANES, ROWS = LANES == 16 ? 14 : 6 };
 
@@ -173,30 +173,30 @@ INLINE void spread(const float *from, int64_t distance, int64_t count, float *to
         store(to + i * stride, load_strided(from + i, distance));
 }
 
-INLINE void gather(const float *from, int64_t stride, int64_t count, float *to, int64_t distance)
+INLINE void gather(const stored *from, int64_t at, int64_t stride, int64_t count, float *to, int64_t distance)
 {
     int64_t i = 0;
     for (; count - i > LANES / 4; i += LANES) {
         const int64_t width = least(LANES, count - i);
         vector rows[LANES];
         for (int lane = 0; lane < LANES; lane++)
-            rows[lane] = lane < width ? load(from + (i + lane) * stride) : broadcast(0);
+            rows[lane] = lane < width ? load_stored(from, at + (i + lane) * stride) : broadcast(0);
         transpose(rows);
         for (int lane = 0; lane < LANES; lane++)
             store_part(to + lane * distance + i, rows[lane], width);
     }
     for (; i < count; i++)
-        store_strided(to + i, distance, load(from + i * stride));
+        store_strided(to + i, distance, load_stored(from, at + i * stride));
 }
 
 /* Images of `planes` channels and `pixels` pixels to to[tile][pixel][channel][image of the tile]; one pixel of a tile. */
-static void pack_images(const float *from, int64_t planes, int64_t pixels, int64_t pixel, int64_t begin, int64_t rows,
+static void pack_images(const stored *from, int64_t planes, int64_t pixels, int64_t pixel, int64_t begin, int64_t rows,
                         float *to)
 {
-    from += begin * planes * pixels + pixel * LANES;
+    const int64_t at = begin * planes * pixels + pixel * LANES;
     to += begin * planes * pixels + pixel * planes * rows;
     for (int64_t k = 0; k < planes; k += LANES)
-        gather(from + k * pixels, planes * pixels, rows, to + k * rows, rows);
+        gather(from, at + k * pixels, planes * pixels, rows, to + k * rows, rows);
 }
 
 /* w[(n * channels + k) * taps + tap], `vectors` of outputs n and a block of channels k, to to[tap][k][n]. */
@@ -239,9 +239,10 @@ typedef struct product {
     const pixelwise *c;
     side source, target;
     bool backward;
-    const float *values, *weight, *bias; /* the bias may be NULL */
+    stored values;
+    const float *weight, *bias; /* the bias may be NULL */
     bool relu;
-    float *out;
+    void *out;
 } product;
 
 INLINE int64_t taps_of(const pixelwise *c)
@@ -280,7 +281,9 @@ static void write_rows(const product *p, const float *sums, int64_t begin, int64
                 v += load(p->bias + plane + n * LANES);
             if (p->relu)
                 v = cut_negative(v);
-            store(p->out + ((begin + r) * p->target.planes + plane + n * LANES) * p->target.pixels + pixel * LANES, v);
+            store_rounded(p->out,
+                          ((begin + r) * p->target.planes + plane + n * LANES) * p->target.pixels + pixel * LANES, v,
+                          p->c->bf16);
         }
     }
 }
@@ -328,7 +331,7 @@ static void make_product(const product *p, float *scratch)
         for (int64_t tile = 0; tile < tiles; tile++) {
             for (int64_t pixel = 0; pixel < p->source.pixels; pixel++) {
                 const int64_t begin = tile_begin(c->batch, tile);
-                pack_images(p->values, p->source.planes, p->source.pixels, pixel, begin,
+                pack_images(&p->values, p->source.planes, p->source.pixels, pixel, begin,
                             tile_begin(c->batch, tile + 1) - begin, images);
             }
         }
@@ -363,13 +366,12 @@ static int64_t forward_floats(const pixelwise *c, int threads)
     return product_floats(c, input_side(c), threads);
 }
 
-static void forward(const pixelwise *c, const float *x, const float *weight, const float *bias, float *scratch,
-                    float *y)
+static void forward(const pixelwise *c, const void *x, const float *weight, const float *bias, float *scratch, void *y)
 {
     const product p = {.c = c,
                        .source = input_side(c),
                        .target = output_side(c),
-                       .values = x,
+                       .values = {x, c->bf16},
                        .weight = weight,
                        .bias = bias,
                        .relu = c->relu,
@@ -382,13 +384,13 @@ static int64_t grad_input_floats(const pixelwise *c, int threads)
     return product_floats(c, output_side(c), threads);
 }
 
-static void grad_input(const pixelwise *c, const float *dy, const float *weight, float *scratch, float *dx)
+static void grad_input(const pixelwise *c, const void *dy, const float *weight, float *scratch, void *dx)
 {
     const product p = {.c = c,
                        .source = output_side(c),
                        .target = input_side(c),
                        .backward = true,
-                       .values = dy,
+                       .values = {dy, c->bf16},
                        .weight = weight,
                        .out = dx};
     make_product(&p, scratch);
@@ -405,27 +407,27 @@ static int64_t grad_weights_floats(const pixelwise *c, int threads)
 }
 
 /* One pixel of x, one panel of channels, to to[image][channel]. */
-static void pack_columns(const pixelwise *c, const float *x, int64_t panel, int64_t pixel, float *to)
+static void pack_columns(const pixelwise *c, const stored *x, int64_t panel, int64_t pixel, float *to)
 {
     const int64_t pixels = c->height * c->width;
     const int vectors = panel_vectors(c->channels, panel);
     for (int64_t i = 0; i < c->batch; i++) {
         for (int n = 0; n < vectors; n++)
             store(to + (i * vectors + n) * LANES,
-                  load(x + (i * c->channels + panel * WIDTH + n * LANES) * pixels + pixel * LANES));
+                  load_stored(x, (i * c->channels + panel * WIDTH + n * LANES) * pixels + pixel * LANES));
     }
 }
 
 /* One pixel of dy, `rows` outputs, to to[image][output]. */
-static void pack_rows(const pixelwise *c, const float *dy, int64_t begin, int64_t rows, int64_t pixel, float *to)
+static void pack_rows(const pixelwise *c, const stored *dy, int64_t begin, int64_t rows, int64_t pixel, float *to)
 {
     const int64_t pixels = c->out_height * c->out_width;
     for (int64_t i = 0; i < c->batch; i++) {
-        const float *image = dy + i * c->outputs * pixels + pixel * LANES;
+        const int64_t image = i * c->outputs * pixels + pixel * LANES;
         for (int64_t k = begin, count; k < begin + rows; k += count) {
             count = least(begin + rows - k, LANES - k % LANES);
-            store_part(to + i * rows + k - begin, load_part(image + k / LANES * LANES * pixels + k % LANES, count),
-                       count);
+            store_part(to + i * rows + k - begin,
+                       load_stored_part(dy, image + k / LANES * LANES * pixels + k % LANES, count), count);
         }
     }
 }
@@ -461,12 +463,13 @@ static void make_weights(const pixelwise *c, const float *columns, const float *
     }
     for (int64_t r = 0; r < rows; r++) {
         float *to = dweight + ((begin + r) * c->channels + panel * WIDTH) * taps;
+        const stored packed = {.numbers = sums};
         for (int n = 0; n < vectors; n++)
-            gather(sums + (r * vectors + n) * LANES, rows * vectors * LANES, taps, to + n * LANES * taps, taps);
+            gather(&packed, (r * vectors + n) * LANES, rows * vectors * LANES, taps, to + n * LANES * taps, taps);
     }
 }
 
-static void sum_bias(const pixelwise *c, const float *dy, float *dbias)
+static void sum_bias(const pixelwise *c, const stored *dy, float *dbias)
 {
     const int64_t pixels = c->out_height * c->out_width;
 #pragma omp for schedule(static)
@@ -474,15 +477,16 @@ static void sum_bias(const pixelwise *c, const float *dy, float *dbias)
         vector sum = {0};
         for (int64_t i = 0; i < c->batch; i++) {
             for (int64_t p = 0; p < pixels; p++)
-                sum += load(dy + (i * c->outputs + k) * pixels + p * LANES);
+                sum += load_stored(dy, (i * c->outputs + k) * pixels + p * LANES);
         }
         store(dbias + k, sum);
     }
 }
 
-static void grad_weights(const pixelwise *c, const float *x, const float *dy, float *scratch, float *dweight,
+static void grad_weights(const pixelwise *c, const void *x, const void *dy, float *scratch, float *dweight,
                          float *dbias)
 {
+    const stored inputs = {x, c->bf16}, gradients = {dy, c->bf16};
     const int64_t pixels = c->height * c->width, out_pixels = c->out_height * c->out_width, taps = taps_of(c);
     const int64_t panels = panel_count(c->channels), tiles = tile_count(c->outputs);
     float *columns = scratch, *rows = columns + c->batch * c->channels * pixels;
@@ -492,7 +496,7 @@ static void grad_weights(const pixelwise *c, const float *x, const float *dy, fl
 #pragma omp for collapse(2) schedule(static) nowait
         for (int64_t panel = 0; panel < panels; panel++) {
             for (int64_t q = 0; q < pixels; q++)
-                pack_columns(c, x, panel, q,
+                pack_columns(c, &inputs, panel, q,
                              columns + panel * WIDTH * c->batch * pixels +
                                  q * c->batch * panel_vectors(c->channels, panel) * LANES);
         }
@@ -500,11 +504,11 @@ static void grad_weights(const pixelwise *c, const float *x, const float *dy, fl
         for (int64_t tile = 0; tile < tiles; tile++) {
             for (int64_t p = 0; p < out_pixels; p++) {
                 const int64_t begin = tile_begin(c->outputs, tile), count = tile_begin(c->outputs, tile + 1) - begin;
-                pack_rows(c, dy, begin, count, p, rows + begin * c->batch * out_pixels + p * c->batch * count);
+                pack_rows(c, &gradients, begin, count, p, rows + begin * c->batch * out_pixels + p * c->batch * count);
             }
         }
         if (dbias)
-            sum_bias(c, dy, dbias);
+            sum_bias(c, &gradients, dbias);
 #pragma omp barrier
 #pragma omp for collapse(2) schedule(static)
         for (int64_t tile = 0; tile < tiles; tile++) {
