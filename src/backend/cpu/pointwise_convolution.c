@@ -1,6 +1,6 @@
-/* Steps of our own 1×1 convolutions (pointwise.h): f32, any stride, no padding, whole blocks of channels on both sides.
+/* Steps of our own 1×1 convolutions (pointwise.h): any stride, no padding, whole blocks of channels on both sides.
  *
- * They pay wherever they fit. Measured on one Sapphire Rapids core, oneDNN's kernels with the reorders of their weights over these,
+ * They pay wherever they fit and bf16 is not faster. Measured on one Sapphire Rapids core, oneDNN's kernels with the reorders of their weights over these,
  * forward, grad_input, grad_weights, and in parentheses the share of a bare loop of multiply-adds that these reach:
  *
  *     channels, map, batch        AVX-512
@@ -24,8 +24,15 @@ static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
     const fth_convolution_attributes *a = node->attributes;
     const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
     const int64_t lanes = cpu_level_of(plan)->lanes, *weight = shapes.weight.dims;
-    return cpu_compute_dtype(plan) == dnnl_f32 && a->groups == 1 && weight[2] == 1 && weight[3] == 1 &&
-           a->padding[0] == 0 && a->padding[1] == 0 && shapes.x.dims[1] % lanes == 0 && shapes.y.dims[1] % lanes == 0;
+    return a->groups == 1 && weight[2] == 1 && weight[3] == 1 && a->padding[0] == 0 && a->padding[1] == 0 &&
+           shapes.x.dims[1] % lanes == 0 && shapes.y.dims[1] % lanes == 0;
+}
+
+static bool pays(const fth_plan *plan, const fth_node *node, cpu_pass pass)
+{
+    (void)node;
+    (void)pass;
+    return cpu_product_dtype(plan) == dnnl_f32;
 }
 
 static pointwise describe(const fth_plan *plan, const fth_node *node)
@@ -146,5 +153,9 @@ out:
     return status;
 }
 
-const cpu_convolution_algorithm cpu_pointwise_convolution = {
-    .name = "pointwise", .fits = fits, .forward = forward, .grad_input = grad_input, .grad_weights = grad_weights};
+const cpu_convolution_algorithm cpu_pointwise_convolution = {.name = "pointwise",
+                                                             .fits = fits,
+                                                             .pays = pays,
+                                                             .forward = forward,
+                                                             .grad_input = grad_input,
+                                                             .grad_weights = grad_weights};
