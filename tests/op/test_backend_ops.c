@@ -237,6 +237,23 @@ out:
     return status;
 }
 
+/* Back ends may compute the last gradients of x and their sum as one. */
+static fth_status build_branches(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+{
+    fth_status status = FTH_OK;
+    fth_convolution_attributes attributes = dense;
+    fth_value first, second;
+    for (int axis = 0; axis < 2; axis++)
+        attributes.stride[axis] = with->convolution.stride[axis];
+    FTH_TRY(add_convolution(graph, "first", attributes, with->outputs, with->kernel, false, x, &first));
+    FTH_TRY(add_convolution(graph, "second", attributes, with->outputs, with->kernel, true, x, &second));
+    FTH_TRY(fth_op_add_add(graph, false, first, second, &first));
+    FTH_TRY(add_convolution(graph, "third", attributes, with->outputs, with->kernel, false, x, &second));
+    FTH_TRY(fth_op_add_add(graph, false, first, second, y));
+out:
+    return status;
+}
+
 /* Here they may not: the convolution has another reader. */
 static fth_status build_convolution_pooled_twice(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
 {
@@ -387,9 +404,15 @@ static const op_case cases[] = {
     {"convolution 1x1, a batch of one pixel", CONVOLUTION(1, 48, 1, 1, 32, 1, 1), .bias = true},
     {"convolution 1x1, strides 3 and 2, bias", CONVOLUTION(5, 32, 8, 9, 48, 1, 1), .bias = true,
      .convolution = {.stride = {3, 2}}},
-    {"convolution 1x1, stride 2 to 2x1", CONVOLUTION(7, 48, 3, 2, 16, 1, 1), .relu = true,
+    {"convolution 1x1, stride 2 to 2x1", CONVOLUTION(7, 48, 3, 2, 16, 1, 1), .bias = true,
      .convolution = {.stride = {2, 2}}},
     {"convolution 1x1 of 2x1, 32 to 96", CONVOLUTION(33, 32, 2, 1, 96, 1, 1), .bias = true},
+    {"convolution 1x1, branches", .build = build_branches, INPUT(3, 48, 5, 7), .outputs = 64, .kernel = {1, 1},
+     .convolution = {.stride = {1, 1}}},
+    {"convolution 1x1, branches, stride 2", .build = build_branches, INPUT(3, 32, 6, 7), .outputs = 16,
+     .kernel = {1, 1}, .convolution = {.stride = {2, 2}}},
+    {"convolution 1x1, branches of 1x1", .build = build_branches, INPUT(5, 32, 1, 1), .outputs = 16, .kernel = {1, 1},
+     .convolution = {.stride = {1, 1}}},
     {"convolution 1x1, one channel", CONVOLUTION(3, 1, 4, 4, 1, 1, 1), .bias = true},
     {"convolution 1x1 of 1x1", CONVOLUTION(8, 7, 1, 1, 5, 1, 1), .bias = true},
     {"convolution 5x5", CONVOLUTION(3, 6, 12, 12, 16, 5, 5), .bias = true, .relu = true},

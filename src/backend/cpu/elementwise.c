@@ -3,6 +3,7 @@
  * All are own loops over the whole buffer, channel padding included. oneDNN's ReLU, alone or as part of
  * another primitive, turns NaN into 0, and its binary primitive with a ReLU leaves wrong numbers in place on padded
  * channels. They wait for memory, ours and oneDNN's alike. */
+#include "backend/cpu/pointwise_convolution.h"
 #include "backend/cpu/rows.h"
 #include "backend/cpu/winograd_convolution.h"
 
@@ -198,6 +199,8 @@ out:
 static fth_status prepare_add(fth_plan *plan, const fth_node *node)
 {
     const fth_add_attributes *a = node->attributes;
+    if (cpu_pointwise_makes_sum(plan, node))
+        return FTH_OK; /* the convolution before it writes its output */
     return cpu_add_sum(plan, node->inputs[0], node->inputs[1], a->relu, node->outputs[0]);
 }
 

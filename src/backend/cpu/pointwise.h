@@ -15,13 +15,13 @@ typedef struct pointwise {
 } pointwise;
 
 /* `scratch` is memory for as many floats as the function beside says for that number of threads. Results depend on `threads`,
- * not on how many threads there are. `bias` and `dbias` may be NULL. */
+ * not on how many threads there are. `bias`, `dbias` and what is `added` to dx, another gradient in its order, may be NULL. */
 typedef struct pointwise_kernels {
     void (*forward)(const pointwise *c, const float *x, const float *weight, const float *bias, int threads,
                     float *scratch, float *y);
     int64_t (*forward_floats)(const pointwise *c, int threads);
-    void (*grad_input)(const pointwise *c, const float *dy, const float *weight, int threads, float *scratch,
-                       float *dx);
+    void (*grad_input)(const pointwise *c, const float *dy, const float *weight, const float *added, int threads,
+                       float *scratch, float *dx);
     int64_t (*grad_input_floats)(const pointwise *c, int threads);
     void (*grad_weights)(const pointwise *c, const float *x, const float *dy, int threads, float *scratch,
                          float *dweight, float *dbias);

@@ -15,7 +15,8 @@
  *     2048 to 512, 7×7, 1         0.92 (53 %), 0.99 (53 %), 5.32 (63 %)
  *
  * oneDNN's kernels alone are as fast; what they lose is the order of the weights and, most of all, of their gradients. */
-#include "backend/cpu/convolution.h"
+#include "backend/cpu/pointwise_convolution.h"
+#include "backend/cpu/neighbours.h"
 #include "backend/cpu/pointwise.h"
 
 static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
@@ -49,6 +50,30 @@ static pointwise describe(const fth_plan *plan, const fth_node *node)
                        .stride = {(int32_t)a->stride[0], (int32_t)a->stride[1]},
                        .relu = a->relu};
 }
+
+/* ---- the sum behind grad_input ---- */
+
+const fth_node *cpu_pointwise_sum_of(const fth_plan *plan, const fth_node *grad_input)
+{
+    const fth_value dx = grad_input->outputs[0];
+    const fth_node *sum = cpu_only_reader_behind(plan, dx);
+    const fth_add_attributes *a = sum ? sum->attributes : NULL;
+    return sum && sum->op == &fth_op_add && !a->relu && sum->inputs[0] != sum->inputs[1] ? sum : NULL;
+}
+
+bool cpu_pointwise_makes_sum(const fth_plan *plan, const fth_node *sum)
+{
+    for (int i = 0; i < 2; i++) {
+        const fth_node *node = cpu_producer_of(plan, sum->inputs[i]);
+        if (node && node->op == &fth_op_convolution_grad_input &&
+            cpu_convolution_chosen(plan, node, CPU_GRAD_INPUT) == &cpu_pointwise_convolution &&
+            cpu_pointwise_sum_of(plan, node) == sum)
+            return true;
+    }
+    return false;
+}
+
+/* ---- steps ---- */
 
 static const pointwise_kernels *kernels_of(const fth_plan *plan)
 {
@@ -89,14 +114,15 @@ out:
     return status;
 }
 
-/* Sizes: threads. Values: dy, weight, scratch, dx. */
+/* Sizes: threads. Values: dy, weight, what is added or none, scratch, dx. */
 static fth_status run_grad_input(const cpu_call *call, const fth_run *run)
 {
     (void)run;
     const pointwise_kernels *kernels = call->kernels;
     pointwise c;
     CPU_GET_BLOCK(call, &c);
-    kernels->grad_input(&c, call->data[0], call->data[1], (int)call->sizes[0], call->data[2], call->data[3]);
+    kernels->grad_input(&c, call->data[0], call->data[1], call->data[2], (int)call->sizes[0], call->data[3],
+                        call->data[4]);
     return FTH_OK;
 }
 
@@ -104,19 +130,25 @@ static fth_status grad_input(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
     const pointwise c = describe(plan, node);
+    const fth_node *sum = cpu_pointwise_sum_of(plan, node);
+    const fth_value dx = sum ? sum->outputs[0] : node->outputs[0];
     cpu_call call = {.run = run_grad_input,
-                     .value_count = 4,
+                     .value_count = 5,
                      .write_count = 2,
                      .kernels = kernels_of(plan),
                      .sizes = {fth_plan_threads(plan)}};
     CPU_SET_BLOCK(&call, &c);
     FTH_TRY(cpu_read_blocked(plan, node->inputs[0], &call.values[0]));
     call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
+    call.values[2] = FTH_NO_PLAN_VALUE;
+    if (sum)
+        FTH_TRY(cpu_read_blocked(plan, sum->inputs[sum->inputs[0] == node->outputs[0]], &call.values[2]));
     FTH_TRY(
-        cpu_add_scratch_floats(plan, kernels_of(plan)->grad_input_floats(&c, fth_plan_threads(plan)), &call.values[2]));
-    FTH_TRY(cpu_begin_write_blocked(plan, node->outputs[0], &call.values[3]));
-    FTH_TRY(cpu_add_call(plan, "convolution_grad_input pointwise", &call));
-    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), call.values[3]));
+        cpu_add_scratch_floats(plan, kernels_of(plan)->grad_input_floats(&c, fth_plan_threads(plan)), &call.values[3]));
+    FTH_TRY(cpu_begin_write_blocked(plan, dx, &call.values[4]));
+    FTH_TRY(
+        cpu_add_call(plan, sum ? "convolution_grad_input, add pointwise" : "convolution_grad_input pointwise", &call));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, dx), call.values[4]));
 out:
     return status;
 }

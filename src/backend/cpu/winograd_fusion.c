@@ -10,39 +10,8 @@
  * The nodes stay as they are. Those that are left out add no steps (convolution forward, max_pool_grad, relu_grad), and
  * the others ask here what they are to read or write. As this changes when a value is last read, they must follow each
  * other. */
+#include "backend/cpu/neighbours.h"
 #include "backend/cpu/winograd_convolution.h"
-
-static int node_count(const fth_plan *plan)
-{
-    const fth_graph *graph = fth_plan_graph(plan);
-    return fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN ? fth_graph_node_count(graph)
-                                                             : fth_graph_forward_node_count(graph);
-}
-
-static const fth_node *producer_of(const fth_plan *plan, fth_value value)
-{
-    int producer = fth_graph_value(fth_plan_graph(plan), value)->producer;
-    return producer >= 0 ? fth_graph_node(fth_plan_graph(plan), producer) : NULL;
-}
-
-/* True if all nodes that read `value` are among the `most` nodes behind the one that makes it, and there are any. */
-static bool is_read_only_behind(const fth_plan *plan, fth_value value, int most)
-{
-    const fth_graph *graph = fth_plan_graph(plan);
-    const int made = fth_graph_value(graph, value)->producer;
-    bool read = false;
-    for (int n = 0; n < node_count(plan); n++) {
-        const fth_node *node = fth_graph_node(graph, n);
-        for (int i = 0; i < node->input_count; i++) {
-            if (node->inputs[i] != value)
-                continue;
-            if (n > made + most)
-                return false;
-            read = true;
-        }
-    }
-    return read;
-}
 
 static bool is_winograd(const fth_plan *plan, const fth_node *convolution, cpu_pass pass)
 {
@@ -60,13 +29,13 @@ static bool is_pool_2x2(const fth_node *node)
 static bool gradient_fits(const fth_plan *plan, const fth_node *pool)
 {
     const fth_graph *graph = fth_plan_graph(plan);
-    for (int n = 0; n < node_count(plan); n++) {
+    for (int n = 0; n < cpu_node_count(plan); n++) {
         const fth_node *gradient = fth_graph_node(graph, n);
         if (gradient->op != &fth_op_max_pool_grad || gradient->inputs[1] != pool->outputs[1])
             continue;
-        if (!is_read_only_behind(plan, gradient->outputs[0], 2))
+        if (!cpu_is_read_only_behind(plan, gradient->outputs[0], 2))
             return false;
-        for (int r = n + 1; r <= n + 2 && r < node_count(plan); r++) {
+        for (int r = n + 1; r <= n + 2 && r < cpu_node_count(plan); r++) {
             const fth_node *reader = fth_graph_node(graph, r);
             for (int i = 0; i < reader->input_count; i++) {
                 if (reader->inputs[i] == gradient->outputs[0] && reader->op != &fth_op_convolution_grad_input &&
@@ -84,10 +53,10 @@ const fth_node *cpu_winograd_pool_of(const fth_plan *plan, const fth_node *convo
     const fth_convolution_attributes *a = convolution->attributes;
     const fth_value y = convolution->outputs[0];
     const int next = fth_graph_value(graph, y)->producer + 1;
-    if (next >= node_count(plan) || y == fth_graph_logits(graph))
+    if (next >= cpu_node_count(plan) || y == fth_graph_logits(graph))
         return NULL;
     const fth_node *pool = fth_graph_node(graph, next);
-    bool fits = is_pool_2x2(pool) && pool->inputs[0] == y && is_read_only_behind(plan, y, 1) && !a->relu &&
+    bool fits = is_pool_2x2(pool) && pool->inputs[0] == y && cpu_is_read_only_behind(plan, y, 1) && !a->relu &&
                 a->padding[0] % 2 == a->padding[1] % 2 && gradient_fits(plan, pool) &&
                 is_winograd(plan, convolution, CPU_FORWARD) && is_winograd(plan, convolution, CPU_GRAD_INPUT) &&
                 is_winograd(plan, convolution, CPU_GRAD_WEIGHTS);
@@ -96,8 +65,8 @@ const fth_node *cpu_winograd_pool_of(const fth_plan *plan, const fth_node *convo
 
 const fth_node *cpu_winograd_of_pool(const fth_plan *plan, const fth_node *node)
 {
-    const fth_node *pool = node->op == &fth_op_max_pool ? node : producer_of(plan, node->inputs[1]);
-    const fth_node *convolution = producer_of(plan, pool->inputs[0]);
+    const fth_node *pool = node->op == &fth_op_max_pool ? node : cpu_producer_of(plan, node->inputs[1]);
+    const fth_node *convolution = cpu_producer_of(plan, pool->inputs[0]);
     if (!convolution || convolution->op != &fth_op_convolution)
         return NULL;
     return cpu_winograd_pool_of(plan, convolution) == pool ? convolution : NULL;
@@ -105,7 +74,7 @@ const fth_node *cpu_winograd_of_pool(const fth_plan *plan, const fth_node *node)
 
 const fth_node *cpu_winograd_pool_gradient(const fth_plan *plan, fth_value dy)
 {
-    const fth_node *gradient = producer_of(plan, dy);
+    const fth_node *gradient = cpu_producer_of(plan, dy);
     if (!gradient || gradient->op != &fth_op_max_pool_grad)
         return NULL;
     return cpu_winograd_of_pool(plan, gradient) ? gradient : NULL;
@@ -113,18 +82,13 @@ const fth_node *cpu_winograd_pool_gradient(const fth_plan *plan, fth_value dy)
 
 const fth_node *cpu_winograd_relu_gradient_of(const fth_plan *plan, const fth_node *grad_input)
 {
-    const fth_graph *graph = fth_plan_graph(plan);
-    const fth_value dx = grad_input->outputs[0];
-    const int next = fth_graph_value(graph, dx)->producer + 1;
-    if (next >= node_count(plan))
-        return NULL;
-    const fth_node *relu = fth_graph_node(graph, next);
-    return relu->op == &fth_op_relu_grad && relu->inputs[1] == dx && is_read_only_behind(plan, dx, 1) ? relu : NULL;
+    const fth_node *relu = cpu_only_reader_behind(plan, grad_input->outputs[0]);
+    return relu && relu->op == &fth_op_relu_grad && relu->inputs[1] == grad_input->outputs[0] ? relu : NULL;
 }
 
 bool cpu_winograd_makes_relu_gradient(const fth_plan *plan, const fth_node *relu_gradient)
 {
-    const fth_node *node = producer_of(plan, relu_gradient->inputs[1]);
+    const fth_node *node = cpu_producer_of(plan, relu_gradient->inputs[1]);
     if (!node || node->op != &fth_op_convolution_grad_input)
         return false;
     return is_winograd(plan, node, CPU_GRAD_INPUT) && cpu_winograd_relu_gradient_of(plan, node) == relu_gradient;

@@ -36,8 +36,8 @@ typedef struct tile {
     int64_t depth;
     float *to;
     int64_t to_stride;
-    const float *bias; /* or NULL */
-    bool more;         /* adds to what is there */
+    const float *bias;  /* or NULL */
+    const float *added; /* to the sums, in the order of `to`, which it may be; or NULL */
     bool relu;
 } tile;
 
@@ -76,10 +76,10 @@ INLINE void multiply_registers(const tile *t, const int R, const int N)
         from += from_stride;
         next += from_stride;
     }
-    if (t->more) {
+    if (t->added) {
 #pragma GCC unroll 28
         for (int i = 0; i < R * N; i++)
-            sum[i] += load(to + i % N * to_stride + i / N * LANES);
+            sum[i] += load(t->added + i % N * to_stride + i / N * LANES);
     }
     if (relu) {
 #pragma GCC unroll 28
@@ -140,6 +140,7 @@ typedef struct product {
     int64_t tiles;                      /* in all, or in each image */
     int64_t block_tiles, blocks, parts; /* how tiles and panels are shared out: see share_out() */
     const float *values, *weights, *bias;
+    const float *added; /* to what is written, in its order; or NULL */
     bool relu;
     float *out;
 } product;
@@ -274,6 +275,11 @@ INLINE int64_t cell_end(int64_t at, int64_t count, int64_t stride, int64_t size)
     return at + 1 == count ? size : (at + 1) * stride;
 }
 
+INLINE void write_vector(const product *p, int64_t at, vector value)
+{
+    store(p->out + at, p->added ? value + load(p->added + at) : value);
+}
+
 /* The results of a row and the zeros behind and below it, up to the next rows'. */
 static void write_cell(const product *p, int64_t row, int64_t plane, vector value)
 {
@@ -281,10 +287,10 @@ static void write_cell(const product *p, int64_t row, int64_t plane, vector valu
     const int64_t pixel = row % (c->out_height * c->out_width), i = pixel / c->out_width, j = pixel % c->out_width;
     const int64_t height = cell_end(i, c->out_height, c->stride[0], c->height) - i * c->stride[0];
     const int64_t width = cell_end(j, c->out_width, c->stride[1], c->width) - j * c->stride[1];
-    float *to = p->out + row_offset(p, &p->target, row) + plane * p->target.pixels;
+    const int64_t at = row_offset(p, &p->target, row) + plane * p->target.pixels;
     for (int64_t y = 0; y < height; y++) {
         for (int64_t x = 0; x < width; x++)
-            store(to + (y * c->width + x) * LANES, x + y == 0 ? value : broadcast(0));
+            write_vector(p, at + (y * c->width + x) * LANES, x + y == 0 ? value : broadcast(0));
     }
 }
 
@@ -297,7 +303,7 @@ static void scatter_tile(const product *p, const float *from, int64_t begin, int
             if (p->target.strided)
                 write_cell(p, begin + r, plane, value);
             else
-                store(p->out + row_offset(p, &p->target, begin + r) + plane * p->target.pixels, value);
+                write_vector(p, row_offset(p, &p->target, begin + r) + plane * p->target.pixels, value);
         }
     }
 }
@@ -346,7 +352,6 @@ static void multiply_panel(const product *p, const block *b, int64_t panel)
         tile t = {.depth = least(depth - k, most),
                   .weights = p->weights + panel * WIDTH * depth + k * vectors * LANES,
                   .bias = p->bias && k == 0 ? p->bias + panel * WIDTH : NULL,
-                  .more = k > 0,
                   .relu = p->relu && k + most >= depth};
         const char *next = (const char *)(t.weights + t.depth * vectors * LANES);
         const int64_t bytes = t.depth * vectors * VECTOR_BYTES, share = divide_up(bytes / 64, b->count) * 64;
@@ -359,6 +364,7 @@ static void multiply_panel(const product *p, const block *b, int64_t panel)
             t.ahead = after->from - at->from;
             t.to = p->scattered ? tile_sums(b, at, vectors) : at->to + panel * WIDTH * p->target.pixels;
             t.to_stride = (p->scattered ? at->rows : p->target.pixels) * LANES;
+            t.added = k > 0 ? t.to : p->added && !p->scattered ? p->added + (t.to - p->out) : NULL;
             multiply_tile(&t, at->rows, vectors);
         }
     }
@@ -416,10 +422,12 @@ static int64_t forward_floats(const pointwise *c, int threads)
     return product_floats(c, false, threads);
 }
 
-static void grad_input(const pointwise *c, const float *dy, const float *weight, int threads, float *scratch, float *dx)
+static void grad_input(const pointwise *c, const float *dy, const float *weight, const float *added, int threads,
+                       float *scratch, float *dx)
 {
     product p = describe(c, true, threads);
     p.values = dy;
+    p.added = added;
     p.out = dx;
     multiply(&p, weight, threads, scratch);
 }
