@@ -1,5 +1,7 @@
 /* VGG (Simonyan and Zisserman, 2014) as torchvision builds it, with and without batch norm. torchvision numbers the
- * modules of "features" one by one, ReLU and pooling included, so the numbers in parameter names have gaps. */
+ * modules of "features" one by one, ReLU and pooling included, so the numbers in parameter names have gaps. Without
+ * batch norm, the ReLU before a pooling comes after it, on a quarter of the numbers: the same function, and a back end
+ * can pool what a convolution computes before it is written to memory. */
 #include <stdio.h>
 
 #include "model/model_internal.h"
@@ -27,7 +29,7 @@ static fth_status add_features(fth_graph *graph, const vgg *net, fth_value x, ft
                 .stride = 1,
                 .padding = 1,
                 .bias = true,
-                .relu = !net->batch_norm,
+                .relu = !net->batch_norm && i + 1 < net->convolutions[stage],
                 .init = FTH_LAYER_KAIMING_FAN_OUT,
             };
             snprintf(prefix, sizeof prefix, "features.%d", module++);
@@ -40,6 +42,8 @@ static fth_status add_features(fth_graph *graph, const vgg *net, fth_value x, ft
         }
         FTH_TRY(fth_layer_max_pool(graph, 2, 2, 0, x, &x));
         module++;
+        if (!net->batch_norm)
+            FTH_TRY(fth_op_add_relu(graph, x, &x));
     }
     *y = x;
 
