@@ -33,7 +33,7 @@ static double multiply_all(const winograd_correlation *forward, float *scratch)
         for (int64_t first = t.begin; first < t.end; first += GROUP) {
             const group tiles = {.count = minimum(GROUP, t.end - first), .add = first > t.begin};
             for (int64_t c = 0; c < b->channels; c += STRIP)
-                multiply_strip(b, c, minimum(STRIP, b->channels - c), &tiles, g.chain, &(expectation){0});
+                multiply_strip(b, c, minimum(STRIP, b->channels - c), &tiles, g.chain, NULL);
         }
     }
     return 2.0 * POINTS * (double)(forward->in.planes * forward->out.planes * g.tiles.count);

@@ -7,10 +7,11 @@
 #ifndef FTH_BACKEND_CPU_LEVEL_PRODUCTS_H
 #define FTH_BACKEND_CPU_LEVEL_PRODUCTS_H
 
+#include "backend/cpu/level/expected.h"
 #include "backend/vector/vector.h"
 
 /* With 16 registers, 12 sums, 2 vectors of u and 1 number of v; with 32, 24, 4 and 1. */
-#if VECTOR_BYTES == 64 || defined(__aarch64__)
+#if REGISTERS == 32
 #define PANEL 4
 #else
 #define PANEL 2
@@ -21,7 +22,7 @@ typedef struct product_sizes {
     int64_t rows, depth, columns; /* multiples of ROWS, LANES and LANES */
 } product_sizes;
 
-/* Rows of u in a block that begins at row k: blocks are alike but for whole vectors. */
+/* Rows of u in a block; the last may have fewer. Blocks are of one size, but for rounding up to whole vectors. */
 INLINE int64_t depth_block(int64_t depth)
 {
     const int64_t blocks = (depth + MOST_DEPTH - 1) / MOST_DEPTH;
@@ -94,9 +95,14 @@ INLINE void multiply_registers(const float *v, int64_t group, const float *u, in
         store(m + i * LANES, first ? sum[i] : load(m + i * LANES) + sum[i]);
 }
 
+/* What to ask for meanwhile, each of them NULL or before every ROWS rows of a panel. */
+typedef struct expectations {
+    expected *all[3];
+} expectations;
+
 /* All rows of one panel of N vectors of one block of u. Few columns leave registers for twice the rows. */
 INLINE void multiply_panel(const float *v, const float *u, float *m, int64_t rows, int64_t depth, int64_t block,
-                           const int N, const int first)
+                           const expectations *soon, const int N, const int first)
 {
     const int64_t group = ROWS * depth;
     const char *next = (const char *)(u + block * N * LANES);
@@ -109,13 +115,15 @@ INLINE void multiply_panel(const float *v, const float *u, float *m, int64_t row
     for (; t < rows; t += ROWS) {
         for (const int64_t end = least(asked + share, bytes); asked < end; asked += 64)
             __builtin_prefetch(next + asked, 0, 2);
+        for (int i = 0; i < 3; i++)
+            expect(soon->all[i]);
         multiply_registers(v + t * depth, group, u, block, m + t * N * LANES, ROWS, N, first);
     }
 }
 
-/* Columns from n to end, both at the edges of panels, or the end of all. */
+/* Columns [n_begin, n_end) of m: whole panels, the last of which may be narrower. */
 static void multiply(const product_sizes *sizes, const float *v, const float *u, float *m, int64_t n_begin,
-                     int64_t n_end)
+                     int64_t n_end, const expectations *soon)
 {
     const int64_t rows = sizes->rows, depth = sizes->depth, columns = sizes->columns, most = depth_block(depth);
     for (int64_t k = 0; k < depth; k += most) {
@@ -126,9 +134,9 @@ static void multiply(const product_sizes *sizes, const float *v, const float *u,
 #define MULTIPLY(N)                                                                                                    \
     case N:                                                                                                            \
         if (k == 0)                                                                                                    \
-            multiply_panel(from, panel, to, rows, depth, block, N, 1);                                                 \
+            multiply_panel(from, panel, to, rows, depth, block, soon, N, 1);                                           \
         else                                                                                                           \
-            multiply_panel(from, panel, to, rows, depth, block, N, 0);                                                 \
+            multiply_panel(from, panel, to, rows, depth, block, soon, N, 0);                                           \
         break;
             switch (panel_columns(columns, n) / LANES) {
                 MULTIPLY(1)

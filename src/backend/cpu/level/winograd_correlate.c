@@ -22,6 +22,9 @@ enum { MOST_TILES = 192 };
 /* Channels × outputs up to which transformed weights (144 bytes each) fit a core's L2 cache, or a cache that cores share. */
 enum { NEAR_PAIRS = 64 * 128, CACHED_PAIRS = 256 * 256 };
 
+/* Tiles × planes of a group, in and out, up to which the L2 cache has room for what is read next, 64 bytes each: 288 KB. */
+enum { MOST_EXPECTED = 24 * (64 + 128) };
+
 /* ---- weights ---- */
 
 /* Floats of u from one point to the next: an odd number of cache lines, as powers of two would put all 36 into the same few sets of
@@ -174,6 +177,8 @@ typedef struct tile_group {
     product_sizes sizes; /* rows: of the tiles, and zeros up to a multiple of ROWS */
     int64_t count;
     place places[MOST_TILES];
+    const float *in[MOST_TILES], *out[MOST_TILES],
+        *mask[MOST_TILES]; /* the tiles in the first planes of these images */
 } tile_group;
 
 /* The same of v (`planes` inputs) or m (outputs). */
@@ -186,8 +191,14 @@ static void find_group(const winograd_pass *pass, int64_t first, int64_t count, 
 {
     found->count = count;
     found->sizes = (product_sizes){(count + ROWS - 1) / ROWS * ROWS, pass->c->in.planes, pass->c->out.planes};
-    for (int64_t t = 0; t < count; t++)
-        found->places[t] = place_of(&pass->tiles, first + t);
+    for (int64_t t = 0; t < count; t++) {
+        const place at = place_of(&pass->tiles, first + t);
+        const int64_t written = offset_of(&pass->c->out, at.image, 0, at.row, at.column);
+        found->places[t] = at;
+        found->in[t] = pass->in->values + offset_of(&pass->c->in, at.image, 0, at.row, at.column);
+        found->out[t] = pass->out->values + written;
+        found->mask[t] = pass->out->mask ? pass->out->mask + written : NULL;
+    }
 }
 
 static void transform_group(const winograd_pass *pass, const tile_group *group, int part, int parts)
@@ -206,34 +217,39 @@ static void transform_group(const winograd_pass *pass, const tile_group *group, 
     }
 }
 
-/* Asks for the memory that a group is to be written to, one of POINTS parts of it. Left to the stores, its lines come
- * from memory one after the other: measured on mnist-cnn's second convolution, a tenth of the pass. */
-static void expect_writes(const winograd_images *images, const tile_group *group, float *out, int64_t part)
+/* The tiles of a group in all planes of an image, to be asked for while a group of `sizes` is multiplied. */
+static expected expect_tiles(const winograd_images *images, const float *const *tiles, int64_t count,
+                             const product_sizes *sizes)
 {
-    const share mine = share_of(group->count * (images->planes / LANES), part, POINTS);
-    for (int64_t i = mine.begin; i < mine.end; i++) {
-        const place *at = &group->places[i % group->count];
-        const float *to = out + offset_of(images, at->image, i / group->count * LANES, at->row, at->column);
-        for (int r = 0; r < TILE; r++) {
-            for (int j = 0; j < TILE; j++)
-                __builtin_prefetch(to + (r * images->width + j) * LANES, 1, 2);
-        }
-    }
+    const int64_t planes = images->planes / LANES, depths = (sizes->depth + MOST_DEPTH - 1) / MOST_DEPTH;
+    const int64_t calls =
+        POINTS * (sizes->rows / ROWS) * ((sizes->columns + PANEL_COLUMNS - 1) / PANEL_COLUMNS) * depths;
+    return (expected){.squares = tiles,
+                      .count = count,
+                      .planes = count > 0 ? planes : 0,
+                      .plane = images->height * images->width * LANES,
+                      .row = images->width * LANES,
+                      .most = count * planes / calls + 1};
 }
 
-static void multiply_group(const winograd_pass *pass, const tile_group *group, int part, int parts)
+/* `next` is the group after this one, perhaps of no tiles. */
+static void multiply_group(const winograd_pass *pass, const tile_group *group, const tile_group *next, int part,
+                           int parts)
 {
     const product_sizes *sizes = &group->sizes;
     const int64_t panels = (sizes->columns + PANEL_COLUMNS - 1) / PANEL_COLUMNS, each = parts > 1 ? 1 : panels;
     const share mine = share_of(POINTS * panels / each, part, parts);
+    const bool alone = parts == 1, small = alone && sizes->rows * (sizes->depth + sizes->columns) <= MOST_EXPECTED;
+    expected read = expect_tiles(&pass->c->in, next->in, small && !pass->in->where ? next->count : 0, sizes);
+    expected written = expect_tiles(&pass->c->out, group->out, alone && !pass->c->pool ? group->count : 0, sizes);
+    expected mask = expect_tiles(&pass->c->out, group->mask, small && pass->out->mask ? group->count : 0, sizes);
+    written.written = true;
     for (int64_t i = mine.begin; i < mine.end; i++) {
         const int64_t p = i * each / panels, n = i * each % panels * PANEL_COLUMNS;
         multiply(sizes, pass->v + p * group_stride(sizes->rows, sizes->depth),
                  pass->u + p * weights_stride(sizes->depth, sizes->columns),
                  pass->m + p * group_stride(sizes->rows, sizes->columns), n,
-                 least(n + each * PANEL_COLUMNS, sizes->columns));
-        if (parts == 1 && !pass->c->pool)
-            expect_writes(&pass->c->out, group, pass->out->values, p);
+                 least(n + each * PANEL_COLUMNS, sizes->columns), &(expectations){{&written, &mask, &read}});
     }
 }
 
@@ -263,19 +279,31 @@ static void write_group(const winograd_pass *pass, const tile_group *group, int 
 }
 
 /* One thread's part of a group, which all `parts` threads compute together. */
-static void compute_group(const winograd_pass *pass, int64_t first, int64_t count, int part, int parts)
+static void compute_group(const winograd_pass *pass, const tile_group *group, const tile_group *next, int part,
+                          int parts)
 {
-    tile_group group;
-    find_group(pass, first, count, &group);
-    transform_group(pass, &group, part, parts);
+    transform_group(pass, group, part, parts);
     if (parts > 1) {
 #pragma omp barrier
     }
-    multiply_group(pass, &group, part, parts);
+    multiply_group(pass, group, next, part, parts);
     if (parts > 1) {
 #pragma omp barrier
     }
-    write_group(pass, &group, part, parts);
+    write_group(pass, group, part, parts);
+}
+
+/* The groups of `size` tiles, the last perhaps less, in which these are computed. */
+static void compute_tiles(const winograd_pass *pass, share tiles, int64_t size, int part, int parts)
+{
+    tile_group groups[2]; /* this and the next, in turns */
+    int now = 0;
+    find_group(pass, tiles.begin, least(tiles.end - tiles.begin, size), &groups[now]);
+    for (int64_t first = tiles.begin; first < tiles.end; first += size, now = !now) {
+        const int64_t next = least(first + size, tiles.end);
+        find_group(pass, next, least(tiles.end - next, size), &groups[!now]);
+        compute_group(pass, &groups[now], &groups[!now], part, parts);
+    }
 }
 
 /* ---- all of it ---- */
@@ -330,7 +358,6 @@ void AT_LEVEL(winograd_correlate)(const winograd_correlation *c, const winograd_
 #pragma omp barrier
         const int parts = groups.shared ? threads : 1, part = groups.shared ? thread : 0;
         const share mine = groups.shared ? (share){0, pass.tiles.count} : share_of(pass.tiles.count, thread, threads);
-        for (int64_t first = mine.begin; first < mine.end; first += groups.size)
-            compute_group(&pass, first, least(mine.end - first, groups.size), part, parts);
+        compute_tiles(&pass, mine, groups.size, part, parts);
     }
 }

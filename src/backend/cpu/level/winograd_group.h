@@ -75,12 +75,6 @@ INLINE int64_t panel_begin(int64_t output, int64_t outputs)
     return panel_vectors(begin, outputs) == VECTORS ? begin : output;
 }
 
-/* What is read next, and how many tiles of it to ask for before each call of multiply_registers(). */
-typedef struct expectation {
-    expected what;
-    int64_t most;
-} expectation;
-
 /* products[c][n] = or += sum over t of v[t][c] * w[t][n], for R channels and N vectors of outputs. The first S channels are of one
  * vector, the others of the next. R, S and N are constants. */
 INLINE void multiply_registers(const float *v, const float *w, float *products, int64_t count, int64_t chain, bool add,
@@ -116,7 +110,7 @@ INLINE void multiply_registers(const float *v, const float *w, float *products, 
 
 /* A strip of `channels`, a multiple of 4, and N vectors of outputs. */
 INLINE void multiply_panel(const float *v, int64_t channels, const float *w, float *products, int64_t count,
-                           int64_t chain, bool add, expectation *next, const int N)
+                           int64_t chain, bool add, expected *next, const int N)
 {
 #define MULTIPLY(R, S) multiply_registers(from, w, to, count, chain, add, R, S, N)
     for (int64_t c = 0, rows; c < channels; c += rows) {
@@ -124,7 +118,7 @@ INLINE void multiply_panel(const float *v, int64_t channels, const float *w, flo
         float *to = products + c * N * LANES;
         const int64_t left = channels - c, of_vector = LANES - c % LANES;
         rows = left >= ROWS && left != 8 ? ROWS : 4;
-        expect(&next->what, next->most);
+        expect(next);
         if (rows == 4 && of_vector >= 4)
             MULTIPLY(4, 4);
         else if (rows == 4)
@@ -141,7 +135,7 @@ INLINE void multiply_panel(const float *v, int64_t channels, const float *w, flo
 
 /* The strip of `channels` from the block's channel c on, at all points. */
 static void multiply_strip(const block *b, int64_t c, int64_t channels, const group *tiles, int64_t chain,
-                           expectation *next)
+                           expected *next)
 {
     for (int64_t p = 0; p < row_count(b->part) * WINDOW; p++) {
         const float *v = b->v + p * group_stride(STRIP), *w = b->w + p * group_stride(b->outputs);
@@ -293,19 +287,19 @@ static void transform_gradients(const gradient *g, const block *b, const group *
 
 /* The inputs of a strip from the block's channel c on, to be asked for while `multiplied` channels are multiplied. (Asking for dy
  * as well costs more than it saves: it is more than the L2 cache has room for.) */
-static expectation expect_strip(const gradient *g, const block *b, int64_t c, const group *tiles, int64_t multiplied)
+static expected expect_strip(const gradient *g, const block *b, int64_t c, const group *tiles, int64_t multiplied)
 {
     const winograd_images *in = &g->forward->in;
     const int64_t plane = in->height * in->width * LANES, planes = minimum(STRIP, b->channels - c) / LANES;
     const int64_t panels = (b->outputs / LANES + VECTORS - 1) / VECTORS;
     const int64_t calls = row_count(b->part) * WINDOW * panels * ((multiplied + ROWS - 1) / ROWS);
-    return (expectation){.what = {.tiles = tiles->x,
-                                  .count = tiles->count,
-                                  .planes = tiles->count > 0 ? planes : 0,
-                                  .plane = plane,
-                                  .row = in->width * LANES,
-                                  .done = c / LANES * plane},
-                         .most = tiles->count * planes / calls + 1};
+    return (expected){.squares = tiles->x,
+                      .count = tiles->count,
+                      .planes = tiles->count > 0 ? planes : 0,
+                      .plane = plane,
+                      .row = in->width * LANES,
+                      .done = c / LANES * plane,
+                      .most = tiles->count * planes / calls + 1};
 }
 
 /* Transforms a group and adds its products to the block. `next` is the group after it, perhaps of no tiles. */
@@ -314,8 +308,8 @@ static void add_group(const gradient *g, const block *b, const group *tiles, con
     transform_gradients(g, b, tiles, sums);
     for (int64_t c = 0; c < b->channels; c += STRIP) {
         const int64_t channels = minimum(STRIP, b->channels - c);
-        expectation soon = c + channels < b->channels ? expect_strip(g, b, c + channels, tiles, channels)
-                                                      : expect_strip(g, b, 0, next, channels);
+        expected soon = c + channels < b->channels ? expect_strip(g, b, c + channels, tiles, channels)
+                                                   : expect_strip(g, b, 0, next, channels);
         transform_strip(g, b, c, channels, tiles);
         multiply_strip(b, c, channels, tiles, g->chain, &soon);
     }

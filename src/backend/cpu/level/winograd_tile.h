@@ -2,8 +2,8 @@
 #ifndef FTH_BACKEND_CPU_LEVEL_WINOGRAD_TILE_H
 #define FTH_BACKEND_CPU_LEVEL_WINOGRAD_TILE_H
 
+#include "backend/cpu/level/expected.h"
 #include "backend/cpu/winograd.h"
-#include "backend/vector/vector.h"
 
 enum { POINTS = 36, TILE = 4, WINDOW = 6 };
 
@@ -122,40 +122,6 @@ typedef struct share {
 INLINE share share_of(int64_t count, int64_t part, int64_t parts)
 {
     return (share){count * part / parts, count * (part + 1) / parts};
-}
-
-/* Tiles of some planes that are to be read, or `written`, soon: asked for a few at a time while products are computed, so that
- * memory delivers them to the L2 cache meanwhile. Left to the loads and stores, their lines come one after the other; asked for
- * all at once, they hold up the products. */
-typedef struct expected {
-    const float *const *tiles; /* where those of the first planes begin */
-    int64_t count, planes;     /* in vectors of LANES planes */
-    int64_t plane, row;        /* floats from one vector of planes, or row, to the next */
-    int64_t tile;              /* the next one to ask for, `done` planes after the first */
-    int64_t done;
-    bool written;
-} expected;
-
-INLINE void expect(expected *e, int64_t most)
-{
-    for (; most > 0 && e->planes > 0; most--) {
-        const float *from = e->tiles[e->tile] + e->done;
-#pragma GCC unroll 4
-        for (int r = 0; r < TILE; r++) {
-#pragma GCC unroll 4
-            for (int j = 0; j < TILE * LANES; j += 16) {
-                if (e->written)
-                    __builtin_prefetch(from + r * e->row + j, 1, 2);
-                else
-                    __builtin_prefetch(from + r * e->row + j, 0, 2);
-            }
-        }
-        if (++e->tile == e->count) {
-            e->tile = 0;
-            e->done += e->plane;
-            e->planes--;
-        }
-    }
 }
 
 /* ---- windows ---- */

@@ -1,0 +1,48 @@
+/* Parts of images that are to be read or written soon: asked for a few at a time while products are computed, so that memory delivers
+ * them to the L2 cache meanwhile. Left to the loads and stores, their lines come one after the other; asked for all at
+ * once, they hold up the products. Measured on one Emerald Rapids core, 64 channels of 224×224: the transforms of
+ * Winograd's convolutions take half the time. */
+#ifndef FTH_BACKEND_CPU_LEVEL_EXPECTED_H
+#define FTH_BACKEND_CPU_LEVEL_EXPECTED_H
+
+#include <stdbool.h>
+
+#include "backend/vector/vector.h"
+
+/* Squares of EXPECTED_SIDE pixels, in vectors of LANES planes. */
+enum { EXPECTED_SIDE = 4 };
+
+typedef struct expected {
+    const float *const *squares; /* where those of the first planes begin */
+    int64_t count;               /* of squares */
+    int64_t planes;              /* vectors of planes that are still to be asked for */
+    int64_t plane, row;          /* floats from one vector of planes, or row, to the next */
+    int64_t square, done;        /* the next square to ask for, and how many floats after the first planes */
+    int64_t most;                /* squares to ask for at a time */
+    bool written;
+} expected;
+
+/* Asks for the next `most` of them; for none if e is NULL. */
+INLINE void expect(expected *e)
+{
+    for (int64_t left = e ? e->most : 0; left > 0 && e->planes > 0; left--) {
+        const float *from = e->squares[e->square] + e->done;
+#pragma GCC unroll 4
+        for (int r = 0; r < EXPECTED_SIDE; r++) {
+#pragma GCC unroll 4
+            for (int j = 0; j < EXPECTED_SIDE * LANES; j += 16) {
+                if (e->written)
+                    __builtin_prefetch(from + r * e->row + j, 1, 2);
+                else
+                    __builtin_prefetch(from + r * e->row + j, 0, 2);
+            }
+        }
+        if (++e->square == e->count) {
+            e->square = 0;
+            e->done += e->plane;
+            e->planes--;
+        }
+    }
+}
+
+#endif
