@@ -48,7 +48,8 @@ static pointwise describe(const fth_plan *plan, const fth_node *node)
                        .out_height = shapes.y.dims[2],
                        .out_width = shapes.y.dims[3],
                        .stride = {(int32_t)a->stride[0], (int32_t)a->stride[1]},
-                       .relu = a->relu};
+                       .relu = a->relu,
+                       .bf16 = cpu_compute_dtype(plan) == dnnl_bf16};
 }
 
 /* ---- the sum behind grad_input ---- */
@@ -102,12 +103,12 @@ static fth_status forward(fth_plan *plan, const fth_node *node)
                      .kernels = kernels_of(plan),
                      .sizes = {fth_plan_threads(plan)}};
     CPU_SET_BLOCK(&call, &c);
-    FTH_TRY(cpu_read_blocked(plan, node->inputs[0], &call.values[0]));
+    FTH_TRY(cpu_read_stored(plan, node->inputs[0], &call.values[0]));
     call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
     call.values[2] = cpu_convolution_bias(plan, node);
     FTH_TRY(
         cpu_add_scratch_floats(plan, kernels_of(plan)->forward_floats(&c, fth_plan_threads(plan)), &call.values[3]));
-    FTH_TRY(cpu_begin_write_blocked(plan, node->outputs[0], &call.values[4]));
+    FTH_TRY(cpu_begin_write_stored(plan, node->outputs[0], &call.values[4]));
     FTH_TRY(cpu_add_call(plan, "convolution pointwise", &call));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), call.values[4]));
 out:
@@ -138,14 +139,14 @@ static fth_status grad_input(fth_plan *plan, const fth_node *node)
                      .kernels = kernels_of(plan),
                      .sizes = {fth_plan_threads(plan)}};
     CPU_SET_BLOCK(&call, &c);
-    FTH_TRY(cpu_read_blocked(plan, node->inputs[0], &call.values[0]));
+    FTH_TRY(cpu_read_stored(plan, node->inputs[0], &call.values[0]));
     call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
     call.values[2] = FTH_NO_PLAN_VALUE;
     if (sum)
-        FTH_TRY(cpu_read_blocked(plan, sum->inputs[sum->inputs[0] == node->outputs[0]], &call.values[2]));
+        FTH_TRY(cpu_read_stored(plan, sum->inputs[sum->inputs[0] == node->outputs[0]], &call.values[2]));
     FTH_TRY(
         cpu_add_scratch_floats(plan, kernels_of(plan)->grad_input_floats(&c, fth_plan_threads(plan)), &call.values[3]));
-    FTH_TRY(cpu_begin_write_blocked(plan, dx, &call.values[4]));
+    FTH_TRY(cpu_begin_write_stored(plan, dx, &call.values[4]));
     FTH_TRY(
         cpu_add_call(plan, sum ? "convolution_grad_input, add pointwise" : "convolution_grad_input pointwise", &call));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, dx), call.values[4]));
@@ -175,8 +176,8 @@ static fth_status grad_weights(fth_plan *plan, const fth_node *node)
                      .kernels = kernels_of(plan),
                      .sizes = {fth_plan_threads(plan)}};
     CPU_SET_BLOCK(&call, &c);
-    FTH_TRY(cpu_read_blocked(plan, node->inputs[0], &call.values[0]));
-    FTH_TRY(cpu_read_blocked(plan, node->inputs[1], &call.values[1]));
+    FTH_TRY(cpu_read_stored(plan, node->inputs[0], &call.values[0]));
+    FTH_TRY(cpu_read_stored(plan, node->inputs[1], &call.values[1]));
     FTH_TRY(cpu_add_scratch_floats(plan, kernels_of(plan)->grad_weights_floats(&c, fth_plan_threads(plan)),
                                    &call.values[2]));
     FTH_TRY(cpu_convolution_place_gradients(plan, node, &call.values[3], &call.values[4]));

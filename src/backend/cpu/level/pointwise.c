@@ -136,13 +136,14 @@ typedef struct product {
     bool backward;
     bool whole_images;                  /* tiles end with their images; else they run on into the next */
     bool packed;                        /* what tiles read, and */
-    bool scattered;                     /* what they write is not beside each other */
+    bool scattered;                     /* what they write is not beside each other, or not in f32 */
     int64_t tiles;                      /* in all, or in each image */
     int64_t block_tiles, blocks, parts; /* how tiles and panels are shared out: see share_out() */
-    const float *values, *weights, *bias;
-    const float *added; /* to what is written, in its order; or NULL */
+    stored values;
+    const float *weights, *bias;
+    stored added; /* to what is written, in its order; or NULL */
     bool relu;
-    float *out;
+    void *out;
 } product;
 
 INLINE int64_t row_count(const product *p)
@@ -212,8 +213,8 @@ static product describe(const pointwise *c, bool backward, int threads)
                  .backward = backward,
                  .whole_images = pixels * 2 >= ROWS,
                  .relu = c->relu && !backward};
-    p.packed = p.source.strided || !p.whole_images;
-    p.scattered = p.target.strided || !p.whole_images;
+    p.packed = p.source.strided || !p.whole_images || c->bf16;
+    p.scattered = p.target.strided || !p.whole_images || c->bf16;
     p.tiles = divide_up(p.whole_images ? pixels : row_count(&p), ROWS);
     share_out(&p, threads);
     return p;
@@ -257,15 +258,20 @@ static void pack_weights(const product *p, const float *w, int64_t panel, int64_
     }
 }
 
+static void find_offsets(const product *p, const side *s, int64_t begin, int64_t rows, int64_t offsets[ROWS])
+{
+    for (int64_t r = 0; r < rows; r++)
+        offsets[r] = row_offset(p, s, begin + r);
+}
+
 /* A tile's pixels beside each other in each block of planes. */
 static void pack_tile(const product *p, int64_t begin, int64_t rows, float *to)
 {
     int64_t offsets[ROWS];
-    for (int64_t r = 0; r < rows; r++)
-        offsets[r] = row_offset(p, &p->source, begin + r);
+    find_offsets(p, &p->source, begin, rows, offsets);
     for (int64_t k = 0; k < p->source.planes; k += LANES) {
         for (int64_t r = 0; r < rows; r++)
-            store(to + (k * rows + r * LANES), load(p->values + offsets[r] + k * p->source.pixels));
+            store(to + (k * rows + r * LANES), load_stored(&p->values, offsets[r] + k * p->source.pixels));
     }
 }
 
@@ -277,33 +283,34 @@ INLINE int64_t cell_end(int64_t at, int64_t count, int64_t stride, int64_t size)
 
 INLINE void write_vector(const product *p, int64_t at, vector value)
 {
-    store(p->out + at, p->added ? value + load(p->added + at) : value);
+    store_rounded(p->out, at, p->added.numbers ? value + load_stored(&p->added, at) : value, p->c->bf16);
 }
 
 /* The results of a row and the zeros behind and below it, up to the next rows'. */
-static void write_cell(const product *p, int64_t row, int64_t plane, vector value)
+static void write_cell(const product *p, int64_t row, int64_t to, vector value)
 {
     const pointwise *c = p->c;
     const int64_t pixel = row % (c->out_height * c->out_width), i = pixel / c->out_width, j = pixel % c->out_width;
     const int64_t height = cell_end(i, c->out_height, c->stride[0], c->height) - i * c->stride[0];
     const int64_t width = cell_end(j, c->out_width, c->stride[1], c->width) - j * c->stride[1];
-    const int64_t at = row_offset(p, &p->target, row) + plane * p->target.pixels;
     for (int64_t y = 0; y < height; y++) {
         for (int64_t x = 0; x < width; x++)
-            write_vector(p, at + (y * c->width + x) * LANES, x + y == 0 ? value : broadcast(0));
+            write_vector(p, to + (y * c->width + x) * LANES, x + y == 0 ? value : broadcast(0));
     }
 }
 
 static void scatter_tile(const product *p, const float *from, int64_t begin, int64_t rows, int64_t panel)
 {
+    int64_t offsets[ROWS];
+    find_offsets(p, &p->target, begin, rows, offsets);
     for (int64_t n = 0; n < panel_vectors(p->target.planes, panel); n++) {
-        const int64_t plane = panel * WIDTH + n * LANES;
+        const int64_t plane = (panel * WIDTH + n * LANES) * p->target.pixels;
         for (int64_t r = 0; r < rows; r++) {
             const vector value = load(from + (n * rows + r) * LANES);
             if (p->target.strided)
-                write_cell(p, begin + r, plane, value);
+                write_cell(p, begin + r, offsets[r] + plane, value);
             else
-                write_vector(p, row_offset(p, &p->target, begin + r) + plane * p->target.pixels, value);
+                write_vector(p, offsets[r] + plane, value);
         }
     }
 }
@@ -333,8 +340,8 @@ static void find_block(const product *p, int64_t first, int64_t end, float *memo
         b->places[i] = (place){.begin = begin,
                                .rows = tile_begin(p, first + i + 1) - begin,
                                .from = p->packed ? b->packed + (begin - b->first_row) * p->source.planes
-                                                 : p->values + row_offset(p, &p->source, begin),
-                               .to = p->out + row_offset(p, &p->target, begin)};
+                                                 : (const float *)p->values.numbers + row_offset(p, &p->source, begin),
+                               .to = p->scattered ? NULL : (float *)p->out + row_offset(p, &p->target, begin)};
     }
 }
 
@@ -346,6 +353,7 @@ INLINE float *tile_sums(const block *b, const place *at, int64_t vectors)
 
 static void multiply_panel(const product *p, const block *b, int64_t panel)
 {
+    const float *added = p->added.numbers;
     const int64_t depth = p->source.planes, most = depth_block(depth);
     const int64_t vectors = panel_vectors(p->target.planes, panel);
     for (int64_t k = 0; k < depth; k += most) {
@@ -364,7 +372,7 @@ static void multiply_panel(const product *p, const block *b, int64_t panel)
             t.ahead = after->from - at->from;
             t.to = p->scattered ? tile_sums(b, at, vectors) : at->to + panel * WIDTH * p->target.pixels;
             t.to_stride = (p->scattered ? at->rows : p->target.pixels) * LANES;
-            t.added = k > 0 ? t.to : p->added && !p->scattered ? p->added + (t.to - p->out) : NULL;
+            t.added = k > 0 ? t.to : added && !p->scattered ? added + (t.to - (float *)p->out) : NULL;
             multiply_tile(&t, at->rows, vectors);
         }
     }
@@ -407,11 +415,11 @@ static void multiply(product *p, const float *weight, int threads, float *scratc
     }
 }
 
-static void forward(const pointwise *c, const float *x, const float *weight, const float *bias, int threads,
-                    float *scratch, float *y)
+static void forward(const pointwise *c, const void *x, const float *weight, const float *bias, int threads,
+                    float *scratch, void *y)
 {
     product p = describe(c, false, threads);
-    p.values = x;
+    p.values = (stored){x, c->bf16};
     p.bias = bias;
     p.out = y;
     multiply(&p, weight, threads, scratch);
@@ -422,12 +430,12 @@ static int64_t forward_floats(const pointwise *c, int threads)
     return product_floats(c, false, threads);
 }
 
-static void grad_input(const pointwise *c, const float *dy, const float *weight, const float *added, int threads,
-                       float *scratch, float *dx)
+static void grad_input(const pointwise *c, const void *dy, const float *weight, const void *added, int threads,
+                       float *scratch, void *dx)
 {
     product p = describe(c, true, threads);
-    p.values = dy;
-    p.added = added;
+    p.values = (stored){dy, c->bf16};
+    p.added = (stored){added, c->bf16};
     p.out = dx;
     multiply(&p, weight, threads, scratch);
 }

@@ -2,8 +2,8 @@
 #ifndef FTH_BACKEND_CPU_LEVEL_POINTWISE_LEVEL_H
 #define FTH_BACKEND_CPU_LEVEL_POINTWISE_LEVEL_H
 
+#include "backend/cpu/level/stored.h"
 #include "backend/cpu/pointwise.h"
-#include "backend/vector/vector.h"
 
 INLINE int64_t least(int64_t a, int64_t b)
 {
@@ -22,7 +22,7 @@ INLINE int64_t input_pixel(const pointwise *c, int64_t p)
 }
 
 /* pointwise_weights.c */
-void AT_LEVEL(pointwise_grad_weights)(const pointwise *c, const float *x, const float *dy, int threads, float *scratch,
+void AT_LEVEL(pointwise_grad_weights)(const pointwise *c, const void *x, const void *dy, int threads, float *scratch,
                                       float *dweight, float *dbias);
 int64_t AT_LEVEL(pointwise_grad_weights_floats)(const pointwise *c, int threads);
 

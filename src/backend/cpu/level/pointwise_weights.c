@@ -4,6 +4,8 @@
  * read in place. Pixels pass by in chunks: the vectors of channels of a chunk stay in the L1 cache while all outputs are
  * multiplied by them. The result is made in blocks whose sums stay in the L2 cache until all chunks are through.
  *
+ * Images in bf16 are converted chunk by chunk, beside each other in each block of channels.
+ *
  * Blocks are shared out to threads. If they do not come out even, the pixels are split into ranges as well, and what comes of these
  * is added up in their order: results depend on the number of threads asked for, never on which of them was faster. */
 #include <omp.h>
@@ -143,21 +145,26 @@ INLINE int64_t panel_count(int64_t channels)
     return divide_up(channels / LANES, VECTORS);
 }
 
-static void add_chunk(const pointwise *c, const task *b, const float *x, const float *dy, const chunk *pixels,
-                      const run *next, bool more)
+/* Where the products of a block read: its first channels and outputs, and how many pixels there are from one block of LANES to the next. */
+typedef struct operands {
+    const float *x, *dy;
+    int64_t in_pixels, out_pixels, step;
+} operands;
+
+static void add_chunk(const task *b, const operands *of, const chunk *pixels, const run *next, bool more)
 {
-    const int64_t in_pixels = c->height * c->width, out_pixels = c->out_height * c->out_width;
+    const int64_t in_pixels = of->in_pixels, out_pixels = of->out_pixels;
     const int64_t panels = panel_count(b->channels);
-    tile t = {.pixels = pixels, .x_stride = in_pixels * LANES, .step = c->stride[1] * LANES, .more = more};
+    tile t = {.pixels = pixels, .x_stride = in_pixels * LANES, .step = of->step, .more = more};
     for (int64_t panel = 0; panel < panels; panel++) {
         const int64_t k = part_begin(b->channels, panel, panels);
         const int64_t width = part_begin(b->channels, panel + 1, panels) - k;
         const bool last = panel + 1 == panels;
-        t.x = x + (b->channel + k) * in_pixels;
+        t.x = of->x + k * in_pixels;
         t.sums = b->sums + k * b->outputs;
         for (int64_t n = 0; n < b->outputs; n += ROWS) {
-            const int64_t output = b->output + n, block = n / LANES * LANES, tile_number = n / ROWS;
-            t.dy = dy + (output - output % LANES) * out_pixels + output % LANES;
+            const int64_t block = n / LANES * LANES, tile_number = n / ROWS;
+            t.dy = of->dy + block * out_pixels + n % LANES;
             /* The first tiles fetch a vector each of the next panel, or of the next chunk's first one. */
             t.x_ahead = tile_number * LANES >= width ? 0
                         : last ? next->x - pixels->runs[0].x + (tile_number * LANES - k) * in_pixels
@@ -167,6 +174,21 @@ static void add_chunk(const pointwise *c, const task *b, const float *x, const f
                                                     : -block * out_pixels;
             multiply_tile(&t, width / LANES);
             t.sums += ROWS * width;
+        }
+    }
+}
+
+/* `channels` of a chunk's pixels from `channel` on, which lie in maps of `pixels`, `step` apart. */
+static void convert_chunk(const stored *from, const chunk *which, bool of_x, int64_t channel, int64_t channels,
+                          int64_t pixels, int64_t step, float *to)
+{
+    for (int64_t k = 0; k < channels; k += LANES) {
+        float *block = to + k * CHUNK;
+        for (int i = 0; i < which->count; i++) {
+            const run *r = &which->runs[i];
+            int64_t at = (of_x ? r->x : r->dy) + (channel + k) * pixels;
+            for (int64_t p = 0; p < r->count; p++, at += step, block += LANES)
+                store(block, load_stored(from, at));
         }
     }
 }
@@ -186,17 +208,35 @@ static void write_block(const pointwise *c, const task *b, float *to)
     }
 }
 
-static void run_task(const pointwise *c, const task *b, const float *x, const float *dy, float *to)
+/* In bf16: each chunk is converted to `memory` before it is multiplied. */
+static void add_converted(const pointwise *c, const task *b, const stored *x, const stored *dy, float *memory)
 {
+    const operands of = {memory, memory + CHUNK * MOST_CHANNELS, CHUNK, CHUNK, LANES};
+    for (int64_t at = b->begin; at < b->end; at += CHUNK) {
+        const int64_t count = least(CHUNK, b->end - at);
+        const chunk beside = {1, {{0, 0, count}}};
+        chunk pixels;
+        find_runs(c, at, at + count, &pixels);
+        convert_chunk(x, &pixels, true, b->channel, b->channels, c->height * c->width, c->stride[1] * LANES, memory);
+        convert_chunk(dy, &pixels, false, b->output, b->outputs, c->out_height * c->out_width, LANES,
+                      memory + CHUNK * MOST_CHANNELS);
+        add_chunk(b, &of, &beside, beside.runs, at > b->begin);
+    }
+}
+
+static void add_in_place(const pointwise *c, const task *b, const float *x, const float *dy)
+{
+    const int64_t in_pixels = c->height * c->width, out_pixels = c->out_height * c->out_width;
+    const operands of = {x + b->channel * in_pixels, dy + b->output * out_pixels, in_pixels, out_pixels,
+                         c->stride[1] * LANES};
     chunk chunks[2];
     find_runs(c, b->begin, least(b->begin + CHUNK, b->end), &chunks[0]);
     for (int64_t at = b->begin, i = 0; at < b->end; at += CHUNK, i ^= 1) {
         const int64_t next = at + CHUNK;
         if (next < b->end)
             find_runs(c, next, least(next + CHUNK, b->end), &chunks[i ^ 1]);
-        add_chunk(c, b, x, dy, &chunks[i], chunks[next < b->end ? i ^ 1 : i].runs, at > b->begin);
+        add_chunk(b, &of, &chunks[i], chunks[next < b->end ? i ^ 1 : i].runs, at > b->begin);
     }
-    write_block(c, b, to);
 }
 
 static task find_task(const pointwise *c, const cutting *cut, int64_t number, float *memory)
@@ -216,7 +256,7 @@ static task find_task(const pointwise *c, const cutting *cut, int64_t number, fl
 
 /* ---- biases ---- */
 
-static void sum_biases(const pointwise *c, const float *dy, float *dbias)
+static void sum_biases(const pointwise *c, const stored *dy, float *dbias)
 {
     const int64_t pixels = c->out_height * c->out_width;
 #pragma omp for schedule(static)
@@ -225,7 +265,7 @@ static void sum_biases(const pointwise *c, const float *dy, float *dbias)
         for (int64_t i = 0; i < c->batch; i++) {
             vector part = {0};
             for (int64_t p = 0; p < pixels; p++)
-                part += load(dy + (i * c->outputs + n) * pixels + p * LANES);
+                part += load_stored(dy, (i * c->outputs + n) * pixels + p * LANES);
             sum += part;
         }
         store(dbias + n, sum);
@@ -234,26 +274,36 @@ static void sum_biases(const pointwise *c, const float *dy, float *dbias)
 
 /* ---- all of it ---- */
 
-enum { BLOCK_FLOATS = MOST_CHANNELS * MOST_OUTPUTS };
+enum { BLOCK_FLOATS = MOST_CHANNELS * MOST_OUTPUTS, CONVERTED_FLOATS = CHUNK * (MOST_CHANNELS + MOST_OUTPUTS) };
+
+static int64_t thread_floats(const pointwise *c)
+{
+    return BLOCK_FLOATS + (c->bf16 ? CONVERTED_FLOATS : 0);
+}
 
 int64_t AT_LEVEL(pointwise_grad_weights_floats)(const pointwise *c, int threads)
 {
     const cutting cut = cut_up(c, threads);
-    return threads * BLOCK_FLOATS + (cut.ranges > 1 ? cut.ranges * c->channels * c->outputs : 0);
+    return threads * thread_floats(c) + (cut.ranges > 1 ? cut.ranges * c->channels * c->outputs : 0);
 }
 
-void AT_LEVEL(pointwise_grad_weights)(const pointwise *c, const float *x, const float *dy, int threads, float *scratch,
+void AT_LEVEL(pointwise_grad_weights)(const pointwise *c, const void *x, const void *dy, int threads, float *scratch,
                                       float *dweight, float *dbias)
 {
     const cutting cut = cut_up(c, threads);
     const int64_t tasks = cut.channel_blocks * cut.output_blocks * cut.ranges, size = c->channels * c->outputs;
-    float *parts = cut.ranges > 1 ? scratch + threads * BLOCK_FLOATS : dweight;
+    const stored inputs = {x, c->bf16}, gradients = {dy, c->bf16};
+    float *parts = cut.ranges > 1 ? scratch + threads * thread_floats(c) : dweight;
 #pragma omp parallel num_threads(threads)
     {
 #pragma omp for schedule(static, 1)
         for (int64_t i = 0; i < tasks; i++) {
-            const task b = find_task(c, &cut, i, scratch + omp_get_thread_num() * BLOCK_FLOATS);
-            run_task(c, &b, x, dy, parts + i % cut.ranges * size);
+            const task b = find_task(c, &cut, i, scratch + omp_get_thread_num() * thread_floats(c));
+            if (c->bf16)
+                add_converted(c, &b, &inputs, &gradients, b.sums + BLOCK_FLOATS);
+            else
+                add_in_place(c, &b, x, dy);
+            write_block(c, &b, parts + i % cut.ranges * size);
         }
         if (cut.ranges > 1) {
 #pragma omp for schedule(static)
@@ -265,6 +315,6 @@ void AT_LEVEL(pointwise_grad_weights)(const pointwise *c, const float *x, const 
             }
         }
         if (dbias)
-            sum_biases(c, dy, dbias);
+            sum_biases(c, &gradients, dbias);
     }
 }
