@@ -199,8 +199,10 @@ out:
 static fth_status prepare_add(fth_plan *plan, const fth_node *node)
 {
     const fth_add_attributes *a = node->attributes;
-    if (cpu_pointwise_makes_sum(plan, node))
+    if (cpu_pointwise_makes_sum(plan, node)) {
+        cpu_pointwise_sum_in_place(plan, node);
         return FTH_OK; /* the convolution before it writes its output */
+    }
     return cpu_add_sum(plan, node->inputs[0], node->inputs[1], a->relu, node->outputs[0]);
 }
 

@@ -56,6 +56,11 @@ INLINE void multiply_registers(const tile *t, const int R, const int N)
         for (int r = 0; r < R; r++)
             sum[r * N + n] = begin;
     }
+    if (t->added) {
+#pragma GCC unroll 28
+        for (int i = 0; i < R * N; i++)
+            __builtin_prefetch(t->added + i % N * to_stride + i / N * LANES, 0, 3);
+    }
     for (int64_t k = 0; k < t->depth; k += LANES) {
 #pragma GCC unroll 4
         for (int l = 0; l < LANES; l++) {
@@ -293,6 +298,10 @@ static void write_cell(const product *p, int64_t row, int64_t to, vector value)
     const int64_t pixel = row % (c->out_height * c->out_width), i = pixel / c->out_width, j = pixel % c->out_width;
     const int64_t height = cell_end(i, c->out_height, c->stride[0], c->height) - i * c->stride[0];
     const int64_t width = cell_end(j, c->out_width, c->stride[1], c->width) - j * c->stride[1];
+    if (p->added.numbers == p->out) { /* zeros change nothing */
+        write_vector(p, to, value);
+        return;
+    }
     for (int64_t y = 0; y < height; y++) {
         for (int64_t x = 0; x < width; x++)
             write_vector(p, to + (y * c->width + x) * LANES, x + y == 0 ? value : broadcast(0));
