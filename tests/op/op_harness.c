@@ -18,7 +18,7 @@ static struct {
     const char *backend, *level; /* NULL: the name, and the best there is (FARTHING_MAX_ISA) */
     const char *convolution;     /* the way it computes convolutions (FARTHING_CONVOLUTION); NULL: the best */
     bool required;
-    bool tried;
+    bool tried, repeats; /* repeats: it is the same as one before, as the machine has fewer levels than there are */
     fth_device *device;
     char why[512]; /* it cannot be opened */
 } devices[] = {{.name = "cpu", .required = true},
@@ -54,6 +54,15 @@ static bool is_left_out(const char *name)
     return only && strcmp(name, only) != 0 && strcmp(name, "reference") != 0;
 }
 
+static bool repeats_another(size_t row)
+{
+    bool found = false;
+    for (size_t i = 0; i < row && devices[row].level; i++)
+        found = found || (devices[i].device != NULL &&
+                          strcmp(devices[i].device->description, devices[row].device->description) == 0);
+    return found;
+}
+
 fth_device *op_device(const char *name)
 {
     if (is_left_out(name))
@@ -65,9 +74,16 @@ fth_device *op_device(const char *name)
             devices[i].tried = true;
             fth_status status = open_with(devices[i].backend ? devices[i].backend : name, devices[i].level,
                                           devices[i].convolution, &devices[i].device);
-            if (status != FTH_OK)
+            if (status != FTH_OK) {
                 snprintf(devices[i].why, sizeof devices[i].why, "%s", fth_error_message());
+            } else if (repeats_another(i)) {
+                devices[i].repeats = true;
+                fth_device_close(devices[i].device);
+                devices[i].device = NULL;
+            }
         }
+        if (devices[i].repeats)
+            return NULL;
         if (devices[i].device == NULL && devices[i].required)
             fail_msg("cannot open %s: %s", name, devices[i].why);
         if (devices[i].device == NULL)
@@ -103,7 +119,7 @@ int op_close_devices(void **state)
     for (size_t i = 0; i < FTH_COUNT_OF(devices); i++) {
         fth_device_close(devices[i].device);
         devices[i].device = NULL;
-        devices[i].tried = false;
+        devices[i].tried = devices[i].repeats = false;
     }
     return 0;
 }
