@@ -450,6 +450,10 @@ static const op_case cases[] = {
     {"linear, relu, no bias, batch 1", .build = build_linear, INPUT(1, 1, 5, 3), .outputs = 1, .relu = true},
     {"linear, many features", .build = build_linear, INPUT(21, 7, 17, 19), .outputs = 80, .bias = true, .relu = true},
     {"linear, many features, no bias", .build = build_linear, INPUT(16, 16, 12, 11), .outputs = 128},
+    {"linear, few rows, many weights", .build = build_linear, INPUT(5, 7, 17, 19), .outputs = 470, .bias = true,
+     .relu = true},
+    {"linear, 8 rows, many weights, no bias", .build = build_linear, INPUT(8, 16, 12, 11), .outputs = 499},
+    {"linear, one row, many weights", .build = build_linear, INPUT(1, 16, 16, 8), .outputs = 513, .bias = true},
     {"linear, one feature", .build = build_linear, INPUT(3, 1, 1, 1), .outputs = 7, .bias = true},
 
     {"batch norm", .build = build_batch_norm, INPUT(8, 7, 5, 3)},

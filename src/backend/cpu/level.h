@@ -16,6 +16,7 @@
     ROW(pixelwise)                                                                                                     \
     ROW(plain_max_pool)                                                                                                \
     ROW(pointwise)                                                                                                     \
+    ROW(thin_linear)                                                                                                   \
     ROW(winograd)
 
 typedef struct cpu_level {

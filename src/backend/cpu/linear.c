@@ -1,4 +1,5 @@
-/* Linear layers: inner products on oneDNN, or by kernels of our own in bf16 (bf16_linear.h). Weights stay in the flat vector's own layout where
+/* Linear layers: inner products on oneDNN, or by kernels of our own in bf16 (bf16_linear.h) and with few rows
+ * (thin_linear.h). Weights stay in the flat vector's own layout where
  * the primitive is as fast with it: a big layer's weights are read once a step, and reordering them would cost as much as
  * using them. With many rows (text) it is as fast too: on Sapphire Rapids all of oneDNN's ways, inner product or matmul, plain or
  * reordered weights, reach 145 to 165 GFLOP/s a core in f32. */
@@ -6,6 +7,7 @@
 
 #include "backend/cpu/bf16_linear.h"
 #include "backend/cpu/long_linear.h"
+#include "backend/cpu/thin_linear.h"
 
 static fth_status describe(const fth_plan *plan, const cpu_linear_shapes *shapes, bool bias, cpu_pass pass,
                            dnnl_primitive_desc_t *descriptor)
@@ -34,6 +36,8 @@ fth_status cpu_add_linear(fth_plan *plan, const cpu_linear_shapes *shapes, fth_p
     fth_plan_value read, weight_read, written;
     if (cpu_bf16_linear_fits(plan, shapes))
         return cpu_add_bf16_linear(plan, shapes, x, weight, bias_or_none, relu, y);
+    if (cpu_thin_linear_fits(plan, shapes))
+        return cpu_add_thin_linear(plan, shapes, x, weight, bias_or_none, relu, y);
     FTH_TRY(describe(plan, shapes, bias, CPU_FORWARD, &descriptor));
     FTH_TRY(cpu_read_chosen(plan, x, descriptor, dnnl_query_src_md, &read));
     FTH_TRY(cpu_read_chosen(plan, weight, descriptor, dnnl_query_weights_md, &weight_read));
@@ -59,6 +63,8 @@ fth_status cpu_add_linear_grad_input(fth_plan *plan, const cpu_linear_shapes *sh
     fth_plan_value read, weight_read, written;
     if (cpu_bf16_linear_fits(plan, shapes))
         return cpu_add_bf16_linear_grad_input(plan, shapes, dy, weight, dx);
+    if (cpu_thin_linear_fits(plan, shapes))
+        return cpu_add_thin_linear_grad_input(plan, shapes, dy, weight, dx);
     FTH_TRY(describe(plan, shapes, false, CPU_GRAD_INPUT, &descriptor));
     FTH_TRY(cpu_read_chosen(plan, dy, descriptor, dnnl_query_diff_dst_md, &read));
     FTH_TRY(cpu_read_chosen(plan, weight, descriptor, dnnl_query_weights_md, &weight_read));
@@ -82,6 +88,8 @@ fth_status cpu_add_linear_grad_weights(fth_plan *plan, const cpu_linear_shapes *
     fth_plan_value read, dy_read, written;
     if (cpu_bf16_linear_fits(plan, shapes))
         return cpu_add_bf16_linear_grad_weights(plan, shapes, x, dy, dweight, dbias_or_none);
+    if (cpu_thin_linear_fits(plan, shapes))
+        return cpu_add_thin_linear_grad_weights(plan, shapes, x, dy, dweight, dbias_or_none);
     FTH_TRY(describe(plan, shapes, bias, CPU_GRAD_WEIGHTS, &descriptor));
     FTH_TRY(cpu_read_chosen(plan, x, descriptor, dnnl_query_src_md, &read));
     FTH_TRY(cpu_read_chosen(plan, dy, descriptor, dnnl_query_diff_dst_md, &dy_read));
