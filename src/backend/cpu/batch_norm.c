@@ -127,6 +127,7 @@ static size_t mask_bytes(const walk *w)
 static void enter_row(const walk *w, int64_t n, int64_t g, uint16_t *masks, batch_norm_row *row)
 {
     row->at = n * w->image + begin_of(w, g);
+    row->next = row->at + w->image;
     row->mask = masks ? masks + (n * w->groups + g) * w->vectors : NULL;
     row->vectors = w->vectors;
     row->stride = w->stride;

@@ -15,6 +15,7 @@ typedef struct batch_norm_row {
     void *out;                     /* what is written, or NULL */
     uint16_t *mask; /* per vector of the row: bit l is set where ReLU lets lane l through; NULL: there is no ReLU */
     int64_t at;     /* of the first vector, in all of the above but the mask */
+    int64_t next;   /* the same of the row after this one */
     int64_t vectors, stride;
     int64_t lanes, last; /* numbers in each vector, and in the last one */
     bool bf16;

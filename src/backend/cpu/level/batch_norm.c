@@ -3,7 +3,11 @@
 #include "backend/cpu/batch_norm.h"
 #include "backend/vector/vector.h"
 
-enum { TOGETHER = 4, RUN = 256 * TOGETHER /* vectors that are summed in f32 */ };
+enum {
+    TOGETHER = 4,
+    AHEAD = 64 /* vectors: how far what is read is asked for before */,
+    RUN = 256 * TOGETHER /* vectors that are summed in f32 */
+};
 
 typedef enum pass { ADD_VALUES, NORMALIZE, ADD_GRADIENTS, DIFFERENTIATE } pass;
 
@@ -78,6 +82,18 @@ INLINE void visit(const batch_norm_row *r, const lane_numbers *n, int64_t v, int
     }
 }
 
+/* Asks for what a vector AHEAD of `v` will need, in this row or the next. */
+INLINE void ask_ahead(const batch_norm_row *r, int64_t v, const kind k)
+{
+    const int64_t left = v + AHEAD - r->vectors, item = k.bf16 ? 2 : 4;
+    const int64_t at = (left < 0 ? r->at + (v + AHEAD) * r->stride : r->next + left * r->stride) * item;
+    __builtin_prefetch((const char *)r->x + at, 0, 2);
+    if (k.what == ADD_GRADIENTS || k.what == DIFFERENTIATE)
+        __builtin_prefetch((const char *)r->dy + at, 0, 2);
+    if (k.what == NORMALIZE && k.more)
+        __builtin_prefetch((const char *)r->residual + at, 0, 2);
+}
+
 INLINE void add_lanes(double *to, const vector from[TOGETHER])
 {
     const vector sum = (from[0] + from[1]) + (from[2] + from[3]);
@@ -95,8 +111,10 @@ INLINE void visit_row(batch_norm_row *r, const kind k)
         int64_t v = begin;
         for (; v + TOGETHER <= end && v + TOGETHER <= full; v += TOGETHER) {
 #pragma GCC unroll 4
-            for (int i = 0; i < TOGETHER; i++)
+            for (int i = 0; i < TOGETHER; i++) {
+                ask_ahead(r, v + i, k);
                 visit(r, &n, v + i, LANES, k, &first[i], &second[i]);
+            }
         }
         for (; v < end; v++)
             visit(r, &n, v, v == r->vectors - 1 ? r->last : r->lanes, k, &first[0], &second[0]);
