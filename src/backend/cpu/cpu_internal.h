@@ -77,10 +77,8 @@ fth_status cpu_read_stored(fth_plan *plan, fth_value value, fth_plan_value *as);
  * if its layout is fixed otherwise. cpu_end_write() then adds the reorder. */
 fth_status cpu_begin_write(fth_plan *plan, fth_plan_value value, const cpu_format *layout, fth_plan_value *as);
 fth_status cpu_end_write(fth_plan *plan, fth_plan_value value, fth_plan_value as);
-/* The same for what may be written in f32, but is kept in the plan's dtype; and for an image in blocks of channels, f32. */
+/* The same for what may be written in f32, but is kept in the plan's dtype; and for an image in blocks of channels in that dtype. */
 fth_status cpu_begin_write_rounded(fth_plan *plan, fth_plan_value value, const cpu_format *layout, fth_plan_value *as);
-fth_status cpu_begin_write_blocked(fth_plan *plan, fth_value value, fth_plan_value *as);
-/* The same for one that is written in the plan's dtype. */
 fth_status cpu_begin_write_stored(fth_plan *plan, fth_value value, fth_plan_value *as);
 /* Gives an output whose layout is not fixed yet the plain one in f32. */
 fth_status cpu_fix_plain(fth_plan *plan, fth_value value);

@@ -211,12 +211,6 @@ out:
     return status;
 }
 
-fth_status cpu_begin_write_blocked(fth_plan *plan, fth_value value, fth_plan_value *as)
-{
-    const cpu_format blocked = blocked_format(plan, value, dnnl_f32);
-    return cpu_begin_write_rounded(plan, fth_plan_value_of(plan, value), &blocked, as);
-}
-
 fth_status cpu_begin_write_stored(fth_plan *plan, fth_value value, fth_plan_value *as)
 {
     const cpu_format blocked = blocked_format(plan, value, cpu_compute_dtype(plan));

@@ -18,12 +18,13 @@ typedef struct winograd_correlation {
     int64_t begin_row, begin_column;
     bool relu;
     bool pool; /* the outputs go through max pooling by 2×2 */
+    bool bf16; /* images and their gradients are, all but those of a pooled source; else f32 */
 } winograd_correlation;
 
 /* Images, or the gradient of images that went through max pooling by 2×2: then `values` are of the pooled size, and so
  * is `where`, which says the place of each in its cell: 0, 1 in the upper row, 2, 3 in the lower one. */
 typedef struct winograd_source {
-    const float *values;
+    const void *values;
     const uint8_t *where; /* NULL: images */
 } winograd_source;
 
@@ -35,9 +36,9 @@ typedef struct winograd_weights {
 } winograd_weights;
 
 typedef struct winograd_target {
-    float *values;     /* the outputs, or with `pool` their maxima */
-    uint8_t *where;    /* of the maxima, as above; or NULL */
-    const float *mask; /* NULL, or as many numbers as outputs: where they are 0 or less, zeros are written */
+    void *values;     /* the outputs, or with `pool` their maxima */
+    uint8_t *where;   /* of the maxima, as above; or NULL */
+    const void *mask; /* NULL, or as many numbers as outputs: where they are 0 or less, zeros are written */
 } winograd_target;
 
 typedef struct winograd_kernels {
@@ -48,7 +49,7 @@ typedef struct winograd_kernels {
     int64_t (*correlate_floats)(const winograd_correlation *c, int threads);
     /* dweight (outputs, channels, 3, 3) and, if not NULL, dbias, of the convolution `forward`. `threads` is what
      * grad_weights_floats() was asked for: sums are split accordingly, however many there turn out to be. */
-    void (*grad_weights)(const winograd_correlation *forward, const float *x, const winograd_source *dy, int threads,
+    void (*grad_weights)(const winograd_correlation *forward, const void *x, const winograd_source *dy, int threads,
                          float *scratch, float *dweight, float *dbias);
     int64_t (*grad_weights_floats)(const winograd_correlation *forward, int threads);
 } winograd_kernels;

@@ -50,12 +50,17 @@ static winograd_images images_of(const fth_shape *shape)
     return (winograd_images){shape->dims[0], shape->dims[1], shape->dims[2], shape->dims[3]};
 }
 
+static bool is_bf16(const fth_plan *plan)
+{
+    return cpu_compute_dtype(plan) == dnnl_bf16;
+}
+
 /* The gradient of a convolution's output: itself, or the pooled one and the places of the maxima. */
 static fth_status read_gradient(fth_plan *plan, fth_value dy, fth_plan_value *values, fth_plan_value *where)
 {
     const fth_node *pool_gradient = cpu_winograd_pool_gradient(plan, dy);
     *where = pool_gradient ? fth_plan_value_of(plan, pool_gradient->inputs[1]) : FTH_NO_PLAN_VALUE;
-    return cpu_read_blocked(plan, pool_gradient ? pool_gradient->inputs[0] : dy, values);
+    return pool_gradient ? cpu_read_blocked(plan, pool_gradient->inputs[0], values) : cpu_read_stored(plan, dy, values);
 }
 
 /* ---- forward ---- */
@@ -87,15 +92,16 @@ fth_status cpu_winograd_forward(fth_plan *plan, const fth_node *convolution, con
                                     .begin_row = -a->padding[0],
                                     .begin_column = -a->padding[1],
                                     .relu = a->relu,
-                                    .pool = pool != NULL};
+                                    .pool = pool != NULL,
+                                    .bf16 = is_bf16(plan)};
     cpu_call call = {.run = run_forward, .kernels = cpu_level_of(plan)->winograd, .value_count = 6, .write_count = 3};
     CPU_SET_BLOCK(&call, &c);
-    FTH_TRY(cpu_read_blocked(plan, convolution->inputs[0], &call.values[0]));
+    FTH_TRY(cpu_read_stored(plan, convolution->inputs[0], &call.values[0]));
     call.values[1] = fth_plan_value_of(plan, convolution->inputs[1]);
     call.values[2] = cpu_convolution_bias(plan, convolution);
     FTH_TRY(cpu_add_scratch_floats(plan, cpu_level_of(plan)->winograd->correlate_floats(&c, fth_plan_threads(plan)),
                                    &call.values[3]));
-    FTH_TRY(cpu_begin_write_blocked(plan, y, &call.values[4]));
+    FTH_TRY(cpu_begin_write_stored(plan, y, &call.values[4]));
     call.values[5] = FTH_NO_PLAN_VALUE;
     if (pool && fth_plan_is_used(plan, pool->outputs[1])) {
         FTH_TRY(cpu_set_layout(plan, fth_plan_value_of(plan, pool->outputs[1]), &where));
@@ -136,8 +142,11 @@ static fth_status grad_input(fth_plan *plan, const fth_node *node)
     fth_status status = FTH_OK;
     const fth_convolution_attributes *a = node->attributes;
     fth_shape x = fth_plan_type(plan, node->outputs[0]).shape, y = fth_plan_type(plan, node->inputs[0]).shape;
-    const winograd_correlation c = {
-        .in = images_of(&y), .out = images_of(&x), .begin_row = a->padding[0] - 2, .begin_column = a->padding[1] - 2};
+    const winograd_correlation c = {.in = images_of(&y),
+                                    .out = images_of(&x),
+                                    .begin_row = a->padding[0] - 2,
+                                    .begin_column = a->padding[1] - 2,
+                                    .bf16 = is_bf16(plan)};
     const fth_node *relu = cpu_winograd_relu_gradient_of(plan, node);
     const fth_value dx = relu ? relu->outputs[0] : node->outputs[0];
     cpu_call call = {
@@ -147,10 +156,10 @@ static fth_status grad_input(fth_plan *plan, const fth_node *node)
     call.values[2] = fth_plan_value_of(plan, node->inputs[1]);
     call.values[3] = FTH_NO_PLAN_VALUE;
     if (relu)
-        FTH_TRY(cpu_read_blocked(plan, relu->inputs[0], &call.values[3]));
+        FTH_TRY(cpu_read_stored(plan, relu->inputs[0], &call.values[3]));
     FTH_TRY(cpu_add_scratch_floats(plan, cpu_level_of(plan)->winograd->correlate_floats(&c, fth_plan_threads(plan)),
                                    &call.values[4]));
-    FTH_TRY(cpu_begin_write_blocked(plan, dx, &call.values[5]));
+    FTH_TRY(cpu_begin_write_stored(plan, dx, &call.values[5]));
     FTH_TRY(cpu_add_call(plan, relu ? "convolution_grad_input, relu_grad winograd" : "convolution_grad_input winograd",
                          &call));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, dx), call.values[5]));
@@ -175,8 +184,11 @@ static fth_status grad_weights(fth_plan *plan, const fth_node *node)
     fth_status status = FTH_OK;
     const fth_convolution_attributes *a = node->attributes;
     fth_shape x = fth_plan_type(plan, node->inputs[0]).shape, y = fth_plan_type(plan, node->inputs[1]).shape;
-    const winograd_correlation c = {
-        .in = images_of(&x), .out = images_of(&y), .begin_row = -a->padding[0], .begin_column = -a->padding[1]};
+    const winograd_correlation c = {.in = images_of(&x),
+                                    .out = images_of(&y),
+                                    .begin_row = -a->padding[0],
+                                    .begin_column = -a->padding[1],
+                                    .bf16 = is_bf16(plan)};
     const int threads = fth_plan_threads(plan);
     cpu_call call = {.run = run_grad_weights,
                      .kernels = cpu_level_of(plan)->winograd,
@@ -184,7 +196,7 @@ static fth_status grad_weights(fth_plan *plan, const fth_node *node)
                      .write_count = 3,
                      .sizes = {threads}};
     CPU_SET_BLOCK(&call, &c);
-    FTH_TRY(cpu_read_blocked(plan, node->inputs[0], &call.values[0]));
+    FTH_TRY(cpu_read_stored(plan, node->inputs[0], &call.values[0]));
     FTH_TRY(read_gradient(plan, node->inputs[1], &call.values[1], &call.values[2]));
     FTH_TRY(
         cpu_add_scratch_floats(plan, cpu_level_of(plan)->winograd->grad_weights_floats(&c, threads), &call.values[3]));

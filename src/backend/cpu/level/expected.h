@@ -19,6 +19,7 @@ typedef struct expected {
     int64_t plane, row;          /* floats from one vector of planes, or row, to the next */
     int64_t square, done;        /* the next square to ask for, and how many floats after the first planes */
     int64_t most;                /* squares to ask for at a time */
+    int64_t width;               /* floats in a row of a square */
     bool written;
 } expected;
 
@@ -31,6 +32,8 @@ INLINE void expect(expected *e)
         for (int r = 0; r < EXPECTED_SIDE; r++) {
 #pragma GCC unroll 4
             for (int j = 0; j < EXPECTED_SIDE * LANES; j += 16) {
+                if (j >= e->width)
+                    break;
                 if (e->written)
                     __builtin_prefetch(from + r * e->row + j, 1, 2);
                 else

@@ -129,21 +129,23 @@ INLINE void transform_tile(const winograd_correlation *c, const float *m, int64_
     }
 }
 
-/* Writes what lies within `rows` and `columns`; `width` is the image's. `mask` may be NULL. */
-INLINE void write_tile(const vector y[TILE][TILE], int64_t width, int64_t rows, int64_t columns, float *to,
-                       const float *mask)
+/* Writes what lies within `rows` and `columns`, from `offset` on; `width` is the image's. The mask may be of nothing. */
+INLINE void write_tile(const vector y[TILE][TILE], int64_t width, int64_t rows, int64_t columns, void *to,
+                       const stored *mask, int64_t offset)
 {
     for (int i = 0; i < TILE && i < rows; i++) {
         for (int j = 0; j < TILE && j < columns; j++) {
-            const int64_t at = (i * width + j) * LANES;
-            store(to + at, mask ? (vector)(~(load(mask + at) <= 0) & (vector_mask)y[i][j]) : y[i][j]);
+            const int64_t at = offset + (i * width + j) * LANES;
+            const vector value =
+                mask->numbers ? (vector)(~(load_stored(mask, at) <= 0) & (vector_mask)y[i][j]) : y[i][j];
+            store_rounded(to, at, value, mask->bf16);
         }
     }
 }
 
-/* The maxima of 2×2, of the pooled image that `width`, `rows` and `columns` describe. `where` may be NULL. */
-INLINE void write_maxima(const vector y[TILE][TILE], int64_t width, int64_t rows, int64_t columns, float *to,
-                         uint8_t *where)
+/* The maxima of 2×2, of the pooled image that `width`, `rows` and `columns` describe. */
+INLINE void write_maxima(const vector y[TILE][TILE], int64_t width, int64_t rows, int64_t columns, bool bf16,
+                         const winograd_target *to, int64_t offset)
 {
     for (int i = 0; i < TILE / 2 && i < rows; i++) {
         for (int j = 0; j < TILE / 2 && j < columns; j++) {
@@ -152,9 +154,10 @@ INLINE void write_maxima(const vector y[TILE][TILE], int64_t width, int64_t rows
             challenge(y[2 * i][2 * j + 1], 1, &best, &winner);
             challenge(y[2 * i + 1][2 * j], 2, &best, &winner);
             challenge(y[2 * i + 1][2 * j + 1], 3, &best, &winner);
-            store(to + (i * width + j) * LANES, best);
-            if (where)
-                store_bytes_part(where + (i * width + j) * LANES, winner, LANES);
+            const int64_t at = offset + (i * width + j) * LANES;
+            store_rounded(to->values, at, best, bf16);
+            if (to->where)
+                store_bytes_part(to->where + at, winner, LANES);
         }
     }
 }
@@ -195,9 +198,10 @@ static void find_group(const winograd_pass *pass, int64_t first, int64_t count, 
         const place at = place_of(&pass->tiles, first + t);
         const int64_t written = offset_of(&pass->c->out, at.image, 0, at.row, at.column);
         found->places[t] = at;
-        found->in[t] = pass->in->values + offset_of(&pass->c->in, at.image, 0, at.row, at.column);
-        found->out[t] = pass->out->values + written;
-        found->mask[t] = pass->out->mask ? pass->out->mask + written : NULL;
+        found->in[t] =
+            address_of(pass->in->values, offset_of(&pass->c->in, at.image, 0, at.row, at.column), pass->c->bf16);
+        found->out[t] = address_of(pass->out->values, written, pass->c->bf16);
+        found->mask[t] = pass->out->mask ? address_of(pass->out->mask, written, pass->c->bf16) : NULL;
     }
 }
 
@@ -218,7 +222,7 @@ static void transform_group(const winograd_pass *pass, const tile_group *group, 
 }
 
 /* The tiles of a group in all planes of an image, to be asked for while a group of `sizes` is multiplied. */
-static expected expect_tiles(const winograd_images *images, const float *const *tiles, int64_t count,
+static expected expect_tiles(const winograd_images *images, bool bf16, const float *const *tiles, int64_t count,
                              const product_sizes *sizes)
 {
     const int64_t planes = images->planes / LANES, depths = (sizes->depth + MOST_DEPTH - 1) / MOST_DEPTH;
@@ -227,8 +231,9 @@ static expected expect_tiles(const winograd_images *images, const float *const *
     return (expected){.squares = tiles,
                       .count = count,
                       .planes = count > 0 ? planes : 0,
-                      .plane = images->height * images->width * LANES,
-                      .row = images->width * LANES,
+                      .plane = floats_of(images->height * images->width * LANES, bf16),
+                      .row = floats_of(images->width * LANES, bf16),
+                      .width = floats_of(TILE * LANES, bf16),
                       .most = count * planes / calls + 1};
 }
 
@@ -239,10 +244,11 @@ static void multiply_group(const winograd_pass *pass, const tile_group *group, c
     const product_sizes *sizes = &group->sizes;
     const int64_t panels = (sizes->columns + PANEL_COLUMNS - 1) / PANEL_COLUMNS, each = parts > 1 ? 1 : panels;
     const share mine = share_of(POINTS * panels / each, part, parts);
-    const bool alone = parts == 1, small = alone && sizes->rows * (sizes->depth + sizes->columns) <= MOST_EXPECTED;
-    expected read = expect_tiles(&pass->c->in, next->in, small && !pass->in->where ? next->count : 0, sizes);
-    expected written = expect_tiles(&pass->c->out, group->out, alone && !pass->c->pool ? group->count : 0, sizes);
-    expected mask = expect_tiles(&pass->c->out, group->mask, small && pass->out->mask ? group->count : 0, sizes);
+    const bool bf16 = pass->c->bf16, alone = parts == 1,
+               small = alone && sizes->rows * (sizes->depth + sizes->columns) <= MOST_EXPECTED;
+    expected read = expect_tiles(&pass->c->in, bf16, next->in, small && !pass->in->where ? next->count : 0, sizes);
+    expected written = expect_tiles(&pass->c->out, bf16, group->out, alone && !pass->c->pool ? group->count : 0, sizes);
+    expected mask = expect_tiles(&pass->c->out, bf16, group->mask, small && pass->out->mask ? group->count : 0, sizes);
     written.written = true;
     for (int64_t i = mine.begin; i < mine.end; i++) {
         const int64_t p = i * each / panels, n = i * each % panels * PANEL_COLUMNS;
@@ -268,12 +274,11 @@ static void write_group(const winograd_pass *pass, const tile_group *group, int 
                        pass->bias ? load(pass->bias + n) : (vector){0}, y);
         if (!c->pool) {
             const int64_t offset = offset_of(&c->out, at->image, n, at->row, at->column);
-            write_tile(y, c->out.width, c->out.height - at->row, c->out.width - at->column, out->values + offset,
-                       out->mask ? out->mask + offset : NULL);
+            write_tile(y, c->out.width, c->out.height - at->row, c->out.width - at->column, out->values,
+                       &(stored){out->mask, c->bf16}, offset);
         } else {
             const int64_t offset = offset_of(&half, at->image, n, at->row / 2, at->column / 2);
-            write_maxima(y, half.width, half.height - at->row / 2, half.width - at->column / 2, out->values + offset,
-                         out->where ? out->where + offset : NULL);
+            write_maxima(y, half.width, half.height - at->row / 2, half.width - at->column / 2, c->bf16, out, offset);
         }
     }
 }

@@ -202,7 +202,10 @@ INLINE void next_planes(window *w, const winograd_images *images, const winograd
 {
     const winograd_images cells = pooled(images), *read = source->where ? &cells : images;
     const int64_t floats = read->height * read->width * LANES;
-    w->from += floats;
+    if (w->halves)
+        w->halves += floats;
+    else
+        w->from += floats;
     if (source->where)
         w->where += floats;
 }
@@ -220,16 +223,19 @@ INLINE void transform_inputs_of(const gradient *g, const block *b, int64_t c, in
     windows of;
     for (int64_t t = 0; t < tiles->count; t++) {
         const place at = tiles->places[t];
-        of.how[t] = find_window(in, &g->x, at.image, b->channel + c, at.row + g->forward->begin_row,
+        of.how[t] = find_window(in, &g->x, g->forward->bf16, at.image, b->channel + c, at.row + g->forward->begin_row,
                                 at.column + g->forward->begin_column, WINDOW, &of.at[t]);
     }
     for (int64_t k = 0; k < channels; k += LANES) {
         for (int64_t t = 0; t < tiles->count; t++) {
             float *to = b->v + k * GROUP + t * LANES;
-            if (of.how[t] == INSIDE)
-                transform_input(&of.at[t], INSIDE, part, to, group_stride(STRIP));
+            window_memory memory;
+            reading how = of.how[t];
+            const window w = widen_window(&of.at[t], &how, WINDOW, memory);
+            if (how == INSIDE)
+                transform_input(&w, INSIDE, part, to, group_stride(STRIP));
             else
-                transform_input(&of.at[t], BORDER, part, to, group_stride(STRIP));
+                transform_input(&w, BORDER, part, to, group_stride(STRIP));
             next_planes(&of.at[t], in, &g->x);
         }
     }
@@ -253,19 +259,20 @@ INLINE void transform_gradients_of(const gradient *g, const block *b, const grou
     windows of;
     for (int64_t t = 0; t < tiles->count; t++) {
         const place at = tiles->places[t];
-        of.how[t] = find_window(out, &g->dy, at.image, b->output, at.row, at.column, TILE, &of.at[t]);
+        of.how[t] = find_window(out, &g->dy, g->forward->bf16, at.image, b->output, at.row, at.column, TILE, &of.at[t]);
     }
     for (int64_t o = 0; o < b->outputs; o += LANES) {
         const int64_t begin = panel_begin(o, b->outputs), width = panel_vectors(begin, b->outputs) * LANES;
         vector sum = {0};
         for (int64_t t = 0; t < tiles->count; t++) {
             float *to = b->w + begin * GROUP + t * width + (o - begin);
-            switch (of.how[t]) {
-            case INSIDE: sum += transform_gradient(&of.at[t], INSIDE, part, to, stride); break;
-            case BORDER: sum += transform_gradient(&of.at[t], BORDER, part, to, stride); break;
-            default:
-                sum += transform_gradient(&of.at[t], POOLED, part, to, stride);
-                break; /* tiles begin at even places */
+            window_memory memory;
+            reading how = of.how[t];
+            const window w = widen_window(&of.at[t], &how, TILE, memory);
+            switch (how) {
+            case INSIDE: sum += transform_gradient(&w, INSIDE, part, to, stride); break;
+            case BORDER: sum += transform_gradient(&w, BORDER, part, to, stride); break;
+            default: sum += transform_gradient(&w, POOLED, part, to, stride); break; /* tiles begin at even places */
             }
             next_planes(&of.at[t], out, &g->dy);
         }
@@ -290,14 +297,17 @@ static void transform_gradients(const gradient *g, const block *b, const group *
 static expected expect_strip(const gradient *g, const block *b, int64_t c, const group *tiles, int64_t multiplied)
 {
     const winograd_images *in = &g->forward->in;
-    const int64_t plane = in->height * in->width * LANES, planes = minimum(STRIP, b->channels - c) / LANES;
+    const bool bf16 = g->forward->bf16;
+    const int64_t plane = floats_of(in->height * in->width * LANES, bf16),
+                  planes = minimum(STRIP, b->channels - c) / LANES;
     const int64_t panels = (b->outputs / LANES + VECTORS - 1) / VECTORS;
     const int64_t calls = row_count(b->part) * WINDOW * panels * ((multiplied + ROWS - 1) / ROWS);
     return (expected){.squares = tiles->x,
                       .count = tiles->count,
                       .planes = tiles->count > 0 ? planes : 0,
                       .plane = plane,
-                      .row = in->width * LANES,
+                      .row = floats_of(in->width * LANES, bf16),
+                      .width = floats_of(TILE * LANES, bf16),
                       .done = c / LANES * plane,
                       .most = tiles->count * planes / calls + 1};
 }

@@ -12,7 +12,7 @@ void AT_LEVEL(winograd_correlate)(const winograd_correlation *c, const winograd_
 int64_t AT_LEVEL(winograd_correlate_floats)(const winograd_correlation *c, int threads);
 
 /* winograd_weights.c */
-void AT_LEVEL(winograd_grad_weights)(const winograd_correlation *forward, const float *x, const winograd_source *dy,
+void AT_LEVEL(winograd_grad_weights)(const winograd_correlation *forward, const void *x, const winograd_source *dy,
                                      int threads, float *scratch, float *dweight, float *dbias);
 int64_t AT_LEVEL(winograd_grad_weights_floats)(const winograd_correlation *forward, int threads);
 

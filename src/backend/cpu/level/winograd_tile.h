@@ -3,6 +3,7 @@
 #define FTH_BACKEND_CPU_LEVEL_WINOGRAD_TILE_H
 
 #include "backend/cpu/level/expected.h"
+#include "backend/cpu/level/stored.h"
 #include "backend/cpu/winograd.h"
 
 enum { POINTS = 36, TILE = 4, WINDOW = 6 };
@@ -107,6 +108,17 @@ INLINE int64_t offset_of(const winograd_images *images, int64_t image, int64_t p
     return (((image * images->planes + plane) / LANES * images->height + row) * images->width + column) * LANES;
 }
 
+/* Where that is, of images in bf16 or f32; and how much memory that takes, in floats. */
+INLINE const float *address_of(const void *images, int64_t offset, bool bf16)
+{
+    return bf16 ? (const float *)((const uint16_t *)images + offset) : (const float *)images + offset;
+}
+
+INLINE int64_t floats_of(int64_t numbers, bool bf16)
+{
+    return bf16 ? numbers / 2 : numbers;
+}
+
 INLINE winograd_images pooled(const winograd_images *images)
 {
     return (winograd_images){images->batch, images->planes, images->height / 2, images->width / 2};
@@ -129,7 +141,8 @@ INLINE share share_of(int64_t count, int64_t part, int64_t parts)
 /* A part of LANES planes of an image: rows and columns outside the image read as zeros. If the image is known by its
  * gradient after max pooling, what is described here is the part of that. */
 typedef struct window {
-    const float *from;      /* its first number, perhaps outside */
+    const float *from;      /* its first number, perhaps outside, */
+    const uint16_t *halves; /* or in bf16; one of the two is NULL */
     const uint8_t *where;   /* as winograd_source says */
     int64_t stride;         /* floats in a row of the image */
     uint32_t rows, columns; /* bits: those inside */
@@ -147,8 +160,8 @@ INLINE uint32_t bits_inside(int64_t first, int64_t size)
 }
 
 /* A window of `size` × `size` numbers at (row, column). */
-INLINE reading find_window(const winograd_images *images, const winograd_source *source, int64_t image, int64_t plane,
-                           int64_t row, int64_t column, const int size, window *found)
+INLINE reading find_window(const winograd_images *images, const winograd_source *source, bool bf16, int64_t image,
+                           int64_t plane, int64_t row, int64_t column, const int size, window *found)
 {
     const winograd_images cells = pooled(images), *read = source->where ? &cells : images;
     const uint32_t all = (1u << size) - 1;
@@ -158,12 +171,32 @@ INLINE reading find_window(const winograd_images *images, const winograd_source 
         column >>= 1;
     }
     const int64_t offset = offset_of(read, image, plane, row, column);
-    *found = (window){.from = source->values + offset,
+    bf16 = bf16 && !source->where;
+    *found = (window){.from = bf16 ? NULL : (const float *)source->values + offset,
+                      .halves = bf16 ? (const uint16_t *)source->values + offset : NULL,
                       .where = source->where ? source->where + offset : NULL,
                       .stride = read->width * LANES,
                       .rows = bits_inside(row, read->height),
                       .columns = bits_inside(column, read->width)};
     return source->where ? how : (found->rows & found->columns & all) == all ? INSIDE : BORDER;
+}
+
+typedef float window_memory[WINDOW * WINDOW * LANES];
+
+/* The window as floats: itself, or one of bf16 as a copy in `memory`, all INSIDE. */
+INLINE window widen_window(const window *w, reading *how, const int size, window_memory memory)
+{
+    if (!w->halves)
+        return *w;
+    for (int i = 0; i < size; i++) {
+        for (int j = 0; j < size; j++) {
+            const bool in = w->rows >> i & w->columns >> j & 1;
+            store(memory + (i * WINDOW + j) * LANES,
+                  in ? load_bf16_part(w->halves + i * w->stride + j * LANES, LANES) : (vector){0});
+        }
+    }
+    *how = INSIDE;
+    return (window){.from = memory, .stride = WINDOW * LANES};
 }
 
 /* What is read in place of numbers outside. */
@@ -215,8 +248,11 @@ static inline void transform_tile_inputs(const winograd_correlation *c, const wi
                                          int64_t plane, float *to, int64_t stride)
 {
     window w;
-    switch (find_window(&c->in, source, at->image, plane, at->row + c->begin_row, at->column + c->begin_column, WINDOW,
-                        &w)) {
+    window_memory memory;
+    reading how = find_window(&c->in, source, c->bf16, at->image, plane, at->row + c->begin_row,
+                              at->column + c->begin_column, WINDOW, &w);
+    w = widen_window(&w, &how, WINDOW, memory);
+    switch (how) {
     case INSIDE: transform_window(&w, INSIDE, to, stride); break;
     case BORDER: transform_window(&w, BORDER, to, stride); break;
     case POOLED: transform_window(&w, POOLED, to, stride); break;

@@ -252,7 +252,8 @@ static void find_group(const gradient *g, const task *t, int64_t first, group *f
     for (int64_t i = 0; i < found->count; i++) {
         const place at = place_of(&g->tiles, first + i);
         found->places[i] = at;
-        found->x[i] = g->x.values + offset_of(&g->forward->in, at.image, t->block.channel, at.row, at.column);
+        found->x[i] = address_of(g->x.values, offset_of(&g->forward->in, at.image, t->block.channel, at.row, at.column),
+                                 g->forward->bf16);
     }
 }
 
@@ -277,7 +278,7 @@ int64_t AT_LEVEL(winograd_grad_weights_floats)(const winograd_correlation *forwa
     return cut.ranges * range_floats(forward) + threads * block_floats(&cut);
 }
 
-void AT_LEVEL(winograd_grad_weights)(const winograd_correlation *forward, const float *x, const winograd_source *dy,
+void AT_LEVEL(winograd_grad_weights)(const winograd_correlation *forward, const void *x, const winograd_source *dy,
                                      int threads, float *scratch, float *dweight, float *dbias)
 {
     gradient g = {.forward = forward, .x = {.values = x}, .dy = *dy, .tiles = tile_up(&forward->out)};
