@@ -1,20 +1,4 @@
-/* Steps of our own 1×1 convolutions (pointwise.h): any stride, no padding, whole blocks of channels on both sides.
- *
- * They pay wherever they fit and bf16 is not faster. Measured on one Sapphire Rapids core, oneDNN's kernels with the reorders of their weights over these,
- * forward, grad_input, grad_weights, and in parentheses the share of a bare loop of multiply-adds that these reach:
- *
- *     channels, map, batch        AVX-512
- *     64 to 256, 56×56, 16        0.97 (85 %), 1.12 (88 %), 1.08 (80 %)
- *     64 to 256, 56×56, 4         0.96 (90 %), 1.03 (95 %), 1.11 (96 %)
- *     256 to 64, 56×56, 4         1.01 (93 %), 0.99 (92 %), 1.07 (91 %)
- *     256 to 512, 56×56 by 2, 4   0.96 (84 %), 0.98 (69 %), 1.00 (77 %)
- *     128 to 512, 28×28, 4        0.99 (95 %), 1.02 (92 %), 1.07 (95 %)
- *     1024 to 256, 14×14, 4       0.97 (89 %), 1.00 (93 %), 1.45 (93 %)
- *     1024 to 256, 14×14, 1       0.97 (81 %), 1.01 (85 %), 2.53 (85 %)
- *     2048 to 512, 7×7, 4         0.98 (78 %), 1.05 (80 %), 2.47 (84 %)
- *     2048 to 512, 7×7, 1         0.92 (53 %), 0.99 (53 %), 5.32 (63 %)
- *
- * oneDNN's kernels alone are as fast; what they lose is the order of the weights and, most of all, of their gradients. */
+/* Steps of our own 1×1 convolutions (pointwise.h): any stride, no padding, whole blocks of channels on both sides. */
 #include "backend/cpu/pointwise_convolution.h"
 #include "backend/cpu/neighbours.h"
 #include "backend/cpu/pointwise.h"
@@ -29,11 +13,29 @@ static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
            shapes.x.dims[1] % lanes == 0 && shapes.y.dims[1] % lanes == 0;
 }
 
+/* Measured on one Sapphire Rapids core, oneDNN's kernels with the reorders of weights that they need over these, forward,
+ * grad_input, grad_weights, and in parentheses the share of a bare loop of multiply-adds that these reach, in %:
+ *
+ *     channels, map, batch        AVX-512                              AVX2
+ *     64 to 256, 56×56, 4         0.97 (91), 1.01 (94), 1.14 (96)      0.94 (89), 1.03 (94), 0.99 (92)
+ *     256 to 64, 56×56, 4         0.99 (89), 0.96 (89), 1.06 (91)      0.97 (91), 0.95 (90), 1.04 (94)
+ *     256 to 512, 56×56 by 2, 4   0.94 (85), 0.97 (71), 1.05 (85)      1.01 (88), 0.89 (71), 1.01 (85)
+ *     128 to 512, 28×28, 4        0.98 (93), 1.04 (92), 1.05 (95)      1.01 (90), 1.01 (93), 0.99 (92)
+ *     1024 to 256, 14×14, 4       0.96 (89), 0.99 (92), 1.42 (93)      1.01 (91), 0.99 (91), 1.00 (94)
+ *     1024 to 512, 14×14, 1       0.94 (78), 0.97 (78), 2.33 (80)      1.00 (87), 0.99 (89), 0.96 (86)
+ *     2048 to 512, 7×7, 4         0.98 (77), 1.05 (77), 2.47 (83)      0.95 (76), 0.97 (82), 0.99 (86)
+ *     2048 to 512, 7×7, 1         0.91 (54), 1.02 (53), 5.04 (59)      0.90 (63), 0.97 (68), 1.02 (71)
+ *     1024 to 512, 4×4, 1         0.82 (28), 0.98 (29), 7.83 (32)      0.87 (44), 0.78 (41), 0.93 (47)
+ *
+ * What makes up for less than 1 is that grad_input adds the gradient of another branch in passing: a residual network's additions
+ * of gradients (1.5 % of resnet50) take no time. The baseline level takes them always: where oneDNN has no kernels for the
+ * processor, these are many times as fast. */
 static bool pays(const fth_plan *plan, const fth_node *node, cpu_pass pass)
 {
-    (void)node;
-    (void)pass;
-    return cpu_product_dtype(plan) == dnnl_f32;
+    const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
+    const int64_t lanes = cpu_level_of(plan)->lanes, pixels = shapes.y.dims[0] * shapes.y.dims[2] * shapes.y.dims[3];
+    return cpu_product_dtype(plan) == dnnl_f32 &&
+           (pixels >= 64 || lanes == 4 || (lanes == 16 && pass == CPU_GRAD_WEIGHTS));
 }
 
 static pointwise describe(const fth_plan *plan, const fth_node *node)

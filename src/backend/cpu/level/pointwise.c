@@ -402,16 +402,18 @@ static void make_block(const product *p, const block *b, int64_t panel_begin, in
 
 static void multiply(product *p, const float *weight, int threads, float *scratch)
 {
-    const int64_t panels = panel_count(p->target.planes), tiles = tile_count(p);
+    const int64_t panels = panel_count(p->target.planes), tiles = tile_count(p), blocks = p->source.planes / LANES;
     float *memory = scratch + p->source.planes * p->target.planes;
     p->weights = scratch;
 #pragma omp parallel num_threads(threads)
     {
         float *own = memory + omp_get_thread_num() * thread_floats(p);
-#pragma omp for collapse(2) schedule(static)
-        for (int64_t panel = 0; panel < panels; panel++) {
-            for (int64_t k = 0; k < p->source.planes; k += LANES)
-                pack_weights(p, weight, panel, k, scratch);
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < panels * blocks; i++) { /* in the order in which the weights lie */
+            if (p->backward)
+                pack_weights(p, weight, i % panels, i / panels * LANES, scratch);
+            else
+                pack_weights(p, weight, i / blocks, i % blocks * LANES, scratch);
         }
 #pragma omp for collapse(2) schedule(static)
         for (int64_t i = 0; i < p->blocks; i++) {
