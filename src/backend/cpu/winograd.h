@@ -54,4 +54,8 @@ typedef struct winograd_kernels {
     int64_t (*grad_weights_floats)(const winograd_correlation *forward, int threads);
 } winograd_kernels;
 
+/* Whether they take less time than a direct convolution from x to y, at the level with so many lanes, and are exact enough
+ * (tests/unit/test_backend_winograd.c). */
+bool cpu_winograd_pays(int64_t lanes, const winograd_images *x, const winograd_images *y);
+
 #endif

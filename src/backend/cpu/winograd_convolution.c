@@ -33,16 +33,15 @@ static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
  * oneDNN 2.6's Winograd, which 3.2 no longer has, takes 1.0 to 1.5 times as long as these forward and in grad_input.
  *
  * Where oneDNN's kernels are twice as fast in bf16, these must be so too: they are with four times as many tiles. */
-static bool pays(const fth_plan *plan, const fth_node *node, cpu_pass pass)
+bool cpu_winograd_pays(int64_t lanes, const winograd_images *x, const winograd_images *y)
 {
-    (void)pass;
-    const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
-    const int64_t *y = shapes.y.dims, pairs = shapes.x.dims[1] * y[1], lanes = cpu_level_of(plan)->lanes;
-    const int64_t map_tiles = ((y[2] + 3) / 4) * ((y[3] + 3) / 4), asked = pairs / 1024;
-    const int64_t least_tiles = asked < lanes ? lanes : asked > 4 * lanes ? 4 * lanes : asked;
-    const double used = (double)(y[2] * y[3]) / (double)(map_tiles * 16), gain = cpu_convolution_gain(plan);
-    return shapes.x.dims[1] >= 16 && pairs > 16 * 16 && used > 0.57 && gain <= 2 &&
-           y[0] * map_tiles >= (gain > 1 ? 4 : 1) * least_tiles;
+    const int64_t pairs = x->planes * y->planes, map_tiles = ((y->height + 3) / 4) * ((y->width + 3) / 4);
+    const int64_t asked = pairs / 1024, fewest = lanes > 16 ? lanes : 16;
+    const int64_t least_tiles = asked < fewest ? fewest : asked > 4 * lanes ? 4 * lanes : asked;
+    const int64_t least_planes = map_tiles == 1 ? 64 : lanes < 8 ? 32 : 16;
+    const double used = (double)(y->height * y->width) / (double)(map_tiles * 16);
+    return x->planes >= least_planes && (map_tiles > 1 || y->planes >= 64) && pairs > 16 * 16 && used > 0.57 &&
+           y->batch * map_tiles >= least_tiles;
 }
 
 static winograd_images images_of(const fth_shape *shape)
@@ -53,6 +52,14 @@ static winograd_images images_of(const fth_shape *shape)
 static bool is_bf16(const fth_plan *plan)
 {
     return cpu_compute_dtype(plan) == dnnl_bf16;
+}
+
+static bool pays(const fth_plan *plan, const fth_node *node, cpu_pass pass)
+{
+    (void)pass;
+    const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
+    const winograd_images x = images_of(&shapes.x), y = images_of(&shapes.y);
+    return cpu_winograd_pays(cpu_level_of(plan)->lanes, &x, &y);
 }
 
 /* The gradient of a convolution's output: itself, or the pooled one and the places of the maxima. */

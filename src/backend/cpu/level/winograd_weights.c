@@ -17,7 +17,7 @@
  * one product after the other, for inputs behind a ReLU: 64 tiles 2.5 with one sum over all, 1.7 over 32, 1.4 over 16 at a
  * time; 256 tiles 1.4 with one sum, 0.9 over 64, 0.7 over 32; 2048 tiles 1.8 with one sum, 0.4 over 64 or 32. A
  * shorter sum costs loads and stores of the block: with 32 instead of 64 the products take 8 % longer, so few tiles get
- * the shorter ones. */
+ * the shorter ones; and 32 tiles or less those over 8, as the transforms are most of the time then. */
 #include <omp.h>
 #include <unistd.h>
 
@@ -25,6 +25,7 @@
 #include "backend/cpu/level/winograd_level.h"
 
 enum { CHAIN = 64, SHORT_CHAIN = 32, FEW_TILES = 128, MOST_CACHE = 1 << 21 };
+enum { SHORTEST_CHAIN = 8, FEWEST_TILES = 32 };
 
 /* ---- how the result is cut up ---- */
 
@@ -282,7 +283,7 @@ void AT_LEVEL(winograd_grad_weights)(const winograd_correlation *forward, const 
                                      int threads, float *scratch, float *dweight, float *dbias)
 {
     gradient g = {.forward = forward, .x = {.values = x}, .dy = *dy, .tiles = tile_up(&forward->out)};
-    g.chain = g.tiles.count <= FEW_TILES ? SHORT_CHAIN : CHAIN;
+    g.chain = g.tiles.count <= FEWEST_TILES ? SHORTEST_CHAIN : g.tiles.count <= FEW_TILES ? SHORT_CHAIN : CHAIN;
     const cutting cut = cut_up(forward, &g.tiles, threads);
     float *blocks = scratch + cut.ranges * range_floats(forward);
     const int64_t channel_vectors = forward->in.planes / LANES, output_vectors = forward->out.planes / LANES;
