@@ -410,7 +410,7 @@ static void a_server_in_trouble_is_no_bad_image(void **state)
     char url[100];
     web pages = {.picture = encode_wild_png(100, 100)};
     stub_server server = {0};
-    const fth_store_options hasty = {.deadline_s = 0.5};
+    const fth_store_options hasty = {.deadline_s = 0.5 * TEST_SLOWDOWN};
     fth_dataset_options options = usual;
     fth_loader *loader = NULL;
     const fth_batch *batch = NULL;
