@@ -4,7 +4,7 @@
  * pays, so rows stand in order of preference, and the last one computes everything.
  *
  * All rows but `bf16`, which is for AMX, may serve plans of both types. In a bf16 plan they read images as f32, compute in f32, and
- * round what they write; `direct` computes in bf16 where the processor gains by it. */
+ * round what they write, but for `narrow`, which leaves it in f32; `direct` computes in bf16 where the processor gains by it. */
 #ifndef FTH_BACKEND_CPU_CONVOLUTION_H
 #define FTH_BACKEND_CPU_CONVOLUTION_H
 

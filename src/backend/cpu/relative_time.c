@@ -18,7 +18,7 @@ static const double convolution_speed = 150, winograd_speed = 350, narrow_speed 
 static const double amx_speed = 650;
 static const double ns_per_row = 6;                     /* of a tile's results that are rounded and written */
 static const double ns_per_gather = 10, ns_per_run = 6; /* a run: neighbouring pixels of fewer than 32 channels */
-static const double ns_per_conversion = 0.45;           /* of a number, between f32 and bf16 */
+static const double ns_per_conversion = 0.15;           /* of a number, between f32 and bf16 */
 static const double bytes_per_ns = 6;                   /* of results that are not products */
 
 /* The share of a tile's side, or of several, that is in use. */
