@@ -197,7 +197,7 @@ static void a_lost_answer_is_unknown(void **state)
         for (size_t i = 0; i < FTH_COUNT_OF(lost); i++) {
             int before = f->server.requests;
             set_answers(f, &lost[i], 1);
-            assert_int_equal(invoke(f, "mnist", 0.3, &outcome), FTH_OK);
+            assert_int_equal(invoke(f, "mnist", 0.3 * TEST_SLOWDOWN, &outcome), FTH_OK);
             assert_int_equal(outcome.state, FTH_INVOCATION_UNKNOWN);
             assert_non_null(strstr(outcome.error, "127.0.0.1"));
             fth_invocation_outcome_release(&outcome);
