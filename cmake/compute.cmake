@@ -18,3 +18,4 @@ string(REGEX REPLACE ".*MAJOR ([0-9]+).*MINOR ([0-9]+).*" "\\1.\\2" dnnl_version
 if(dnnl_version VERSION_LESS 2.6 OR dnnl_version VERSION_GREATER_EQUAL 4)
   message(FATAL_ERROR "farthing's CPU back end is written for oneDNN 2.6 to 2.7 and 3.x; this is ${dnnl_version}")
 endif()
+message(STATUS "oneDNN: ${dnnl_version}, ${DNNL_LIBRARY}")

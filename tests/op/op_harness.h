@@ -25,7 +25,7 @@ void op_check_status(fth_status status, const char *call, const char *file, int 
 #define OP_DEVICES "cpu", "portable", "portable avx2", "portable baseline", "cuda"
 
 /* The device, opened once for the process; NULL, after a line "SKIP name: why", if it cannot be. scripts/run-tests
- * counts the case as skipped on that device, also where it goes on with others. NULL without a word if it is the same as
+ * counts the case as skipped on that device, even if it continues with others. NULL without a word if it is the same as
  * one that was opened before. The test ends where one that is part of farthing cannot be opened. */
 fth_device *op_device(const char *name);
 /* The device's kernel for the rule that an optimizer takes with these arguments; the test ends where there is none. */

@@ -50,7 +50,7 @@ static const char *onednn_isa(void)
     return isa ? isa : getenv("DNNL_MAX_CPU_ISA");
 }
 
-/* Whoever chooses oneDNN's instructions leaves AMX to it: own kernels then do without. */
+/* A user who chooses oneDNN's instructions leaves AMX to it: own kernels then do without. */
 static bool user_chose_isa(void)
 {
     return onednn_isa();
