@@ -1,4 +1,4 @@
-/* Whole training runs with the single strategy, on a small MNIST-like set made here: exact resume, limits, failures. */
+/* Whole training runs with the single strategy, on a small MNIST-like set: exact resume, limits, failures. */
 #include "support.h"
 
 #include <glob.h>
@@ -7,47 +7,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bands.h"
 #include "parallel/parallel.h"
 #include "tensor/tensor.h"
 
-enum { TRAINING = 300, VALIDATION = 70, SIDE = 28 };
+enum { TRAINING = 150, VALIDATION = 40 };
 
 static char data[220], runs[220];
-
-/* ---- a small data set ---- */
-
-static void put_be32(FILE *file, uint32_t value)
-{
-    for (int shift = 24; shift >= 0; shift -= 8)
-        fputc((int)(value >> shift & 255), file);
-}
-
-static void write_idx(const char *prefix, int count, uint64_t seed)
-{
-    char path[400];
-    snprintf(path, sizeof path, "%s/%s-images-idx3-ubyte", data, prefix);
-    FILE *images = fopen(path, "wb");
-    snprintf(path, sizeof path, "%s/%s-labels-idx1-ubyte", data, prefix);
-    FILE *labels = fopen(path, "wb");
-    assert_true(images && labels);
-    put_be32(images, 0x803);
-    put_be32(images, (uint32_t)count);
-    put_be32(images, SIDE);
-    put_be32(images, SIDE);
-    put_be32(labels, 0x801);
-    put_be32(labels, (uint32_t)count);
-    fth_random_key key = fth_random_key_for(seed, FTH_RANDOM_GENERATE);
-    for (int i = 0; i < count; i++) {
-        int label = i % 10;
-        fputc(label, labels);
-        for (int p = 0; p < SIDE * SIDE; p++) { /* a bright band whose place is the label, in noise */
-            int bright = p / SIDE / 2 == label ? 120 : 0;
-            fputc(bright + (int)fth_random_below(key, (uint64_t)(i * SIDE * SIDE + p), 136), images);
-        }
-    }
-    fclose(images);
-    fclose(labels);
-}
 
 static int set_up(void **state)
 {
@@ -55,9 +21,7 @@ static int set_up(void **state)
         return -1;
     snprintf(data, sizeof data, "%s/bands", test_folder);
     snprintf(runs, sizeof runs, "%s/runs", test_folder);
-    mkdir(data, 0777);
-    write_idx("train", TRAINING, 1);
-    write_idx("t10k", VALIDATION, 2);
+    write_bands(data, TRAINING, VALIDATION);
     return 0;
 }
 
@@ -220,19 +184,19 @@ static void check_exact_resume(const char *flags, const int64_t *stops)
 static void sgd_resumes_exactly(void **state)
 {
     (void)state;
-    check_exact_resume("--batch 32 --epochs 2", (int64_t[]){1, 7, 10, 13, 0}); /* 10 is the end of an epoch */
+    check_exact_resume("--batch 16 --epochs 2", (int64_t[]){1, 7, 10, 13, 0}); /* 10 is the end of an epoch */
 }
 
 static void several_threads_resume_exactly(void **state)
 {
     (void)state;
-    check_exact_resume("--batch 64 --epochs 1 --threads 2", (int64_t[]){3, 0});
+    check_exact_resume("--batch 32 --epochs 1 --threads 2", (int64_t[]){3, 0});
 }
 
 static void adamw_with_cosine_accumulation_and_clipping_resumes_exactly(void **state)
 {
     (void)state;
-    check_exact_resume("--batch 32 --epochs 2 --optimizer adamw --schedule cosine --warmup 3 --accumulate 3 --clip 0.5 "
+    check_exact_resume("--batch 16 --epochs 2 --optimizer adamw --schedule cosine --warmup 3 --accumulate 3 --clip 0.5 "
                        "--augment flip-crop",
                        (int64_t[]){2, 5, 0});
 }
@@ -240,7 +204,7 @@ static void adamw_with_cosine_accumulation_and_clipping_resumes_exactly(void **s
 static void batch_norm_models_resume_exactly(void **state)
 {
     (void)state;
-    check_exact_resume("--model resnet18 --batch 16 --steps 3", (int64_t[]){2, 0});
+    check_exact_resume("--model resnet20 --batch 8 --steps 3", (int64_t[]){2, 0});
 }
 
 /* Checkpoints are written beside training, which may be steps ahead of them. Waits until the last one that was due
@@ -281,7 +245,7 @@ static void a_killed_run_ends_as_if_nothing_had_happened(void **state)
 {
     (void)state;
     char command[1200];
-    const char *flags = "--batch 32 --epochs 2 --checkpoint-every 5 --keep 2 --resume";
+    const char *flags = "--batch 16 --epochs 2 --checkpoint-every 5 --keep 2 --resume";
     result whole = train_watched(flags, 0, copy_runs);
     assert_int_equal(whole.status, FTH_OK);
     snprintf(command, sizeof command, "mv '%s' '%s.whole' && mv '%s.killed' '%s'", runs, runs, runs, runs);
@@ -313,8 +277,8 @@ static void a_killed_run_ends_as_if_nothing_had_happened(void **state)
 static void a_corrupt_checkpoint_falls_back(void **state)
 {
     (void)state;
-    const char *flags = "--batch 32 --epochs 2 --name damaged --resume --checkpoint-every 4";
-    result whole = train("--batch 32 --epochs 2 --name good");
+    const char *flags = "--batch 16 --epochs 2 --name damaged --resume --checkpoint-every 4";
+    result whole = train("--batch 16 --epochs 2 --name good");
     result part = train_watched(flags, 9, after_every_fourth);
     assert_true(part.outcome.interrupted);
     const char *path = path_in(&part, "checkpoints/step-000000000009.safetensors");
@@ -331,8 +295,8 @@ static void a_corrupt_checkpoint_falls_back(void **state)
 static void a_best_model_of_an_undone_step_is_removed(void **state)
 {
     (void)state;
-    const char *flags = "--batch 32 --epochs 2 --name undone --resume --checkpoint-every 4";
-    result whole = train("--batch 32 --epochs 2 --name good");
+    const char *flags = "--batch 16 --epochs 2 --name undone --resume --checkpoint-every 4";
+    result whole = train("--batch 16 --epochs 2 --name good");
     result part = train_watched(flags, 13, after_every_fourth);
     assert_true(part.outcome.interrupted);
     assert_int_equal(truncate(path_in(&part, "checkpoints/step-000000000012.safetensors"), 1000), 0);
@@ -357,8 +321,8 @@ static void a_best_model_of_an_undone_step_is_removed(void **state)
 static void a_finished_run_is_left_alone_unless_more_is_asked(void **state)
 {
     (void)state;
-    result first = train("--batch 64 --epochs 1 --name one");
-    result again = train("--batch 64 --epochs 1 --resume");
+    result first = train("--batch 32 --epochs 1 --name one");
+    result again = train("--batch 32 --epochs 1 --resume");
     assert_true(again.outcome.already_finished);
     assert_string_equal(again.outcome.id, "one");
     assert_true(number(again.outcome.end, "steps") == 5);
@@ -368,10 +332,10 @@ static void a_finished_run_is_left_alone_unless_more_is_asked(void **state)
     result longer = train("--resume one --epochs 2"); /* the batch size comes from the stored configuration */
     assert_false(longer.outcome.already_finished);
     assert_true(number(longer.outcome.end, "steps") == 10);
-    result straight = train("--batch 64 --epochs 2 --name two");
+    result straight = train("--batch 32 --epochs 2 --name two");
     assert_same_file(path_in(&longer, "last.safetensors"), path_in(&straight, "last.safetensors"));
 
-    result changed = train_watched("--resume one --batch 32 --epochs 3", 0, NULL);
+    result changed = train_watched("--resume one --batch 16 --epochs 3", 0, NULL);
     assert_int_equal(changed.status, FTH_INVALID);
     assert_message_has("--batch");
     result unknown = train_watched("--resume onr", 0, NULL);
@@ -390,14 +354,14 @@ static void a_run_stopped_before_its_first_step_starts_over(void **state)
 {
     (void)state;
     watch w = {.stop = {.asked = 1, .mutex = PTHREAD_MUTEX_INITIALIZER}, .events = json_array()};
-    fth_train_options options = options_of("--batch 64 --epochs 1 --name early");
+    fth_train_options options = options_of("--batch 32 --epochs 1 --name early");
     fth_train_outcome outcome;
     assert_int_equal(fth_train(&options, fth_strategies, NULL, &w.stop, &outcome), FTH_OK);
     assert_true(outcome.interrupted);
     fth_train_outcome_release(&outcome);
     fth_options_release(&fth_train_option_table, &options);
     json_decref(w.events);
-    result rest = train("--batch 64 --epochs 1 --name early"); /* the name is free: nothing was trained */
+    result rest = train("--batch 32 --epochs 1 --name early"); /* the name is free: nothing was trained */
     assert_true(number(rest.outcome.end, "steps") == 5);
     release(&rest);
 }
@@ -416,7 +380,7 @@ static void a_lost_device_is_no_lost_run(void **state)
 {
     (void)state;
     char flags[600], path[600];
-    snprintf(flags, sizeof flags, "--batch 64 --epochs 1 --watch none --lease 600s --checkpoints %s-store", runs);
+    snprintf(flags, sizeof flags, "--batch 32 --epochs 1 --watch none --lease 600s --checkpoints %s-store", runs);
     fth_stop stop = FTH_STOP_INITIALIZER;
     fth_train_options options = options_of(flags);
     fth_train_outcome outcome;
@@ -443,11 +407,11 @@ static void runs_end_at_each_limit(void **state)
     static const struct {
         const char *flags, *reason;
     } cases[] = {
-        {"--batch 64 --steps 3", "steps"},
-        {"--batch 64 --epochs 1 --steps 100", "epochs"},
-        {"--batch 64 --for 1ms", "for"},
-        {"--batch 32 --until accuracy=0.3 --epochs 20", "until"},
-        {"--batch 32 --until loss=2.2 --epochs 20", "until"},
+        {"--batch 32 --steps 3", "steps"},
+        {"--batch 32 --epochs 1 --steps 100", "epochs"},
+        {"--batch 32 --for 1ms", "for"},
+        {"--batch 16 --until accuracy=0.3 --epochs 20", "until"},
+        {"--batch 16 --until loss=2.2 --epochs 20", "until"},
     };
     for (size_t i = 0; i < FTH_COUNT_OF(cases); i++) {
         result r = train(cases[i].flags);
@@ -466,7 +430,7 @@ static void evaluation_agrees_with_the_run(void **state)
     (void)state;
     char flags[600];
     fth_evaluation evaluation;
-    result r = train("--batch 32 --epochs 6");
+    result r = train("--batch 16 --epochs 6");
     assert_true(number(r.outcome.end, "accuracy") > 0.5);
     snprintf(flags, sizeof flags, "--weights %s", path_in(&r, "last.safetensors"));
     fth_train_options options = options_of(flags);
@@ -483,8 +447,8 @@ static void evaluation_agrees_with_the_run(void **state)
 static void accumulation_equals_a_larger_batch(void **state)
 {
     (void)state;
-    result whole = train("--model linear --batch 64 --epochs 1 --name large");
-    result halves = train("--model linear --batch 32 --accumulate 2 --epochs 1 --name small");
+    result whole = train("--model linear --batch 32 --epochs 1 --name large");
+    result halves = train("--model linear --batch 16 --accumulate 2 --epochs 1 --name small");
     assert_true(number(whole.outcome.end, "steps") == number(halves.outcome.end, "steps"));
     fth_safetensors *a = NULL, *b = NULL;
     assert_int_equal(fth_safetensors_open(path_in(&whole, "last.safetensors"), &a), FTH_OK);
@@ -505,7 +469,7 @@ static void accumulation_equals_a_larger_batch(void **state)
 static void batch_norm_counters_are_in_the_model(void **state)
 {
     (void)state;
-    result r = train("--model resnet18 --batch 16 --steps 2");
+    result r = train("--model resnet20 --batch 8 --steps 2");
     fth_safetensors *tensors = NULL;
     assert_int_equal(fth_safetensors_open(path_in(&r, "last.safetensors"), &tensors), FTH_OK);
     const fth_tensor_view *view = fth_safetensors_find(tensors, "bn1.num_batches_tracked");
@@ -517,8 +481,7 @@ static void batch_norm_counters_are_in_the_model(void **state)
     fth_safetensors_free(tensors);
 
     char flags[600]; /* and training goes on from such a file */
-    snprintf(flags, sizeof flags, "--model resnet18 --batch 16 --steps 1 --weights %s",
-             path_in(&r, "last.safetensors"));
+    snprintf(flags, sizeof flags, "--model resnet20 --batch 8 --steps 1 --weights %s", path_in(&r, "last.safetensors"));
     result more = train(flags);
     assert_int_equal(fth_safetensors_open(path_in(&more, "last.safetensors"), &tensors), FTH_OK);
     view = fth_safetensors_find(tensors, "bn1.num_batches_tracked");
@@ -533,7 +496,7 @@ static void batch_norm_counters_are_in_the_model(void **state)
 static void a_diverging_run_stops_and_keeps_the_last_good_checkpoint(void **state)
 {
     (void)state;
-    result r = train_watched("--batch 32 --epochs 1 --lr 1e30 --checkpoint-every 1 --name wild", 0, NULL);
+    result r = train_watched("--batch 16 --epochs 1 --lr 1e30 --checkpoint-every 1 --name wild", 0, NULL);
     assert_int_equal(r.status, FTH_DIVERGED);
     assert_message_has("--lr");
     const json_t *error = last_event(&r, "error");
@@ -544,7 +507,7 @@ static void a_diverging_run_stops_and_keeps_the_last_good_checkpoint(void **stat
     release(&r);
 
     /* A later blow-up: what was saved before it is still good. */
-    result good = train("--batch 32 --steps 4 --checkpoint-every 2 --name later");
+    result good = train("--batch 16 --steps 4 --checkpoint-every 2 --name later");
     result bad = train_watched("--resume later --steps 20 --lr 1e38", 0, NULL);
     assert_int_equal(bad.status, FTH_DIVERGED);
     result back = train("--resume later --steps 6 --lr 0.01");
@@ -581,7 +544,7 @@ static void block_checkpoints(int64_t step)
         if (record_has("\"warning\""))
             assert_int_equal(unlink(path), 0);
         else
-            nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+            nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     }
 }
 
@@ -594,14 +557,15 @@ static void block_for_good(int64_t step)
 static void training_goes_on_when_a_checkpoint_fails(void **state)
 {
     (void)state;
-    result r = train_watched("--batch 32 --epochs 20 --checkpoint-every 2 --name blocked", 0, block_checkpoints);
+    result r = train_watched("--model linear --batch 16 --epochs 20 --checkpoint-every 2 --name blocked", 0,
+                             block_checkpoints);
     assert_int_equal(r.status, FTH_OK);
     assert_non_null(last_event(&r, "warning"));
     assert_non_null(last_event(&r, "checkpoint"));
     release(&r);
     remove_runs(NULL);
 
-    r = train_watched("--batch 32 --epochs 1 --checkpoint-every 2 --name blocked", 0, block_for_good);
+    r = train_watched("--model linear --batch 16 --epochs 1 --checkpoint-every 2 --name blocked", 0, block_for_good);
     assert_int_not_equal(r.status, FTH_OK); /* the last chance to save was missed */
     assert_null(last_event(&r, "end"));
     assert_non_null(last_event(&r, "error"));
@@ -611,7 +575,7 @@ static void training_goes_on_when_a_checkpoint_fails(void **state)
 static void mistakes_are_named(void **state)
 {
     (void)state;
-    result r = train("--model linear --batch 32 --steps 1 --name linear");
+    result r = train("--model linear --batch 16 --steps 1 --name linear");
     char weights[600];
     snprintf(weights, sizeof weights, "--weights %s", path_in(&r, "last.safetensors"));
     release(&r);

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "bands.h"
 #include "base/child.h"
 #include "base/process.h"
 #include "cluster/rendezvous.h"
@@ -16,7 +17,7 @@
 #include "parallel/parallel.h"
 #include "tensor/tensor.h"
 
-enum { MAX_WORKERS = 8, MAX_ARGUMENTS = 64 };
+enum { MAX_WORKERS = 8, MAX_ARGUMENTS = 64, TRAINING = 400, VALIDATION = 100 };
 
 /* ---- in a worker: the strategy, observed ---- */
 
@@ -116,8 +117,8 @@ static fth_status train(const char *strategy, const char *flags)
     const char *positional[MAX_ARGUMENTS];
     int argc = 0, positional_count = 0;
     bool help;
-    snprintf(text, sizeof text, "--strategy %s --data digits --share 1/50 --runs %s/runs --threads 1 %s", strategy,
-             the_script.folder, flags);
+    snprintf(text, sizeof text, "--strategy %s --data %s/bands --runs %s/runs --threads 1 %s", strategy,
+             the_script.folder, the_script.folder, flags);
     for (char *rest = text, *word; (word = strtok_r(rest, " ", &rest));)
         argv[argc++] = word;
     fth_status status = fth_options_set_defaults(&fth_train_option_table, &options);
@@ -184,7 +185,12 @@ static void open_rendezvous(crew *all, int nodes, const char *flags)
     snprintf(all->flags, sizeof all->flags, "%s", flags);
     if (fth_rendezvous_start(
             &(fth_rendezvous_options){
-                .address = "127.0.0.1", .token = "", .run = "test", .least = nodes, .most = nodes, .lost_after_s = 3},
+                .address = "127.0.0.1",
+                .token = "",
+                .run = "test",
+                .least = nodes,
+                .most = nodes,
+                .lost_after_s = 3 * TEST_SLOWDOWN}, /* nobody is silent for so long: watch() reports those that end */
             &all->rendezvous) != FTH_OK)
         fail_msg("%s", fth_error_message());
 }
@@ -427,6 +433,14 @@ static double compare_models(const char *left, const char *right)
 /* Sums of f32 in another order, over some twenty updates. */
 static const double rounding = 1e-4;
 
+static int write_data(void **state)
+{
+    (void)state;
+    char folder[TEST_MAX_PATH];
+    write_bands(test_path(folder, "bands"), TRAINING, VALIDATION);
+    return 0;
+}
+
 static int remove_all(void **state)
 {
     (void)state;
@@ -490,7 +504,7 @@ static void workers_train_what_one_does(void **state)
 {
     (void)state;
     train_alone(method, &expected);
-    assert_int_equal(expected.count, 2 * 400);
+    assert_int_equal(expected.count, 2 * TRAINING);
     for (int workers = 2; workers <= 4; workers += 2) {
         char flags[300], name[20];
         snprintf(name, sizeof name, "with%d", workers);
@@ -597,10 +611,11 @@ static void a_run_whose_workers_are_all_lost_is_restored(void **state)
     await_marker(&all, "gate-8");
     for (int i = 0; i < 2; i++)
         kill(all.processes[i], SIGKILL);
-    while (watch(&all) > 0)
+    fth_deadline deadline = test_deadline_in(60);
+    while (watch(&all) > 0 && !fth_deadline_passed(deadline))
         usleep(2000);
-    for (int i = 0; i < 2; i++)
-        start_worker(&all, plain);
+    for (int i = 0; i < 2; i++) /* the first one may begin alone, but does not end before the second has come */
+        start_worker(&all, (script){.killed_at = -1, .leaves_at = -1, .gate = 10, .wanted = 2});
     close_crew(&all, 3);
     const int64_t firsts[2] = {first_batch_of(2), first_batch_of(3)}; /* one may begin before the other */
     assert_int_equal(firsts[0] < firsts[1] ? firsts[0] : firsts[1], 5);
@@ -682,7 +697,7 @@ static void a_loss_ends_the_exchange(void **state)
     if (!has_gloo())
         skip();
     train_alone(method, &expected);
-    snprintf(flags, sizeof flags, "%s --accumulate 1 --transport gloo --bucket 4K --name lost", method);
+    snprintf(flags, sizeof flags, "%s --accumulate 1 --transport gloo --bucket 1K --name lost", method);
     open_crew(&all, 3, flags);
     for (int i = 0; i < 3; i++) {
         script plan = plain;
@@ -769,7 +784,8 @@ static void those_that_wait_save_first(void **state)
     script plan = plain;
     plan.killed_at = LOST_AT;
     start_worker(&all, plan);
-    while (fth_rendezvous_count(all.rendezvous) == 0 && watch(&all) > 0) /* so that it is the one that finds the run */
+    fth_deadline deadline = test_deadline_in(60); /* it comes first, so that it is the one that finds the run */
+    while (fth_rendezvous_count(all.rendezvous) == 0 && watch(&all) > 0 && !fth_deadline_passed(deadline))
         usleep(2000);
     start_worker(&all, plain);
     start_worker(&all, plain);
@@ -800,7 +816,7 @@ static void batch_and_rate_follow_from_the_first_workers(void **state)
     assert_true(compare_models("alone", "scaled") < rounding);
 }
 
-static const char *const with_norms = "--model resnet20 --share 1/200 --batch 49 --steps 3 --lr 0.001";
+static const char *const with_norms = "--model resnet20 --share 1/4 --batch 49 --steps 3 --lr 0.001";
 
 /* Batch norms that are synchronized normalize by the whole batch: parts of it give the numbers of one worker, running
  * statistics included, where parts are uneven or empty (the third batch has two samples) as well. Those of each worker's own
@@ -849,7 +865,7 @@ static void a_lost_worker_leaves_no_trace_in_running_statistics(void **state)
     assert_true(compare_models("alone", "lost") < rounding);
 }
 
-#define TEST(function) cmocka_unit_test_teardown(function, remove_all)
+#define TEST(function) cmocka_unit_test_setup_teardown(function, write_data, remove_all)
 
 int main(int argc, char **argv)
 {

@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include "bands.h"
 #include "base/process.h"
 #include "tensor/tensor.h"
 #include "train/run_store.h"
@@ -21,13 +22,13 @@
 #include "train/shared_run.h"
 #include "train/strategy.h"
 
-enum { MAX_RANKS = 4 };
+enum { MAX_RANKS = 4, TRAINING = 400, VALIDATION = 200 };
 
 /* ---- running ---- */
 
 static fth_train_options options_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* A small share of the built-in digits; flags are split at spaces. */
+/* Flags are split at spaces. */
 static fth_train_options options_of(const char *format, ...)
 {
     fth_train_options options;
@@ -39,8 +40,8 @@ static fth_train_options options_of(const char *format, ...)
     va_start(arguments, format);
     vsnprintf(flags, sizeof flags, format, arguments);
     va_end(arguments);
-    snprintf(text, sizeof text, "--data digits --share 1/50 --model linear --runs %s/runs --threads 1 %s", test_folder,
-             flags);
+    snprintf(text, sizeof text, "--data %s/bands --model linear --runs %s/runs --threads 1 %s", test_folder,
+             test_folder, flags);
     for (char *rest = text, *word; (word = strtok_r(rest, " ", &rest));)
         argv[argc++] = word;
     if (fth_options_set_defaults(&fth_train_option_table, &options) != FTH_OK ||
@@ -48,6 +49,15 @@ static fth_train_options options_of(const char *format, ...)
             FTH_OK)
         fail_msg("%s", fth_error_message());
     return options;
+}
+
+static int set_up(void **state)
+{
+    char folder[TEST_MAX_PATH];
+    if (test_make_folder(state) != 0)
+        return -1;
+    write_bands(test_path(folder, "bands"), TRAINING, VALIDATION);
+    return 0;
 }
 
 static int remove_runs(void **state)
@@ -756,7 +766,7 @@ static void ranks_train_what_one_does(void **state)
     int64_t samples = 0;
     for (int i = 0; i < 3; i++)
         samples += json_integer_value(json_object_get(ranks[i].outcome.end, "samples"));
-    assert_int_equal(samples, 3 * 400);
+    assert_int_equal(samples, 3 * TRAINING);
     assert_true(test_exists("runs0/run/checkpoints") && ranks[0].shown > 0 && !ranks[0].outcome.follows);
     for (int i = 1; i < 3; i++)
         assert_true(ranks[i].outcome.follows && ranks[i].shown == 0);
@@ -1069,5 +1079,5 @@ int main(void)
         TEST(what_one_finds_holds_for_all),
         TEST(followers_take_the_options_of_the_run),
     };
-    return cmocka_run_group_tests(tests, test_make_folder, test_remove_folder);
+    return cmocka_run_group_tests(tests, set_up, test_remove_folder);
 }
