@@ -28,6 +28,7 @@ static struct {
                {.name = "portable baseline", .backend = "portable", .level = "baseline", .required = true},
                {.name = "cpu narrow", .backend = "cpu", .convolution = "narrow", .required = true},
                {.name = "cpu winograd", .backend = "cpu", .convolution = "winograd", .required = true},
+               {.name = "cpu strided", .backend = "cpu", .convolution = "strided", .required = true},
                {.name = "cpu pixelwise", .backend = "cpu", .convolution = "pixelwise", .required = true},
                {.name = "cpu pointwise", .backend = "cpu", .convolution = "pointwise", .required = true},
                {.name = "cpu direct", .backend = "cpu", .convolution = "direct", .required = true},

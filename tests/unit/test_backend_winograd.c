@@ -1,6 +1,7 @@
-/* How exact our Winograd convolutions are: at each level that the processor has, all three passes against f64 must be at most three
- * times as far off as a direct convolution in f32, which adds one product after the other. So it is at every size for which the
- * level chooses them (cpu_winograd_pays()); tested are those where it is hardest: the fewest tiles, channels and outputs. */
+/* How exact our Winograd convolutions are, with stride 1 and 2: at each level that the processor has, all three passes against f64 must
+ * be at most three times as far off as a direct convolution in f32, which adds one product after the other. So it is at every size for
+ * which the level chooses them (cpu_winograd_pays(), cpu_strided_pays()); tested are those where it is hardest: the fewest tiles,
+ * channels and outputs. */
 #include "support.h"
 
 #include <math.h>
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 
 #include "backend/cpu/level.h"
+#include "backend/cpu/strided.h"
 #include "backend/cpu/winograd.h"
 
 typedef struct sizes {
@@ -23,10 +25,17 @@ static const sizes every_size[] = {
     {4, 512, 16, 7, 7, 1},   {4, 16, 32, 16, 16, 1},
 };
 
+/* With stride 2: maps of tiles with 4 and 3 outputs a side, or fewer; the fewest channels, on each side, and outputs. */
+static const sizes every_strided_size[] = {
+    {12, 32, 32, 8, 8, 1},   {3, 32, 32, 16, 16, 1},   {4, 32, 64, 14, 14, 1}, {4, 64, 32, 13, 14, 1},
+    {4, 32, 32, 17, 15, 0},  {22, 32, 32, 6, 6, 1},    {8, 48, 32, 9, 10, 1},  {3, 32, 256, 17, 17, 0},
+    {3, 256, 32, 16, 16, 1}, {4, 128, 128, 14, 14, 1}, {2, 64, 64, 56, 30, 1}, {4, 32, 32, 12, 12, 2},
+};
+
 /* The numbers of a convolution in plain order (batch, planes, height, width). */
 typedef struct convolution {
     sizes s;
-    int64_t out_height, out_width;
+    int64_t stride, out_height, out_width;
     float *x, *weight, *dy;
 } convolution;
 
@@ -45,15 +54,21 @@ static float random_number(void)
 
 static float *allocate(int64_t count)
 {
-    float *values = calloc((size_t)count, sizeof *values);
+    const size_t bytes =
+        ((size_t)count * sizeof(float) + 63) / 64 * 64; /* aligned as kernels want scratch memory to be */
+    float *values = aligned_alloc(64, bytes);
     assert_non_null(values);
+    memset(values, 0, bytes);
     return values;
 }
 
 /* Inputs as behind a ReLU, weights as He draws them, and small gradients. */
-static convolution make(const sizes *s)
+static convolution make(const sizes *s, int64_t stride)
 {
-    convolution c = {.s = *s, .out_height = s->height + 2 * s->padding - 2, .out_width = s->width + 2 * s->padding - 2};
+    convolution c = {.s = *s,
+                     .stride = stride,
+                     .out_height = (s->height + 2 * s->padding - 3) / stride + 1,
+                     .out_width = (s->width + 2 * s->padding - 3) / stride + 1};
     const int64_t inputs = s->batch * s->channels * s->height * s->width;
     const int64_t weights = s->outputs * s->channels * 9;
     const int64_t gradients = s->batch * s->outputs * c.out_height * c.out_width;
@@ -86,11 +101,11 @@ static void release(convolution *c)
                 for (int64_t tap = 0; tap < 9; tap++) {                                                                \
                     const int64_t at = (o * (c)->s.channels + k) * 9 + tap;                                            \
                     for (int64_t i = 0; i < (c)->out_height; i++) {                                                    \
-                        const int64_t row = i + tap / 3 - (c)->s.padding;                                              \
+                        const int64_t row = i * (c)->stride + tap / 3 - (c)->s.padding;                                \
                         if (row < 0 || row >= (c)->s.height)                                                           \
                             continue;                                                                                  \
                         for (int64_t j = 0; j < (c)->out_width; j++) {                                                 \
-                            const int64_t column = j + tap % 3 - (c)->s.padding;                                       \
+                            const int64_t column = j * (c)->stride + tap % 3 - (c)->s.padding;                         \
                             if (column < 0 || column >= (c)->s.width)                                                  \
                                 continue;                                                                              \
                             const int64_t in =                                                                         \
@@ -182,6 +197,39 @@ static void compute_by_winograd(const cpu_level *level, const convolution *c, pa
     free(dy);
 }
 
+static strided_convolution describe_strided(const convolution *c)
+{
+    const sizes *s = &c->s;
+    return (strided_convolution){.x = {s->batch, s->channels, s->height, s->width},
+                                 .y = {s->batch, s->outputs, c->out_height, c->out_width},
+                                 .padding = {s->padding, s->padding}};
+}
+
+static void compute_strided(const cpu_level *level, const convolution *c, pass p, float *result)
+{
+    const strided_kernels *kernels = level->strided;
+    const strided_convolution d = describe_strided(c);
+    const int threads = omp_get_max_threads();
+    float *x = allocate(result_count(c, GRAD_INPUT)), *dy = allocate(result_count(c, FORWARD));
+    reorder(x, c->x, &d.x, level->lanes, false);
+    reorder(dy, c->dy, &d.y, level->lanes, false);
+    float *scratch = allocate(p == FORWARD      ? kernels->forward_floats(&d, threads)
+                              : p == GRAD_INPUT ? kernels->grad_input_floats(&d, threads)
+                                                : kernels->grad_weights_floats(&d, threads));
+    if (p == FORWARD) {
+        kernels->forward(&d, x, c->weight, NULL, scratch, dy);
+        reorder(dy, result, &d.y, level->lanes, true);
+    } else if (p == GRAD_INPUT) {
+        kernels->grad_input(&d, dy, c->weight, scratch, x);
+        reorder(x, result, &d.x, level->lanes, true);
+    } else {
+        kernels->grad_weights(&d, x, dy, threads, scratch, result, NULL);
+    }
+    free(scratch);
+    free(x);
+    free(dy);
+}
+
 /* ---- tests ---- */
 
 static bool is_chosen(const cpu_level *level, const convolution *c)
@@ -189,7 +237,8 @@ static bool is_chosen(const cpu_level *level, const convolution *c)
     const sizes *s = &c->s;
     const winograd_images x = {s->batch, s->channels, s->height, s->width};
     const winograd_images y = {s->batch, s->outputs, c->out_height, c->out_width};
-    return cpu_winograd_pays(level->lanes, &x, &y);
+    const strided_convolution strided = describe_strided(c);
+    return c->stride == 2 ? cpu_strided_pays(&strided) : cpu_winograd_pays(level->lanes, &x, &y);
 }
 
 static double norm_of_difference(const float *found, const double *exact, int64_t count)
@@ -210,42 +259,60 @@ static const cpu_level *level_named(const char *name)
     return strcmp(fth_vector_level_name(level->level), name) == 0 ? level : NULL;
 }
 
+/* How many passes at how many levels are worse. */
+static int count_worse(const sizes *s, int64_t stride)
+{
+    static const char *const levels[] = {"baseline", "avx2", "avx512"};
+    int worse = 0;
+    convolution c = make(s, stride);
+    for (pass p = FORWARD; p < PASSES; p++) {
+        const int64_t count = result_count(&c, p);
+        double *exact = calloc((size_t)count, sizeof *exact);
+        float *found = allocate(count);
+        assert_non_null(exact);
+        compute_exactly(&c, p, exact);
+        compute_directly(&c, p, found);
+        const double direct = norm_of_difference(found, exact, count);
+        for (int l = 0; l < 3; l++) {
+            const cpu_level *level = level_named(levels[l]);
+            if (!level)
+                continue;
+            if (level->lanes == 4 && s->channels == 16)
+                continue; /* left out below */
+            assert_true(is_chosen(level, &c));
+            if (stride == 2)
+                compute_strided(level, &c, p, found);
+            else
+                compute_by_winograd(level, &c, p, found);
+            const double error = norm_of_difference(found, exact, count);
+            print_message("%-8s %-12s %3d to %3d channels, map %dx%d, stride %d, padding %d, batch %d: error %.2f of a "
+                          "direct one's\n",
+                          levels[l], pass_names[p], (int)s->channels, (int)s->outputs, (int)s->height, (int)s->width,
+                          (int)stride, (int)s->padding, (int)s->batch, error / direct);
+            worse += !(error <= 3 * direct);
+        }
+        free(exact);
+        free(found);
+    }
+    release(&c);
+    return worse;
+}
+
 static void winograd_is_about_as_exact_as_a_direct_convolution(void **state)
 {
     (void)state;
-    static const char *const levels[] = {"baseline", "avx2", "avx512"};
     int worse = 0;
-    for (size_t i = 0; i < sizeof every_size / sizeof *every_size; i++) {
-        const sizes *s = &every_size[i];
-        convolution c = make(s);
-        for (pass p = FORWARD; p < PASSES; p++) {
-            const int64_t count = result_count(&c, p);
-            double *exact = calloc((size_t)count, sizeof *exact);
-            float *found = allocate(count);
-            assert_non_null(exact);
-            compute_exactly(&c, p, exact);
-            compute_directly(&c, p, found);
-            const double direct = norm_of_difference(found, exact, count);
-            for (int l = 0; l < 3; l++) {
-                const cpu_level *level = level_named(levels[l]);
-                if (!level)
-                    continue;
-                if (level->lanes == 4 && s->channels == 16)
-                    continue; /* left out below */
-                assert_true(is_chosen(level, &c));
-                compute_by_winograd(level, &c, p, found);
-                const double error = norm_of_difference(found, exact, count);
-                print_message(
-                    "%-8s %-12s %3d to %3d channels, map %dx%d, padding %d, batch %d: error %.2f of a direct one's\n",
-                    levels[l], pass_names[p], (int)s->channels, (int)s->outputs, (int)s->height, (int)s->width,
-                    (int)s->padding, (int)s->batch, error / direct);
-                worse += !(error <= 3 * direct);
-            }
-            free(exact);
-            free(found);
-        }
-        release(&c);
-    }
+    for (size_t i = 0; i < sizeof every_size / sizeof *every_size; i++)
+        worse += count_worse(&every_size[i], 1);
+    assert_int_equal(worse, 0);
+}
+
+static void so_it_is_with_stride_2(void **state)
+{
+    (void)state;
+    int worse = 0;
+    for (size_t i = 0; i < sizeof every_strided_size / sizeof *every_strided_size; i++)
+        worse += count_worse(&every_strided_size[i], 2);
     assert_int_equal(worse, 0);
 }
 
@@ -259,17 +326,20 @@ static void sizes_with_larger_errors_are_left_to_others(void **state)
     };
     for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++) {
         const sizes *s = &left_out[i];
-        const convolution c = {.s = *s, .out_height = s->height, .out_width = s->width};
+        const convolution c = {.s = *s, .stride = 1, .out_height = s->height, .out_width = s->width};
         for (int64_t lanes = 4; lanes <= 16; lanes *= 2)
             assert_false(is_chosen(&(cpu_level){.lanes = lanes}, &c));
     }
-    const convolution few_channels = {.s = {16, 16, 512, 8, 8, 1}, .out_height = 8, .out_width = 8};
+    const convolution padded = {.s = {17, 32, 32, 3, 3, 3}, .stride = 2, .out_height = 4, .out_width = 4};
+    assert_false(is_chosen(&(cpu_level){.lanes = 16}, &padded));
+    const convolution few_channels = {.s = {16, 16, 512, 8, 8, 1}, .stride = 1, .out_height = 8, .out_width = 8};
     assert_false(is_chosen(&(cpu_level){.lanes = 4}, &few_channels));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(winograd_is_about_as_exact_as_a_direct_convolution),
+                                       cmocka_unit_test(so_it_is_with_stride_2),
                                        cmocka_unit_test(sizes_with_larger_errors_are_left_to_others)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

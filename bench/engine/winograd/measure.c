@@ -3,7 +3,7 @@
  *     cmake --build build --target bench_winograd
  *     for level in avx512 avx2 baseline; do FARTHING_MAX_ISA=$level taskset -c 0 build/bench_winograd; done
  *
- * Prints a Markdown table. Shares are of a bare loop of multiply-adds at the same level, measured in turns with the products;
+ * Prints a Markdown table. Shares are of a bare loop of as many multiply-adds at the same level, measured in turns with the products;
  * those of whole passes count the 36 products a tile, channel and output alone, so that transforms count as loss. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -190,21 +190,24 @@ static fth_status measure(const cpu_device *device, const sizes *s)
         maximum(maximum(level->winograd->grad_weights_floats(&c, threads), level->winograd->grad_weights_floats(&c, 1)),
                 level->winograd->correlate_floats(&c, threads));
     buffers b = {0};
-    double bare = 0, rate = 0;
+    double bare = 0, correlate = 0, grad_weights = 0; /* operations a second */
     FTH_TRY(make_numbers(count, &b.x));
     FTH_TRY(make_numbers(count, &b.y));
     FTH_TRY(make_numbers(s->channels * s->channels * 9, &b.weight));
     FTH_TRY(make_numbers(floats, &b.scratch));
     for (int turn = 0; turn < TURNS; turn++) {
         double begin = now_s();
-        double per_s = products->bare(200000) / (now_s() - begin);
+        double per_s = products->bare(operations, b.x) / (now_s() - begin);
         bare = per_s > bare ? per_s : bare;
         begin = now_s();
+        per_s = products->correlate(&c, b.scratch) / (now_s() - begin);
+        correlate = per_s > correlate ? per_s : correlate;
+        begin = now_s();
         per_s = products->grad_weights(&c, b.scratch) / (now_s() - begin);
-        rate = per_s > rate ? per_s : rate;
+        grad_weights = per_s > grad_weights ? per_s : grad_weights;
     }
-    printf("| %s | %d×%d, %d, batch %d | %.0f |", fth_vector_level_name(level->level), (int)s->side, (int)s->side,
-           (int)s->channels, (int)s->batch, 100 * rate / bare);
+    printf("| %s | %d×%d, %d, batch %d | %.0f | %.0f |", fth_vector_level_name(level->level), (int)s->side,
+           (int)s->side, (int)s->channels, (int)s->batch, 100 * correlate / bare, 100 * grad_weights / bare);
     for (cpu_pass pass = CPU_FORWARD; pass <= CPU_GRAD_WEIGHTS; pass++) {
         double ms = 1e9, direct_ms;
         for (int turn = 0; turn < TURNS; turn++) {
@@ -233,9 +236,9 @@ int main(void)
     const fth_device_options options = {0};
     FTH_TRY(fth_device_open("cpu", &options, &device));
     device->backend->enter(device, device->threads);
-    printf("| level | map, channels, batch | products of grad_weights, %% | forward, ms | direct | grad_input, ms | "
-           "direct | "
-           "grad_weights, ms | direct |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+    printf("| level | map, channels, batch | products of forward, %% | of grad_weights, %% | forward, ms | direct | "
+           "grad_input, ms | direct | grad_weights, ms | direct |\n"
+           "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
     for (size_t i = 0; i < sizeof every_size / sizeof *every_size; i++)
         FTH_TRY(measure((const cpu_device *)device, &every_size[i]));
 out:

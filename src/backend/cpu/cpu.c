@@ -103,6 +103,8 @@ static fth_status open_device(const fth_device_options *options, fth_device **de
     CPU_TRY(dnnl_engine_create(&cpu->engine, dnnl_cpu, 0));
     CPU_TRY(dnnl_stream_create(&cpu->stream, cpu->engine, dnnl_stream_default_flags));
     dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
+    if (cpu_has_bf16_instructions())
+        cpu->level = cpu_level_with_bf16(cpu->level);
     cpu->bf16 = cpu_supports_bf16(cpu->engine);
     cpu->bf16_gain = cpu_bf16_gain();
     if (cpu->level->level == FTH_LEVEL_AVX512 && fth_vector_level_allows_tiles() && cpu_has_bf16_instructions() &&

@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "backend/cpu/block_weights.h"
 #include "backend/cpu/cpu_internal.h"
 
 dnnl_data_type_t cpu_compute_dtype(const fth_plan *plan)
@@ -112,6 +113,8 @@ static fth_status add_reorder(fth_plan *plan, fth_plan_value from, fth_plan_valu
 {
     fth_status status = FTH_OK;
     dnnl_primitive_desc_t descriptor = NULL;
+    if (cpu_can_block_weights(plan, cpu_layout(plan, from), cpu_layout(plan, to)))
+        return cpu_add_block_weights(plan, from, to);
     FTH_TRY(
         cpu_describe_reorder(cpu_device_of(plan)->engine, cpu_layout(plan, from), cpu_layout(plan, to), &descriptor));
     const cpu_argument arguments[] = {{DNNL_ARG_FROM, from, false, NULL}, {DNNL_ARG_TO, to, true, NULL}};

@@ -1,13 +1,15 @@
 /* The tables of our own kernels, and which of them the device takes. */
 #include "backend/cpu/level.h"
 
-#define DECLARE(name) extern const struct name##_kernels name##_baseline, name##_avx2, name##_avx512;
+#define DECLARE(name)                                                                                                  \
+    extern const struct name##_kernels name##_baseline, name##_avx2, name##_avx512, name##_avx512_bf16;
 CPU_LEVEL_TABLES(DECLARE)
 #undef DECLARE
 
-#define BASELINE(name) .name = &name##_baseline,
-#define AVX2(name)     .name = &name##_avx2,
-#define AVX512(name)   .name = &name##_avx512,
+#define BASELINE(name)    .name = &name##_baseline,
+#define AVX2(name)        .name = &name##_avx2,
+#define AVX512(name)      .name = &name##_avx512,
+#define AVX512_BF16(name) .name = &name##_avx512_bf16,
 
 static const cpu_level levels[FTH_LEVEL_COUNT] = {
     {.level = FTH_LEVEL_BASELINE, .lanes = 4, CPU_LEVEL_TABLES(BASELINE)},
@@ -24,4 +26,14 @@ fth_status cpu_level_choose(const cpu_level **level)
     if (status == FTH_OK)
         *level = &levels[chosen];
     return status;
+}
+
+const cpu_level *cpu_level_with_bf16(const cpu_level *level)
+{
+#ifdef FTH_COMPILED_FOR_AVX512_BF16
+    static const cpu_level with_bf16 = {.level = FTH_LEVEL_AVX512, .lanes = 16, CPU_LEVEL_TABLES(AVX512_BF16)};
+    if (level->level == FTH_LEVEL_AVX512)
+        return &with_bf16;
+#endif
+    return level;
 }

@@ -1,5 +1,6 @@
 /* Our own kernels as one table for each level of vector instructions (vector/level.h). The files of level/ are compiled once per
- * level; each defines the table of one concept, whose struct is in that concept's header. */
+ * level, and once more for AVX-512 with AVX512_BF16, which rounds to bf16 in one instruction; each defines the table of one concept,
+ * whose struct is in that concept's header. */
 #ifndef FTH_BACKEND_CPU_LEVEL_H
 #define FTH_BACKEND_CPU_LEVEL_H
 
@@ -10,12 +11,14 @@
 /* Every table; a new one is a file level/NAME.c that defines AT_LEVEL(NAME), and its row here. */
 #define CPU_LEVEL_TABLES(ROW)                                                                                          \
     ROW(batch_norm)                                                                                                    \
+    ROW(block_weights)                                                                                                 \
     ROW(long_linear)                                                                                                   \
     ROW(nan_max_pool)                                                                                                  \
     ROW(narrow)                                                                                                        \
     ROW(pixelwise)                                                                                                     \
     ROW(plain_max_pool)                                                                                                \
     ROW(pointwise)                                                                                                     \
+    ROW(strided)                                                                                                       \
     ROW(thin_linear)                                                                                                   \
     ROW(winograd)
 
@@ -28,5 +31,7 @@ typedef struct cpu_level {
 } cpu_level;
 
 fth_status cpu_level_choose(const cpu_level **level);
+/* The tables for a processor with AVX512_BF16; `level` itself if it is not AVX-512, or if they were not compiled. */
+const cpu_level *cpu_level_with_bf16(const cpu_level *level);
 
 #endif

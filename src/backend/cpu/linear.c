@@ -36,7 +36,7 @@ fth_status cpu_add_linear(fth_plan *plan, const cpu_linear_shapes *shapes, fth_p
     fth_plan_value read, weight_read, written;
     if (cpu_bf16_linear_fits(plan, shapes))
         return cpu_add_bf16_linear(plan, shapes, x, weight, bias_or_none, relu, y);
-    if (cpu_thin_linear_fits(plan, shapes))
+    if (cpu_thin_linear_fits(shapes))
         return cpu_add_thin_linear(plan, shapes, x, weight, bias_or_none, relu, y);
     FTH_TRY(describe(plan, shapes, bias, CPU_FORWARD, &descriptor));
     FTH_TRY(cpu_read_chosen(plan, x, descriptor, dnnl_query_src_md, &read));
@@ -63,7 +63,7 @@ fth_status cpu_add_linear_grad_input(fth_plan *plan, const cpu_linear_shapes *sh
     fth_plan_value read, weight_read, written;
     if (cpu_bf16_linear_fits(plan, shapes))
         return cpu_add_bf16_linear_grad_input(plan, shapes, dy, weight, dx);
-    if (cpu_thin_linear_fits(plan, shapes))
+    if (cpu_thin_linear_fits(shapes))
         return cpu_add_thin_linear_grad_input(plan, shapes, dy, weight, dx);
     FTH_TRY(describe(plan, shapes, false, CPU_GRAD_INPUT, &descriptor));
     FTH_TRY(cpu_read_chosen(plan, dy, descriptor, dnnl_query_diff_dst_md, &read));
@@ -88,7 +88,7 @@ fth_status cpu_add_linear_grad_weights(fth_plan *plan, const cpu_linear_shapes *
     fth_plan_value read, dy_read, written;
     if (cpu_bf16_linear_fits(plan, shapes))
         return cpu_add_bf16_linear_grad_weights(plan, shapes, x, dy, dweight, dbias_or_none);
-    if (cpu_thin_linear_fits(plan, shapes))
+    if (cpu_thin_linear_fits(shapes))
         return cpu_add_thin_linear_grad_weights(plan, shapes, x, dy, dweight, dbias_or_none);
     FTH_TRY(describe(plan, shapes, bias, CPU_GRAD_WEIGHTS, &descriptor));
     FTH_TRY(cpu_read_chosen(plan, x, descriptor, dnnl_query_src_md, &read));

@@ -95,20 +95,12 @@ static fth_status run_forward(const cpu_call *call, const fth_run *run)
 
 static fth_status forward(fth_plan *plan, const fth_node *node)
 {
-    fth_status status = FTH_OK;
     const pixelwise c = describe(plan, node);
-    cpu_call call = {.run = run_forward, .value_count = 5, .write_count = 2, .kernels = kernels_of(plan)};
+    const int threads = fth_plan_threads(plan);
+    cpu_call call = {.run = run_forward, .kernels = kernels_of(plan)};
     CPU_SET_BLOCK(&call, &c);
-    FTH_TRY(cpu_read_stored(plan, node->inputs[0], &call.values[0]));
-    call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
-    call.values[2] = cpu_convolution_bias(plan, node);
-    FTH_TRY(
-        cpu_add_scratch_floats(plan, kernels_of(plan)->forward_floats(&c, fth_plan_threads(plan)), &call.values[3]));
-    FTH_TRY(cpu_begin_write_stored(plan, node->outputs[0], &call.values[4]));
-    FTH_TRY(cpu_add_call(plan, "convolution pixelwise", &call));
-    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), call.values[4]));
-out:
-    return status;
+    return cpu_add_convolution(plan, node, "convolution pixelwise", kernels_of(plan)->forward_floats(&c, threads),
+                               &call);
 }
 
 /* Values: dy, weight, scratch, dx. */
@@ -124,19 +116,12 @@ static fth_status run_grad_input(const cpu_call *call, const fth_run *run)
 
 static fth_status grad_input(fth_plan *plan, const fth_node *node)
 {
-    fth_status status = FTH_OK;
     const pixelwise c = describe(plan, node);
-    cpu_call call = {.run = run_grad_input, .value_count = 4, .write_count = 2, .kernels = kernels_of(plan)};
+    const int threads = fth_plan_threads(plan);
+    cpu_call call = {.run = run_grad_input, .kernels = kernels_of(plan)};
     CPU_SET_BLOCK(&call, &c);
-    FTH_TRY(cpu_read_stored(plan, node->inputs[0], &call.values[0]));
-    call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
-    FTH_TRY(
-        cpu_add_scratch_floats(plan, kernels_of(plan)->grad_input_floats(&c, fth_plan_threads(plan)), &call.values[2]));
-    FTH_TRY(cpu_begin_write_stored(plan, node->outputs[0], &call.values[3]));
-    FTH_TRY(cpu_add_call(plan, "convolution_grad_input pixelwise", &call));
-    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), call.values[3]));
-out:
-    return status;
+    return cpu_add_convolution_grad_input(plan, node, "convolution_grad_input pixelwise",
+                                          kernels_of(plan)->grad_input_floats(&c, threads), &call);
 }
 
 /* Values: x, dy, scratch, dweight, dbias or none. */
@@ -152,18 +137,12 @@ static fth_status run_grad_weights(const cpu_call *call, const fth_run *run)
 
 static fth_status grad_weights(fth_plan *plan, const fth_node *node)
 {
-    fth_status status = FTH_OK;
     const pixelwise c = describe(plan, node);
-    cpu_call call = {.run = run_grad_weights, .value_count = 5, .write_count = 3, .kernels = kernels_of(plan)};
+    const int threads = fth_plan_threads(plan);
+    cpu_call call = {.run = run_grad_weights, .kernels = kernels_of(plan)};
     CPU_SET_BLOCK(&call, &c);
-    FTH_TRY(cpu_read_stored(plan, node->inputs[0], &call.values[0]));
-    FTH_TRY(cpu_read_stored(plan, node->inputs[1], &call.values[1]));
-    FTH_TRY(cpu_add_scratch_floats(plan, kernels_of(plan)->grad_weights_floats(&c, fth_plan_threads(plan)),
-                                   &call.values[2]));
-    FTH_TRY(cpu_convolution_place_gradients(plan, node, &call.values[3], &call.values[4]));
-    FTH_TRY(cpu_add_call(plan, "convolution_grad_weights pixelwise", &call));
-out:
-    return status;
+    return cpu_add_convolution_grad_weights(plan, node, "convolution_grad_weights pixelwise",
+                                            kernels_of(plan)->grad_weights_floats(&c, threads), &call);
 }
 
 const cpu_convolution_algorithm cpu_pixelwise_convolution = {.name = "pixelwise",

@@ -13,8 +13,9 @@
 
 enum { TILE_SIDE = 32 };
 
-/* GFLOP/s in f32, those of Winograd's 3×3 as if they were direct. */
-static const double convolution_speed = 150, winograd_speed = 350, narrow_speed = 90, linear_speed = 150;
+/* GFLOP/s in f32, those of Winograd's 3×3, with stride 1 and 2, as if they were direct. */
+static const double convolution_speed = 150, winograd_speed = 350, strided_speed = 210, narrow_speed = 90,
+                    linear_speed = 150;
 static const double amx_speed = 650;
 static const double ns_per_row = 6;                     /* of a tile's results that are rounded and written */
 static const double ns_per_gather = 10, ns_per_run = 6; /* a run: neighbouring pixels of fewer than 32 channels */
@@ -32,7 +33,7 @@ static double used(int64_t size)
 typedef struct product {
     double positions, read;
     int64_t channels, outputs, rows_of_taps, taps;
-    bool convolution, winograd, narrow, grouped;
+    bool convolution, winograd, strided, narrow, grouped;
 } product;
 
 /* Nanoseconds, on one core. */
@@ -54,7 +55,10 @@ static times time_product(const cpu_device *device, const product *p)
     const double work = 2 * p->positions * (double)(p->channels * p->taps) * (double)p->outputs;
     const double direct = p->convolution ? convolution_speed : linear_speed;
     const double converted = p->read + p->positions * (double)p->outputs;
-    times t = {.f32 = work / (p->narrow ? narrow_speed : p->winograd ? winograd_speed : direct)};
+    times t = {.f32 = work / (p->narrow     ? narrow_speed
+                              : p->winograd ? winograd_speed
+                              : p->strided  ? strided_speed
+                                            : direct)};
     if (p->narrow)
         t.bf16 = t.f32;
     else if (device->products && !p->grouped)
@@ -95,6 +99,8 @@ static product convolution_of(const fth_convolution_attributes *a, const fth_sha
                      .taps = w[2] * w[3],
                      .convolution = true,
                      .winograd = dense && w[2] == 3 && w[3] == 3 && w[1] >= 16 && w[0] >= 16,
+                     .strided = a->stride[0] == 2 && a->stride[1] == 2 && a->groups == 1 && w[2] == 3 && w[3] == 3 &&
+                                w[1] >= 32 && w[0] >= 32,
                      .narrow = dense && w[1] <= NARROW_MAX_CHANNELS && w[0] <= NARROW_MAX_CHANNELS,
                      .grouped = a->groups > 1};
 }

@@ -20,7 +20,7 @@ typedef struct thin_linear_kernels {
     void (*grad_weights)(const thin_linear *l, const float *x, const float *dy, float *dweight, float *dbias);
 } thin_linear_kernels;
 
-bool cpu_thin_linear_fits(const fth_plan *plan, const cpu_linear_shapes *shapes);
+bool cpu_thin_linear_fits(const cpu_linear_shapes *shapes);
 
 /* As cpu_add_linear() and its gradients (linear.h), for shapes that fit. */
 fth_status cpu_add_thin_linear(fth_plan *plan, const cpu_linear_shapes *shapes, fth_plan_value x, fth_plan_value weight,

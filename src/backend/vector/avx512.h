@@ -52,10 +52,29 @@ INLINE vector load_bf16_part(const uint16_t *from, int64_t count)
     return (vector)_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
 }
 
+#if defined(__AVX512BF16__)
+INLINE void store_bf16_part(uint16_t *to, vector v, int64_t count)
+{
+    _mm256_mask_storeu_epi16(to, bits_of_first(count), (__m256i)_mm512_cvtneps_pbh((__m512)v));
+}
+
+INLINE void store_bf16_past_caches(uint16_t *to, vector first, vector second)
+{
+    _mm512_stream_si512((__m512i *)(void *)to, (__m512i)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first));
+}
+#else
 INLINE void store_bf16_part(uint16_t *to, vector v, int64_t count)
 {
     _mm512_mask_cvtepi32_storeu_epi16(to, bits_of_first(count), (__m512i)bits_of_bf16(v));
 }
+
+INLINE void store_bf16_past_caches(uint16_t *to, vector first, vector second)
+{
+    const __m256i low = _mm512_cvtepi32_epi16((__m512i)bits_of_bf16(first));
+    const __m256i high = _mm512_cvtepi32_epi16((__m512i)bits_of_bf16(second));
+    _mm512_stream_si512((__m512i *)(void *)to, _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1));
+}
+#endif
 
 INLINE vector load_strided_part(const float *from, int64_t stride, int64_t count)
 {

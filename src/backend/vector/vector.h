@@ -9,7 +9,11 @@
 
 #if defined(__AVX512F__)
 #define VECTOR_BYTES 64
-#define LEVEL        avx512
+#if defined(__AVX512BF16__)
+#define LEVEL avx512_bf16
+#else
+#define LEVEL avx512
+#endif
 #elif defined(__AVX2__) && defined(__FMA__)
 #define VECTOR_BYTES 32
 #define LEVEL        avx2
@@ -95,9 +99,12 @@ INLINE void store_integers_part(int32_t *to, vector_mask v, int64_t count);
 INLINE vector_mask load_bytes_part(const uint8_t *from, int64_t count);
 INLINE void store_bytes_part(uint8_t *to, vector_mask v, int64_t count);
 
-/* The same in memory as bf16: rounded to the nearest, ties to even; NaN stays NaN. */
+/* The same in memory as bf16: rounded to the nearest, ties to even; NaN stays NaN. With AVX512_BF16, subnormal numbers become 0. */
 INLINE vector load_bf16_part(const uint16_t *from, int64_t count);
 INLINE void store_bf16_part(uint16_t *to, vector v, int64_t count);
+
+/* Two vectors in memory as bf16, to a multiple of VECTOR_BYTES: past the caches in AVX-512. */
+INLINE void store_bf16_past_caches(uint16_t *to, vector first, vector second);
 
 /* Lane i at i * stride, a distance that fits 27 bits. */
 INLINE vector load_strided_part(const float *from, int64_t stride, int64_t count);
@@ -150,6 +157,12 @@ INLINE vector_mask bits_of_bf16(vector v)
 }
 
 #if VECTOR_BYTES < 64
+INLINE void store_bf16_past_caches(uint16_t *to, vector first, vector second)
+{
+    store_bf16_part(to, first, LANES);
+    store_bf16_part(to + LANES, second, LANES);
+}
+
 #define LANE_BIT(lane, d) (1 << (lane))
 INLINE vector keep_lanes(vector v, uint32_t bits)
 {

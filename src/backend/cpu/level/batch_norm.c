@@ -46,9 +46,9 @@ INLINE vector zero_behind(vector v, int64_t count)
     return count == LANES ? v : (vector)((vector_mask)v & (LANE_NUMBERS < (int32_t)count));
 }
 
-/* Vector `v` of a row, of `count` numbers. */
-INLINE void visit(const batch_norm_row *r, const lane_numbers *n, int64_t v, int64_t count, const kind k, vector *first,
-                  vector *second)
+/* Vector `v` of a row, of `count` numbers: adds to the sums, or returns what is to be written. */
+INLINE vector visit(const batch_norm_row *r, const lane_numbers *n, int64_t v, int64_t count, const kind k,
+                    vector *first, vector *second)
 {
     const int64_t at = r->at + v * r->stride;
     const vector d = read(r->x, at, count, k.bf16) - n->mean;
@@ -56,7 +56,7 @@ INLINE void visit(const batch_norm_row *r, const lane_numbers *n, int64_t v, int
         const vector counted = zero_behind(d, count);
         *first += counted;
         *second = multiply_add(counted, counted, *second);
-        return;
+        return d;
     }
     if (k.what == NORMALIZE) {
         vector y = multiply_add(d, n->a, n->b);
@@ -66,20 +66,29 @@ INLINE void visit(const batch_norm_row *r, const lane_numbers *n, int64_t v, int
             r->mask[v] = (uint16_t)bits_of_lanes(~(y <= 0)); /* NaN passes */
             y = cut_negative(y);
         }
-        write(r->out, at, y, count, k.bf16, k.streamed);
-        return;
+        return y;
     }
     vector g = read(r->dy, at, count, k.bf16);
     if (k.masked)
         g = keep_lanes(g, r->mask[v]);
-    if (k.what == ADD_GRADIENTS) {
-        if (k.more)
-            write(r->out, at, g, count, k.bf16, false);
-        *first += g; /* 0 behind `count` */
-        *second = multiply_add(g, zero_behind(d, count), *second);
-    } else {
-        write(r->out, at, (g - n->b - d * n->c) * n->a, count, k.bf16, k.streamed);
-    }
+    if (k.what == DIFFERENTIATE)
+        return (g - n->b - d * n->c) * n->a;
+    *first += g; /* 0 behind `count` */
+    *second = multiply_add(g, zero_behind(d, count), *second);
+    return g;
+}
+
+INLINE bool writes(const kind k)
+{
+    return k.what == NORMALIZE || k.what == DIFFERENTIATE || (k.what == ADD_GRADIENTS && k.more);
+}
+
+INLINE void visit_one(const batch_norm_row *r, const lane_numbers *n, int64_t v, int64_t count, const kind k,
+                      vector *first, vector *second)
+{
+    const vector result = visit(r, n, v, count, k, first, second);
+    if (writes(k))
+        write(r->out, r->at + v * r->stride, result, count, k.bf16, k.streamed);
 }
 
 /* Asks for what a vector AHEAD of `v` will need, in this row or the next. */
@@ -101,47 +110,77 @@ INLINE void add_lanes(double *to, const vector from[TOGETHER])
         to[l] += (double)sum[l];
 }
 
-INLINE void visit_row(batch_norm_row *r, const kind k)
+/* Whether vector v of a row in bf16 is the first of two that fill VECTOR_BYTES. */
+INLINE bool begins_pair(const batch_norm_row *r, int64_t v)
 {
+    return (uintptr_t)((const uint16_t *)r->out + r->at + v * LANES) % VECTOR_BYTES == 0;
+}
+
+INLINE void write_together(const batch_norm_row *r, int64_t v, const vector results[TOGETHER], const kind k)
+{
+#pragma GCC unroll 4
+    for (int i = 0; i < TOGETHER; i++) {
+        const int64_t at = r->at + (v + i) * r->stride;
+        if (!k.bf16 || !k.streamed)
+            write(r->out, at, results[i], LANES, k.bf16, k.streamed);
+        else if (i % 2 == 0)
+            store_bf16_past_caches((uint16_t *)r->out + at, results[i], results[i + 1]);
+    }
+}
+
+INLINE void visit_row(batch_norm_row *row, const kind k)
+{
+    /* A copy that no store changes stays in registers; in f32, which waits for memory, it gains nothing. */
+    const batch_norm_row here = *row, *r = k.bf16 ? &here : row;
     const lane_numbers n = {load(r->mean), load(r->a), load(r->b), load(r->c)};
     const int64_t full = r->lanes < LANES ? 0 : r->last < LANES ? r->vectors - 1 : r->vectors;
     for (int64_t begin = 0; begin < r->vectors; begin += RUN) {
         const int64_t end = begin + RUN < r->vectors ? begin + RUN : r->vectors;
         vector first[TOGETHER] = {{0}}, second[TOGETHER] = {{0}};
         int64_t v = begin;
+        if (k.bf16 && k.streamed && !begins_pair(r, v))
+            visit_one(r, &n, v++, LANES, k, &first[0], &second[0]);
         for (; v + TOGETHER <= end && v + TOGETHER <= full; v += TOGETHER) {
+            vector results[TOGETHER];
 #pragma GCC unroll 4
             for (int i = 0; i < TOGETHER; i++) {
                 ask_ahead(r, v + i, k);
-                visit(r, &n, v + i, LANES, k, &first[i], &second[i]);
+                results[i] = visit(r, &n, v + i, LANES, k, &first[i], &second[i]);
             }
+            if (writes(k))
+                write_together(r, v, results, k);
         }
         for (; v < end; v++)
-            visit(r, &n, v, v == r->vectors - 1 ? r->last : r->lanes, k, &first[0], &second[0]);
+            visit_one(r, &n, v, v == r->vectors - 1 ? r->last : r->lanes, k, &first[0], &second[0]);
         if (k.what == ADD_VALUES || k.what == ADD_GRADIENTS) {
-            add_lanes(r->first, first);
-            add_lanes(r->second, second);
+            add_lanes(row->first, first);
+            add_lanes(row->second, second);
         }
     }
 }
 
 static bool can_be_streamed(const batch_norm_row *r)
 {
-    const uintptr_t begin = (uintptr_t)r->out + (uintptr_t)r->at * sizeof(float);
-    return r->streamed && !r->bf16 && r->lanes == LANES && begin % VECTOR_BYTES == 0 && r->stride % LANES == 0;
+    const int64_t item = r->bf16 ? sizeof(uint16_t) : sizeof(float);
+    const uintptr_t begin = (uintptr_t)r->out + (uintptr_t)(r->at * item);
+    return r->streamed && r->lanes == LANES && r->last == LANES && begin % (uintptr_t)(LANES * item) == 0 &&
+           (r->bf16 ? r->stride == LANES : r->stride % LANES == 0);
 }
 
 /* Every kind becomes a loop of its own. */
 INLINE void choose_type(batch_norm_row *r, const pass what, const bool masked, const bool more)
 {
-    if (r->bf16) {
+    const bool streamed = (what == NORMALIZE || what == DIFFERENTIATE) && can_be_streamed(r);
+    if (r->bf16 && streamed)
+        visit_row(r, (kind){what, .bf16 = true, .masked = masked, .more = more, .streamed = true});
+    else if (r->bf16)
         visit_row(r, (kind){what, .bf16 = true, .masked = masked, .more = more});
-    } else if ((what == NORMALIZE || what == DIFFERENTIATE) && can_be_streamed(r)) {
+    else if (streamed)
         visit_row(r, (kind){what, .masked = masked, .more = more, .streamed = true});
-        finish_stores();
-    } else {
+    else
         visit_row(r, (kind){what, .masked = masked, .more = more});
-    }
+    if (streamed)
+        finish_stores();
 }
 
 INLINE void choose_kind(batch_norm_row *r, const pass what, bool more)

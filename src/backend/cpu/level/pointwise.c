@@ -6,7 +6,7 @@
  * Registers hold a tile: the sums of up to ROWS pixels and VECTORS vectors of planes of the target, a panel. Maps in blocks of
  * LANES channels are in the order in which a tile reads and writes them, so tiles are computed in place; only what a stride or
  * a map smaller than a tile scatters is packed before, or unpacked after. The weights are packed in panels once for all pixels, a
- * panel in blocks of `depth_block` rows that stay in the L1 cache while the pixels of a block of tiles pass by. These pixels stay in
+ * panel in blocks of `depth_block` rows that stay in a cache while the pixels of a block of tiles pass by. These pixels stay in
  * the L2 cache until all panels are through. */
 #include <omp.h>
 
@@ -19,8 +19,15 @@ enum { ROWS = 6, VECTORS = 2 };
 #endif
 enum { WIDTH = VECTORS * LANES };
 
+/* The size of a panel of weights. Multiplying vectors of 64 bytes takes long enough to fetch the weights from the L2 cache, so all
+ * channels are summed at once. With narrower vectors a panel stays in the L1 cache, with room for the pixels. */
+#if VECTOR_BYTES == 64
+enum { PANEL_BYTES = 256 << 10 };
+#else
+enum { PANEL_BYTES = 24 << 10 };
+#endif
+
 enum {
-    PANEL_BYTES = 24 << 10,  /* of weights: in the L1 cache, with room for the pixels */
     BLOCK_BYTES = 384 << 10, /* of pixels: in the L2 cache, with room for the next weights and the results */
     LEAST_TILES = 8,         /* of a block, so that weights are read often enough */
     MOST_TILES = 128
@@ -56,7 +63,12 @@ INLINE void multiply_registers(const tile *t, const int R, const int N)
         for (int r = 0; r < R; r++)
             sum[r * N + n] = begin;
     }
-    if (t->added) {
+    if (VECTOR_BYTES == 64) { /* with narrower vectors this gains nothing */
+#pragma GCC unroll 28
+        for (int i = 0; i < R * N; i++)
+            __builtin_prefetch(to + i % N * to_stride + i / N * LANES, 1, 3);
+    }
+    if (t->added && (VECTOR_BYTES < 64 || t->added != to)) {
 #pragma GCC unroll 28
         for (int i = 0; i < R * N; i++)
             __builtin_prefetch(t->added + i % N * to_stride + i / N * LANES, 0, 3);

@@ -14,14 +14,14 @@
 
 /* ROWS divides a block of channels. */
 #if VECTOR_BYTES == 64
-enum { ROWS = 8, VECTORS = 3, CHUNK = 112 };
+enum { ROWS = 8, VECTORS = 3, CHUNK = 196 };
 #elif REGISTERS == 32
 enum { ROWS = 4, VECTORS = 4, CHUNK = 256 };
 #else
 enum { ROWS = 4, VECTORS = 3, CHUNK = 192 };
 #endif
 
-enum { MOST_CHANNELS = 256, MOST_OUTPUTS = 256 }; /* of a block: 256 KB of sums */
+enum { MOST_CHANNELS = 144, MOST_OUTPUTS = 256 }; /* of a block: 144 KB of sums */
 
 /* ---- tiles ---- */
 
@@ -66,7 +66,7 @@ INLINE void multiply_registers(const tile *t, const int N)
             for (int n = 0; n < N; n++)
                 u[n] = load(x + n * x_stride);
             __builtin_prefetch(x + x_ahead, 0, 2);
-            __builtin_prefetch(dy + dy_ahead, 0, 3);
+            __builtin_prefetch(dy + dy_ahead, 0, 2);
 #pragma GCC unroll 8
             for (int r = 0; r < ROWS; r++) {
                 const vector d = broadcast(dy[r]);

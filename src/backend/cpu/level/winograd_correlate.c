@@ -13,14 +13,14 @@
 #include <omp.h>
 #include <string.h>
 
-#include "backend/cpu/level/products.h"
+#include "backend/cpu/level/winograd_kernel.h"
 #include "backend/cpu/level/winograd_level.h"
 #include "backend/cpu/level/winograd_tile.h"
 
 enum { MOST_TILES = 192 };
 
-/* Channels × outputs up to which transformed weights (144 bytes each) fit a core's L2 cache, or a cache that cores share. */
-enum { NEAR_PAIRS = 64 * 128, CACHED_PAIRS = 256 * 256 };
+/* Channels × outputs up to which transformed weights (144 bytes each) fit a core's L2 cache. */
+enum { NEAR_PAIRS = 64 * 128 };
 
 /* Channels up to which the roundings of the weights' transform matter beside those of the sums. */
 enum { SHORT_DEPTH = 64 };
@@ -29,34 +29,6 @@ enum { SHORT_DEPTH = 64 };
 enum { MOST_EXPECTED = 24 * (64 + 128) };
 
 /* ---- weights ---- */
-
-/* Floats of u from one point to the next: an odd number of cache lines, as powers of two would put all 36 into the same few sets of
- * the cache. */
-INLINE int64_t weights_stride(int64_t depth, int64_t columns)
-{
-    return depth * columns + 16;
-}
-
-/* Kernels of LANES inputs, from k on, and LANES outputs, from n on: to[9 * input + i] has number i of all outputs. */
-INLINE void read_kernels(const winograd_weights *weights, int64_t n, int64_t k, vector to[9 * LANES])
-{
-    const float *from = weights->values + n * weights->stride_n + k * weights->stride_k;
-    if (weights->stride_k == 9) {
-        for (int c = 0; c < 9; c++) {
-            vector rows[LANES];
-            for (int l = 0; l < LANES; l++)
-                rows[l] = load(from + l * weights->stride_n + c * LANES);
-            transpose(rows);
-            for (int l = 0; l < LANES; l++)
-                to[c * LANES + l] = rows[l];
-        }
-        return;
-    }
-    for (int l = 0; l < LANES; l++) {
-        for (int i = 0; i < 9; i++)
-            to[9 * l + i] = load_strided(from + l * weights->stride_k + i, weights->stride_n);
-    }
-}
 
 /* One vector of kernels at all points. */
 INLINE void transform_kernel(const vector kernel[9], bool turned, vector at[POINTS])
@@ -117,41 +89,6 @@ INLINE void transform_kernel_f64(const vector kernel[9], bool turned, vector at[
         for (int i = 0; i < WINDOW; i++)
             at[i * WINDOW + j] = __builtin_convertvector(factor_f64(i, j) * column[i], vector);
     }
-}
-
-/* To u, the thread's share: squares of LANES inputs and a panel of outputs, in the order in which they lie. What is too large for
- * any cache is written past them, which takes half the time: 2.9 instead of 6 ms for 512 × 512. */
-static void transform_weights(const winograd_weights *weights, int64_t depth, int64_t columns, float *u, int part,
-                              int parts)
-{
-    const int64_t stride = weights_stride(depth, columns), blocks = depth / LANES;
-    const bool past_caches = depth * columns > CACHED_PAIRS && PANEL * VECTOR_BYTES >= 64;
-    const share mine = share_of(blocks * ((columns + PANEL_COLUMNS - 1) / PANEL_COLUMNS), part, parts);
-    for (int64_t i = mine.begin; i < mine.end; i++) {
-        const int64_t k = i % blocks * LANES, panel = i / blocks * PANEL_COLUMNS;
-        const int count = (int)(panel_columns(columns, panel) / LANES);
-        vector kernels[PANEL][9 * LANES], at[PANEL][POINTS];
-        for (int n = 0; n < count; n++)
-            read_kernels(weights, panel + n * LANES, k, kernels[n]);
-        for (int l = 0; l < LANES; l++) {
-            float *to = u + u_offset(depth, columns, k + l, panel);
-            for (int n = 0; n < count; n++) {
-                if (depth <= SHORT_DEPTH)
-                    transform_kernel_f64(kernels[n] + 9 * l, weights->turned, at[n]);
-                else
-                    transform_kernel(kernels[n] + 9 * l, weights->turned, at[n]);
-            }
-            for (int p = 0; p < POINTS; p++) {
-                for (int n = 0; n < count; n++) {
-                    if (past_caches)
-                        store_past_caches(to + p * stride + n * LANES, at[n][p]);
-                    else
-                        store(to + p * stride + n * LANES, at[n][p]);
-                }
-            }
-        }
-    }
-    finish_stores();
 }
 
 /* ---- outputs ---- */
@@ -405,7 +342,10 @@ void AT_LEVEL(winograd_correlate)(const winograd_correlation *c, const winograd_
         const int threads = omp_get_num_threads(), thread = omp_get_thread_num();
         const grouping groups = choose_groups(c, threads);
         winograd_pass pass = {c, in, out, bias, .tiles = tile_up(&c->out), .u = scratch};
-        transform_weights(weights, depth, columns, scratch, thread, threads);
+        if (depth <= SHORT_DEPTH)
+            transform_weights(weights, depth, columns, transform_kernel_f64, scratch, thread, threads);
+        else
+            transform_weights(weights, depth, columns, transform_kernel, scratch, thread, threads);
         pass.v = scratch + POINTS * weights_stride(depth, columns);
         if (!groups.shared)
             pass.v += thread * group_floats(c, groups.size);

@@ -2,13 +2,11 @@
 #ifndef FTH_BACKEND_CPU_LEVEL_WINOGRAD_GROUP_H
 #define FTH_BACKEND_CPU_LEVEL_WINOGRAD_GROUP_H
 
+#include "backend/cpu/level/outer_products.h"
 #include "backend/cpu/level/winograd_tile.h"
 
 /* Tiles that are transformed together, and channels: a multiple of ROWS and of LANES. */
 enum { GROUP = 64, STRIP = 48 };
-
-/* What the innermost product computes at once: channels × vectors of outputs. */
-enum { ROWS = 6, VECTORS = REGISTERS == 32 ? 4 : 2 };
 
 /* A third of the points: two rows that share most of their transform. Or a block has all six rows. */
 enum { THIRDS = 3, WHOLE = THIRDS };
@@ -22,11 +20,6 @@ INLINE int row_count(const int part)
 INLINE int row_of(const int part, int i)
 {
     return part == WHOLE ? i : part == 0 ? 5 * i : 2 * part - 1 + i;
-}
-
-static int64_t minimum(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
 }
 
 /* What all blocks have in common. */
@@ -62,77 +55,6 @@ INLINE int64_t group_stride(int64_t planes)
 
 /* ---- products ---- */
 
-/* Outputs come in panels of VECTORS vectors; what remains, in panels of one. */
-INLINE int64_t panel_vectors(int64_t begin, int64_t outputs)
-{
-    return begin + VECTORS * LANES <= outputs ? VECTORS : 1;
-}
-
-/* The first output of the panel that has `output`. */
-INLINE int64_t panel_begin(int64_t output, int64_t outputs)
-{
-    const int64_t begin = output / (VECTORS * LANES) * (VECTORS * LANES);
-    return panel_vectors(begin, outputs) == VECTORS ? begin : output;
-}
-
-/* products[c][n] = or += sum over t of v[t][c] * w[t][n], for R channels and N vectors of outputs. The first S channels are of one
- * vector, the others of the next. R, S and N are constants. */
-INLINE void multiply_registers(const float *v, const float *w, float *products, int64_t count, int64_t chain, bool add,
-                               const int R, const int S, const int N)
-{
-    for (int64_t begin = 0; begin < count; begin += chain) {
-        const int64_t end = minimum(begin + chain, count);
-        vector sum[ROWS * VECTORS];
-        for (int i = 0; i < R * N; i++) {
-            sum[i] = (vector){0};
-            if (LANES * 4 * (i + 1) % 64 == 0)
-                __builtin_prefetch(products + i * LANES, 1, 3);
-        }
-        for (int64_t t = begin; t < end; t++) {
-            vector g[VECTORS];
-            for (int n = 0; n < N; n++)
-                g[n] = load(w + (t * N + n) * LANES);
-            for (int r = 0; r < R; r++) {
-                const vector x = broadcast(v[t * LANES + r + (r < S ? 0 : (GROUP - 1) * LANES)]);
-                for (int n = 0; n < N; n++)
-                    sum[r * N + n] = multiply_add(x, g[n], sum[r * N + n]);
-            }
-        }
-        if (add || begin > 0) {
-            for (int i = 0; i < R * N; i++)
-                store(products + i * LANES, load(products + i * LANES) + sum[i]);
-        } else {
-            for (int i = 0; i < R * N; i++)
-                store(products + i * LANES, sum[i]);
-        }
-    }
-}
-
-/* A strip of `channels`, a multiple of 4, and N vectors of outputs. */
-INLINE void multiply_panel(const float *v, int64_t channels, const float *w, float *products, int64_t count,
-                           int64_t chain, bool add, expected *next, const int N)
-{
-#define MULTIPLY(R, S) multiply_registers(from, w, to, count, chain, add, R, S, N)
-    for (int64_t c = 0, rows; c < channels; c += rows) {
-        const float *from = v + c / LANES * LANES * GROUP + c % LANES;
-        float *to = products + c * N * LANES;
-        const int64_t left = channels - c, of_vector = LANES - c % LANES;
-        rows = left >= ROWS && left != 8 ? ROWS : 4;
-        expect(next);
-        if (rows == 4 && of_vector >= 4)
-            MULTIPLY(4, 4);
-        else if (rows == 4)
-            MULTIPLY(4, 2);
-        else if (of_vector >= 6)
-            MULTIPLY(6, 6);
-        else if (of_vector == 4)
-            MULTIPLY(6, 4);
-        else
-            MULTIPLY(6, 2);
-    }
-#undef MULTIPLY
-}
-
 /* The strip of `channels` from the block's channel c on, at all points. */
 static void multiply_strip(const block *b, int64_t c, int64_t channels, const group *tiles, int64_t chain,
                            expected *next)
@@ -142,11 +64,11 @@ static void multiply_strip(const block *b, int64_t c, int64_t channels, const gr
         float *products = b->products + p * b->channels * b->outputs;
         int64_t n = 0;
         for (; panel_vectors(n, b->outputs) == VECTORS; n += VECTORS * LANES)
-            multiply_panel(v, channels, w + n * GROUP, products + n * b->channels + c * VECTORS * LANES, tiles->count,
-                           chain, tiles->add, next, VECTORS);
+            multiply_panel(v, GROUP * LANES, channels, w + n * GROUP, products + n * b->channels + c * VECTORS * LANES,
+                           tiles->count, chain, tiles->add, next, VECTORS);
         for (; n < b->outputs; n += LANES)
-            multiply_panel(v, channels, w + n * GROUP, products + n * b->channels + c * LANES, tiles->count, chain,
-                           tiles->add, next, 1);
+            multiply_panel(v, GROUP * LANES, channels, w + n * GROUP, products + n * b->channels + c * LANES,
+                           tiles->count, chain, tiles->add, next, 1);
     }
 }
 
@@ -155,12 +77,12 @@ static void multiply_strip(const block *b, int64_t c, int64_t channels, const gr
 /* The part's points of 6×6 inputs, to to[point * stride]. */
 INLINE void transform_input(const window *w, const reading how, const int part, float *to, int64_t stride)
 {
+    const window_rows rows = find_rows(w, how, WINDOW);
     vector half[WINDOW][WINDOW];
 #pragma GCC unroll 6
     for (int j = 0; j < WINDOW; j++) {
         vector line[WINDOW];
-        for (int i = 0; i < WINDOW; i++)
-            line[i] = read_number(w, i, j, how);
+        read_column(w, &rows, j, how, WINDOW, line);
         transform_inputs(line);
         for (int i = 0; i < row_count(part); i++)
             half[i][j] = line[row_of(part, i)];
@@ -176,12 +98,12 @@ INLINE void transform_input(const window *w, const reading how, const int part, 
 /* The same of 4×4 of dy, whose sum is returned. */
 INLINE vector transform_gradient(const window *w, const reading how, const int part, float *to, int64_t stride)
 {
+    const window_rows rows = find_rows(w, how, TILE);
     vector half[WINDOW][TILE], sum = {0};
 #pragma GCC unroll 4
     for (int j = 0; j < TILE; j++) {
-        vector line[TILE], at[WINDOW];
-        for (int i = 0; i < TILE; i++)
-            line[i] = read_number(w, i, j, how);
+        vector line[WINDOW], at[WINDOW];
+        read_column(w, &rows, j, how, TILE, line);
         sum += (line[0] + line[1]) + (line[2] + line[3]);
         evaluate_four(line, at);
         for (int i = 0; i < row_count(part); i++)
@@ -198,16 +120,13 @@ INLINE vector transform_gradient(const window *w, const reading how, const int p
 }
 
 /* Moves on to the next LANES planes of the same image. */
-INLINE void next_planes(window *w, const winograd_images *images, const winograd_source *source)
+INLINE void next_planes(window *w, const winograd_images *images, const winograd_source *source, reading how)
 {
     const winograd_images cells = pooled(images), *read = source->where ? &cells : images;
-    const int64_t floats = read->height * read->width * LANES;
-    if (w->halves)
-        w->halves += floats;
-    else
-        w->from += floats;
+    const int64_t numbers = read->height * read->width * LANES;
+    w->from = address_of(w->from, numbers, how == INSIDE_BF16 || how == BORDER_BF16);
     if (source->where)
-        w->where += floats;
+        w->where += numbers;
 }
 
 /* The tiles' windows in one of the images. */
@@ -229,14 +148,15 @@ INLINE void transform_inputs_of(const gradient *g, const block *b, int64_t c, in
     for (int64_t k = 0; k < channels; k += LANES) {
         for (int64_t t = 0; t < tiles->count; t++) {
             float *to = b->v + k * GROUP + t * LANES;
-            window_memory memory;
-            reading how = of.how[t];
-            const window w = widen_window(&of.at[t], &how, WINDOW, memory);
-            if (how == INSIDE)
-                transform_input(&w, INSIDE, part, to, group_stride(STRIP));
-            else
-                transform_input(&w, BORDER, part, to, group_stride(STRIP));
-            next_planes(&of.at[t], in, &g->x);
+            switch (of.how[t]) {
+            case INSIDE: transform_input(&of.at[t], INSIDE, part, to, group_stride(STRIP)); break;
+            case BORDER: transform_input(&of.at[t], BORDER, part, to, group_stride(STRIP)); break;
+            case INSIDE_BF16: transform_input(&of.at[t], INSIDE_BF16, part, to, group_stride(STRIP)); break;
+            default:
+                transform_input(&of.at[t], BORDER_BF16, part, to, group_stride(STRIP));
+                break; /* x is not pooled */
+            }
+            next_planes(&of.at[t], in, &g->x, of.how[t]);
         }
     }
 }
@@ -266,15 +186,15 @@ INLINE void transform_gradients_of(const gradient *g, const block *b, const grou
         vector sum = {0};
         for (int64_t t = 0; t < tiles->count; t++) {
             float *to = b->w + begin * GROUP + t * width + (o - begin);
-            window_memory memory;
-            reading how = of.how[t];
-            const window w = widen_window(&of.at[t], &how, TILE, memory);
-            switch (how) {
-            case INSIDE: sum += transform_gradient(&w, INSIDE, part, to, stride); break;
-            case BORDER: sum += transform_gradient(&w, BORDER, part, to, stride); break;
-            default: sum += transform_gradient(&w, POOLED, part, to, stride); break; /* tiles begin at even places */
+            const window *w = &of.at[t];
+            switch (of.how[t]) {
+            case INSIDE: sum += transform_gradient(w, INSIDE, part, to, stride); break;
+            case BORDER: sum += transform_gradient(w, BORDER, part, to, stride); break;
+            case INSIDE_BF16: sum += transform_gradient(w, INSIDE_BF16, part, to, stride); break;
+            case BORDER_BF16: sum += transform_gradient(w, BORDER_BF16, part, to, stride); break;
+            default: sum += transform_gradient(w, POOLED, part, to, stride); break; /* tiles begin at even places */
             }
-            next_planes(&of.at[t], out, &g->dy);
+            next_planes(&of.at[t], out, &g->dy, of.how[t]);
         }
         if (sums)
             store(sums + o, tiles->add ? load(sums + o) + sum : sum);

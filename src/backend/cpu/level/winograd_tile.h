@@ -141,15 +141,14 @@ INLINE share share_of(int64_t count, int64_t part, int64_t parts)
 /* A part of LANES planes of an image: rows and columns outside the image read as zeros. If the image is known by its
  * gradient after max pooling, what is described here is the part of that. */
 typedef struct window {
-    const float *from;      /* its first number, perhaps outside, */
-    const uint16_t *halves; /* or in bf16; one of the two is NULL */
+    const void *from;       /* its first number, perhaps outside */
     const uint8_t *where;   /* as winograd_source says */
-    int64_t stride;         /* floats in a row of the image */
+    int64_t stride;         /* numbers in a row of the image */
     uint32_t rows, columns; /* bits: those inside */
 } window;
 
 /* How a window can be read: a constant where it is inlined. ODD: it begins within the cells of the pooling. */
-typedef enum reading { INSIDE, BORDER, POOLED, POOLED_ODD } reading;
+typedef enum reading { INSIDE, BORDER, INSIDE_BF16, BORDER_BF16, POOLED, POOLED_ODD } reading;
 
 INLINE uint32_t bits_inside(int64_t first, int64_t size)
 {
@@ -172,63 +171,78 @@ INLINE reading find_window(const winograd_images *images, const winograd_source 
     }
     const int64_t offset = offset_of(read, image, plane, row, column);
     bf16 = bf16 && !source->where;
-    *found = (window){.from = bf16 ? NULL : (const float *)source->values + offset,
-                      .halves = bf16 ? (const uint16_t *)source->values + offset : NULL,
+    *found = (window){.from = address_of(source->values, offset, bf16),
                       .where = source->where ? source->where + offset : NULL,
                       .stride = read->width * LANES,
                       .rows = bits_inside(row, read->height),
                       .columns = bits_inside(column, read->width)};
-    return source->where ? how : (found->rows & found->columns & all) == all ? INSIDE : BORDER;
+    if (source->where)
+        return how;
+    const bool inside = (found->rows & found->columns & all) == all;
+    return bf16 ? (inside ? INSIDE_BF16 : BORDER_BF16) : inside ? INSIDE : BORDER;
 }
 
-typedef float window_memory[WINDOW * WINDOW * LANES];
+/* What is read in place of rows outside. */
+static const float outside[WINDOW * LANES];
 
-/* The window as floats: itself, or one of bf16 as a copy in `memory`, all INSIDE. */
-INLINE window widen_window(const window *w, reading *how, const int size, window_memory memory)
+/* Where the rows of a window begin. They are found before numbers are read: a branch for each number would often be mispredicted. */
+typedef struct window_rows {
+    const void *from[WINDOW];
+    const uint8_t *where[WINDOW];
+} window_rows;
+
+/* Of `count` numbers, a constant, in each column. */
+INLINE window_rows find_rows(const window *w, const reading how, const int count)
 {
-    if (!w->halves)
-        return *w;
-    for (int i = 0; i < size; i++) {
-        for (int j = 0; j < size; j++) {
-            const bool in = w->rows >> i & w->columns >> j & 1;
-            store(memory + (i * WINDOW + j) * LANES,
-                  in ? load_bf16_part(w->halves + i * w->stride + j * LANES, LANES) : (vector){0});
+    const bool bf16 = how == INSIDE_BF16 || how == BORDER_BF16, always = how == INSIDE || how == INSIDE_BF16;
+    const int most = how == POOLED ? count / 2 : how == POOLED_ODD ? count / 2 + 1 : count;
+    window_rows rows = {0};
+#pragma GCC unroll 6
+    for (int i = 0; i < most; i++) {
+        const bool in = always || (w->rows >> i & 1);
+        rows.from[i] = in ? address_of(w->from, i * w->stride, bf16) : outside;
+        if (how == POOLED || how == POOLED_ODD)
+            rows.where[i] = in ? w->where + i * w->stride : (const uint8_t *)outside;
+    }
+    return rows;
+}
+
+/* The first `count` numbers of column j. */
+INLINE void read_column(const window *w, const window_rows *rows, int j, const reading how, const int count,
+                        vector to[WINDOW])
+{
+    const bool cells = how == POOLED || how == POOLED_ODD;
+    const int odd = how == POOLED_ODD, column = cells ? (j + odd) / 2 : j;
+    if (how != INSIDE && how != INSIDE_BF16 && !(w->columns >> column & 1)) {
+#pragma GCC unroll 6
+        for (int i = 0; i < count; i++)
+            to[i] = (vector){0};
+        return;
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < count; i++) {
+        const int row = cells ? (i + odd) / 2 : i;
+        if (how == INSIDE_BF16 || how == BORDER_BF16) {
+            to[i] = load_bf16_part((const uint16_t *)rows->from[row] + column * LANES, LANES);
+            continue;
+        }
+        to[i] = load((const float *)rows->from[row] + column * LANES);
+        if (cells) {
+            const vector_mask where = load_bytes_part(rows->where[row] + column * LANES, LANES);
+            to[i] = (vector)((where == (i + odd) % 2 * 2 + (j + odd) % 2) & (vector_mask)to[i]);
         }
     }
-    *how = INSIDE;
-    return (window){.from = memory, .stride = WINDOW * LANES};
-}
-
-/* What is read in place of numbers outside. */
-static const float outside[LANES];
-
-INLINE vector read_number(const window *w, int i, int j, const reading how)
-{
-    if (how == INSIDE)
-        return load(w->from + i * w->stride + j * LANES);
-    if (how == POOLED_ODD) {
-        i++;
-        j++;
-    }
-    const int row = how == BORDER ? i : i / 2, column = how == BORDER ? j : j / 2;
-    const bool in = w->rows >> row & w->columns >> column & 1;
-    const int64_t offset = row * w->stride + column * LANES;
-    const vector value = load(in ? w->from + offset : outside);
-    if (how == BORDER)
-        return value;
-    const vector_mask where = load_bytes_part(in ? w->where + offset : (const uint8_t *)outside, LANES);
-    return (vector)((where == i % 2 * 2 + j % 2) & (vector_mask)value);
 }
 
 /* 6×6 inputs, transformed, to to[point * stride]. */
 INLINE void transform_window(const window *w, const reading how, float *to, int64_t stride)
 {
+    const window_rows rows = find_rows(w, how, WINDOW);
     vector half[WINDOW][WINDOW];
 #pragma GCC unroll 6
     for (int j = 0; j < WINDOW; j++) {
         vector line[WINDOW];
-        for (int i = 0; i < WINDOW; i++)
-            line[i] = read_number(w, i, j, how);
+        read_column(w, &rows, j, how, WINDOW, line);
         transform_inputs(line);
         for (int i = 0; i < WINDOW; i++)
             half[i][j] = line[i];
@@ -248,13 +262,13 @@ static inline void transform_tile_inputs(const winograd_correlation *c, const wi
                                          int64_t plane, float *to, int64_t stride)
 {
     window w;
-    window_memory memory;
-    reading how = find_window(&c->in, source, c->bf16, at->image, plane, at->row + c->begin_row,
-                              at->column + c->begin_column, WINDOW, &w);
-    w = widen_window(&w, &how, WINDOW, memory);
+    const reading how = find_window(&c->in, source, c->bf16, at->image, plane, at->row + c->begin_row,
+                                    at->column + c->begin_column, WINDOW, &w);
     switch (how) {
     case INSIDE: transform_window(&w, INSIDE, to, stride); break;
     case BORDER: transform_window(&w, BORDER, to, stride); break;
+    case INSIDE_BF16: transform_window(&w, INSIDE_BF16, to, stride); break;
+    case BORDER_BF16: transform_window(&w, BORDER_BF16, to, stride); break;
     case POOLED: transform_window(&w, POOLED, to, stride); break;
     case POOLED_ODD: transform_window(&w, POOLED_ODD, to, stride); break;
     }
