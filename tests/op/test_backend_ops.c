@@ -468,6 +468,8 @@ static const op_case cases[] = {
      .relu = true},
     {"linear, 8 rows, many weights, no bias", .build = build_linear, INPUT(8, 16, 12, 11), .outputs = 499},
     {"linear, one row, many weights", .build = build_linear, INPUT(1, 16, 16, 8), .outputs = 513, .bias = true},
+    {"linear, 40 rows", .build = build_linear, INPUT(40, 5, 4, 4), .outputs = 37, .bias = true, .relu = true},
+    {"linear, 64 rows, no bias", .build = build_linear, INPUT(64, 16, 3, 3), .outputs = 48},
     {"linear, one feature", .build = build_linear, INPUT(3, 1, 1, 1), .outputs = 7, .bias = true},
 
     {"batch norm", .build = build_batch_norm, INPUT(8, 7, 5, 3)},
