@@ -197,31 +197,41 @@ static void compute_by_winograd(const cpu_level *level, const convolution *c, pa
     free(dy);
 }
 
-static strided_convolution describe_strided(const convolution *c)
+static blocked_convolution describe_strided(const convolution *c)
 {
     const sizes *s = &c->s;
-    return (strided_convolution){.x = {s->batch, s->channels, s->height, s->width},
-                                 .y = {s->batch, s->outputs, c->out_height, c->out_width},
-                                 .padding = {s->padding, s->padding}};
+    return (blocked_convolution){.batch = s->batch,
+                                 .channels = s->channels,
+                                 .height = s->height,
+                                 .width = s->width,
+                                 .outputs = s->outputs,
+                                 .out_height = c->out_height,
+                                 .out_width = c->out_width,
+                                 .kernel = {3, 3},
+                                 .stride = {2, 2},
+                                 .padding = {(int32_t)s->padding, (int32_t)s->padding},
+                                 .dilation = {1, 1}};
 }
 
 static void compute_strided(const cpu_level *level, const convolution *c, pass p, float *result)
 {
-    const strided_kernels *kernels = level->strided;
-    const strided_convolution d = describe_strided(c);
+    const blocked_kernels *kernels = level->strided;
+    const blocked_convolution d = describe_strided(c);
+    const winograd_images in = {d.batch, d.channels, d.height, d.width};
+    const winograd_images out = {d.batch, d.outputs, d.out_height, d.out_width};
     const int threads = omp_get_max_threads();
     float *x = allocate(result_count(c, GRAD_INPUT)), *dy = allocate(result_count(c, FORWARD));
-    reorder(x, c->x, &d.x, level->lanes, false);
-    reorder(dy, c->dy, &d.y, level->lanes, false);
+    reorder(x, c->x, &in, level->lanes, false);
+    reorder(dy, c->dy, &out, level->lanes, false);
     float *scratch = allocate(p == FORWARD      ? kernels->forward_floats(&d, threads)
                               : p == GRAD_INPUT ? kernels->grad_input_floats(&d, threads)
                                                 : kernels->grad_weights_floats(&d, threads));
     if (p == FORWARD) {
-        kernels->forward(&d, x, c->weight, NULL, scratch, dy);
-        reorder(dy, result, &d.y, level->lanes, true);
+        kernels->forward(&d, x, c->weight, NULL, threads, scratch, dy);
+        reorder(dy, result, &out, level->lanes, true);
     } else if (p == GRAD_INPUT) {
-        kernels->grad_input(&d, dy, c->weight, scratch, x);
-        reorder(x, result, &d.x, level->lanes, true);
+        kernels->grad_input(&d, dy, c->weight, NULL, threads, scratch, x);
+        reorder(x, result, &in, level->lanes, true);
     } else {
         kernels->grad_weights(&d, x, dy, threads, scratch, result, NULL);
     }
@@ -237,7 +247,7 @@ static bool is_chosen(const cpu_level *level, const convolution *c)
     const sizes *s = &c->s;
     const winograd_images x = {s->batch, s->channels, s->height, s->width};
     const winograd_images y = {s->batch, s->outputs, c->out_height, c->out_width};
-    const strided_convolution strided = describe_strided(c);
+    const blocked_convolution strided = describe_strided(c);
     return c->stride == 2 ? cpu_strided_pays(&strided) : cpu_winograd_pays(level->lanes, &x, &y);
 }
 

@@ -24,19 +24,6 @@ fth_plan_value cpu_convolution_bias(const fth_plan *plan, const fth_node *node);
 fth_status cpu_convolution_place_gradients(fth_plan *plan, const fth_node *node, fth_plan_value *dweight,
                                            fth_plan_value *dbias);
 
-/* Adds a step that calls kernels on images in blocks of channels, in the plan's type (convolution_step.c). The caller has set what
- * the call runs, its kernels, sizes and block; its values become
- *
- *     forward        x, weight, bias or none, scratch, y
- *     grad_input     dy, weight, scratch, dx
- *     grad_weights   x, dy, scratch, dweight, dbias or none */
-fth_status cpu_add_convolution(fth_plan *plan, const fth_node *node, const char *name, int64_t scratch_floats,
-                               cpu_call *call);
-fth_status cpu_add_convolution_grad_input(fth_plan *plan, const fth_node *node, const char *name,
-                                          int64_t scratch_floats, cpu_call *call);
-fth_status cpu_add_convolution_grad_weights(fth_plan *plan, const fth_node *node, const char *name,
-                                            int64_t scratch_floats, cpu_call *call);
-
 /* The node may be that of another pass than the one asked about. */
 typedef struct cpu_convolution_algorithm {
     const char *name;

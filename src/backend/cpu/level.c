@@ -1,15 +1,15 @@
 /* The tables of our own kernels, and which of them the device takes. */
 #include "backend/cpu/level.h"
 
-#define DECLARE(name)                                                                                                  \
-    extern const struct name##_kernels name##_baseline, name##_avx2, name##_avx512, name##_avx512_bf16;
+#define DECLARE(type, name)                                                                                            \
+    extern const struct type name##_baseline, name##_avx2, name##_avx512, name##_avx512_bf16;
 CPU_LEVEL_TABLES(DECLARE)
 #undef DECLARE
 
-#define BASELINE(name)    .name = &name##_baseline,
-#define AVX2(name)        .name = &name##_avx2,
-#define AVX512(name)      .name = &name##_avx512,
-#define AVX512_BF16(name) .name = &name##_avx512_bf16,
+#define BASELINE(type, name)    .name = &name##_baseline,
+#define AVX2(type, name)        .name = &name##_avx2,
+#define AVX512(type, name)      .name = &name##_avx512,
+#define AVX512_BF16(type, name) .name = &name##_avx512_bf16,
 
 static const cpu_level levels[FTH_LEVEL_COUNT] = {
     {.level = FTH_LEVEL_BASELINE, .lanes = 4, CPU_LEVEL_TABLES(BASELINE)},

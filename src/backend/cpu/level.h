@@ -8,24 +8,24 @@
 
 #include "backend/vector/level.h"
 
-/* Every table; a new one is a file level/NAME.c that defines AT_LEVEL(NAME), and its row here. */
+/* Every table: its type and name. A new one is a file level/NAME.c that defines AT_LEVEL(NAME), and its row here. */
 #define CPU_LEVEL_TABLES(ROW)                                                                                          \
-    ROW(batch_norm)                                                                                                    \
-    ROW(block_weights)                                                                                                 \
-    ROW(long_linear)                                                                                                   \
-    ROW(nan_max_pool)                                                                                                  \
-    ROW(narrow)                                                                                                        \
-    ROW(pixelwise)                                                                                                     \
-    ROW(plain_max_pool)                                                                                                \
-    ROW(pointwise)                                                                                                     \
-    ROW(strided)                                                                                                       \
-    ROW(thin_linear)                                                                                                   \
-    ROW(winograd)
+    ROW(batch_norm_kernels, batch_norm)                                                                                \
+    ROW(block_weights_kernels, block_weights)                                                                          \
+    ROW(long_linear_kernels, long_linear)                                                                              \
+    ROW(nan_max_pool_kernels, nan_max_pool)                                                                            \
+    ROW(narrow_kernels, narrow)                                                                                        \
+    ROW(blocked_kernels, pixelwise)                                                                                    \
+    ROW(plain_max_pool_kernels, plain_max_pool)                                                                        \
+    ROW(blocked_kernels, pointwise)                                                                                    \
+    ROW(blocked_kernels, strided)                                                                                      \
+    ROW(thin_linear_kernels, thin_linear)                                                                              \
+    ROW(winograd_kernels, winograd)
 
 typedef struct cpu_level {
     fth_vector_level level;
     int64_t lanes; /* floats in a vector: our kernels take images in blocks of as many channels */
-#define MEMBER(name) const struct name##_kernels *name;
+#define MEMBER(type, name) const struct type *name;
     CPU_LEVEL_TABLES(MEMBER)
 #undef MEMBER
 } cpu_level;

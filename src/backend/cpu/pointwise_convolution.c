@@ -1,16 +1,14 @@
-/* Steps of our own 1×1 convolutions (pointwise.h): any stride, no padding, whole blocks of channels on both sides. */
+/* 1×1 convolutions by kernels of our own (level/pointwise.c): any stride, no padding. */
 #include "backend/cpu/pointwise_convolution.h"
+#include "backend/cpu/blocked_convolution.h"
 #include "backend/cpu/neighbours.h"
-#include "backend/cpu/pointwise.h"
 
 static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
 {
     (void)pass;
-    const fth_convolution_attributes *a = node->attributes;
-    const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
-    const int64_t lanes = cpu_level_of(plan)->lanes, *weight = shapes.weight.dims;
-    return a->groups == 1 && weight[2] == 1 && weight[3] == 1 && a->padding[0] == 0 && a->padding[1] == 0 &&
-           shapes.x.dims[1] % lanes == 0 && shapes.y.dims[1] % lanes == 0;
+    const blocked_convolution c = cpu_blocked_convolution_of(plan, node);
+    return cpu_blocked_convolution_fits(plan, node) && c.kernel[0] == 1 && c.kernel[1] == 1 && c.padding[0] == 0 &&
+           c.padding[1] == 0;
 }
 
 /* Measured on one Sapphire Rapids core, oneDNN's kernels with the reorders of weights that they need over these, forward,
@@ -49,22 +47,6 @@ static bool pays(const fth_plan *plan, const fth_node *node, cpu_pass pass)
     (void)pass;
     return true;
 #endif
-}
-
-static pointwise describe(const fth_plan *plan, const fth_node *node)
-{
-    const fth_convolution_attributes *a = node->attributes;
-    const cpu_convolution_shapes shapes = cpu_convolution_shapes_of(plan, node);
-    return (pointwise){.batch = shapes.x.dims[0],
-                       .channels = shapes.x.dims[1],
-                       .height = shapes.x.dims[2],
-                       .width = shapes.x.dims[3],
-                       .outputs = shapes.y.dims[1],
-                       .out_height = shapes.y.dims[2],
-                       .out_width = shapes.y.dims[3],
-                       .stride = {(int32_t)a->stride[0], (int32_t)a->stride[1]},
-                       .relu = a->relu,
-                       .bf16 = cpu_compute_dtype(plan) == dnnl_bf16};
 }
 
 /* ---- the sum behind grad_input ---- */
@@ -114,92 +96,23 @@ void cpu_pointwise_sum_in_place(fth_plan *plan, const fth_node *sum)
 
 /* ---- steps ---- */
 
-static const pointwise_kernels *kernels_of(const fth_plan *plan)
-{
-    return cpu_level_of(plan)->pointwise;
-}
-
-/* Sizes: threads. Values: x, weight, bias or none, scratch, y. */
-static fth_status run_forward(const cpu_call *call, const fth_run *run)
-{
-    (void)run;
-    const pointwise_kernels *kernels = call->kernels;
-    pointwise c;
-    CPU_GET_BLOCK(call, &c);
-    kernels->forward(&c, call->data[0], call->data[1], call->data[2], (int)call->sizes[0], call->data[3],
-                     call->data[4]);
-    return FTH_OK;
-}
-
 static fth_status forward(fth_plan *plan, const fth_node *node)
 {
-    const pointwise c = describe(plan, node);
-    const int threads = fth_plan_threads(plan);
-    cpu_call call = {.run = run_forward, .kernels = kernels_of(plan), .sizes = {threads}};
-    CPU_SET_BLOCK(&call, &c);
-    return cpu_add_convolution(plan, node, "convolution pointwise", kernels_of(plan)->forward_floats(&c, threads),
-                               &call);
-}
-
-/* Sizes: threads. Values: dy, weight, what is added or none, scratch, dx. */
-static fth_status run_grad_input(const cpu_call *call, const fth_run *run)
-{
-    (void)run;
-    const pointwise_kernels *kernels = call->kernels;
-    pointwise c;
-    CPU_GET_BLOCK(call, &c);
-    kernels->grad_input(&c, call->data[0], call->data[1], call->data[2], (int)call->sizes[0], call->data[3],
-                        call->data[4]);
-    return FTH_OK;
+    return cpu_add_blocked_forward(plan, node, "convolution pointwise", cpu_level_of(plan)->pointwise);
 }
 
 static fth_status grad_input(fth_plan *plan, const fth_node *node)
 {
-    fth_status status = FTH_OK;
-    const pointwise c = describe(plan, node);
     const fth_node *sum = cpu_pointwise_sum_of(plan, node);
-    const fth_value dx = sum ? sum->outputs[0] : node->outputs[0];
-    cpu_call call = {.run = run_grad_input,
-                     .value_count = 5,
-                     .write_count = 2,
-                     .kernels = kernels_of(plan),
-                     .sizes = {fth_plan_threads(plan)}};
-    CPU_SET_BLOCK(&call, &c);
-    FTH_TRY(cpu_read_stored(plan, node->inputs[0], &call.values[0]));
-    call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
-    call.values[2] = FTH_NO_PLAN_VALUE;
-    if (sum)
-        FTH_TRY(cpu_read_stored(plan, sum->inputs[sum->inputs[0] == node->outputs[0]], &call.values[2]));
-    FTH_TRY(
-        cpu_add_scratch_floats(plan, kernels_of(plan)->grad_input_floats(&c, fth_plan_threads(plan)), &call.values[3]));
-    FTH_TRY(cpu_begin_write_stored(plan, dx, &call.values[4]));
-    FTH_TRY(
-        cpu_add_call(plan, sum ? "convolution_grad_input, add pointwise" : "convolution_grad_input pointwise", &call));
-    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, dx), call.values[4]));
-out:
-    return status;
-}
-
-/* Sizes: threads. Values: x, dy, scratch, dweight, dbias or none. */
-static fth_status run_grad_weights(const cpu_call *call, const fth_run *run)
-{
-    (void)run;
-    const pointwise_kernels *kernels = call->kernels;
-    pointwise c;
-    CPU_GET_BLOCK(call, &c);
-    kernels->grad_weights(&c, call->data[0], call->data[1], (int)call->sizes[0], call->data[2], call->data[3],
-                          call->data[4]);
-    return FTH_OK;
+    return cpu_add_blocked_grad_input(
+        plan, node, sum, sum ? "convolution_grad_input, add pointwise" : "convolution_grad_input pointwise",
+        cpu_level_of(plan)->pointwise);
 }
 
 static fth_status grad_weights(fth_plan *plan, const fth_node *node)
 {
-    const pointwise c = describe(plan, node);
-    const int threads = fth_plan_threads(plan);
-    cpu_call call = {.run = run_grad_weights, .kernels = kernels_of(plan), .sizes = {threads}};
-    CPU_SET_BLOCK(&call, &c);
-    return cpu_add_convolution_grad_weights(plan, node, "convolution_grad_weights pointwise",
-                                            kernels_of(plan)->grad_weights_floats(&c, threads), &call);
+    return cpu_add_blocked_grad_weights(plan, node, "convolution_grad_weights pointwise",
+                                        cpu_level_of(plan)->pointwise);
 }
 
 const cpu_convolution_algorithm cpu_pointwise_convolution = {.name = "pointwise",

@@ -11,6 +11,7 @@
  * come from memory once, and the panel stays in the L2 cache of a core. */
 #include <omp.h>
 
+#include "backend/cpu/blocked_kernels.h"
 #include "backend/cpu/level/stored.h"
 #include "backend/cpu/pixelwise.h"
 
@@ -29,13 +30,13 @@ typedef struct meeting {
 } meeting;
 
 /* The row or column of x that tap `tap` of output `at` reads. */
-INLINE int64_t reached(const pixelwise *c, int axis, int64_t at, int64_t tap)
+INLINE int64_t reached(const blocked_convolution *c, int axis, int64_t at, int64_t tap)
 {
     return at * c->stride[axis] - c->padding[axis] + tap * c->dilation[axis];
 }
 
 /* The pixels of x that output pixel p reads. */
-static void find_inputs(const pixelwise *c, int64_t p, meeting *m)
+static void find_inputs(const blocked_convolution *c, int64_t p, meeting *m)
 {
     m->count = 0;
     for (int64_t i = 0; i < c->kernel[0]; i++) {
@@ -48,7 +49,7 @@ static void find_inputs(const pixelwise *c, int64_t p, meeting *m)
 }
 
 /* The output along one axis that reads `at` through `tap`; -1: none does. */
-INLINE int64_t reader(const pixelwise *c, int axis, int64_t at, int64_t tap, int64_t outputs)
+INLINE int64_t reader(const blocked_convolution *c, int axis, int64_t at, int64_t tap, int64_t outputs)
 {
     const int64_t distance = at - reached(c, axis, 0, tap);
     return distance >= 0 && distance % c->stride[axis] == 0 && distance / c->stride[axis] < outputs
@@ -57,7 +58,7 @@ INLINE int64_t reader(const pixelwise *c, int axis, int64_t at, int64_t tap, int
 }
 
 /* The output pixels that read pixel q of x. */
-static void find_outputs(const pixelwise *c, int64_t q, meeting *m)
+static void find_outputs(const blocked_convolution *c, int64_t q, meeting *m)
 {
     m->count = 0;
     for (int64_t i = 0; i < c->kernel[0]; i++) {
@@ -236,7 +237,7 @@ typedef struct side {
 } side;
 
 typedef struct product {
-    const pixelwise *c;
+    const blocked_convolution *c;
     side source, target;
     bool backward;
     stored values;
@@ -245,7 +246,7 @@ typedef struct product {
     void *out;
 } product;
 
-INLINE int64_t taps_of(const pixelwise *c)
+INLINE int64_t taps_of(const blocked_convolution *c)
 {
     return (int64_t)c->kernel[0] * c->kernel[1];
 }
@@ -261,12 +262,12 @@ INLINE int panel_vectors(int64_t planes, int64_t panel)
     return (int)least(VECTORS, (planes - panel * WIDTH) / LANES);
 }
 
-static int64_t panel_floats(const pixelwise *c, int64_t depth)
+static int64_t panel_floats(const blocked_convolution *c, int64_t depth)
 {
     return taps_of(c) * depth * WIDTH;
 }
 
-static int64_t product_floats(const pixelwise *c, side source, int threads)
+static int64_t product_floats(const blocked_convolution *c, side source, int threads)
 {
     return c->batch * source.planes * source.pixels + threads * panel_floats(c, source.planes);
 }
@@ -310,7 +311,7 @@ static void make_pixel(const product *p, const float *images, const float *weigh
 
 static void pack_weights(const product *p, int64_t panel, int64_t k, float *to)
 {
-    const pixelwise *c = p->c;
+    const blocked_convolution *c = p->c;
     const int64_t taps = taps_of(c);
     const int vectors = panel_vectors(p->target.planes, panel);
     if (p->backward)
@@ -319,14 +320,14 @@ static void pack_weights(const product *p, int64_t panel, int64_t k, float *to)
         pack_forward_weights(p->weight + panel * WIDTH * c->channels * taps, c->channels, taps, k, vectors, to);
 }
 
-static void make_product(const product *p, float *scratch)
+static void make_product(const product *p, int threads, float *scratch)
 {
-    const pixelwise *c = p->c;
+    const blocked_convolution *c = p->c;
     const int64_t tiles = tile_count(c->batch), panels = panel_count(p->target.planes);
     float *images = scratch, *packed = scratch + c->batch * p->source.planes * p->source.pixels;
-#pragma omp parallel
+#pragma omp parallel num_threads(threads)
     {
-        const int64_t threads = omp_get_num_threads(), stride = panel_floats(c, p->source.planes);
+        const int64_t stride = panel_floats(c, p->source.planes), at_once = omp_get_num_threads();
 #pragma omp for collapse(2) schedule(static)
         for (int64_t tile = 0; tile < tiles; tile++) {
             for (int64_t pixel = 0; pixel < p->source.pixels; pixel++) {
@@ -335,8 +336,8 @@ static void make_product(const product *p, float *scratch)
                             tile_begin(c->batch, tile + 1) - begin, images);
             }
         }
-        for (int64_t first = 0; first < panels; first += threads) {
-            const int64_t count = least(threads, panels - first);
+        for (int64_t first = 0; first < panels; first += at_once) {
+            const int64_t count = least(at_once, panels - first);
 #pragma omp for collapse(2) schedule(static)
             for (int64_t i = 0; i < count; i++) {
                 for (int64_t k = 0; k < p->source.planes; k += LANES)
@@ -351,22 +352,23 @@ static void make_product(const product *p, float *scratch)
     }
 }
 
-INLINE side input_side(const pixelwise *c)
+INLINE side input_side(const blocked_convolution *c)
 {
     return (side){c->channels, c->height * c->width};
 }
 
-INLINE side output_side(const pixelwise *c)
+INLINE side output_side(const blocked_convolution *c)
 {
     return (side){c->outputs, c->out_height * c->out_width};
 }
 
-static int64_t forward_floats(const pixelwise *c, int threads)
+static int64_t forward_floats(const blocked_convolution *c, int threads)
 {
     return product_floats(c, input_side(c), threads);
 }
 
-static void forward(const pixelwise *c, const void *x, const float *weight, const float *bias, float *scratch, void *y)
+static void forward(const blocked_convolution *c, const void *x, const float *weight, const float *bias, int threads,
+                    float *scratch, void *y)
 {
     const product p = {.c = c,
                        .source = input_side(c),
@@ -376,16 +378,18 @@ static void forward(const pixelwise *c, const void *x, const float *weight, cons
                        .bias = bias,
                        .relu = c->relu,
                        .out = y};
-    make_product(&p, scratch);
+    make_product(&p, threads, scratch);
 }
 
-static int64_t grad_input_floats(const pixelwise *c, int threads)
+static int64_t grad_input_floats(const blocked_convolution *c, int threads)
 {
     return product_floats(c, output_side(c), threads);
 }
 
-static void grad_input(const pixelwise *c, const void *dy, const float *weight, float *scratch, void *dx)
+static void grad_input(const blocked_convolution *c, const void *dy, const float *weight, const void *added,
+                       int threads, float *scratch, void *dx)
 {
+    (void)added;
     const product p = {.c = c,
                        .source = output_side(c),
                        .target = input_side(c),
@@ -393,21 +397,21 @@ static void grad_input(const pixelwise *c, const void *dy, const float *weight, 
                        .values = {dy, c->bf16},
                        .weight = weight,
                        .out = dx};
-    make_product(&p, scratch);
+    make_product(&p, threads, scratch);
 }
 
 /* ---- grad_weights ---- */
 
 /* Rows are outputs, columns channels, and the depth is that of the images. */
 
-static int64_t grad_weights_floats(const pixelwise *c, int threads)
+static int64_t grad_weights_floats(const blocked_convolution *c, int threads)
 {
     return c->batch * (c->channels * c->height * c->width + c->outputs * c->out_height * c->out_width) +
            threads * taps_of(c) * ROWS * WIDTH;
 }
 
 /* One pixel of x, one panel of channels, to to[image][channel]. */
-static void pack_columns(const pixelwise *c, const stored *x, int64_t panel, int64_t pixel, float *to)
+static void pack_columns(const blocked_convolution *c, const stored *x, int64_t panel, int64_t pixel, float *to)
 {
     const int64_t pixels = c->height * c->width;
     const int vectors = panel_vectors(c->channels, panel);
@@ -419,7 +423,8 @@ static void pack_columns(const pixelwise *c, const stored *x, int64_t panel, int
 }
 
 /* One pixel of dy, `rows` outputs, to to[image][output]. */
-static void pack_rows(const pixelwise *c, const stored *dy, int64_t begin, int64_t rows, int64_t pixel, float *to)
+static void pack_rows(const blocked_convolution *c, const stored *dy, int64_t begin, int64_t rows, int64_t pixel,
+                      float *to)
 {
     const int64_t pixels = c->out_height * c->out_width;
     for (int64_t i = 0; i < c->batch; i++) {
@@ -433,7 +438,7 @@ static void pack_rows(const pixelwise *c, const stored *dy, int64_t begin, int64
 }
 
 /* The gradients of `rows` outputs and a panel of channels; `sums` is room for them. */
-static void make_weights(const pixelwise *c, const float *columns, const float *rows_packed, int64_t panel,
+static void make_weights(const blocked_convolution *c, const float *columns, const float *rows_packed, int64_t panel,
                          int64_t tile, float *sums, float *dweight)
 {
     const int64_t taps = taps_of(c), pixels = c->height * c->width, out_pixels = c->out_height * c->out_width;
@@ -469,7 +474,7 @@ static void make_weights(const pixelwise *c, const float *columns, const float *
     }
 }
 
-static void sum_bias(const pixelwise *c, const stored *dy, float *dbias)
+static void sum_bias(const blocked_convolution *c, const stored *dy, float *dbias)
 {
     const int64_t pixels = c->out_height * c->out_width;
 #pragma omp for schedule(static)
@@ -483,15 +488,15 @@ static void sum_bias(const pixelwise *c, const stored *dy, float *dbias)
     }
 }
 
-static void grad_weights(const pixelwise *c, const void *x, const void *dy, float *scratch, float *dweight,
-                         float *dbias)
+static void grad_weights(const blocked_convolution *c, const void *x, const void *dy, int threads, float *scratch,
+                         float *dweight, float *dbias)
 {
     const stored inputs = {x, c->bf16}, gradients = {dy, c->bf16};
     const int64_t pixels = c->height * c->width, out_pixels = c->out_height * c->out_width, taps = taps_of(c);
     const int64_t panels = panel_count(c->channels), tiles = tile_count(c->outputs);
     float *columns = scratch, *rows = columns + c->batch * c->channels * pixels;
     float *sums = rows + c->batch * c->outputs * out_pixels;
-#pragma omp parallel
+#pragma omp parallel num_threads(threads)
     {
 #pragma omp for collapse(2) schedule(static) nowait
         for (int64_t panel = 0; panel < panels; panel++) {
@@ -518,9 +523,9 @@ static void grad_weights(const pixelwise *c, const void *x, const void *dy, floa
     }
 }
 
-const pixelwise_kernels AT_LEVEL(pixelwise) = {.forward = forward,
-                                               .forward_floats = forward_floats,
-                                               .grad_input = grad_input,
-                                               .grad_input_floats = grad_input_floats,
-                                               .grad_weights = grad_weights,
-                                               .grad_weights_floats = grad_weights_floats};
+const blocked_kernels AT_LEVEL(pixelwise) = {.forward = forward,
+                                             .forward_floats = forward_floats,
+                                             .grad_input = grad_input,
+                                             .grad_input_floats = grad_input_floats,
+                                             .grad_weights = grad_weights,
+                                             .grad_weights_floats = grad_weights_floats};

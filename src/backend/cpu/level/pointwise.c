@@ -148,7 +148,7 @@ typedef struct side {
 } side;
 
 typedef struct product {
-    const pointwise *c;
+    const blocked_convolution *c;
     side source, target;
     bool backward;
     bool whole_images;                  /* tiles end with their images; else they run on into the next */
@@ -219,7 +219,7 @@ static void share_out(product *p, int threads)
     p->parts = least(divide_up(threads, p->blocks), panel_count(p->target.planes));
 }
 
-static product describe(const pointwise *c, bool backward, int threads)
+static product describe(const blocked_convolution *c, bool backward, int threads)
 {
     const int64_t pixels = c->out_height * c->out_width;
     const bool strided = c->stride[0] > 1 || c->stride[1] > 1;
@@ -249,7 +249,7 @@ static int64_t thread_floats(const product *p)
     return packed_floats(p) + (p->scattered ? p->block_tiles * ROWS * WIDTH : 0);
 }
 
-static int64_t product_floats(const pointwise *c, bool backward, int threads)
+static int64_t product_floats(const blocked_convolution *c, bool backward, int threads)
 {
     const product p = describe(c, backward, threads);
     return c->channels * c->outputs + threads * thread_floats(&p);
@@ -306,7 +306,7 @@ INLINE void write_vector(const product *p, int64_t at, vector value)
 /* The results of a row and the zeros behind and below it, up to the next rows'. */
 static void write_cell(const product *p, int64_t row, int64_t to, vector value)
 {
-    const pointwise *c = p->c;
+    const blocked_convolution *c = p->c;
     const int64_t pixel = row % (c->out_height * c->out_width), i = pixel / c->out_width, j = pixel % c->out_width;
     const int64_t height = cell_end(i, c->out_height, c->stride[0], c->height) - i * c->stride[0];
     const int64_t width = cell_end(j, c->out_width, c->stride[1], c->width) - j * c->stride[1];
@@ -438,7 +438,7 @@ static void multiply(product *p, const float *weight, int threads, float *scratc
     }
 }
 
-static void forward(const pointwise *c, const void *x, const float *weight, const float *bias, int threads,
+static void forward(const blocked_convolution *c, const void *x, const float *weight, const float *bias, int threads,
                     float *scratch, void *y)
 {
     product p = describe(c, false, threads);
@@ -448,13 +448,13 @@ static void forward(const pointwise *c, const void *x, const float *weight, cons
     multiply(&p, weight, threads, scratch);
 }
 
-static int64_t forward_floats(const pointwise *c, int threads)
+static int64_t forward_floats(const blocked_convolution *c, int threads)
 {
     return product_floats(c, false, threads);
 }
 
-static void grad_input(const pointwise *c, const void *dy, const float *weight, const void *added, int threads,
-                       float *scratch, void *dx)
+static void grad_input(const blocked_convolution *c, const void *dy, const float *weight, const void *added,
+                       int threads, float *scratch, void *dx)
 {
     product p = describe(c, true, threads);
     p.values = (stored){dy, c->bf16};
@@ -463,14 +463,14 @@ static void grad_input(const pointwise *c, const void *dy, const float *weight, 
     multiply(&p, weight, threads, scratch);
 }
 
-static int64_t grad_input_floats(const pointwise *c, int threads)
+static int64_t grad_input_floats(const blocked_convolution *c, int threads)
 {
     return product_floats(c, true, threads);
 }
 
-const pointwise_kernels AT_LEVEL(pointwise) = {.forward = forward,
-                                               .forward_floats = forward_floats,
-                                               .grad_input = grad_input,
-                                               .grad_input_floats = grad_input_floats,
-                                               .grad_weights = AT_LEVEL(pointwise_grad_weights),
-                                               .grad_weights_floats = AT_LEVEL(pointwise_grad_weights_floats)};
+const blocked_kernels AT_LEVEL(pointwise) = {.forward = forward,
+                                             .forward_floats = forward_floats,
+                                             .grad_input = grad_input,
+                                             .grad_input_floats = grad_input_floats,
+                                             .grad_weights = AT_LEVEL(pointwise_grad_weights),
+                                             .grad_weights_floats = AT_LEVEL(pointwise_grad_weights_floats)};

@@ -1,9 +1,9 @@
-/* The functions of the table pointwise_kernels (pointwise.h) at one level that are in a file of their own. */
+/* The functions of the table of pointwise kernels at one level that are in a file of their own. */
 #ifndef FTH_BACKEND_CPU_LEVEL_POINTWISE_LEVEL_H
 #define FTH_BACKEND_CPU_LEVEL_POINTWISE_LEVEL_H
 
+#include "backend/cpu/blocked_kernels.h"
 #include "backend/cpu/level/stored.h"
-#include "backend/cpu/pointwise.h"
 
 INLINE int64_t least(int64_t a, int64_t b)
 {
@@ -16,14 +16,14 @@ INLINE int64_t divide_up(int64_t a, int64_t b)
 }
 
 /* Where the input of output pixel p lies in its map. */
-INLINE int64_t input_pixel(const pointwise *c, int64_t p)
+INLINE int64_t input_pixel(const blocked_convolution *c, int64_t p)
 {
     return p / c->out_width * c->stride[0] * c->width + p % c->out_width * c->stride[1];
 }
 
 /* pointwise_weights.c */
-void AT_LEVEL(pointwise_grad_weights)(const pointwise *c, const void *x, const void *dy, int threads, float *scratch,
-                                      float *dweight, float *dbias);
-int64_t AT_LEVEL(pointwise_grad_weights_floats)(const pointwise *c, int threads);
+void AT_LEVEL(pointwise_grad_weights)(const blocked_convolution *c, const void *x, const void *dy, int threads,
+                                      float *scratch, float *dweight, float *dbias);
+int64_t AT_LEVEL(pointwise_grad_weights_floats)(const blocked_convolution *c, int threads);
 
 #endif

@@ -108,7 +108,7 @@ INLINE int64_t part_begin(int64_t planes, int64_t i, int64_t count)
     return planes / LANES * i / count * LANES;
 }
 
-static cutting cut_up(const pointwise *c, int threads)
+static cutting cut_up(const blocked_convolution *c, int threads)
 {
     cutting cut = {divide_up(c->channels, MOST_CHANNELS), divide_up(c->outputs, MOST_OUTPUTS), 1};
     const int64_t blocks = cut.channel_blocks * cut.output_blocks;
@@ -126,7 +126,7 @@ typedef struct task {
     float *sums;                                /* (panel, outputs / ROWS, ROWS, vectors of the panel) */
 } task;
 
-static void find_runs(const pointwise *c, int64_t begin, int64_t end, chunk *found)
+static void find_runs(const blocked_convolution *c, int64_t begin, int64_t end, chunk *found)
 {
     const int64_t pixels = c->out_height * c->out_width, in_pixels = c->height * c->width;
     const bool strided = c->stride[0] > 1 || c->stride[1] > 1;
@@ -194,7 +194,7 @@ static void convert_chunk(const stored *from, const chunk *which, bool of_x, int
 }
 
 /* The block's sums to their places in (outputs, channels). */
-static void write_block(const pointwise *c, const task *b, float *to)
+static void write_block(const blocked_convolution *c, const task *b, float *to)
 {
     const int64_t panels = panel_count(b->channels);
     for (int64_t n = 0; n < b->outputs; n++) {
@@ -209,7 +209,7 @@ static void write_block(const pointwise *c, const task *b, float *to)
 }
 
 /* In bf16: each chunk is converted to `memory` before it is multiplied. */
-static void add_converted(const pointwise *c, const task *b, const stored *x, const stored *dy, float *memory)
+static void add_converted(const blocked_convolution *c, const task *b, const stored *x, const stored *dy, float *memory)
 {
     const operands of = {memory, memory + CHUNK * MOST_CHANNELS, CHUNK, CHUNK, LANES};
     for (int64_t at = b->begin; at < b->end; at += CHUNK) {
@@ -224,7 +224,7 @@ static void add_converted(const pointwise *c, const task *b, const stored *x, co
     }
 }
 
-static void add_in_place(const pointwise *c, const task *b, const float *x, const float *dy)
+static void add_in_place(const blocked_convolution *c, const task *b, const float *x, const float *dy)
 {
     const int64_t in_pixels = c->height * c->width, out_pixels = c->out_height * c->out_width;
     const operands of = {x + b->channel * in_pixels, dy + b->output * out_pixels, in_pixels, out_pixels,
@@ -239,7 +239,7 @@ static void add_in_place(const pointwise *c, const task *b, const float *x, cons
     }
 }
 
-static task find_task(const pointwise *c, const cutting *cut, int64_t number, float *memory)
+static task find_task(const blocked_convolution *c, const cutting *cut, int64_t number, float *memory)
 {
     const int64_t range = number % cut->ranges, k = number / cut->ranges / cut->output_blocks;
     const int64_t n = number / cut->ranges % cut->output_blocks, pixels = c->batch * c->out_height * c->out_width;
@@ -256,7 +256,7 @@ static task find_task(const pointwise *c, const cutting *cut, int64_t number, fl
 
 /* ---- biases ---- */
 
-static void sum_biases(const pointwise *c, const stored *dy, float *dbias)
+static void sum_biases(const blocked_convolution *c, const stored *dy, float *dbias)
 {
     const int64_t pixels = c->out_height * c->out_width;
 #pragma omp for schedule(static)
@@ -276,19 +276,19 @@ static void sum_biases(const pointwise *c, const stored *dy, float *dbias)
 
 enum { BLOCK_FLOATS = MOST_CHANNELS * MOST_OUTPUTS, CONVERTED_FLOATS = CHUNK * (MOST_CHANNELS + MOST_OUTPUTS) };
 
-static int64_t thread_floats(const pointwise *c)
+static int64_t thread_floats(const blocked_convolution *c)
 {
     return BLOCK_FLOATS + (c->bf16 ? CONVERTED_FLOATS : 0);
 }
 
-int64_t AT_LEVEL(pointwise_grad_weights_floats)(const pointwise *c, int threads)
+int64_t AT_LEVEL(pointwise_grad_weights_floats)(const blocked_convolution *c, int threads)
 {
     const cutting cut = cut_up(c, threads);
     return threads * thread_floats(c) + (cut.ranges > 1 ? cut.ranges * c->channels * c->outputs : 0);
 }
 
-void AT_LEVEL(pointwise_grad_weights)(const pointwise *c, const void *x, const void *dy, int threads, float *scratch,
-                                      float *dweight, float *dbias)
+void AT_LEVEL(pointwise_grad_weights)(const blocked_convolution *c, const void *x, const void *dy, int threads,
+                                      float *scratch, float *dweight, float *dbias)
 {
     const cutting cut = cut_up(c, threads);
     const int64_t tasks = cut.channel_blocks * cut.output_blocks * cut.ranges, size = c->channels * c->outputs;

@@ -19,19 +19,7 @@ enum { FEW_TILES = 24, MOST_TILES = 128 };
 /* One vector of kernels at all points. */
 INLINE void transform_kernel(const vector kernel[9], bool turned, vector at[POINTS])
 {
-    vector lines[3][WINDOW];
-    for (int i = 0; i < 3; i++) {
-        vector g[3];
-        for (int j = 0; j < 3; j++)
-            g[j] = kernel[turned ? 8 - 3 * i - j : 3 * i + j];
-        evaluate_taps(g, lines[i]);
-    }
-    for (int j = 0; j < WINDOW; j++) {
-        vector column[WINDOW];
-        evaluate_taps((const vector[3]){lines[0][j], lines[1][j], lines[2][j]}, column);
-        for (int i = 0; i < WINDOW; i++)
-            at[i * WINDOW + j] = column[i];
-    }
+    transform_square(kernel, turned, evaluate_taps, at);
 }
 
 /* Floats of one panel of transformed weights. */
@@ -353,9 +341,10 @@ static strided_pass make_pass(const strided_convolution *c, bool back)
                           .columns = back ? c->x.planes : c->y.planes};
 }
 
-static int64_t pass_floats(const strided_convolution *c, bool back, int threads)
+static int64_t pass_floats(const blocked_convolution *c, bool back, int threads)
 {
-    const strided_pass pass = make_pass(c, back);
+    const strided_convolution described = describe_strided(c);
+    const strided_pass pass = make_pass(&described, back);
     int64_t most = 0;
     for (int count = 1; count <= threads; count++) { /* there may be fewer threads than planned */
         const division d = divide(&pass, count);
@@ -365,9 +354,9 @@ static int64_t pass_floats(const strided_convolution *c, bool back, int threads)
     return most;
 }
 
-static void compute_pass(const strided_pass *whole, float *scratch)
+static void compute_pass(const strided_pass *whole, int most_threads, float *scratch)
 {
-#pragma omp parallel
+#pragma omp parallel num_threads(most_threads)
     {
         const int threads = omp_get_num_threads(), thread = omp_get_thread_num();
         const division d = divide(whole, threads);
@@ -394,36 +383,39 @@ static void compute_pass(const strided_pass *whole, float *scratch)
     }
 }
 
-void AT_LEVEL(strided_forward)(const strided_convolution *c, const void *x, const float *weight, const float *bias,
-                               float *scratch, void *y)
+void AT_LEVEL(strided_forward)(const blocked_convolution *c, const void *x, const float *weight, const float *bias,
+                               int threads, float *scratch, void *y)
 {
-    const winograd_weights weights = {.values = weight, .stride_n = c->x.planes * 9, .stride_k = 9};
-    strided_pass pass = make_pass(c, false);
+    const strided_convolution described = describe_strided(c);
+    const winograd_weights weights = {.values = weight, .stride_n = c->channels * 9, .stride_k = 9};
+    strided_pass pass = make_pass(&described, false);
     pass.weights = &weights;
     pass.in = x;
     pass.out = y;
     pass.bias = bias;
-    compute_pass(&pass, scratch);
+    compute_pass(&pass, threads, scratch);
 }
 
 /* The kernel is turned around and its sides exchanged. */
-void AT_LEVEL(strided_grad_input)(const strided_convolution *c, const void *dy, const float *weight, float *scratch,
-                                  void *dx)
+void AT_LEVEL(strided_grad_input)(const blocked_convolution *c, const void *dy, const float *weight, const void *added,
+                                  int threads, float *scratch, void *dx)
 {
-    const winograd_weights weights = {.values = weight, .stride_n = 9, .stride_k = c->x.planes * 9, .turned = true};
-    strided_pass pass = make_pass(c, true);
+    (void)added;
+    const strided_convolution described = describe_strided(c);
+    const winograd_weights weights = {.values = weight, .stride_n = 9, .stride_k = c->channels * 9, .turned = true};
+    strided_pass pass = make_pass(&described, true);
     pass.weights = &weights;
     pass.in = dy;
     pass.out = dx;
-    compute_pass(&pass, scratch);
+    compute_pass(&pass, threads, scratch);
 }
 
-int64_t AT_LEVEL(strided_forward_floats)(const strided_convolution *c, int threads)
+int64_t AT_LEVEL(strided_forward_floats)(const blocked_convolution *c, int threads)
 {
     return pass_floats(c, false, threads);
 }
 
-int64_t AT_LEVEL(strided_grad_input_floats)(const strided_convolution *c, int threads)
+int64_t AT_LEVEL(strided_grad_input_floats)(const blocked_convolution *c, int threads)
 {
     return pass_floats(c, true, threads);
 }

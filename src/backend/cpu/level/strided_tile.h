@@ -16,8 +16,8 @@
 #ifndef FTH_BACKEND_CPU_LEVEL_STRIDED_TILE_H
 #define FTH_BACKEND_CPU_LEVEL_STRIDED_TILE_H
 
+#include "backend/cpu/blocked_kernels.h"
 #include "backend/cpu/level/winograd_tile.h"
-#include "backend/cpu/strided.h"
 
 /* Entries of a line: points before PLACE, then places. */
 enum { LINE = 9, PLACE = 5, INFINITE = 4, ENTRIES = LINE * LINE };
@@ -118,6 +118,22 @@ INLINE void transform_line(const role of, const vector d[LINE], vector to[LINE])
 }
 
 /* ---- tiles ---- */
+
+/* Output (i, j) is the sum of x (2i + row - padding[0], 2j + column - padding[1]) over the kernel's rows and columns. */
+typedef struct strided_convolution {
+    winograd_images x, y;
+    int64_t padding[2]; /* at the top and at the left */
+    bool relu, bf16;
+} strided_convolution;
+
+static inline strided_convolution describe_strided(const blocked_convolution *c)
+{
+    return (strided_convolution){.x = {c->batch, c->channels, c->height, c->width},
+                                 .y = {c->batch, c->outputs, c->out_height, c->out_width},
+                                 .padding = {c->padding[0], c->padding[1]},
+                                 .relu = c->relu,
+                                 .bf16 = c->bf16};
+}
 
 /* How tiles cover the outputs, or the gradients of inputs in pairs of rows and columns, which begin at `first`. */
 typedef struct strided_tiling {

@@ -225,16 +225,18 @@ static int64_t products_floats(const strided_convolution *c, int64_t tiles, int 
     return tiles <= GROUP ? threads * POINTS * (int64_t)(STRIP * VECTORS * LANES) : POINTS * c->x.planes * c->y.planes;
 }
 
-int64_t AT_LEVEL(strided_grad_weights_floats)(const strided_convolution *c, int threads)
+int64_t AT_LEVEL(strided_grad_weights_floats)(const blocked_convolution *blocked, int threads)
 {
-    const int64_t tiles = tile_outputs(c).count;
-    return transformed_floats(tiles, c->x.planes + c->y.planes) + products_floats(c, tiles, threads) +
-           QUARTERS * c->y.planes;
+    const strided_convolution c = describe_strided(blocked);
+    const int64_t tiles = tile_outputs(&c).count;
+    return transformed_floats(tiles, c.x.planes + c.y.planes) + products_floats(&c, tiles, threads) +
+           QUARTERS * c.y.planes;
 }
 
-void AT_LEVEL(strided_grad_weights)(const strided_convolution *c, const void *x, const void *dy, int threads,
+void AT_LEVEL(strided_grad_weights)(const blocked_convolution *blocked, const void *x, const void *dy, int threads,
                                     float *scratch, float *dweight, float *dbias)
 {
+    const strided_convolution described = describe_strided(blocked), *c = &described;
     gradient g = {.c = c, .x = x, .dy = dy, .tiles = tile_outputs(c), .dweight = dweight};
     const int64_t tiles = g.tiles.count;
     const cutting cut = cut_up(c, tiles, threads);

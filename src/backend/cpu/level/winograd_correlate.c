@@ -33,18 +33,10 @@ enum { MOST_EXPECTED = 24 * (64 + 128) };
 /* One vector of kernels at all points. */
 INLINE void transform_kernel(const vector kernel[9], bool turned, vector at[POINTS])
 {
-    vector lines[3][WINDOW];
-    for (int i = 0; i < 3; i++) {
-        vector g[3];
-        for (int j = 0; j < 3; j++)
-            g[j] = kernel[turned ? 8 - 3 * i - j : 3 * i + j];
-        evaluate_three(g, lines[i]);
-    }
-    for (int j = 0; j < WINDOW; j++) {
-        vector column[WINDOW];
-        evaluate_three((const vector[3]){lines[0][j], lines[1][j], lines[2][j]}, column);
-        for (int i = 0; i < WINDOW; i++)
-            at[i * WINDOW + j] = factor(i) * factor(j) * column[i];
+    transform_square(kernel, turned, evaluate_three, at);
+    for (int i = 0; i < WINDOW; i++) {
+        for (int j = 0; j < WINDOW; j++)
+            at[i * WINDOW + j] *= factor(i) * factor(j);
     }
 }
 

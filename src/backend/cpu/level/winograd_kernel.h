@@ -11,6 +11,26 @@ enum { CACHED_PAIRS = 256 * 256 };
 /* One vector of kernels at all points: a constant where it is inlined. */
 typedef void kernel_transform(const vector kernel[9], bool turned, vector at[POINTS]);
 
+/* Three numbers, a row or column of a kernel, at the points of one side. */
+typedef void three_transform(const vector g[3], vector at[WINDOW]);
+
+INLINE void transform_square(const vector kernel[9], bool turned, three_transform *transform, vector at[POINTS])
+{
+    vector lines[3][WINDOW];
+    for (int i = 0; i < 3; i++) {
+        vector g[3];
+        for (int j = 0; j < 3; j++)
+            g[j] = kernel[turned ? 8 - 3 * i - j : 3 * i + j];
+        transform(g, lines[i]);
+    }
+    for (int j = 0; j < WINDOW; j++) {
+        vector column[WINDOW];
+        transform((const vector[3]){lines[0][j], lines[1][j], lines[2][j]}, column);
+        for (int i = 0; i < WINDOW; i++)
+            at[i * WINDOW + j] = column[i];
+    }
+}
+
 /* Floats of u from one point to the next: an odd number of cache lines, as powers of two would put all 36 into the same few sets of
  * the cache. */
 INLINE int64_t weights_stride(int64_t depth, int64_t columns)

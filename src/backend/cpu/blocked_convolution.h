@@ -1,0 +1,23 @@
+/* Steps of convolutions by kernels that work on images in blocks of channels, in the plan's type: what the rows of the table
+ * (convolution.h) with such kernels share. */
+#ifndef FTH_BACKEND_CPU_BLOCKED_CONVOLUTION_H
+#define FTH_BACKEND_CPU_BLOCKED_CONVOLUTION_H
+
+#include "backend/cpu/blocked_kernels.h"
+#include "backend/cpu/convolution.h"
+
+/* The convolution that `node` is, or whose gradient it is. */
+blocked_convolution cpu_blocked_convolution_of(const fth_plan *plan, const fth_node *node);
+/* Whether it is one: without groups, of whole blocks of channels on both sides. */
+bool cpu_blocked_convolution_fits(const fth_plan *plan, const fth_node *node);
+
+/* Each adds the step `name`. */
+fth_status cpu_add_blocked_forward(fth_plan *plan, const fth_node *node, const char *name,
+                                   const blocked_kernels *kernels);
+/* With `sum`, an addition of what grad_input makes and another gradient, the step makes that sum. */
+fth_status cpu_add_blocked_grad_input(fth_plan *plan, const fth_node *node, const fth_node *sum, const char *name,
+                                      const blocked_kernels *kernels);
+fth_status cpu_add_blocked_grad_weights(fth_plan *plan, const fth_node *node, const char *name,
+                                        const blocked_kernels *kernels);
+
+#endif
