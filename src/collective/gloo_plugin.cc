@@ -11,17 +11,19 @@
  * Small ones: all contributions go to all members in log2 N steps (Bruck's all-gather), and each sums them itself, in
  * the same order. A broadcast is a tree if small; else the root sends each member a range, and each passes its own on.
  *
- * How a group ends. Whoever finds a reason first (a connection that closes, a deadline, abort()) records it and wakes
- * the call that waits, if there is one. That call tells the others the reason, closes all connections and returns
- * FTH_PEER_LOST; the others notice by the message, or by the closed connection. So each loss reaches every member
+ * How a group ends. Whoever finds a reason first (a connection that closes, a deadline, abort()) records it, wakes the
+ * call that waits, if there is one, and the watching thread, which tells the others. So each loss reaches every member
  * within milliseconds, with the name of the member that was lost first, though only its neighbours may have waited for
- * it.
+ * it. The call closes all connections and returns FTH_PEER_LOST, but only once every other member has a reason too:
+ * one that still sends to a closed connection has it reset, loses what it has not read yet, such as a farewell, and would
+ * take the member that closed it for lost.
  *
  *     open ──> calls ... ──> close: says goodbye, waits until all others have (at most GOODBYE_WAIT)
- *                └─ reason ──> farewell with the reason ──> closed; every further call fails with it
+ *                └─ reason ──> farewell with the reason ──> all others have ended or failed (at most FAREWELL_WAIT)
+ *                                                       ──> closed; every further call fails with the reason
  *
- * Two threads watch: one waits for farewells and closed connections, one for deadlines (gloo's own deadlines close
- * every connection before a reason could be sent). */
+ * Two threads watch: one waits for farewells and closed connections, and says this member's; one for deadlines (gloo's own
+ * deadlines close every connection before a reason could be sent). */
 #include <netdb.h>
 #include <pthread.h>
 #include <signal.h>
@@ -41,7 +43,7 @@
 
 #include <gloo/transport/tcp/device.h>
 
-#ifndef __clang__ /* whose <stdatomic.h> is for C++ too */
+#ifndef __clang__       /* whose <stdatomic.h> is for C++ too */
 using std::atomic_bool; /* which C has in <stdatomic.h>: base/stop.h */
 #endif
 
@@ -57,7 +59,7 @@ using std::chrono::milliseconds;
 using steady_clock = std::chrono::steady_clock;
 
 constexpr milliseconds FOREVER = std::chrono::hours(24 * 365);
-constexpr milliseconds GOODBYE_WAIT(1000), FAREWELL_WAIT(100), LONGEST_CONNECT(5000);
+constexpr milliseconds GOODBYE_WAIT(1000), FAREWELL_WAIT(1000), LONGEST_CONNECT(5000);
 constexpr double USUAL_TIMEOUT_S = 30;
 constexpr size_t LARGEST_SEGMENT = 512 << 10, SMALLEST_SEGMENT = 8 << 10, MOST_SCRATCH = 16 << 20; /* bytes */
 constexpr size_t SEGMENTS_AHEAD = 4;         /* receives that a member is ready for, from each other */
@@ -127,6 +129,8 @@ struct member {
     std::string name;
     /* For data to and from this member, anywhere in memory: gloo adds an offset to the address it was made with, which is 0. */
     std::unique_ptr<gloo::transport::UnboundBuffer> lanes[LANES];
+    /* For an empty message, to and from this member, that whoever sends it has a reason to end. */
+    std::unique_ptr<gloo::transport::UnboundBuffer> ended;
 };
 
 /* Without the place in gloo's source that its messages begin with. */
@@ -194,7 +198,8 @@ class group
     void watch_deadlines();
     std::string why_lost(int rank, const std::exception &error) const;
     std::string find_lost();
-    void say_farewell(farewell::kind_of kind, const std::string &reason);
+    int say_farewell(farewell::kind_of kind, const std::string &reason);
+    void wait_until_all_have_ended();
     void shut_down();
 
     const int rank_, size_;
@@ -206,22 +211,24 @@ class group
     std::unique_ptr<char[]> scratch_;
     size_t scratch_size_ = 0;
 
-    /* Written by gloo's thread before it completes the receive that `watcher_` waits for. */
+    /* Of the others: written by gloo's thread before it completes the receive that `watcher_` waits for. This member's
+     * own, which `own_farewell_` sends: written once, by the thread that says it. */
     std::vector<farewell> farewells_;
-    std::unique_ptr<gloo::transport::UnboundBuffer> watcher_;
+    std::unique_ptr<gloo::transport::UnboundBuffer> watcher_, own_farewell_;
     std::thread watching_, watching_deadlines_;
 
     std::mutex mutex_;
     std::condition_variable changed_;
     std::string reason_;                     /* why the group has ended; "": it has not. guarded by mutex_ */
-    bool stopping_ = false;                  /* the thread of deadlines: guarded by mutex_ */
+    bool stopping_ = false;                  /* the threads that watch: guarded by mutex_ */
+    bool said_goodbye_ = false;              /* the only farewell, even if there is a reason later: guarded by mutex_ */
     int goodbyes_ = 0;                       /* members that are done; guarded by mutex_ */
     milliseconds patience_;                  /* with a member that a call waits for: guarded by mutex_ */
     int waiting_for_ = -1;                   /* the member that a call waits for; guarded by mutex_ */
     steady_clock::time_point waiting_until_; /* guarded by mutex_ */
 };
 
-constexpr uint64_t FAREWELL_SLOT = UINT64_MAX, PROBE_SLOT = UINT64_MAX - 1;
+constexpr uint64_t FAREWELL_SLOT = UINT64_MAX, ENDED_SLOT = UINT64_MAX - 1, PROBE_SLOT = UINT64_MAX - 2;
 
 group::group(const fth_collective_options &options)
     : rank_(options.rank), size_(options.size),
@@ -355,27 +362,35 @@ fth_status group::connect(const fth_collective_options &options)
 void group::start_watching()
 {
     watcher_ = context_->createUnboundBuffer(farewells_.data(), farewells_.size() * sizeof(farewell));
-    for (int i = 0; i < size_; i++)
-        if (i != rank_)
-            watcher_->recv(i, FAREWELL_SLOT, i * sizeof(farewell), sizeof(farewell));
+    own_farewell_ = context_->createUnboundBuffer(&farewells_[rank_], sizeof(farewell));
+    for (int i = 0; i < size_; i++) {
+        if (i == rank_)
+            continue;
+        watcher_->recv(i, FAREWELL_SLOT, i * sizeof(farewell), sizeof(farewell));
+        members_[i].ended = context_->createUnboundBuffer(nullptr, 0);
+        members_[i].ended->recv(i, ENDED_SLOT);
+    }
     signals_blocked blocked;
     watching_ = std::thread([this] { watch(); });
     watching_deadlines_ = std::thread([this] { watch_deadlines(); });
 }
 
-/* Gives the group its reason, unless it has one, and wakes the call that waits. */
+/* Gives the group its reason, unless it has one, and wakes the call that waits and the thread that tells the others. */
 void group::end(const std::string &reason)
 {
     std::lock_guard<std::mutex> lock(mutex_);
     if (reason_.empty())
         reason_ = reason.empty() ? "the group was ended" : reason;
-    if (context_)
+    if (context_) {
         for (auto &member : members_)
             for (auto &lane : member.lanes)
                 if (lane) {
                     lane->abortWaitRecv();
                     lane->abortWaitSend();
                 }
+        if (watcher_)
+            watcher_->abortWaitRecv();
+    }
     changed_.notify_all();
 }
 
@@ -411,28 +426,36 @@ std::string group::find_lost()
     return "lost a member of the group";
 }
 
-/* The thread that waits for farewells, at most one from each member. A connection that fails ends its wait with an
- * exception. Where two came at once gloo names the last of them alone: what the other said, if it was a reason, is found when
- * its connection closes. */
+/* The thread that waits for farewells, at most one from each member, until the group has a reason, which it tells the
+ * others. A connection that fails ends its wait with an exception. Where two farewells came at once gloo names the last
+ * of them alone: what the other said, if it was a reason, is found when its connection closes. */
 void group::watch()
 {
     sigpipe_blocked blocked;
     int from = -1;
     try {
-        for (int heard = 1; watcher_->waitRecv(&from, FOREVER); heard++) {
+        for (int heard = 1; heard < size_ && watcher_->waitRecv(&from, FOREVER); heard++) {
             if (farewells_[from].kind == farewell::LOST) {
                 end(reason_in(farewells_[from]));
-                return;
+                break;
             }
             std::lock_guard<std::mutex> lock(mutex_);
             goodbyes_ = heard;
             changed_.notify_all();
-            if (heard == size_ - 1)
-                return;
         }
     } catch (const std::exception &) {
         end(find_lost());
     }
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return stopping_ || !reason_.empty(); });
+    if (reason_.empty())
+        return;
+    const std::string reason = reason_;
+    const bool may_say = !said_goodbye_;
+    lock.unlock();
+    if (may_say)
+        say_farewell(farewell::LOST, reason);
+    wait_until_all_have_ended();
 }
 
 void group::watch_deadlines()
@@ -456,31 +479,48 @@ void group::watch_deadlines()
     }
 }
 
-/* Best effort: who does not get it notices that the connection closes. */
-void group::say_farewell(farewell::kind_of kind, const std::string &reason)
+/* Returns how many it was sent to. Best effort: who does not get it notices that the connection closes. */
+int group::say_farewell(farewell::kind_of kind, const std::string &reason)
 {
-    farewell last = {kind, {}};
-    snprintf(last.reason, sizeof last.reason, "%s", reason.c_str());
-    std::unique_ptr<gloo::transport::UnboundBuffer> buffer = context_->createUnboundBuffer(&last, sizeof last);
+    farewell &own = farewells_[rank_];
+    own.kind = kind;
+    snprintf(own.reason, sizeof own.reason, "%s", reason.c_str());
     int sent = 0;
     for (int i = 0; i < size_; i++) {
         try {
             if (i != rank_) {
-                buffer->send(i, FAREWELL_SLOT);
+                own_farewell_->send(i, FAREWELL_SLOT);
                 sent++;
             }
         } catch (const std::exception &) {
         }
     }
-    auto until = steady_clock::now() + FAREWELL_WAIT;
-    try {
-        for (; sent > 0 && steady_clock::now() < until; sent--)
-            buffer->waitSend(until);
-    } catch (const std::exception &) {
+    return sent;
+}
+
+/* Each member tells each other one that it has ended. Who was lost is not waited for: its connection fails. Where one says
+ * nothing (it is stopped, or cannot be reached) gloo closes all connections when the wait is over. */
+void group::wait_until_all_have_ended()
+{
+    for (int i = 0; i < size_; i++) {
+        try {
+            if (i != rank_)
+                members_[i].ended->send(i, ENDED_SLOT);
+        } catch (const std::exception &) {
+        }
+    }
+    const auto until = steady_clock::now() + FAREWELL_WAIT;
+    for (int i = 0; i < size_; i++) {
+        const auto left = std::chrono::duration_cast<milliseconds>(until - steady_clock::now());
+        try {
+            if (i != rank_)
+                members_[i].ended->waitRecv(std::max(left, milliseconds(0)));
+        } catch (const std::exception &) {
+        }
     }
 }
 
-/* From the thread that makes the calls. */
+/* From the thread that makes the calls. Where there is a reason, the watching thread returns once the others have one. */
 void group::shut_down()
 {
     if (!context_)
@@ -497,10 +537,13 @@ void group::shut_down()
     if (watching_deadlines_.joinable())
         watching_deadlines_.join();
     std::unique_lock<std::mutex> lock(mutex_); /* end() uses the buffers */
-    for (auto &member : members_)
+    for (auto &member : members_) {
         for (auto &lane : member.lanes)
             lane.reset();
+        member.ended.reset();
+    }
     watcher_.reset();
+    own_farewell_.reset();
     auto context = std::move(context_);
     lock.unlock();
     context.reset(); /* closes the connections */
@@ -516,16 +559,18 @@ void group::close()
         return;
     std::unique_lock<std::mutex> lock(mutex_);
     if (reason_.empty()) {
+        said_goodbye_ = true;
         lock.unlock();
-        say_farewell(farewell::DONE, "");
+        const auto until = steady_clock::now() + GOODBYE_WAIT;
+        try {
+            for (int sent = say_farewell(farewell::DONE, ""); sent > 0 && steady_clock::now() < until; sent--)
+                own_farewell_->waitSend(until);
+        } catch (const std::exception &) {
+        }
         lock.lock();
-        changed_.wait_for(lock, GOODBYE_WAIT, [this] { return goodbyes_ == size_ - 1 || !reason_.empty(); });
-        lock.unlock();
-    } else {
-        std::string reason = reason_;
-        lock.unlock();
-        say_farewell(farewell::LOST, reason);
+        changed_.wait_until(lock, until, [this] { return goodbyes_ == size_ - 1 || !reason_.empty(); });
     }
+    lock.unlock();
     shut_down();
 }
 
@@ -558,12 +603,6 @@ template <typename function> fth_status group::call(uint32_t kind, size_t size, 
     } catch (const std::exception &error) {
         end(error.what());
     }
-    std::string reason;
-    {
-        std::lock_guard<std::mutex> lock(mutex_);
-        reason = reason_;
-    }
-    say_farewell(farewell::LOST, reason);
     shut_down();
     return fail_with_reason();
 }

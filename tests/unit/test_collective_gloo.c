@@ -343,6 +343,46 @@ static void an_abort_reaches_all_members(void **state)
     run_group(3, member_that_hears_of_an_abort, 0);
 }
 
+static void *continue_soon(void *process)
+{
+    usleep(50000);
+    kill(*(pid_t *)process, SIGCONT);
+    return NULL;
+}
+
+/* Rank 0 is stopped while the others end. When it goes on, it still has numbers to send them, and their reason to read. */
+static void member_that_hears_of_an_abort_late(void)
+{
+    void *state = NULL, *bytes;
+    size_t size;
+    pid_t process = getpid();
+    pthread_t thread;
+    fth_status status = open_gloo(endless_s, NULL, &state);
+    CHECK(status == FTH_OK || member->rank == 1); /* as above */
+    if (member->rank == 0)
+        CHECK(put_key("event", "process", &process, sizeof process) == FTH_OK);
+    if (member->rank == 2) {
+        CHECK(get_key("event", "process", test_deadline_in(60), &bytes, &size) == FTH_OK);
+        CHECK(kill(*(pid_t *)bytes, SIGSTOP) == 0);
+        CHECK(pthread_create(&thread, NULL, continue_soon, bytes) == 0);
+        gloo->abort(state, "rank 9 is preempted");
+    }
+    if (status == FTH_OK)
+        status = reduce_until_it_fails(state);
+    CHECK(status == FTH_PEER_LOST && strstr(fth_error_message(), "rank 9 is preempted"));
+    if (member->rank == 2)
+        pthread_join(thread, NULL);
+    if (state)
+        gloo->close(state);
+}
+
+static void a_slow_member_hears_why_the_others_ended(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 10; i++)
+        run_group(3, member_that_hears_of_an_abort_late, 0);
+}
+
 /* Who is done first may leave while others still finish the last call. */
 static void member_that_leaves_at_once(void)
 {
@@ -437,6 +477,7 @@ int main(void)
         cmocka_unit_test(a_stopped_member_is_found_by_its_deadline),
         cmocka_unit_test(an_abort_ends_a_call_that_waits),
         cmocka_unit_test(an_abort_reaches_all_members),
+        cmocka_unit_test(a_slow_member_hears_why_the_others_ended),
         cmocka_unit_test(leaving_disturbs_nobody),
         cmocka_unit_test(different_calls_fail_at_the_deadline),
         cmocka_unit_test(a_wrong_address_is_named),
