@@ -24,8 +24,8 @@ fth_status fth_allocate_aligned(size_t size_bytes, void *pointer_to_pointer)
 {
     size_t rounded = fth_align_up(size_bytes ? size_bytes : 1, FTH_ALIGNMENT);
     const bool large = rounded >= 2 * huge_page;
-    void *memory = rounded >= size_bytes ? aligned_alloc(large ? huge_page : FTH_ALIGNMENT, rounded) : NULL;
-    if (!memory)
+    void *memory = NULL;
+    if (rounded < size_bytes || posix_memalign(&memory, large ? huge_page : FTH_ALIGNMENT, rounded) != 0)
         return fth_fail(FTH_NO_MEMORY, "no memory for %.1f MB", (double)size_bytes / 1e6);
     if (large)
         madvise(memory, rounded / huge_page * huge_page, MADV_HUGEPAGE);
