@@ -90,6 +90,8 @@ bool fth_plan_is_backward(const fth_plan *plan);
 bool fth_plan_dies_here(const fth_plan *plan, fth_value value);
 /* `value` shares the memory of `of` from now on (in place, or a view). */
 void fth_plan_alias(fth_plan *plan, fth_plan_value value, fth_plan_value of);
+/* True if both are the same value, or one was made an alias of the other or of what that one is an alias of. */
+bool fth_plan_share_memory(const fth_plan *plan, fth_plan_value a, fth_plan_value b);
 /* True if any later node reads `value` or a flat vector keeps it: kernels may skip unused outputs. */
 bool fth_plan_is_used(const fth_plan *plan, fth_value value);
 fth_storage fth_plan_storage(const fth_plan *plan, fth_plan_value value);

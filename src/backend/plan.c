@@ -319,6 +319,11 @@ void fth_plan_alias(fth_plan *plan, fth_plan_value value, fth_plan_value of)
     plan->values[value.index].alias_of = of;
 }
 
+bool fth_plan_share_memory(const fth_plan *plan, fth_plan_value a, fth_plan_value b)
+{
+    return fth_plan_value_equal(fth_plan_root(plan, a), fth_plan_root(plan, b));
+}
+
 bool fth_plan_is_used(const fth_plan *plan, fth_value value)
 {
     return plan->values[value].last_reader > plan->current_node || plan->values[value].storage == FTH_IN_GRADIENTS;

@@ -526,6 +526,7 @@ static const op_case cases[] = {
     {"add", .build = build_add, INPUT(3, 7, 5, 5)},
     {"add, relu", .build = build_add, INPUT(8, 16, 4, 3), .relu = true},
     {"add 17, relu", .build = build_add, INPUT(3, 17, 5, 5), .relu = true},
+    {"add 80 to its 1x1 convolution, relu", .build = build_add, INPUT(3, 80, 5, 7), .relu = true},
     {"add to itself", .build = build_add_self, INPUT(3, 16, 5, 4)},
     {"add to itself, relu", .build = build_add_self, INPUT(3, 7, 5, 4), .relu = true},
     {"concat of odd sizes", .build = build_concat, INPUT(3, 7, 5, 4), .outputs = 17},

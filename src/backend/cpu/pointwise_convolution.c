@@ -87,11 +87,16 @@ static bool is_blocked(const fth_plan *plan, fth_value value)
 
 void cpu_pointwise_sum_in_place(fth_plan *plan, const fth_node *sum)
 {
-    const fth_value added = sum->inputs[1 - input_made(plan, sum)], dx = sum->outputs[0];
-    const fth_plan_value target = fth_plan_value_of(plan, dx);
+    const int made = input_made(plan, sum);
+    const fth_value added = sum->inputs[1 - made], dx = sum->outputs[0];
+    const fth_value dy = cpu_producer_of(plan, sum->inputs[made])->inputs[0];
+    const fth_plan_value target = fth_plan_value_of(plan, dx), memory = fth_plan_value_of(plan, added);
+    /* In x + convolution(x), both are the same gradient: every panel reads all of dy, so dx must not overwrite it. */
+    if (fth_plan_share_memory(plan, memory, fth_plan_value_of(plan, dy)))
+        return;
     if (is_blocked(plan, added) && is_blocked(plan, dx) && fth_plan_storage(plan, target) == FTH_IN_ARENA &&
         fth_plan_dies_here(plan, added))
-        fth_plan_alias(plan, target, fth_plan_value_of(plan, added));
+        fth_plan_alias(plan, target, memory);
 }
 
 /* ---- steps ---- */
