@@ -128,6 +128,14 @@ out:
     return status;
 }
 
+/* Nothing else reads x: a back end may write the sum over it. */
+static fth_status build_layer_norm_of_sum(fth_graph *graph, const text_case *with, fth_value x, fth_value ends,
+                                          fth_value *y)
+{
+    (void)ends;
+    return add_layer_norm(graph, "norm", with->probability, x, x, y);
+}
+
 static fth_status build_dropout(fth_graph *graph, const text_case *with, fth_value x, fth_value ends, fth_value *y)
 {
     (void)ends;
@@ -310,6 +318,8 @@ static const text_case cases[] = {
      .probability = 0.25f},
     {"layer norm 128, dropout, residual", .build = build_layer_norm, LENGTHS(1, 30, 9), .room = 8, .features = 128,
      .probability = 0.1f, .residual = true},
+    {"layer norm, dropout, its input as residual", .build = build_layer_norm_of_sum, LENGTHS(7, 4), .features = 64,
+     .probability = 0.25f},
     {"layer norm of one feature", .build = build_layer_norm, LENGTHS(3), .features = 1},
     {"dropout of tokens", .build = build_dropout, LENGTHS(4, 9), .room = 2, .features = 17, .probability = 0.5f},
 

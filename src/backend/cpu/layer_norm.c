@@ -225,8 +225,11 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
     if (a->residual)
         FTH_TRY(cpu_read_rows(plan, node->inputs[RESIDUAL], &call.values[3]));
     call.values[5] = FTH_NO_PLAN_VALUE;
+    /* add_row() writes x through dropout before it reads the residual, which must not be there. */
+    const bool reads_twice = a->residual && fth_plan_share_memory(plan, call.values[0], call.values[3]);
     if (keeps_sum)
-        FTH_TRY(cpu_begin_rows(plan, sum, node->inputs[X], call.values[0], &call.values[5]));
+        FTH_TRY(
+            cpu_begin_rows(plan, sum, reads_twice ? FTH_NO_VALUE : node->inputs[X], call.values[0], &call.values[5]));
     call.values[6] = if_used(plan, node->outputs[STATISTICS]);
     FTH_TRY(cpu_fix_plain(plan, node->outputs[STATISTICS]));
     FTH_TRY(cpu_begin_rows(plan, y, keeps_sum ? FTH_NO_VALUE : node->inputs[X], call.values[0], &call.values[7]));
