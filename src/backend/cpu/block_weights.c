@@ -1,4 +1,4 @@
-/* Steps that reorder weights of 1×1 convolutions. See block_weights.h. */
+/* Steps that reorder the weights of 1×1 convolutions. See block_weights.h. */
 #include "backend/cpu/block_weights.h"
 
 typedef void (*reorder)(int64_t outputs, int64_t channels, const void *from, void *to);

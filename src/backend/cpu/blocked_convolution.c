@@ -44,7 +44,7 @@ static fth_status run_forward(const cpu_call *call, const fth_run *run)
     return FTH_OK;
 }
 
-/* Values: dy, weight, what is added or none, scratch, dx. */
+/* Values: dy, weight, the gradient to add or none, scratch, dx. */
 static fth_status run_grad_input(const cpu_call *call, const fth_run *run)
 {
     (void)run;

@@ -1,4 +1,4 @@
-/* The table of ways to compute convolutions, and the choice among them. See convolution.h. */
+/* The table of convolution algorithms, and the choice among them. See convolution.h. */
 #include <stdlib.h>
 #include <string.h>
 

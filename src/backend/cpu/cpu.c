@@ -18,7 +18,7 @@ static const char *isa_name(dnnl_cpu_isa_t isa)
         dnnl_cpu_isa_t isa;
         const char *name;
     } names[] = {
-#if defined(__aarch64__) /* numbers that oneDNN's header has no names for, and that are x86's as well */
+#if defined(__aarch64__) /* oneDNN's header has no names for these; x86 uses the same numbers */
         {0x1, "asimd"},
         {0x3, "sve_128"},
         {0x7, "sve_256"},
@@ -43,34 +43,34 @@ static const char *isa_name(dnnl_cpu_isa_t isa)
     return "generic";
 }
 
-/* What oneDNN's own variables allow it; NULL: they do not say. */
+/* The limit that oneDNN's own variables set; NULL: none. */
 static const char *onednn_isa(void)
 {
     const char *isa = getenv("ONEDNN_MAX_CPU_ISA");
     return isa ? isa : getenv("DNNL_MAX_CPU_ISA");
 }
 
-/* A user who chooses oneDNN's instructions leaves AMX to it: own kernels then do without. */
+/* A user who chooses oneDNN's instructions leaves AMX to it: our own kernels then do not use it. */
 static bool user_chose_isa(void)
 {
     return onednn_isa();
 }
 
-/* Its other names for instructions up to AVX-512 leave AMX out. */
+/* Any other name means at most AVX-512. */
 static bool user_allows_tiles(void)
 {
     const char *isa = onednn_isa();
     return !isa || strcasestr(isa, "amx") || strcasecmp(isa, "all") == 0 || strcasecmp(isa, "default") == 0;
 }
 
-/* oneDNN does without what our own kernels do without, whatever its own variables say. Must come before any other call of oneDNN,
- * which fixes the instruction set. */
+/* Holds oneDNN to the same level as our own kernels, whatever its own variables say. Must come before any other oneDNN
+ * call, since that fixes the instruction set. */
 static void limit_onednn(fth_vector_level level)
 {
     if (level < fth_vector_level_best())
         dnnl_set_max_cpu_isa(level == FTH_LEVEL_AVX2 ? dnnl_cpu_isa_avx2 : dnnl_cpu_isa_sse41);
     else if (fth_tiles_are_hidden() && !user_chose_isa())
-        dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16); /* it would die of an illegal instruction */
+        dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16); /* or it would crash with an illegal instruction */
     else if (level == FTH_LEVEL_AVX512 && !fth_vector_level_allows_tiles() && user_allows_tiles())
         dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
 }
@@ -122,7 +122,7 @@ out:
     return status;
 }
 
-/* OpenMP keeps the number of threads per thread: whoever builds or runs a plan needs the right one. */
+/* OpenMP stores the number of threads per calling thread, so it is set wherever a plan is built or run. */
 static void enter_device(fth_device *device, int threads)
 {
     (void)device;
@@ -130,7 +130,7 @@ static void enter_device(fth_device *device, int threads)
         omp_set_num_threads(threads);
 }
 
-/* Large areas are aligned to and advised for huge pages: fewer TLB misses in the big activations. */
+/* Large areas are aligned to huge pages, with advice to use them: fewer TLB misses in big activations. */
 static fth_status allocate(fth_device *device, size_t size_bytes, void **memory)
 {
     (void)device;
@@ -142,7 +142,7 @@ static fth_status allocate(fth_device *device, size_t size_bytes, void **memory)
         return fth_fail(FTH_NO_MEMORY, "no memory for %.1f MB of tensors; try a smaller batch",
                         (double)size_bytes / 1e6);
     if (alignment == HUGE_PAGE)
-        madvise(made, rounded, MADV_HUGEPAGE); /* advice only */
+        madvise(made, rounded, MADV_HUGEPAGE); /* only advice: may fail */
     memset(made, 0, rounded);
     *memory = made;
     return FTH_OK;
@@ -154,7 +154,7 @@ static void release(fth_device *device, void *memory)
     free(memory);
 }
 
-/* One core does not fill the memory's bandwidth; training waits for the large ones, which are checkpoints. */
+/* One core cannot saturate the memory bandwidth. Large copies are checkpoints, which training waits for. */
 static fth_status copy(fth_device *device, void *to, const void *from, size_t size_bytes)
 {
     enum { PIECE_BYTES = 1 << 20, PARALLEL_BYTES = 8 << 20 };
@@ -178,7 +178,7 @@ static fth_status fill_zero(fth_device *device, void *memory, size_t size_bytes)
     return FTH_OK;
 }
 
-/* Everything here is done when it returns. */
+/* All calls of this back end are synchronous. */
 static fth_status synchronize(fth_device *device, fth_deadline deadline)
 {
     (void)device;

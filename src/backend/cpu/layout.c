@@ -25,14 +25,14 @@ fth_status cpu_set_layout(fth_plan *plan, fth_plan_value value, const cpu_format
     return fth_plan_set_layout(plan, value, layout, sizeof *layout, cpu_format_size(layout));
 }
 
-/* oneDNN's functions read dims as arrays of its own maximal rank. */
+/* oneDNN reads dims as an array of its maximum rank. */
 static void copy_dims(const fth_shape *shape, dnnl_dims_t dims)
 {
     memset(dims, 0, sizeof(dnnl_dims_t));
     memcpy(dims, shape->dims, (size_t)shape->rank * sizeof dims[0]);
 }
 
-/* A format that there is. */
+/* A format that must exist. */
 static cpu_format make(int rank, const dnnl_dims_t dims, dnnl_data_type_t dtype, dnnl_format_tag_t tag)
 {
     cpu_format format = {0};
@@ -124,7 +124,8 @@ out:
     return status;
 }
 
-/* A copy in f32 of what is kept in bf16 would be the larger of the two if the backward pass read it again. */
+/* An f32 copy of a value stored in bf16 is the larger of the two: not worth keeping from the forward pass for the
+ * backward pass. */
 static bool is_worth_keeping(const fth_plan *plan, fth_plan_value value, const cpu_format *copy)
 {
     const fth_graph *graph = fth_plan_graph(plan);

@@ -1,8 +1,7 @@
-/* The tables of our own kernels, and which of them the device takes. */
+/* The tables of our own kernels, and which of them the device uses. */
 #include "backend/cpu/level.h"
 
-#define DECLARE(type, name)                                                                                            \
-    extern const struct type name##_baseline, name##_avx2, name##_avx512, name##_avx512_bf16;
+#define DECLARE(type, name) extern const struct type name##_baseline, name##_avx2, name##_avx512, name##_avx512_bf16;
 CPU_LEVEL_TABLES(DECLARE)
 #undef DECLARE
 

@@ -1,6 +1,6 @@
-/* Our own kernels as one table for each level of vector instructions (vector/level.h). The files of level/ are compiled once per
- * level, and once more for AVX-512 with AVX512_BF16, which rounds to bf16 in one instruction; each defines the table of one concept,
- * whose struct is in that concept's header. */
+/* Our own kernels: one table per level of vector instructions (vector/level.h). The files in level/ are compiled once
+ * per level, and once more for AVX-512 with AVX512_BF16, which rounds to bf16 in one instruction. Each file defines the
+ * table of one concept; the struct is in that concept's header. */
 #ifndef FTH_BACKEND_CPU_LEVEL_H
 #define FTH_BACKEND_CPU_LEVEL_H
 
@@ -8,7 +8,7 @@
 
 #include "backend/vector/level.h"
 
-/* Every table: its type and name. A new one is a file level/NAME.c that defines AT_LEVEL(NAME), and its row here. */
+/* Every table: its type and name. To add one, write level/NAME.c, which defines AT_LEVEL(NAME), and add a row here. */
 #define CPU_LEVEL_TABLES(ROW)                                                                                          \
     ROW(batch_norm_kernels, batch_norm)                                                                                \
     ROW(block_weights_kernels, block_weights)                                                                          \
@@ -24,14 +24,14 @@
 
 typedef struct cpu_level {
     fth_vector_level level;
-    int64_t lanes; /* floats in a vector: our kernels take images in blocks of as many channels */
+    int64_t lanes; /* floats in a vector, and channels in a block of our kernels' images */
 #define MEMBER(type, name) const struct type *name;
     CPU_LEVEL_TABLES(MEMBER)
 #undef MEMBER
 } cpu_level;
 
 fth_status cpu_level_choose(const cpu_level **level);
-/* The tables for a processor with AVX512_BF16; `level` itself if it is not AVX-512, or if they were not compiled. */
+/* The tables for a processor with AVX512_BF16; `level` itself if it is not AVX-512, or if those were not compiled. */
 const cpu_level *cpu_level_with_bf16(const cpu_level *level);
 
 #endif

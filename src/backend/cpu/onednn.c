@@ -1,4 +1,4 @@
-/* See onednn.h. Each pair of functions below an #if does the same by the calls of one major version. */
+/* See onednn.h. Under each #if, the same function is written for one major version. */
 #include "backend/cpu/onednn.h"
 
 #include <assert.h>
@@ -127,14 +127,14 @@ static cpu_format read_native(native_format native)
 
 #endif
 
-/* Every format there is, so that those who use one need not care who frees it. */
+/* Every format in use, kept for good so that no caller has to free one. */
 static struct {
     pthread_mutex_t mutex;
     native_format *items; /* guarded by mutex */
     size_t count, capacity;
 } known = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-/* The one that equals `native`; NULL: none does. Under the mutex. */
+/* The known format equal to `native`, or NULL. Call with the mutex held. */
 static native_format find_known(native_format native)
 {
     for (size_t i = known.count; i > 0; i--)
@@ -143,7 +143,7 @@ static native_format find_known(native_format native)
     return NULL;
 }
 
-/* Takes `native`, which need not be known yet; NULL: no memory. */
+/* Takes `native` and returns the known format equal to it; NULL: out of memory. */
 static native_format keep(native_format native)
 {
     pthread_mutex_lock(&known.mutex);
@@ -227,7 +227,7 @@ fth_status cpu_make_memory(const cpu_format *format, dnnl_engine_t engine, dnnl_
 
 /* ---- descriptors of primitives ---- */
 
-/* Attributes that every primitive here has: scratch memory is the user's. */
+/* The attributes of every primitive: scratch memory comes from the caller. */
 static fth_status make_attributes(dnnl_primitive_attr_t *attributes)
 {
     fth_status status = FTH_OK;
@@ -254,7 +254,7 @@ static dnnl_prop_kind_t forward_kind(bool training)
     return training ? dnnl_forward_training : dnnl_forward_inference;
 }
 
-/* Where describing takes place: the attributes, and the forward pass as the hint of a backward one. */
+/* What is needed to describe a primitive: attributes, and for a backward pass the forward one as a hint. */
 typedef struct describing {
     dnnl_engine_t engine;
     dnnl_primitive_attr_t attributes;

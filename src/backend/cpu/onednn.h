@@ -1,8 +1,8 @@
-/* oneDNN 2.6 to 2.7 and 3.x as one interface: what differs between their C APIs is in this file and onednn.c, and the kernels
- * are written once.
+/* oneDNN 2.6 to 2.7 and 3.x behind one interface: their C APIs differ only in this file and onednn.c, so kernels are
+ * written once.
  *
- * In 2.x a memory descriptor is a struct, and a primitive is described by an op descriptor first; in 3.x both are behind
- * handles. Here a format is a plain value that can be copied and thrown away, and one call describes a primitive. */
+ * In 2.x a memory descriptor is a struct, and a primitive first needs an op descriptor; in 3.x both are opaque handles.
+ * Here a format is a plain value that can be copied and discarded, and one call describes a primitive. */
 #ifndef FTH_BACKEND_CPU_ONEDNN_H
 #define FTH_BACKEND_CPU_ONEDNN_H
 
@@ -17,14 +17,15 @@ fth_status cpu_status(dnnl_status_t status, const char *what);
 
 /* ---- formats ---- */
 
-/* How a tensor lies in memory: dimensions, dtype and order. What a format refers to lives as long as the process; there
- * are as many as layouts in use. */
+/* A tensor's layout in memory: dimensions, dtype and order. What a format refers to lives as long as the process; there
+ * are only as many as layouts in use. */
 typedef struct cpu_format {
     int ndims;
     dnnl_dims_t dims, padded_dims;
     dnnl_data_type_t data_type;
-    /* Where elements lie, unless oneDNN keeps that to itself (packed weights) or has not chosen yet: the distance of
-     * neighbours in each dimension, of whole blocks in the one that has blocks of `block` elements; 1: none has. */
+    /* The distance between neighbours in each dimension, and of whole blocks in the dimension that has blocks of
+     * `block` elements (1: none has). Unset if oneDNN keeps the layout to itself (packed weights) or has not chosen
+     * one. */
     dnnl_dims_t strides;
     int64_t block;
 #if DNNL_VERSION_MAJOR >= 3
@@ -37,24 +38,24 @@ typedef struct cpu_format {
 /* False if there is no such format. */
 bool cpu_format_make(int ndims, const dnnl_dims_t dims, dnnl_data_type_t dtype, dnnl_format_tag_t tag,
                      cpu_format *format);
-/* A part of a tensor, where it lies; false if blocks forbid it. */
+/* A view of part of a tensor; false if the blocks do not allow it. */
 bool cpu_format_window(const cpu_format *whole, const dnnl_dims_t dims, const dnnl_dims_t offsets, cpu_format *window);
 bool cpu_format_equal(const cpu_format *a, const cpu_format *b);
 size_t cpu_format_size(const cpu_format *format); /* bytes */
 
-/* What a primitive chose; a query that must succeed. */
+/* The format that a primitive chose. The query must succeed. */
 cpu_format cpu_query(const_dnnl_primitive_desc_t descriptor, dnnl_query_t what);
 size_t cpu_scratchpad_size(const_dnnl_primitive_desc_t descriptor, cpu_format *format); /* 0: needs none */
 
-/* Memory that is bound to data later. */
+/* Memory to be bound to data later. */
 fth_status cpu_make_memory(const cpu_format *format, dnnl_engine_t engine, dnnl_memory_t *memory);
 
 /* ---- descriptors of primitives ---- */
 
-enum { CPU_MOST_PARTS = 16 }; /* of a concatenation */
+enum { CPU_MOST_PARTS = 16 }; /* inputs of a concatenation */
 
-/* All have scratch memory of the user's. Backward ones describe the forward pass first, which oneDNN wants as a hint. What has
- * no weights goes back by CPU_GRAD_INPUT. */
+/* All use scratch memory that the caller provides. Those of backward passes also describe the forward pass, which
+ * oneDNN requires as a hint. Primitives without weights use CPU_GRAD_INPUT as their backward pass. */
 typedef enum cpu_pass { CPU_FORWARD, CPU_GRAD_INPUT, CPU_GRAD_WEIGHTS } cpu_pass;
 
 typedef struct cpu_convolution_description {

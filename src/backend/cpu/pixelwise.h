@@ -1,4 +1,4 @@
-/* Limits of convolutions pixel by pixel: see level/pixelwise.c. */
+/* Limits of pixelwise convolutions; see level/pixelwise.c. */
 #ifndef FTH_BACKEND_CPU_PIXELWISE_H
 #define FTH_BACKEND_CPU_PIXELWISE_H
 

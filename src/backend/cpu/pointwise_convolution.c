@@ -1,4 +1,4 @@
-/* 1×1 convolutions by kernels of our own (level/pointwise.c): any stride, no padding. */
+/* 1×1 convolutions by our own kernels (level/pointwise.c): any stride, no padding. */
 #include "backend/cpu/pointwise_convolution.h"
 #include "backend/cpu/blocked_convolution.h"
 #include "backend/cpu/neighbours.h"
@@ -11,8 +11,9 @@ static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
            c.padding[1] == 0;
 }
 
-/* Measured on one Sapphire Rapids core, oneDNN's kernels with the reorders of weights that they need over these, forward,
- * grad_input, grad_weights, and in parentheses the share of a bare loop of multiply-adds that these reach, in %:
+/* Measured on one Sapphire Rapids core: oneDNN's time, including the reorders of weights that it needs, over that of
+ * these kernels, for forward, grad_input, grad_weights. In parentheses, the share in % of the speed of a bare loop of
+ * multiply-adds that these kernels reach.
  *
  *     channels, map, batch        AVX-512                              AVX2
  *     64 to 256, 56×56, 4         0.97 (91), 1.01 (94), 1.14 (96)      0.94 (89), 1.03 (94), 0.99 (92)
@@ -25,13 +26,14 @@ static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
  *     2048 to 512, 7×7, 1         0.91 (54), 1.02 (53), 5.04 (59)      0.90 (63), 0.97 (68), 1.02 (71)
  *     1024 to 512, 4×4, 1         0.82 (28), 0.98 (29), 7.83 (32)      0.87 (44), 0.78 (41), 0.93 (47)
  *
- * What makes up for less than 1 is that grad_input adds the gradient of another branch in passing: a residual network's additions
- * of gradients (1.5 % of resnet50) take no time. On one Zen 4 core the three passes of resnet50 at batch 16 take 1879 ms, 94 % of
- * that loop's speed, and oneDNN's 1897 ms with their reorders and additions. With SSE alone (baseline) forward takes 1.25 times as
- * long as oneDNN's and grad_input 1.1 times. On other processors oneDNN has plain loops. */
+ * Ratios below 1 are made up for by grad_input, which adds the gradient of another branch at no cost: a residual
+ * network's additions of gradients (1.5 % of resnet50) take no time. On one Zen 4 core, the three passes of resnet50 at
+ * batch 16 take 1879 ms, 94 % of that loop's speed, and oneDNN's 1897 ms with their reorders and additions. With SSE
+ * alone (baseline), forward takes 1.25 times as long as oneDNN's, and grad_input 1.1 times. On other processors oneDNN
+ * has plain loops. */
 static bool pays(const fth_plan *plan, const fth_node *node, cpu_pass pass)
 {
-    /* Products of pairs in bf16: on Zen 4 oneDNN's reach 98 %, 98 % and 89 % of the speed of the instruction. */
+    /* In bf16, oneDNN multiplies pairs: on Zen 4 it reaches 98 %, 98 % and 89 % of the instruction's speed. */
     if (cpu_product_dtype(plan) != dnnl_f32)
         return false;
 #if defined(__x86_64__)
@@ -49,7 +51,7 @@ static bool pays(const fth_plan *plan, const fth_node *node, cpu_pass pass)
 #endif
 }
 
-/* ---- the sum behind grad_input ---- */
+/* ---- the sum after grad_input ---- */
 
 const fth_node *cpu_pointwise_sum_of(const fth_plan *plan, const fth_node *grad_input)
 {
@@ -59,7 +61,7 @@ const fth_node *cpu_pointwise_sum_of(const fth_plan *plan, const fth_node *grad_
     return sum && sum->op == &fth_op_add && !a->relu && sum->inputs[0] != sum->inputs[1] ? sum : NULL;
 }
 
-/* Which input of the addition such a grad_input makes; -1: none. */
+/* The input of the addition that such a grad_input computes; -1: none. */
 static int input_made(const fth_plan *plan, const fth_node *sum)
 {
     for (int i = 0; i < 2; i++) {
@@ -77,7 +79,7 @@ bool cpu_pointwise_makes_sum(const fth_plan *plan, const fth_node *sum)
     return input_made(plan, sum) >= 0;
 }
 
-/* Whether the steps below read and write the value itself; else they take a copy. */
+/* Whether the steps below read or write the value itself rather than a copy. */
 static bool is_blocked(const fth_plan *plan, fth_value value)
 {
     const fth_shape shape = fth_plan_type(plan, value).shape;

@@ -1,4 +1,4 @@
-/* What the compiler's vector types cannot say, in AVX2. Included by vector.h, which says what each function does. */
+/* What the compiler's vector types cannot express, in AVX2. Included by vector.h, which documents each function. */
 #include <immintrin.h>
 
 INLINE vector_mask first_lanes(int64_t count)
@@ -89,7 +89,7 @@ INLINE vector blend(vector_mask where, vector yes, vector no)
 
 INLINE vector cut_negative(vector v)
 {
-    return (vector)_mm256_max_ps(_mm256_setzero_ps(), (__m256)v); /* in this order NaN stays */
+    return (vector)_mm256_max_ps(_mm256_setzero_ps(), (__m256)v); /* this operand order keeps NaN */
 }
 
 INLINE uint32_t bits_of_lanes(vector_mask where)

@@ -1,4 +1,4 @@
-/* What the compiler's vector types cannot say, in AVX-512. Included by vector.h, which says what each function does. */
+/* What the compiler's vector types cannot express, in AVX-512. Included by vector.h, which documents each function. */
 #include <immintrin.h>
 
 INLINE __mmask16 bits_of_first(int64_t count)
@@ -96,7 +96,7 @@ INLINE vector blend(vector_mask where, vector yes, vector no)
 
 INLINE vector cut_negative(vector v)
 {
-    return (vector)_mm512_max_ps(_mm512_setzero_ps(), (__m512)v); /* in this order NaN stays */
+    return (vector)_mm512_max_ps(_mm512_setzero_ps(), (__m512)v); /* this operand order keeps NaN */
 }
 
 INLINE uint32_t bits_of_lanes(vector_mask where)

@@ -1,5 +1,5 @@
-/* What the other levels say in instructions of their own, for every processor. Included by vector.h, which says what each
- * function does. */
+/* Portable versions of what the other levels do with intrinsics. Included by vector.h, which documents each
+ * function. */
 
 INLINE void store_past_caches(float *to, vector v)
 {

@@ -1,4 +1,4 @@
-/* Which level of vector instructions a device takes. */
+/* Chooses a device's level of vector instructions. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Whether AMX can be used; compiled for every processor. */
+/* Detects AMX. Compiled for every processor. */
 #include "backend/vector/tiles_supported.h"
 
 #if defined(__x86_64__)
@@ -9,7 +9,7 @@
 
 enum { FEATURES = 7 };
 
-/* tiles.h packs numbers by AVX512_BF16 and others. */
+/* tiles.h uses AVX512_BF16 and other AVX-512 extensions to pack numbers. */
 static bool packing_is_supported(void)
 {
     enum { AVX512_BF16 = 1 << 5 };
@@ -18,7 +18,7 @@ static bool packing_is_supported(void)
            __builtin_cpu_supports("avx512dq") && __get_cpuid_count(FEATURES, 1, &a, &b, &c, &d) && (a & AVX512_BF16);
 }
 
-/* The processor has it, and the system keeps the state of tiles, which a process has to ask for. */
+/* The processor must have AMX, and the kernel must save the tile state, which a process has to request. */
 bool fth_tiles_are_supported(void)
 {
     enum { BF16 = 1 << 22, TILES = 1 << 24 };

@@ -1,9 +1,9 @@
-/* Products of bf16 numbers with sums in f32: tiles of matrices, and packing numbers for them.
+/* Products of bf16 numbers with f32 sums: matrix tiles, and packing numbers into them.
  *
- * A tile is what AMX, the matrix unit of newer Xeons, multiplies: C (16, 16) of f32 += A (16, 32) · B (32, 16) of bf16, where B lies
- * in pairs of rows: the two numbers of a pair are neighbours, so that a row of 64 bytes has 16 of them. Here C is computed in blocks
- * of 2 x 2 tiles, each over a whole depth; B is packed into panels of 32 columns, tile behind tile. Files that
- * include this are compiled for AMX, and run only where tiles.c says that there is one. */
+ * A tile is what AMX, the matrix unit of newer Xeons, multiplies: C (16, 16) of f32 += A (16, 32) · B (32, 16) of bf16.
+ * B is stored in pairs of rows, the two numbers of a pair side by side, so a 64-byte row holds 16 pairs. C is computed
+ * in blocks of 2 x 2 tiles, each over the whole depth; B is packed into panels of 32 columns, tile after tile. Files
+ * that include this are compiled for AMX and run only where tiles.c finds it. */
 #ifndef FTH_BACKEND_VECTOR_TILES_H
 #define FTH_BACKEND_VECTOR_TILES_H
 
@@ -14,7 +14,7 @@
 
 enum {
     TILE = 16,          /* rows of a tile, and columns of C */
-    DEPTH = 32,         /* numbers of the depth in a tile */
+    DEPTH = 32,         /* depth of a tile */
     COLUMNS = 2 * TILE, /* of a panel */
     TILE_NUMBERS = TILE * DEPTH,
     PANEL_STEP = 2 * TILE_NUMBERS /* bf16 numbers of a panel for one tile of depth */
@@ -24,14 +24,14 @@ enum {
 
 /* ---- blocks ---- */
 
-/* A block of A: two rows of tiles; tile t of the depth is at t * step; a row is `stride` bytes long. */
+/* A block of A: two rows of tiles. Tile t of the depth is at t * step; rows are `stride` bytes apart. */
 typedef struct a_block {
-    const uint16_t *first, *second; /* second: NULL where there is only one */
+    const uint16_t *first, *second; /* second: NULL if there is only one row of tiles */
     int64_t step, stride;
 } a_block;
 
-/* A thread calls configure_tiles() before it multiplies, and release_tiles() at the end. multiply_block() writes A · B to `c`, whose
- * rows are `stride` bytes long, or adds it to what is there. */
+/* A thread calls configure_tiles() before it multiplies and release_tiles() at the end. multiply_block() writes A · B
+ * to `c`, whose rows are `stride` bytes apart, or adds it to `c`. */
 
 typedef struct tile_configuration {
     uint8_t palette, start_row, reserved[14];
@@ -113,7 +113,7 @@ TILE_INLINE void multiply_block(const a_block *a, const uint16_t *panel, int64_t
 
 /* ---- packing ---- */
 
-/* Exchanges rows and columns of 16 x 16 numbers of 32 bits: at each distance, those whose row and column differ in that bit. */
+/* Transposes 16 x 16 numbers of 32 bits: at each distance, swaps those whose row and column differ in that bit. */
 TILE_INLINE void transpose(__m512i rows[TILE])
 {
     const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -140,7 +140,7 @@ TILE_INLINE void store_tile(const __m512i rows[TILE], uint16_t *tile)
         _mm512_storeu_si512(tile + r * DEPTH, rows[r]);
 }
 
-/* Pairs of two rows' numbers. */
+/* Interleaves the numbers of two rows. */
 TILE_INLINE __m512i pair_numbers(__m256i even, __m256i odd)
 {
     return _mm512_or_si512(_mm512_cvtepu16_epi32(even), _mm512_slli_epi32(_mm512_cvtepu16_epi32(odd), 16));
@@ -151,7 +151,7 @@ TILE_INLINE __m256i narrow_numbers(const float *from)
     return (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(from));
 }
 
-/* A tile of B from 16 rows of 32 numbers, `stride` apart, that are its columns. */
+/* Packs a tile of B from its 16 columns of 32 numbers, `stride` apart. */
 TILE_INLINE void pack_columns(const float *columns, int64_t stride, uint16_t *tile)
 {
     __m512i rows[TILE];
@@ -163,7 +163,7 @@ TILE_INLINE void pack_columns(const float *columns, int64_t stride, uint16_t *ti
     store_tile(rows, tile);
 }
 
-/* A tile of B from its 32 rows of 16 numbers, `stride` apart. */
+/* Packs a tile of B from its 32 rows of 16 numbers, `stride` apart. */
 TILE_INLINE void pack_rows(const float *from, int64_t stride, uint16_t *tile)
 {
     __m512i rows[TILE];
@@ -172,10 +172,10 @@ TILE_INLINE void pack_rows(const float *from, int64_t stride, uint16_t *tile)
     store_tile(rows, tile);
 }
 
-/* Two tiles of B, side by side, from their 32 rows of 32 bf16 numbers; `rows` has their addresses. */
+/* Packs two adjacent tiles of B from their 32 rows of 32 bf16 numbers; `rows` holds the rows' addresses. */
 TILE_INLINE void pack_addressed(const uint16_t *const rows[DEPTH], int64_t at, uint16_t *tiles)
 {
-    const __m512i turns = _mm512_set1_epi32(0x00200000); /* one of `even`, one of `odd` */
+    const __m512i turns = _mm512_set1_epi32(0x00200000); /* alternates between `even` and `odd` */
     const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i low = _mm512_add_epi32(_mm512_or_si512(lane, _mm512_slli_epi32(lane, 16)), turns);
     const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(0x00100010));
@@ -186,8 +186,8 @@ TILE_INLINE void pack_addressed(const uint16_t *const rows[DEPTH], int64_t at, u
     }
 }
 
-/* A tile of A from 32 rows of 16 bf16 numbers that are its columns; the first `count` rows exist, and the first `width` numbers of
- * each. Adds the numbers of each row of the tile to `sums`. */
+/* Packs a tile of A from its 32 columns of 16 bf16 numbers. Only the first `count` columns, and the first `width`
+ * numbers of each, exist. Adds the sum of each row of the tile to `sums`. */
 TILE_INLINE void pack_turned(const uint16_t *from, int64_t count, int64_t width, int64_t stride, uint16_t *tile,
                              float sums[TILE])
 {
@@ -228,7 +228,7 @@ TILE_INLINE void zero_numbers(uint16_t *to, int64_t count)
         _mm512_mask_storeu_epi16(to, first_numbers(count), _mm512_setzero_si512());
 }
 
-/* A row of a panel's bias; no bias is 0. */
+/* The bias of a panel; 0 without one. */
 typedef struct bias_row {
     __m512 low, high;
 } bias_row;
@@ -240,7 +240,7 @@ TILE_INLINE bias_row read_bias(const float *bias_or_null, int64_t count)
                       _mm512_maskz_loadu_ps((__mmask16)(mask >> TILE), bias_or_null + (bias_or_null ? TILE : 0))};
 }
 
-/* y = c + bias in bf16, cut at 0 if asked (NaN stays): the first `count` of 32 columns. */
+/* y = c + bias in bf16, through ReLU if asked (NaN stays NaN): the first `count` of 32 columns. */
 TILE_INLINE void finish_row(const float *c, const bias_row *bias, bool relu, int64_t count, uint16_t *y)
 {
     __m512 low = _mm512_add_ps(_mm512_loadu_ps(c), bias->low);

@@ -4,11 +4,11 @@
 
 #include <stdbool.h>
 
-/* Also asks the system to let the process use it. */
+/* Also requests the kernel's permission to use it, for the whole process. */
 bool fth_tiles_are_supported(void);
 
-/* Some virtual machines announce AMX but hide the CPUID leaf that describes its tiles. oneDNN reads the number of tiles from there and
- * configures none; our own kernels need no such description. */
+/* Some virtual machines report AMX but hide the CPUID leaf that describes its tiles. oneDNN reads the number of tiles
+ * there and configures none; our own kernels do not need the description. */
 bool fth_tiles_are_hidden(void);
 
 #endif

@@ -1,6 +1,7 @@
-/* Vectors of floats, as wide as the instructions this is compiled for. Kernels are written over this header alone and compiled once
- * per level (level.h). What the compiler's vector types cannot say is in one header per level (avx512.h, avx2.h, baseline.h), all
- * with the same functions; instructions of a processor appear there, and nowhere outside this folder. */
+/* Vectors of floats, as wide as the instructions this is compiled for. Kernels use only this header and are compiled
+ * once per level (level.h). What the compiler's vector types cannot express is in one header per level (avx512.h,
+ * avx2.h, baseline.h), all with the same functions. Processor-specific instructions appear there and nowhere outside
+ * this folder. */
 #ifndef FTH_BACKEND_VECTOR_H
 #define FTH_BACKEND_VECTOR_H
 
@@ -22,17 +23,17 @@
 #define LEVEL        baseline
 #endif
 
-/* The name of what is compiled once per level: AT_LEVEL(narrow) is narrow_avx2 at that level. */
+/* The name of something compiled once per level: at the AVX2 level, AT_LEVEL(narrow) is narrow_avx2. */
 #define AT_LEVEL_OF(name, level)    name##_##level
 #define AT_LEVEL_NAMED(name, level) AT_LEVEL_OF(name, level)
 #define AT_LEVEL(name)              AT_LEVEL_NAMED(name, LEVEL)
 
 typedef float vector __attribute__((vector_size(VECTOR_BYTES)));
-typedef int32_t vector_mask __attribute__((vector_size(VECTOR_BYTES))); /* each all ones or zero; or integers */
+typedef int32_t vector_mask __attribute__((vector_size(VECTOR_BYTES))); /* each lane all ones or zero; or integers */
 
 enum { LANES = VECTOR_BYTES / 4 };
 
-/* Registers for vectors: what a loop holds of sums and operands. */
+/* Vector registers: how many sums and operands a loop can hold. */
 #if VECTOR_BYTES == 64 || defined(__aarch64__)
 #define REGISTERS 32
 #else
@@ -44,7 +45,7 @@ typedef vector_mask unaligned_mask __attribute__((aligned(4), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Numbers of lanes, each put into `macro` together with `d`: lists of constants. */
+/* Applies `macro` to each lane number and `d`, for lists of constants. */
 #if VECTOR_BYTES == 64
 #define EACH_LANE(macro, d)                                                                                            \
     macro(0, d), macro(1, d), macro(2, d), macro(3, d), macro(4, d), macro(5, d), macro(6, d), macro(7, d),            \
@@ -63,10 +64,10 @@ typedef vector_mask unaligned_mask __attribute__((aligned(4), may_alias));
 
 INLINE vector broadcast(float value)
 {
-    return value - (vector){0}; /* which keeps the sign of zero */
+    return value - (vector){0}; /* a subtraction, to keep the sign of zero */
 }
 
-/* a * b + c, rounded once where the level has an instruction for it. */
+/* a * b + c, rounded once where the level has an FMA instruction. */
 INLINE vector multiply_add(vector a, vector b, vector c)
 {
     return a * b + c;
@@ -84,50 +85,51 @@ INLINE void store(float *to, vector v)
     *(unaligned_vector *)to = v;
 }
 
-/* Past the caches, to a multiple of VECTOR_BYTES: for large things that are read much later. Whole lines of 64 bytes should be
- * written one after the other. Other threads may read them after finish_stores(). */
+/* Non-temporal store to an address aligned to VECTOR_BYTES, for large buffers that are not read again soon. Write whole
+ * 64-byte lines in sequence. Other threads may read the data after finish_stores(). */
 INLINE void store_past_caches(float *to, vector v);
 INLINE void finish_stores(void);
 
-/* The first `count` (0 or more) lanes; the others are 0, and not touched in memory. */
+/* The first `count` (at least 0) lanes. The others are 0, and their memory is not touched. */
 INLINE vector load_part(const float *from, int64_t count);
 INLINE void store_part(float *to, vector v, int64_t count);
 INLINE vector_mask load_integers_part(const int32_t *from, int64_t count);
 INLINE void store_integers_part(int32_t *to, vector_mask v, int64_t count);
 
-/* The same in memory as bytes: integers of 0 to 255. */
+/* The same, stored as bytes: integers from 0 to 255. */
 INLINE vector_mask load_bytes_part(const uint8_t *from, int64_t count);
 INLINE void store_bytes_part(uint8_t *to, vector_mask v, int64_t count);
 
-/* The same in memory as bf16: rounded to the nearest, ties to even; NaN stays NaN. With AVX512_BF16, subnormal numbers become 0. */
+/* The same, stored as bf16: rounded to nearest, ties to even; NaN stays NaN. AVX512_BF16 flushes subnormal numbers to
+ * 0. */
 INLINE vector load_bf16_part(const uint16_t *from, int64_t count);
 INLINE void store_bf16_part(uint16_t *to, vector v, int64_t count);
 
-/* Two vectors in memory as bf16, to a multiple of VECTOR_BYTES: past the caches in AVX-512. */
+/* Stores two vectors as bf16 to an address aligned to VECTOR_BYTES; non-temporal with AVX-512. */
 INLINE void store_bf16_past_caches(uint16_t *to, vector first, vector second);
 
-/* Lane i at i * stride, a distance that fits 27 bits. */
+/* Lane i at i * stride; the stride must fit in 27 bits. */
 INLINE vector load_strided_part(const float *from, int64_t stride, int64_t count);
 INLINE void store_strided_part(float *to, int64_t stride, vector v, int64_t count);
 
-/* ---- choices ---- */
+/* ---- selection ---- */
 
-/* Lanes of `where` are all ones or zero. */
+/* Each lane of `where` is all ones or zero. */
 INLINE vector blend(vector_mask where, vector yes, vector no);
 
-/* 0 where v is negative; NaN stays. */
+/* 0 where v is negative; NaN stays NaN. */
 INLINE vector cut_negative(vector v);
 
-/* Bit i for lane i of a mask, and 0 in the lanes whose bit is not set. */
+/* bits_of_lanes() gives bit i for lane i of a mask; keep_lanes() zeroes the lanes whose bit is clear. */
 INLINE uint32_t bits_of_lanes(vector_mask where);
 INLINE vector keep_lanes(vector v, uint32_t bits);
 
-/* Takes over `value` where it is larger or NaN, and notes its index there. Nothing takes over from a NaN. */
+/* Replaces `best` by `value`, and `winner` by `index`, where `value` is larger or NaN. A NaN in `best` stays. */
 INLINE void challenge(vector value, int32_t index, vector *best, vector_mask *winner);
 
-/* ---- what the levels share ---- */
+/* ---- shared by the levels ---- */
 
-/* `count` bytes, or `most` (a constant power of two up to 16) if that is less, without calling a function. */
+/* Copies `count` bytes, at most `most` (a constant power of two up to 16), without a function call. */
 INLINE void copy_part(void *to, const void *from, int64_t count, const int most)
 {
     if (count >= most) {
@@ -146,7 +148,7 @@ INLINE void copy_part(void *to, const void *from, int64_t count, const int most)
     }
 }
 
-/* bf16 as integers of 16 bits. */
+/* Rounds to bf16, as 16-bit integers. */
 INLINE vector_mask bits_of_bf16(vector v)
 {
     typedef uint32_t unsigned_vector __attribute__((vector_size(VECTOR_BYTES)));
@@ -216,7 +218,7 @@ INLINE void store_strided(float *to, int64_t stride, vector v)
 
 /* ---- shuffles ---- */
 
-/* Lanes of `a` and, numbered on from there, of `b`. The numbers are constants. */
+/* Picks lanes of `a` and `b` by constant numbers; those of `b` follow those of `a`. */
 #if defined(__clang__)
 #define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
@@ -227,7 +229,7 @@ INLINE void store_strided(float *to, int64_t stride, vector v)
 #define ODD_LANE(lane, d)  2 * (lane) + 1
 #define PAIR_LANE(lane, d) (lane) / 2 + (d) + (lane) % 2 * LANES
 
-/* Every second one of two vectors that lie behind each other. */
+/* Every second lane of two consecutive vectors. */
 INLINE vector even_lanes(vector first, vector second)
 {
     return SHUFFLE(first, second, EACH_LANE(EVEN_LANE, 0));
@@ -238,7 +240,7 @@ INLINE vector odd_lanes(vector first, vector second)
     return SHUFFLE(first, second, EACH_LANE(ODD_LANE, 0));
 }
 
-/* The reverse: even and odd ones in turns, the first LANES of them and the others. */
+/* The reverse: interleaves even and odd lanes, giving the first LANES of the result, or the rest. */
 INLINE vector low_pairs(vector even, vector odd)
 {
     return SHUFFLE(even, odd, EACH_LANE(PAIR_LANE, 0));
@@ -249,7 +251,7 @@ INLINE vector high_pairs(vector even, vector odd)
     return SHUFFLE(even, odd, EACH_LANE(PAIR_LANE, LANES / 2));
 }
 
-/* Lane i gets that of i ^ distance, a power of two and a constant. */
+/* Lane i gets lane i ^ distance; the distance is a constant power of two. */
 #define TURNED_LANE(lane, d) ((lane) ^ (d))
 INLINE vector turn_lanes(vector v, const int distance)
 {
@@ -277,7 +279,7 @@ INLINE float sum_lanes(vector v)
     return v[0];
 }
 
-/* Exchanges rows and columns of LANES × LANES numbers: at each distance, those whose row and column differ in that bit. */
+/* Transposes LANES × LANES numbers: at each distance, swaps those whose row and column differ in that bit. */
 #define UPPER_LANE(lane, d) ((lane) & (d) ? LANES + ((lane) ^ (d)) : (lane))
 #define LOWER_LANE(lane, d) ((lane) & (d) ? LANES + (lane) : (lane) | (d))
 #define TRANSPOSE_PAIR(a, b, d)                                                                                        \

@@ -1,5 +1,5 @@
-/* See block_weights.h. Blocks of LANES × LANES weights go through registers; a row of blocks is read, or written, in LANES rows of
- * the plain matrix at once. */
+/* See block_weights.h. Blocks of LANES × LANES weights go through registers; LANES rows of the plain matrix are read,
+ * or written, together. */
 #include "backend/cpu/block_weights.h"
 #include "backend/vector/vector.h"
 
@@ -12,7 +12,7 @@ static void load_block(const float *from, int64_t stride, vector rows[LANES])
         rows[i] = load(from + i * stride);
 }
 
-/* Rows 2 i and 2 i + 1 as pairs of bf16. */
+/* Stores rows 2 i and 2 i + 1 as pairs of bf16. */
 static void store_pairs(const vector rows[LANES], uint16_t *to)
 {
 #pragma GCC unroll 8

@@ -1,14 +1,14 @@
-/* Convolutions pixel by pixel: for each pixel of the target and each tap of the kernel that reaches it from within the map, a
- * product of images × channels with channels × outputs. What falls into the padding is never multiplied, which on small maps is
- * most of a kernel: a 3×3 one on a 2×2 map has 16 such pairs of pixels where 36 are counted usually.
+/* Pixelwise convolutions: for each target pixel, and each tap of the kernel that reaches it from inside the map, a
+ * product of images × channels with channels × outputs. Nothing is multiplied by padding, which on small maps is most
+ * of a kernel: 3×3 on a 2×2 map has 16 such pairs of pixels where a direct convolution computes 36.
  *
  *     forward        y[p]  = sum over pairs (p, q, tap) of x[q] · w[tap]
  *     grad_input     dx[q] = sum over pairs of dy[p] · w[tap]ᵀ
  *     grad_weights   dw[tap] = sum over pairs of dy[p]ᵀ · x[q]
  *
- * Products are made of tiles of up to ROWS rows and WIDTH columns, whose sums stay in registers. What is multiplied is packed
- * before in the order in which tiles read it. Of the weights, one panel of WIDTH columns for each thread is packed at a time: they
- * come from memory once, and the panel stays in the L2 cache of a core. */
+ * Products are computed in tiles of up to ROWS rows and WIDTH columns, whose sums stay in registers. Operands are
+ * packed beforehand in the order in which tiles read them. Weights are packed one panel of WIDTH columns per thread at
+ * a time: they come from memory once, and the panel stays in the core's L2 cache. */
 #include <omp.h>
 
 #include "backend/cpu/blocked_kernels.h"
@@ -19,7 +19,7 @@ enum { VECTORS = 2, WIDTH = VECTORS * LANES, ROWS = LANES == 16 ? 14 : 6 };
 
 /* ---- which pixels meet ---- */
 
-/* A pixel of the other side, and the tap between them. */
+/* A pixel of the other side, and the tap that joins it. */
 typedef struct pair {
     int64_t pixel, tap;
 } pair;
@@ -29,7 +29,7 @@ typedef struct meeting {
     pair pairs[PIXELWISE_MAX_TAPS];
 } meeting;
 
-/* The row or column of x that tap `tap` of output `at` reads. */
+/* The row or column of x that output `at` reads through `tap`. */
 INLINE int64_t reached(const blocked_convolution *c, int axis, int64_t at, int64_t tap)
 {
     return at * c->stride[axis] - c->padding[axis] + tap * c->dilation[axis];
@@ -48,7 +48,7 @@ static void find_inputs(const blocked_convolution *c, int64_t p, meeting *m)
     }
 }
 
-/* The output along one axis that reads `at` through `tap`; -1: none does. */
+/* The output along one axis that reads `at` through `tap`; -1: none. */
 INLINE int64_t reader(const blocked_convolution *c, int axis, int64_t at, int64_t tap, int64_t outputs)
 {
     const int64_t distance = at - reached(c, axis, 0, tap);
@@ -78,7 +78,7 @@ INLINE int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Rows are cut into as few tiles as can be, of nearly the same size. */
+/* Rows are divided into as few tiles as possible, of nearly equal size. */
 INLINE int64_t tile_count(int64_t rows)
 {
     return (rows + ROWS - 1) / ROWS;
@@ -89,7 +89,7 @@ INLINE int64_t tile_begin(int64_t rows, int64_t tile)
     return rows * tile / tile_count(rows);
 }
 
-/* sum[r][n] += sum over k of a[k][r] * b[k][n], for R rows and N vectors, constants where inlined. */
+/* sum[r][n] += sum over k of a[k][r] * b[k][n], for R rows and N vectors, which are constants once inlined. */
 INLINE void multiply(const float *a, const float *b, int64_t depth, vector *sum, const int R, const int N)
 {
     for (int64_t k = 0; k < depth; k++) {
@@ -156,8 +156,8 @@ static void multiply_tile(const stretch *stretches, int count, int64_t depth, bo
 
 /* ---- packing ---- */
 
-/* LANES groups of `count` numbers that lie beside each other, `distance` apart, to to[i * stride], the i-th numbers of all; or
- * back. */
+/* spread() scatters LANES groups of `count` consecutive numbers, `distance` apart, so that the i-th numbers of all
+ * groups are at to[i * stride]; gather() does the reverse. */
 INLINE void spread(const float *from, int64_t distance, int64_t count, float *to, int64_t stride)
 {
     int64_t i = 0;
@@ -190,7 +190,8 @@ INLINE void gather(const stored *from, int64_t at, int64_t stride, int64_t count
         store_strided(to + i, distance, load_stored(from, at + i * stride));
 }
 
-/* Images of `planes` channels and `pixels` pixels to to[tile][pixel][channel][image of the tile]; one pixel of a tile. */
+/* Packs images of `planes` channels and `pixels` pixels to to[tile][pixel][channel][image of the tile]; one pixel of
+ * one tile. */
 static void pack_images(const stored *from, int64_t planes, int64_t pixels, int64_t pixel, int64_t begin, int64_t rows,
                         float *to)
 {
@@ -200,7 +201,8 @@ static void pack_images(const stored *from, int64_t planes, int64_t pixels, int6
         gather(from, at + k * pixels, planes * pixels, rows, to + k * rows, rows);
 }
 
-/* w[(n * channels + k) * taps + tap], `vectors` of outputs n and a block of channels k, to to[tap][k][n]. */
+/* Packs w[(n * channels + k) * taps + tap], for `vectors` vectors of outputs n and a block of channels k, to
+ * to[tap][k][n]. */
 static void pack_forward_weights(const float *w, int64_t channels, int64_t taps, int64_t k, int vectors, float *to)
 {
     for (int v = 0; v < vectors; v++) {
@@ -218,7 +220,8 @@ static void pack_forward_weights(const float *w, int64_t channels, int64_t taps,
     }
 }
 
-/* w[(k * channels + n) * taps + tap], `vectors` of channels n and a block of outputs k, to to[tap][k][n]. */
+/* Packs w[(k * channels + n) * taps + tap], for `vectors` vectors of channels n and a block of outputs k, to
+ * to[tap][k][n]. */
 static void pack_backward_weights(const float *w, int64_t channels, int64_t outputs, int64_t taps, int64_t k,
                                   int vectors, float *to)
 {
@@ -289,7 +292,7 @@ static void write_rows(const product *p, const float *sums, int64_t begin, int64
     }
 }
 
-/* One pixel of the target, one panel: all images. */
+/* One target pixel and one panel, for all images. */
 static void make_pixel(const product *p, const float *images, const float *weights, int64_t panel, int64_t pixel)
 {
     const int64_t depth = p->source.planes, batch = p->c->batch;
@@ -402,7 +405,7 @@ static void grad_input(const blocked_convolution *c, const void *dy, const float
 
 /* ---- grad_weights ---- */
 
-/* Rows are outputs, columns channels, and the depth is that of the images. */
+/* Rows are outputs, columns are channels, and the depth runs over the images. */
 
 static int64_t grad_weights_floats(const blocked_convolution *c, int threads)
 {
@@ -410,7 +413,7 @@ static int64_t grad_weights_floats(const blocked_convolution *c, int threads)
            threads * taps_of(c) * ROWS * WIDTH;
 }
 
-/* One pixel of x, one panel of channels, to to[image][channel]. */
+/* Packs one pixel of x and one panel of channels to to[image][channel]. */
 static void pack_columns(const blocked_convolution *c, const stored *x, int64_t panel, int64_t pixel, float *to)
 {
     const int64_t pixels = c->height * c->width;
@@ -422,7 +425,7 @@ static void pack_columns(const blocked_convolution *c, const stored *x, int64_t 
     }
 }
 
-/* One pixel of dy, `rows` outputs, to to[image][output]. */
+/* Packs one pixel of dy and `rows` outputs to to[image][output]. */
 static void pack_rows(const blocked_convolution *c, const stored *dy, int64_t begin, int64_t rows, int64_t pixel,
                       float *to)
 {
@@ -437,7 +440,7 @@ static void pack_rows(const blocked_convolution *c, const stored *dy, int64_t be
     }
 }
 
-/* The gradients of `rows` outputs and a panel of channels; `sums` is room for them. */
+/* The gradients of a tile of outputs and a panel of channels; `sums` is scratch for them. */
 static void make_weights(const blocked_convolution *c, const float *columns, const float *rows_packed, int64_t panel,
                          int64_t tile, float *sums, float *dweight)
 {

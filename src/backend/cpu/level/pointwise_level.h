@@ -1,4 +1,4 @@
-/* The functions of the table of pointwise kernels at one level that are in a file of their own. */
+/* The functions in the table of pointwise kernels that have a file of their own, and helpers. */
 #ifndef FTH_BACKEND_CPU_LEVEL_POINTWISE_LEVEL_H
 #define FTH_BACKEND_CPU_LEVEL_POINTWISE_LEVEL_H
 
@@ -15,7 +15,7 @@ INLINE int64_t divide_up(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* Where the input of output pixel p lies in its map. */
+/* The input pixel that output pixel p reads. */
 INLINE int64_t input_pixel(const blocked_convolution *c, int64_t p)
 {
     return p / c->out_width * c->stride[0] * c->width + p % c->out_width * c->stride[1];

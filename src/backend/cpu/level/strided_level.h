@@ -1,4 +1,4 @@
-/* The functions of the table of strided kernels at one level. */
+/* The functions in the table of strided kernels at one level. */
 #ifndef FTH_BACKEND_CPU_LEVEL_STRIDED_LEVEL_H
 #define FTH_BACKEND_CPU_LEVEL_STRIDED_LEVEL_H
 
