@@ -1,8 +1,8 @@
-/* Plans: a graph bound to a device, a batch and a mode. Here they are made.
+/* Creates plans: a graph bound to a device, a batch and a mode.
  *
- * Creating a plan walks the nodes once. Each node's kernel sets the layouts of what it writes and adds steps that
- * say which values they read and write; from these the lifetimes follow, and every arena value gets its place
- * (plan_memory.c). Running is in plan_run.c. */
+ * Creating a plan walks the nodes once. Each node's kernel sets the layouts of its results and adds steps that say
+ * which values they read and write; lifetimes follow from these, and every arena value gets its place (plan_memory.c).
+ * Running is in plan_run.c. */
 #include <assert.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -86,7 +86,7 @@ static fth_status prepare_nodes(fth_plan *plan)
     return FTH_OK;
 }
 
-/* Describes the values and lets the kernels add their steps. */
+/* Describes the values and has the kernels add their steps. */
 static fth_status build(fth_plan *plan)
 {
     fth_status status = FTH_OK;
@@ -122,9 +122,9 @@ static double count_multiplications(const fth_plan *plan)
 }
 
 /* Waking and joining threads costs about 10 µs a step, and a second thread competes with the loader: a plan of less
- * than a quarter of a millisecond is as fast on one. By arithmetic and not by a clock, so that a resumed run does the
- * same. Measured (2 cores, loader running): cifar-cnn with batch 4, 2.6 million multiplications, trains at 18,800
- * samples/s on one thread and 13,400 on two; with batch 64 at 23,500 and 41,800. */
+ * than a quarter of a millisecond is as fast on one. Decided by arithmetic and not by a clock, so that a resumed run
+ * does the same. Measured (2 cores, loader running): cifar-cnn with batch 4, 2.6 million multiplications, trains at
+ * 18,800 samples/s on one thread and 13,400 on two; with batch 64 at 23,500 and 41,800. */
 static int choose_threads(const fth_plan *plan)
 {
     enum { SMALL_FORWARD = 5000000 };
@@ -230,7 +230,7 @@ void *fth_plan_notes(const fth_plan *plan)
 
 fth_plan_value fth_plan_value_of(const fth_plan *plan, fth_value value)
 {
-    (void)plan; /* numbers are the same */
+    (void)plan; /* the indices are the same */
     return (fth_plan_value){value};
 }
 
@@ -303,13 +303,13 @@ bool fth_plan_dies_here(const fth_plan *plan, fth_value value)
     fth_plan_value root = fth_plan_root(plan, fth_plan_value_of(plan, value));
     if (plan->values[root.index].storage != FTH_IN_ARENA)
         return false;
-    /* Everything that shares the memory must be done with it too. */
+    /* Nothing that shares the memory may be read later. */
     for (int v = 0; v < fth_graph_value_count(plan->graph); v++) {
         if (fth_plan_value_equal(fth_plan_root(plan, fth_plan_value_of(plan, v)), root) &&
             plan->values[v].last_reader > plan->current_node)
             return false;
     }
-    return root.index < fth_graph_value_count(plan->graph); /* a copy may have readers of its own */
+    return root.index < fth_graph_value_count(plan->graph); /* a copy may have other readers */
 }
 
 void fth_plan_alias(fth_plan *plan, fth_plan_value value, fth_plan_value of)

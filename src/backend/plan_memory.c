@@ -1,5 +1,5 @@
-/* What follows from a plan's steps: how long each value lives and so where it lies in the arena, and after which step
- * which gradients are final. */
+/* What follows from a plan's steps: the lifetime of each value and so its place in the arena, and which gradients are
+ * final after which step. */
 #include <limits.h>
 #include <stdlib.h>
 
@@ -50,13 +50,13 @@ out:
     return status;
 }
 
-/* Parameters lie in the order in which their gradients are finished, so what is final is always a prefix of the
- * vector. The order in which steps finish them may differ a little (a reorder after the next gradient's kernel): a
- * range counts once all before it are final too. */
+/* Parameters are in the order in which their gradients are finished, so the final gradients are always a prefix of the
+ * vector. Steps may finish them in a slightly different order (a reorder after the next gradient's kernel), so a range
+ * counts only once all ranges before it are final. */
 fth_status fth_plan_find_ready_ranges(fth_plan *plan)
 {
     fth_status status = FTH_OK;
-    int *finished_by = NULL; /* by parameter value: the last step that writes its gradient */
+    int *finished_by = NULL; /* by parameter: the last step that writes its gradient */
     int value_count = fth_graph_value_count(plan->graph);
     FTH_TRY(fth_allocate((size_t)value_count, sizeof *finished_by, &finished_by));
     for (size_t s = 0; s < plan->step_count; s++) {

@@ -1,4 +1,4 @@
-/* Binding a plan to memory and running it: step by step, timed, or as a recording that the back end replays. */
+/* Binds a plan to memory and runs it: step by step, timed, or as a recording that the back end replays. */
 #include <assert.h>
 #include <limits.h>
 #include <stdio.h>
@@ -106,7 +106,7 @@ out:
     return status;
 }
 
-/* Gradients that are final once a step is done: for whoever watches them, or for the device to sum. */
+/* Reports gradients that are final after a step, and has the device sum them. */
 static fth_status pass_on(fth_plan *plan, const fth_run *run, size_t ready, size_t *summed)
 {
     if (run->gradients_ready)
@@ -152,12 +152,12 @@ out:
     return status;
 }
 
-/* Records the steps, and the update behind them if the run has one. */
+/* Records the steps, and the update after them if the run has one. */
 static fth_status record(fth_plan *plan, const fth_run *run, void **captured)
 {
     fth_status status = FTH_OK;
     const fth_backend_capture *capture = plan->device->backend->capture;
-    char message[1024] = ""; /* of the step that failed: ending the capture may fail too, for that reason */
+    char message[1024] = ""; /* of the failed step; ending the capture may then fail as well */
 
     FTH_TRY(capture->begin(plan->device));
     status = run_steps(plan, run);
@@ -166,7 +166,7 @@ static fth_status record(fth_plan *plan, const fth_run *run, void **captured)
     if (status != FTH_OK)
         snprintf(message, sizeof message, "%s", fth_error_message());
     fth_status ended = capture->end(plan->device, captured); /* also after a failure */
-    if (status != FTH_OK && *captured) {                     /* a part only, never to be run */
+    if (status != FTH_OK && *captured) {                     /* incomplete: must not be run */
         capture->free(plan->device, *captured);
         *captured = NULL;
     }
@@ -184,7 +184,7 @@ fth_status fth_plan_run(fth_plan *plan, const fth_run *run)
     fth_plan_enter(plan);
     if (run->step_seconds)
         return run_timed(plan, run);
-    /* What the host takes part in cannot be recorded. */
+    /* Steps that involve the host cannot be recorded. */
     if (!capture || run->gradients_ready || (plan->options.synchronized && run->peers && !run->peers->group))
         return run_steps(plan, run);
     int which = run->updater != NULL;

@@ -1,5 +1,5 @@
-/* A run without samples, for a peer whose part of a batch is empty. There is no plan for it, and no back end has to
- * compute with empty tensors: what such a run does follows from the graph alone. */
+/* A run without samples, for a peer whose part of the batch is empty. It needs no plan, and no back end has to compute
+ * with empty tensors: what such a run does follows from the graph alone. */
 #include <stdlib.h>
 
 #include "backend/batch_norm_sums.h"
@@ -7,7 +7,7 @@
 
 enum { RUNNING_MEAN = 3, RUNNING_VARIANCE = 4, EXCHANGE_TIMEOUT_S = 300 };
 
-/* Moves a running mean or variance, `found` by channel. */
+/* Moves a running mean or variance towards `found`, by channel. */
 static fth_status move_running(const fth_graph *graph, fth_device *device, float *buffers, fth_value running,
                                const double *found, int64_t channels, float momentum, float *scratch)
 {
@@ -24,7 +24,7 @@ out:
     return status;
 }
 
-/* Sums over peers with zeros of this one's, on the device where they do. */
+/* Sums over peers, to which this one contributes zeros; on the device if they sum there. */
 static fth_status sum_nothing(fth_device *device, const fth_run *run, double *sums, size_t count)
 {
     fth_status status = FTH_OK;
@@ -57,7 +57,7 @@ static fth_status run_batch_norm(const fth_graph *graph, fth_device *device, con
 
     FTH_TRY(fth_allocate(fth_batch_norm_sum_count(channels), sizeof *sums, &sums));
     FTH_TRY(sum_nothing(device, run, sums, fth_batch_norm_sum_count(channels)));
-    if (node->op != &fth_op_batch_norm || sums[0] == 0) /* nobody has a sample */
+    if (node->op != &fth_op_batch_norm || sums[0] == 0) /* no peer has a sample */
         goto out;
     FTH_TRY(fth_allocate((size_t)channels, sizeof *found, &found));
     FTH_TRY(fth_allocate((size_t)channels, sizeof *scratch, &scratch));

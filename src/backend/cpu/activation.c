@@ -1,16 +1,16 @@
-/* Activations that need more than arithmetic: GELU, exact and by tanh, and tanh. y = f(x), and the gradient (x or y, dy) -> dx,
- * element by element in whatever layout the input has, padding included: all give 0 for 0. Results are written in place where
- * nothing else needs the operand.
+/* Activations that need more than arithmetic: GELU, exact and by tanh, and tanh. y = f(x), and the gradient (x or y,
+ * dy) -> dx, element by element in whatever layout the input has, padding included: all map 0 to 0. Results are written
+ * in place where nothing else needs the operand.
  *
- * Own loops rather than oneDNN's: its exact GELU is right to 1e-7 of 1, not of the result, and leaves few digits where x is well
- * below 0. */
+ * These are our own loops: oneDNN's exact GELU is accurate to 1e-7 of 1, not of the result, and leaves few correct
+ * digits where x is well below 0. */
 #include "backend/cpu/rows.h"
 #include "backend/cpu/vector_math.h"
 
 enum { CHUNK = 2048 };
 
 typedef void forward_function(const float *x, float *y, int64_t count);
-/* `of` is what the op's gradient reads: x, or y of tanh. */
+/* `of` is what the op's gradient reads: x, or y for tanh. */
 typedef void gradient_function(const float *of, const float *dy, float *dx, int64_t count);
 
 CPU_VECTORIZED static void gelu(const float *x, float *y, int64_t count)
@@ -120,7 +120,7 @@ static fth_status run_activation(const cpu_call *call, const fth_run *run)
     return FTH_OK;
 }
 
-/* All have one layout. */
+/* All have the same layout. */
 static fth_status add_activation(fth_plan *plan, const char *name, activation_kind kind, fth_plan_value of,
                                  fth_plan_value dy, fth_plan_value result)
 {

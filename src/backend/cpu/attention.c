@@ -1,5 +1,5 @@
-/* Attention, fused: threads share the heads of all sequences, each of which is computed by the loops of
- * portable/level/attention.h on the numbers of the plan, f32 or bf16. */
+/* Fused attention: threads share the heads of all sequences. Each head is computed by the loops of
+ * portable/level/attention.h in the plan's dtype, f32 or bf16. */
 #include "backend/portable/packed_attention.h"
 
 #include <omp.h>
@@ -9,7 +9,7 @@
 
 enum { QKV, ENDS, DY, STATISTICS, SCRATCH, RESULT, VALUES };
 
-/* Sizes: threads; floats of scratch that each of them has. */
+/* Sizes: threads; floats of scratch per thread. */
 static fth_status run_attention(const cpu_call *call, const fth_run *run)
 {
     fth_status status = FTH_OK;

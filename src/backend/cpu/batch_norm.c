@@ -1,14 +1,14 @@
-/* Batch norm by loops of our own, in any layout: in training sums, and a pass that uses them; the same for the gradient. In
- * synchronized plans an exchange with the peers that have the other parts of the batch stands between them (batch_norm_sums.h).
- * By running statistics it is the second pass alone.
+/* Batch norm by our own loops, in any layout. Training computes sums, then a second pass uses them; so does the
+ * gradient. In synchronized plans, the peers that have the other parts of the batch exchange sums in between
+ * (batch_norm_sums.h). With running statistics there is only the second pass.
  *
- * A residual's sum and ReLU are parts of the passes. For the gradient ReLU leaves one bit per number, the node's mask; NaN stays
- * NaN.
+ * Adding a residual and ReLU are part of the passes. For the gradient, ReLU leaves one bit per number, the node's mask.
+ * NaN stays NaN.
  *
- * An image is walked in rows of vectors of up to as many numbers that lie side by side as the level has lanes: channels, where
- * these are innermost (blocked, channels last, features), else pixels of one channel. Sums are taken around the first value of
- * each channel. Parts of the batch are summed one by one and added in a fixed order, whoever does it: the result is the same for any
- * number of threads. */
+ * An image is read in rows of vectors, each of up to as many adjacent numbers as the level has lanes: channels, where
+ * these are innermost (blocked, channels last, features), else pixels of one channel. Sums are taken around the first
+ * value of each channel. Parts of the batch are summed one by one and added in a fixed order, so the result is the same
+ * for any number of threads. */
 #include "backend/cpu/batch_norm.h"
 
 #include <math.h>
@@ -26,16 +26,17 @@ enum { GRAD_DX, GRAD_DSCALE, GRAD_DSHIFT, GRAD_DRESIDUAL };
 enum {
     LANES = BATCH_NORM_LANES,
     MAX_PARTS = 16,
-    STREAMED = 1 << 18 /* numbers: too many for a core's caches, with what else is read */
+    STREAMED = 1 << 18 /* numbers: too many for a core's caches, considering what else is read */
 };
 
-/* `groups` rows per image. Those of one block of channels begin `lanes` apart, and blocks `block` apart. */
+/* How to walk through the rows. An image has `groups` rows. Those of one block of channels begin `lanes` apart, and
+ * blocks `block` apart. */
 typedef struct walk {
     int64_t batch, channels, groups, groups_of_block, vectors, lanes;
     int64_t image, block, stride;
     int32_t last;    /* numbers in a row's last vector; the others have `lanes` */
-    bool by_channel; /* lane l of group g is channel g * lanes + l, else all of them are of channel g */
-    bool padded;     /* the last group has all lanes, of which those past the last channel are 0 */
+    bool by_channel; /* lane l of group g is channel g * lanes + l; else all lanes of group g are channel g */
+    bool padded;     /* the last group has all lanes; those past the last channel are 0 */
     bool bf16, synchronized;
     float epsilon, momentum;
 } walk;
@@ -100,14 +101,14 @@ static int64_t lanes_of(const walk *w, int64_t g)
     return w->by_channel && !w->padded && left < w->lanes ? left : w->lanes;
 }
 
-/* The channel of lane l of group g; -1: it is padding. */
+/* The channel of lane l of group g; -1: padding. */
 static int64_t channel_of(const walk *w, int64_t g, int64_t l)
 {
     const int64_t c = w->by_channel ? g * w->lanes + l : g;
     return l < w->lanes && c < w->channels ? c : -1;
 }
 
-/* What a channel has for the lanes of group g; 0 in lanes that are padding. */
+/* Copies each channel's value to the lanes of group g; 0 to lanes that are padding. */
 static void spread(const walk *w, const float *values, int64_t g, float lanes[LANES])
 {
     for (int64_t l = 0; l < LANES; l++) {
@@ -121,9 +122,9 @@ static size_t mask_bytes(const walk *w)
     return (size_t)(w->batch * w->groups * w->vectors) * sizeof(uint16_t);
 }
 
-/* ---- all rows ---- */
+/* ---- rows ---- */
 
-/* Makes `row`, which has what it reads and writes and the numbers of its lanes, that of image n. `masks` may be NULL. */
+/* Moves `row`, whose operands and lanes' values are set, to group g of image n. `masks` may be NULL. */
 static void enter_row(const walk *w, int64_t n, int64_t g, uint16_t *masks, batch_norm_row *row)
 {
     row->at = n * w->image + begin_of(w, g);
@@ -142,7 +143,7 @@ static int64_t count_parts(const walk *w)
     return w->batch < MAX_PARTS ? w->batch : MAX_PARTS;
 }
 
-/* The images of a part of the batch. */
+/* Visits the images of a part of the batch. */
 static void visit_part(const walk *w, void (*visit)(batch_norm_row *), uint16_t *masks, int64_t part, int64_t g,
                        batch_norm_row *row)
 {
@@ -153,18 +154,19 @@ static void visit_part(const walk *w, void (*visit)(batch_norm_row *), uint16_t 
     }
 }
 
-/* The sums of peers, then those of the parts of this batch: two for each lane. */
+/* Scratch: the sums exchanged with peers, then those of the parts of this batch, two for each lane. */
 static size_t scratch_doubles(const walk *w)
 {
     return fth_batch_norm_sum_count(w->channels) + (size_t)(count_parts(w) * w->groups * 2 * LANES);
 }
 
-/* One part's sums of a group, two for each lane. */
+/* A part's sums of one group. */
 typedef struct part_sums {
     double first[LANES], second[LANES];
 } part_sums;
 
-/* What is summed: the loop over a row, where it reads, the masks or NULL, and each channel's number that it is taken around. */
+/* What to sum: the loop over a row, its operands, the masks or NULL, and the value of each channel that sums are taken
+ * around. */
 typedef struct summation {
     void (*add)(batch_norm_row *);
     batch_norm_row start;
@@ -183,7 +185,7 @@ static part_sums sum_part(const walk *w, const summation *s, int64_t part, int64
     return sums;
 }
 
-/* Adds a part to its channels in `sums`, those of peers. */
+/* Adds a part's sums to its channels in `sums`, which peers exchange. */
 static void add_part(const walk *w, int64_t g, const part_sums *part, double *sums)
 {
     for (int64_t l = 0; l < w->lanes; l++) {
@@ -195,7 +197,7 @@ static void add_part(const walk *w, int64_t g, const part_sums *part, double *su
     }
 }
 
-/* All groups at once, in `scratch` as scratch_doubles() says. */
+/* Sums all groups, in `scratch` as laid out by scratch_doubles(). */
 static void sum_images(const walk *w, const summation *s, double *scratch)
 {
     const int64_t parts = count_parts(w);
@@ -209,7 +211,7 @@ static void sum_images(const walk *w, const summation *s, double *scratch)
             add_part(w, g, &found[part * w->groups + g], scratch);
 }
 
-/* One group alone, with the same result. */
+/* Sums a single group, with the same result. */
 static void sum_group(const walk *w, const summation *s, int64_t g, double *sums)
 {
     for (int64_t part = 0; part < count_parts(w); part++) {
@@ -218,15 +220,16 @@ static void sum_group(const walk *w, const summation *s, int64_t g, double *sums
     }
 }
 
-/* Whether each thread takes groups of channels through both passes, so that the second finds in its cache what the first has read. Peers
- * must meet in between; and where there are few groups for the threads, images are shared out as well. */
+/* Whether each thread takes groups of channels through both passes, so that the second finds in cache what the first
+ * read. Not if peers have to exchange sums in between, or if there are too few groups for the threads; then threads
+ * share the images as well. */
 static bool goes_by_group(const walk *w)
 {
     const int64_t threads = omp_get_max_threads();
     return !w->synchronized && (w->groups % threads == 0 || w->groups >= 4 * threads);
 }
 
-/* The channels of a group: from c to *end - 1. */
+/* The channels of a group: [the result, *end). */
 static int64_t channels_of(const walk *w, int64_t g, int64_t *end)
 {
     const int64_t width = w->by_channel ? w->lanes : 1, begin = g * width;
@@ -234,7 +237,7 @@ static int64_t channels_of(const walk *w, int64_t g, int64_t *end)
     return begin;
 }
 
-/* How many numbers a channel has in this process's part. */
+/* Numbers per channel in this process's part of the batch. */
 static int64_t count_elements(const walk *w)
 {
     return w->batch * (w->by_channel ? w->vectors : (w->vectors - 1) * w->lanes + w->last);
@@ -258,7 +261,7 @@ static float first_value(const walk *w, const void *x, int64_t c)
     return value;
 }
 
-/* Values of a call. By running statistics only those are there that the second pass needs. */
+/* Values of a call. With running statistics, only those that the second pass needs are set. */
 enum {
     IN_X,
     IN_SCALE,
@@ -273,7 +276,7 @@ enum {
     OUT_MASK /* or none */
 };
 
-/* From the sums around each channel's first value to those of peers, which are around 0. */
+/* Converts sums around each channel's first value to sums around 0, which peers exchange. */
 static void move_sums(const walk *w, const float *around, int64_t begin, int64_t end, double *sums)
 {
     const double elements = (double)count_elements(w);
@@ -428,11 +431,12 @@ enum {
     SET_DSCALE,
     SET_DSHIFT,
     SET_SCRATCH,
-    SET_DRESIDUAL, /* what ReLU lets through of dy, or none */
+    SET_DRESIDUAL, /* dy through ReLU's mask, or none */
     SET_DX
 };
 
-/* From sums of g * (x - mean) to those of peers, of g * normalized x; and this batch's own gradients. */
+/* Converts sums of g * (x - mean) to sums of g * normalized x, which peers exchange; and sets this batch's
+ * gradients. */
 static void set_parameter_gradients(const walk *w, const cpu_call *call, int64_t begin, int64_t end)
 {
     const float *variance = call->data[GET_VARIANCE];
@@ -505,7 +509,8 @@ out:
     return status;
 }
 
-/* The gradient before the sum is the residual's too: dy itself, or what ReLU lets through of it, which the sums' pass writes. */
+/* The gradient before the sum is also the residual's: dy itself, or dy through ReLU's mask, which the summing pass
+ * writes. */
 static fth_status place_residual_gradient(fth_plan *plan, const fth_node *node, const cpu_format *layout,
                                           fth_plan_value dy, fth_plan_value *written)
 {

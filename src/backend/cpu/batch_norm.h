@@ -1,7 +1,7 @@
-/* The loops of batch norm over one row of one image: compiled for each level of vector instructions (level/batch_norm.c).
+/* Batch norm's loops over one row of one image, compiled for each level of vector instructions (level/batch_norm.c).
  *
- * A row is a sequence of vectors of up to as many numbers as the level has lanes, each with numbers of its own for the statistics:
- * those of channels side by side, or of one channel in all lanes. */
+ * A row is a sequence of vectors of up to as many numbers as the level has lanes, each lane with its own statistics:
+ * those of adjacent channels, or of the same channel in all lanes. */
 #ifndef FTH_BACKEND_CPU_BATCH_NORM_H
 #define FTH_BACKEND_CPU_BATCH_NORM_H
 
@@ -12,17 +12,17 @@ enum { BATCH_NORM_LANES = 16 }; /* the most that a level has */
 
 typedef struct batch_norm_row {
     const void *x, *dy, *residual; /* f32 or bf16; a residual may be NULL */
-    void *out;                     /* what is written, or NULL */
-    uint16_t *mask; /* per vector of the row: bit l is set where ReLU lets lane l through; NULL: there is no ReLU */
-    int64_t at;     /* of the first vector, in all of the above but the mask */
-    int64_t next;   /* the same of the row after this one */
+    void *out;                     /* the result, or NULL */
+    uint16_t *mask;                /* per vector of the row: bit l is set if ReLU passes lane l; NULL: no ReLU */
+    int64_t at;                    /* offset of the first vector in all of the above except the mask */
+    int64_t next;                  /* the same for the next row */
     int64_t vectors, stride;
     int64_t lanes, last; /* numbers in each vector, and in the last one */
     bool bf16;
-    bool streamed;                /* y or dx goes past the caches, where it can: it is large */
-    float mean[BATCH_NORM_LANES]; /* or what the sums are taken around */
+    bool streamed;                /* y or dx is large: use non-temporal stores where possible */
+    float mean[BATCH_NORM_LANES]; /* or the value that sums are taken around */
     float a[BATCH_NORM_LANES], b[BATCH_NORM_LANES], c[BATCH_NORM_LANES];
-    double first[BATCH_NORM_LANES], second[BATCH_NORM_LANES]; /* sums, which grow */
+    double first[BATCH_NORM_LANES], second[BATCH_NORM_LANES]; /* running sums */
 } batch_norm_row;
 
 typedef struct batch_norm_kernels {

@@ -1,4 +1,4 @@
-/* Our kernels for products in bf16, where they can be used. */
+/* Our kernels for products in bf16, if this machine can run them. */
 #include "backend/cpu/bf16.h"
 
 #include "backend/vector/tiles_supported.h"

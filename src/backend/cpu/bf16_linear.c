@@ -1,4 +1,4 @@
-/* Linear layers in bf16 on AMX by kernels of our own (bf16.h): convolutions of maps of 1 x 1, whose images are rows. */
+/* Linear layers in bf16 on AMX by our own kernels (bf16.h): convolutions of 1 x 1 maps, whose images are rows. */
 #include "backend/cpu/bf16_linear.h"
 
 #include "backend/cpu/bf16_step.h"
@@ -15,7 +15,7 @@ static bf16_product product_of(const cpu_linear_shapes *shapes)
                           .dilation = {1, 1}};
 }
 
-/* Fewer rows than a tile has would not pay for packing the weights. */
+/* With fewer rows than a tile has, packing the weights would not pay. */
 bool cpu_bf16_linear_fits(const fth_plan *plan, const cpu_linear_shapes *shapes)
 {
     return cpu_device_of(plan)->products && cpu_compute_dtype(plan) == dnnl_bf16 && shapes->x.dims[0] >= 16;

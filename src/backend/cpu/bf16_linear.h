@@ -1,4 +1,4 @@
-/* Steps of linear layers in bf16 by kernels of our own (bf16.h). Arguments are as in linear.h. */
+/* Steps of linear layers in bf16 by our own kernels (bf16.h). Arguments are as in linear.h. */
 #ifndef FTH_BACKEND_CPU_BF16_LINEAR_H
 #define FTH_BACKEND_CPU_BF16_LINEAR_H
 

@@ -49,7 +49,7 @@ static fth_status run_grad_weights(const cpu_call *call, const fth_run *run)
     return FTH_OK;
 }
 
-/* Completes the call: scratch is the first of the values that are written. */
+/* Completes the call and adds it: scratch is the first of the values it writes. */
 static fth_status add_call(fth_plan *plan, const char *name, const bf16_product *c, cpu_call *call,
                            size_t (*scratch_bytes)(const bf16_product *c, int threads))
 {

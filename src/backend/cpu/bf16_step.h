@@ -1,4 +1,4 @@
-/* Steps of products in bf16 (bf16.h), of plan values that have the layouts which that wants. */
+/* Steps of products in bf16 (bf16.h). The plan values already have the layouts that the kernels expect. */
 #ifndef FTH_BACKEND_CPU_BF16_STEP_H
 #define FTH_BACKEND_CPU_BF16_STEP_H
 

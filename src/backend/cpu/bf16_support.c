@@ -1,5 +1,6 @@
-/* Whether bf16 can be computed on this machine, and how fast oneDNN multiplies it. The processor must have instructions for it, and
- * oneDNN kernels. On x86 both follow from oneDNN's instruction set; on arm64 it depends on how oneDNN was built, so it is asked. */
+/* Whether this machine can compute in bf16, and how fast oneDNN multiplies it. The processor must have instructions for
+ * it, and oneDNN kernels. On x86 both follow from oneDNN's instruction set; on arm64 it depends on how oneDNN was
+ * built, so we ask oneDNN. */
 #include "backend/cpu/cpu_internal.h"
 
 #if defined(__x86_64__)
@@ -20,10 +21,10 @@ bool cpu_has_bf16_instructions(void)
     return uses(dnnl_cpu_isa_avx512_core_bf16);
 }
 
-/* The instruction that adds two products in bf16 takes as long as one multiplication and addition in f32 on AMD's processors, which are
- * twice as fast with it. On Sapphire Rapids oneDNN's convolutions of resnet50 take 1.9 times as long as in f32, and training
- * bert-mini 1.6 times. Without that instruction numbers are converted wherever they are used: bert-mini takes 3.6 times as
- * long. The first is oneDNN's speed with AMX, where it may use it. */
+/* The instruction that adds two bf16 products takes as long as one f32 multiply-add on AMD's processors, which are
+ * twice as fast with it. On Sapphire Rapids, oneDNN's convolutions of resnet50 take 1.9 times as long as in f32, and
+ * training bert-mini 1.6 times. Without that instruction, numbers are converted wherever they are used: bert-mini takes
+ * 3.6 times as long. The first result is oneDNN's speed with AMX, where it may use it. */
 double cpu_bf16_gain(void)
 {
     if (uses(dnnl_cpu_isa_avx512_core_amx))
@@ -39,7 +40,7 @@ fth_status cpu_refuse_bf16(const fth_device *device)
 
 #else
 
-/* A convolution like any other, with its gradients. */
+/* Whether oneDNN has an ordinary convolution and its gradients in bf16. */
 static bool has_kernels(dnnl_engine_t engine)
 {
     const fth_shape image = FTH_SHAPE(2, 16, 8, 8), weight = FTH_SHAPE(16, 16, 3, 3), bias = FTH_SHAPE(16);
@@ -69,7 +70,7 @@ bool cpu_has_bf16_instructions(void)
 
 double cpu_bf16_gain(void)
 {
-    return 2; /* not measured; what the instructions for it can do at least */
+    return 2; /* not measured; the least that the instructions allow */
 }
 
 bool cpu_supports_bf16(dnnl_engine_t engine)

@@ -1,5 +1,5 @@
-/* Steps of convolutions by kernels that work on images in blocks of channels, in the plan's type: what the rows of the table
- * (convolution.h) with such kernels share. */
+/* Steps for convolutions of images in blocks of channels, shared by the algorithms whose kernels are
+ * blocked_kernels. */
 #ifndef FTH_BACKEND_CPU_BLOCKED_CONVOLUTION_H
 #define FTH_BACKEND_CPU_BLOCKED_CONVOLUTION_H
 

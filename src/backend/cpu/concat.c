@@ -1,4 +1,4 @@
-/* Concatenation along channels and its inverse: copies between a tensor and its parts; and zeros around one. */
+/* Concatenation along channels and its inverse, as copies between a tensor and its parts; and padding with zeros. */
 #include <string.h>
 
 #include "backend/cpu/cpu_internal.h"
@@ -34,7 +34,7 @@ out:
     return status;
 }
 
-/* A reorder out of a window onto the input; blocked layouts allow windows at whole blocks only. */
+/* A reorder from a view of the input; blocked layouts only allow views of whole blocks. */
 static fth_status prepare_slice(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
@@ -80,7 +80,7 @@ static fth_status run_pad(const cpu_call *call, const fth_run *run)
     return FTH_OK;
 }
 
-/* Blocked layouts would need the zeros at whole blocks; networks pad few and small tensors, so plain ones do. */
+/* Blocked layouts would need zeros in whole blocks. Networks pad few and small tensors, so plain layouts will do. */
 static fth_status prepare_pad(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;

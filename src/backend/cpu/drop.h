@@ -4,7 +4,7 @@
 
 #include "graph/ops.h"
 
-/* Which elements are dropped, and what the others are multiplied with. */
+/* Which elements are dropped, and the factor for the others. */
 typedef struct cpu_drop {
     fth_random_key key;
     uint32_t threshold;
@@ -18,15 +18,15 @@ static inline cpu_drop cpu_drop_of(uint64_t seed, uint64_t step, uint32_t id, fl
                       .scale = 1 / (1 - probability)};
 }
 
-enum { CPU_DRAWS = 4096 }; /* at most, at once */
+enum { CPU_DRAWS = 4096 }; /* at most, in one call */
 
-/* Random bits of neighbouring elements. */
+/* Random bits of consecutive elements. */
 typedef union cpu_draws {
     uint64_t pairs[CPU_DRAWS / 2 + 1];
     uint32_t elements[CPU_DRAWS + 2]; /* little-endian: the low half is the even element */
 } cpu_draws;
 
-/* Those of `count` elements, of which the first has the number `number`. */
+/* Draws the bits of `count` elements, the first of which has the number `number`. */
 static inline __attribute__((always_inline)) const uint32_t *cpu_draw(const cpu_drop *drop, uint64_t number,
                                                                       int64_t count, cpu_draws *draws)
 {
@@ -35,8 +35,8 @@ static inline __attribute__((always_inline)) const uint32_t *cpu_draw(const cpu_
     return draws->elements + number % 2;
 }
 
-/* What an element is multiplied with. A dropped NaN stays one. For a loop to be vectorized, `drop` must be a copy of its own that
- * nothing it writes could be a part of. */
+/* The factor for an element; a dropped NaN stays NaN. For a loop to be vectorized, `drop` must be a copy of its own
+ * that no store can alias. */
 static inline float cpu_drop_factor(const cpu_drop *drop, uint32_t draw)
 {
     return draw >= drop->threshold ? drop->scale : 0;

@@ -2,7 +2,7 @@
 #include "backend/cpu/drop.h"
 #include "backend/cpu/rows.h"
 
-/* `count` elements, CPU_DRAWS at most, of which the first has the number `number`; y may be x. */
+/* Drops from `count` elements, at most CPU_DRAWS, the first of which has the number `number`; y may be x. */
 CPU_VECTORIZED static void drop_elements(const cpu_drop *drop, const float *x, float *y, int64_t count, uint64_t number)
 {
     cpu_draws draws;

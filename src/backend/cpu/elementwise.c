@@ -1,8 +1,8 @@
-/* ReLU and sums, element by element, in whatever layout the input has. They work in place where they can.
+/* ReLU and sums, element by element, in whatever layout the input has. They work in place where possible.
  *
- * All are own loops over the whole buffer, channel padding included. oneDNN's ReLU, alone or as part of
- * another primitive, turns NaN into 0, and its binary primitive with a ReLU leaves wrong numbers in place on padded
- * channels. They wait for memory, ours and oneDNN's alike. */
+ * All are our own loops over the whole buffer, channel padding included. oneDNN's ReLU, alone or as part of another
+ * primitive, turns NaN into 0, and its binary primitive with a ReLU computes wrong numbers in place on padded channels.
+ * Like oneDNN's, these loops are limited by memory. */
 #include "backend/cpu/pointwise_convolution.h"
 #include "backend/cpu/rows.h"
 #include "backend/cpu/winograd_convolution.h"
@@ -21,19 +21,19 @@ out:
 
 enum { CHUNK = 16384 };
 
-/* 0 for negative numbers; a NaN stays. */
+/* 0 for negative numbers; NaN stays NaN. */
 static inline float positive(float x)
 {
     return x < 0 ? 0 : x;
 }
 
-/* The same on bits: a sign, and not more than infinity behind it. */
+/* The same on bits: negative means the sign is set and the rest is at most infinity. */
 static inline uint16_t positive_bf16(uint16_t x)
 {
     return x >= 0x8000u && x <= 0xff80u ? 0 : x;
 }
 
-/* Results may replace an operand, element by element: there is no dependence between two of them. */
+/* The result may overwrite an operand: elements do not depend on each other. */
 CPU_VECTORIZED static void relu_f32(const float *x, float *y, size_t count)
 {
     FTH_INDEPENDENT
@@ -48,7 +48,7 @@ CPU_VECTORIZED static void relu_bf16(const uint16_t *x, uint16_t *y, size_t coun
         y[i] = positive_bf16(x[i]);
 }
 
-/* As PyTorch: the gradient ends where y <= 0, which a NaN is not. */
+/* As in PyTorch, the gradient is 0 where y <= 0, which is false for NaN. */
 CPU_VECTORIZED static void relu_gradient_f32(const float *y, const float *dy, float *dx, size_t count)
 {
     FTH_INDEPENDENT
@@ -63,7 +63,7 @@ CPU_VECTORIZED static void relu_gradient_bf16(const uint16_t *y, const uint16_t 
         dx[i] = positive_bf16(y[i]) == 0 ? 0 : dy[i];
 }
 
-/* What each chunk is put through; the last value is written. */
+/* The loop that each chunk goes through; the last value is the result. */
 typedef enum loop { RELU, RELU_GRADIENT, SUM, SUM_RELU } loop;
 
 CPU_VECTORIZED static void add_f32(const float *a, const float *b, float *sum, size_t count, bool relu)
@@ -131,7 +131,7 @@ static fth_status run_loop(const cpu_call *call, const fth_run *run)
     return FTH_OK;
 }
 
-/* All three have one layout; a loop of one operand takes it twice. */
+/* All three have the same layout. A loop with one operand gets it twice. */
 static fth_status add_loop(fth_plan *plan, const char *name, loop what, fth_plan_value a, fth_plan_value b,
                            fth_plan_value result)
 {

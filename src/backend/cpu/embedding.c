@@ -1,7 +1,7 @@
 /* Embeddings: sums of rows of f32 tables, and the gradients of the tables.
  *
- * The gradient adds up rows in the order of tokens. Threads share the columns, not the tokens: no two write the same number, and
- * the sums are the same for any number of threads. */
+ * The gradient adds rows in the order of tokens. Threads share the columns, not the tokens: no two write the same
+ * number, and the sums are the same for any number of threads. */
 #include <omp.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ CPU_VECTORIZED static void add_bf16(const uint16_t *from, float *to, int64_t cou
         to[i] += cpu_from_bf16(from[i]);
 }
 
-enum { MOST_FEATURES = 2048 }; /* of a row at once */
+enum { MOST_FEATURES = 2048 }; /* of a row at a time */
 
 enum { TOKENS, FEATURES, BF16, TABLES, ROWS }; /* sizes of a call; from ROWS on, one for each table */
 

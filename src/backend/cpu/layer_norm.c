@@ -1,8 +1,8 @@
-/* Layer norm with the dropout and the residual in front of it: one pass over memory forward and one backward, each row while it
- * is in the nearest cache.
+/* Layer norm, including the dropout and residual before it: one pass over memory forward and one backward, with each
+ * row in the nearest cache.
  *
- * Dropout's mask is computed again for the gradient, never stored. Each thread adds up the gradients of scale and shift over
- * its rows, and the sums of the threads are added in order: they are the same from run to run. */
+ * Dropout's mask is recomputed for the gradient, never stored. Each thread sums the gradients of scale and shift over
+ * its rows, and the threads' sums are added in order: results are the same from run to run. */
 #include <math.h>
 #include <omp.h>
 #include <string.h>
@@ -14,10 +14,10 @@ enum { X, SCALE, SHIFT, RESIDUAL };
 enum { Y, SUM, STATISTICS };
 enum { DX, DSCALE, DSHIFT, DRESIDUAL };
 
-/* Rows of floats that each thread has as scratch: one for each operand in bf16; backward also its sums. */
+/* Rows of floats in each thread's scratch: one per bf16 operand; for the gradient also its sums. */
 enum { ROW_BUFFERS = 4, GRADIENT_BUFFERS = 6 };
 
-/* What both passes know; in a call's block. */
+/* Describes both passes; kept in a call's block. */
 typedef struct norm {
     int64_t rows, features;
     float epsilon, probability; /* of dropout; 0: none */
@@ -25,8 +25,8 @@ typedef struct norm {
     bool bf16, token_rows;
 } norm;
 
-/* sum = x through dropout + residual; `number` is that of the row's first element in the whole batch. `drop` and `residual` may
- * be NULL. */
+/* sum = dropout(x) + residual; `number` is that of the row's first element in the whole batch. `drop` and `residual`
+ * may be NULL. */
 CPU_VECTORIZED static void add_row(const float *x, const float *residual, const cpu_drop *drop, uint64_t number,
                                    int64_t count, float *sum)
 {
@@ -53,7 +53,7 @@ CPU_VECTORIZED static void add_row(const float *x, const float *residual, const 
     }
 }
 
-/* y = the row normalized, times scale, plus shift; y may be the row. */
+/* y = normalized row * scale + shift; y may be the row. */
 CPU_VECTORIZED static void normalize_row(const float *row, const float *scale, const float *shift, int64_t count,
                                          float epsilon, float *y, float statistics[2])
 {
@@ -73,8 +73,8 @@ CPU_VECTORIZED static void normalize_row(const float *row, const float *scale, c
     statistics[1] = inverse;
 }
 
-/* The gradient of one row, dsum, which may be dy; adds to the gradients of scale and shift. Without fused multiplications: a
- * difference that is 0 must be, as the inverse may be a million. */
+/* The gradient of one row, dsum, which may be dy; adds to the gradients of scale and shift. Without fused
+ * multiply-adds: a difference that should be 0 must be, since the inverse may be a million. */
 FTH_VECTORIZED_EXACT static void differentiate_row(const float *sum, const float *dy, const float *scale,
                                                    const float statistics[2], int64_t count, float *dsum, float *dscale,
                                                    float *dshift)
@@ -145,7 +145,7 @@ static fth_status run_forward(const cpu_call *call, const fth_run *run)
     return FTH_OK;
 }
 
-/* Adds up the threads' sums, one behind the other in `parts`. */
+/* Adds the threads' sums, `stride` apart in `parts`. */
 CPU_VECTORIZED static void add_parts(const float *parts, int threads, int64_t stride, int64_t count, float *total)
 {
     memcpy(total, parts, (size_t)count * sizeof *total);
@@ -225,7 +225,7 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
     if (a->residual)
         FTH_TRY(cpu_read_rows(plan, node->inputs[RESIDUAL], &call.values[3]));
     call.values[5] = FTH_NO_PLAN_VALUE;
-    /* add_row() writes x through dropout before it reads the residual, which must not be there. */
+    /* add_row() writes dropout(x) before it reads the residual, so it must not overwrite that. */
     const bool reads_twice = a->residual && fth_plan_share_memory(plan, call.values[0], call.values[3]);
     if (keeps_sum)
         FTH_TRY(

@@ -1,11 +1,11 @@
-/* Products with a weight, as linear and qkv_linear need them: through oneDNN, or by kernels of our own in bf16. */
+/* Products with a weight, for linear and qkv_linear: through oneDNN, or by our own kernels. */
 #ifndef FTH_BACKEND_CPU_LINEAR_H
 #define FTH_BACKEND_CPU_LINEAR_H
 
 #include "backend/cpu/cpu_internal.h"
 
-/* x (rows, features), weight (outputs, features), y (rows, outputs). Weights, biases and their gradients are plain f32; the
- * others are in the plan's dtype, and what is written takes its layout here if it has none. */
+/* x (rows, features), weight (outputs, features), y (rows, outputs). Weights, biases and their gradients are plain f32;
+ * the others are in the plan's dtype. Results get their layout here unless they have one. */
 typedef struct cpu_linear_shapes {
     fth_shape x, weight, y;
 } cpu_linear_shapes;

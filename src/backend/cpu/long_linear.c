@@ -1,4 +1,4 @@
-/* Steps of linear layers with many more features than outputs: level/long_linear.c. */
+/* Steps of linear layers with many more features than outputs; see level/long_linear.c. */
 #include "backend/cpu/long_linear.h"
 
 #include "backend/cpu/bf16_linear.h"
@@ -14,7 +14,7 @@ static fth_status run_forward(const cpu_call *call, const fth_run *run)
     return FTH_OK;
 }
 
-/* Shorter ones are as fast with oneDNN; wider ones have outputs enough for its threads. */
+/* With fewer features oneDNN is as fast; with more outputs it has enough work for its threads. */
 bool cpu_long_linear_fits(const fth_plan *plan, const cpu_linear_shapes *shapes)
 {
     const int64_t rows = shapes->x.dims[0], features = shapes->x.dims[1], outputs = shapes->weight.dims[0];

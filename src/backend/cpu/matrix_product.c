@@ -1,7 +1,7 @@
-/* Products of two batches of matrices: oneDNN's matmul, which reads a transposed operand where it lies. */
+/* Products of two batches of matrices: oneDNN's matmul, which reads a transposed operand in place. */
 #include "backend/cpu/rows.h"
 
-/* The format of an operand as the product sees it; `stored` is its shape in memory, rows and columns exchanged where
+/* The format of an operand as the product sees it; `stored` is its shape in memory, with rows and columns swapped if
  * `transposed`. */
 static cpu_format operand_format(const fth_shape *stored, bool transposed, dnnl_data_type_t dtype)
 {

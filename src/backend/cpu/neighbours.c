@@ -1,4 +1,4 @@
-/* Nodes that follow each other in a plan. See neighbours.h. */
+/* Consecutive nodes of a plan. See neighbours.h. */
 #include "backend/cpu/neighbours.h"
 
 int cpu_node_count(const fth_plan *plan)

@@ -1,5 +1,5 @@
-/* Convolutions by oneDNN's direct kernels, which compute everything. The three passes are separate nodes; the backward ones
- * describe the forward pass first, which oneDNN wants as a hint. */
+/* Convolutions by oneDNN's direct kernels, which compute everything. The three passes are separate nodes; the backward
+ * ones also describe the forward pass, which oneDNN requires as a hint. */
 #include "backend/cpu/convolution.h"
 
 static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
@@ -8,7 +8,7 @@ static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
     return true;
 }
 
-/* oneDNN keeps the groups as a leading dimension of the weights: (O, C/G, ...) becomes (G, O/G, C/G, ...). */
+/* In oneDNN, groups are a leading dimension of the weights: (O, C/G, ...) becomes (G, O/G, C/G, ...). */
 static fth_shape weight_shape(const fth_convolution_attributes *a, const fth_shape *weight)
 {
     if (a->groups == 1)
@@ -16,7 +16,7 @@ static fth_shape weight_shape(const fth_convolution_attributes *a, const fth_sha
     return FTH_SHAPE(a->groups, weight->dims[0] / a->groups, weight->dims[1], weight->dims[2], weight->dims[3]);
 }
 
-/* FARTHING_CONVOLUTION=direct is for measurements: it is in the plan's dtype even where that is slower. */
+/* FARTHING_CONVOLUTION=direct is for measurements: it uses the plan's dtype even where that is slower. */
 static dnnl_data_type_t arithmetic(const fth_plan *plan)
 {
     return cpu_device_of(plan)->convolution == &cpu_direct_convolution ? cpu_compute_dtype(plan)
@@ -40,14 +40,15 @@ static fth_status describe(const fth_plan *plan, const fth_convolution_attribute
         d.strides[i] = a->stride[i];
         d.dilates[i] = a->dilation[i] - 1; /* oneDNN counts the gap */
         d.padding_begin[i] = a->padding[i];
-        /* Where the stride does not divide, the last rows are not read: padding at the end may even be negative. */
+        /* Where the stride does not divide the input evenly, the last rows are not read: padding at the end may be
+         * negative. */
         int64_t extent = (shapes->weight.dims[2 + i] - 1) * a->dilation[i] + 1;
         d.padding_end[i] = (shapes->y.dims[2 + i] - 1) * a->stride[i] + extent - shapes->x.dims[2 + i] - a->padding[i];
     }
     return cpu_describe_convolution(cpu_device_of(plan)->engine, &d, pass, descriptor);
 }
 
-/* The flat vector's (O, C/G, KH, KW) seen with the groups apart: the same bytes. */
+/* A view of the flat vector's (O, C/G, KH, KW) with the groups as a dimension: the same bytes. */
 static fth_status view_with_groups(fth_plan *plan, const fth_convolution_attributes *a, fth_value weight,
                                    fth_plan_value *view)
 {

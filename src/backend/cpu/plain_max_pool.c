@@ -1,6 +1,6 @@
-/* Max pooling by 2×2 of plain f32 images: what follows a narrow convolution. oneDNN's kernels for this layout move data
- * back and forth; on 64 images of 6×28×28 on one Zen 4 core they took 177 and 215 µs where these take a sixth
- * (bench/RESULTS.md). `where` holds one byte an output: which of the four won. */
+/* 2×2 max pooling of plain f32 images, as after a narrow convolution. oneDNN's kernels for this layout move data back
+ * and forth: on 64 images of 6×28×28 on one Zen 4 core they took 177 and 215 µs, and these take a sixth of that
+ * (bench/RESULTS.md). `where` has one byte per output: which of the four cells won. */
 #include "backend/cpu/plain_max_pool.h"
 #include "backend/cpu/cpu_internal.h"
 
@@ -42,7 +42,7 @@ static fth_status run_unpool(const cpu_call *call, const fth_run *run)
             float *top = plane + 2 * r * width;
             kernels->unpool_row(dy + (p * out_height + r) * out_width, where + (p * out_height + r) * out_width, top,
                                 top + width, out_width);
-            if (width % 2) /* what no window covers */
+            if (width % 2) /* not covered by any window */
                 top[width - 1] = top[2 * width - 1] = 0;
         }
         for (int64_t w = 0; height % 2 && w < width; w++)

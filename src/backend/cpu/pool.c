@@ -1,5 +1,5 @@
-/* Pooling on oneDNN, but for the forward pass of max pooling (nan_max_pool.c). Adaptive pooling is average pooling where
- * the sizes divide (global pooling among them), and plain loops of our own elsewhere. */
+/* Pooling on oneDNN, except for the forward pass of max pooling (nan_max_pool.c). Adaptive pooling is average pooling
+ * where the sizes divide evenly (which includes global pooling), and plain loops of our own elsewhere. */
 #include "backend/cpu/cpu_internal.h"
 #include "backend/cpu/nan_max_pool.h"
 #include "backend/cpu/plain_max_pool.h"
@@ -57,8 +57,8 @@ static fth_status prepare_backward(fth_plan *plan, const fth_node *node, const c
     fth_shape x_shape = fth_plan_type(plan, node->outputs[0]).shape;
     fth_shape y_shape = fth_plan_type(plan, node->inputs[0]).shape;
     dnnl_data_type_t dtype = cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]))->data_type;
-    /* The order in which the forward pass left its workspace is the one to go back in. Averages may choose: the
-     * convolutions they feed want blocks, and dy, the small side, is the cheaper one to reorder. */
+    /* The backward pass uses the layout of the forward pass's workspace. Averages have a choice: the convolutions that
+     * read dx want blocks, and dy, the smaller side, is cheaper to reorder. */
     const cpu_format blocked = cpu_blocked(plan, &y_shape, dtype);
     const cpu_format *like = max ? cpu_layout(plan, fth_plan_value_of(plan, node->inputs[1])) : &blocked;
     const cpu_format y_layout = cpu_like(like, &y_shape, dtype), x_layout = cpu_like(like, &x_shape, dtype);
@@ -90,7 +90,7 @@ static cpu_pool_description node_window(const fth_plan *plan, const fth_node *no
     return window_of(node->attributes, &x, &y, algorithm);
 }
 
-/* The forward pass is ours; its workspace is as oneDNN would leave it, whose backward pass is used. */
+/* The forward pass is our own. It leaves the workspace that oneDNN's backward pass expects. */
 static fth_status prepare_own_max(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
@@ -124,7 +124,7 @@ static fth_status prepare_max(fth_plan *plan, const fth_node *node)
 static fth_status prepare_max_grad(fth_plan *plan, const fth_node *node)
 {
     if (cpu_winograd_of_pool(plan, node))
-        return FTH_OK; /* the convolution's gradients read what this one would */
+        return FTH_OK; /* the convolution's gradients read this node's inputs */
     if (cpu_plain_max_pool_made(cpu_layout(plan, fth_plan_value_of(plan, node->inputs[1]))))
         return cpu_plain_max_pool_grad(plan, node);
     cpu_pool_description window = node_window(plan, node, true, dnnl_pooling_max);
@@ -161,7 +161,7 @@ typedef struct span {
     int64_t begin, end;
 } span;
 
-/* The input cells of output cell i of `out`, of `in` cells: PyTorch's rule. */
+/* The input cells of output cell i, with `in` cells in and `out` cells out: PyTorch's rule. */
 static span adaptive_span(int64_t i, int64_t out, int64_t in)
 {
     return (span){i * in / out, ((i + 1) * in + out - 1) / out};

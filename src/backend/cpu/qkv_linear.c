@@ -1,7 +1,7 @@
-/* Query, key and value as one product. Their weights follow one another in the flat vector, so that they are one weight of three
- * times the outputs, seen through a value that shares their memory; the same holds for biases and gradients. Where they do not
- * (some are not trained, or a part's numbers do not fill whole cache lines), they are copied together first, and gradients apart
- * afterwards. */
+/* Query, key and value as one product. Their weights are consecutive in the flat vector, so they form one weight with
+ * three times the outputs, accessed through a value that shares their memory; the same goes for biases and gradients.
+ * Where they are not consecutive (some are not trained, or a part's numbers do not fill whole cache lines), they are
+ * copied together first, and gradients are copied apart afterwards. */
 #include <string.h>
 
 #include "backend/cpu/linear.h"
@@ -18,7 +18,7 @@ static fth_status run_join(const cpu_call *call, const fth_run *run)
     return FTH_OK;
 }
 
-/* Sizes: floats of a part. Values: the whole, then the parts, of which those that nothing uses are none. */
+/* Sizes: floats of a part. Values: the whole, then the parts; unused ones are none. */
 static fth_status run_part(const cpu_call *call, const fth_run *run)
 {
     (void)run;
@@ -30,7 +30,7 @@ static fth_status run_part(const cpu_call *call, const fth_run *run)
     return FTH_OK;
 }
 
-/* Whether three parameters lie one behind the other without a gap; for their gradients, which are there or not, too. */
+/* Whether three parameters are consecutive in the flat vector without a gap; their gradients, if any, then are too. */
 static bool are_neighbours(const fth_graph *graph, const fth_value parameters[PARTS])
 {
     for (int i = 0; i < PARTS; i++)
@@ -46,7 +46,7 @@ static bool are_neighbours(const fth_graph *graph, const fth_value parameters[PA
     return true;
 }
 
-/* The shape of three weights or biases together. */
+/* The shape of three weights or biases joined. */
 static fth_shape joined(const fth_plan *plan, fth_value part)
 {
     fth_shape shape = fth_plan_type(plan, part).shape;
@@ -54,7 +54,7 @@ static fth_shape joined(const fth_plan *plan, fth_value part)
     return shape;
 }
 
-/* A value for all three, which shares the memory of the first where `shares`. */
+/* A value for all three; if `shares`, it shares the memory of the first. */
 static fth_status add_whole(fth_plan *plan, fth_value first, bool shares, fth_plan_value *whole)
 {
     fth_status status = FTH_OK;
@@ -85,7 +85,7 @@ out:
     return status;
 }
 
-/* Where a product writes the gradients of all three; end_gradients() brings them to their places. */
+/* Where a product writes the gradients of all three; end_gradients() copies them to their places. */
 static fth_status begin_gradients(fth_plan *plan, const fth_value gradients[PARTS], bool *shares, fth_plan_value *whole)
 {
     const fth_graph *graph = fth_plan_graph(plan);

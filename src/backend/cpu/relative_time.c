@@ -1,10 +1,10 @@
-/* How long a training step takes in bf16, as a multiple of f32's, estimated from the shapes of the network's products: whether bf16
- * pays depends on them, and on which instructions there are, far more than on anything else.
+/* Estimates how long a training step takes in bf16 relative to f32 from the shapes of the network's products: whether
+ * bf16 pays depends on them, and on the available instructions, far more than on anything else.
  *
- * The speeds below are those of one Sapphire Rapids core on layers of usual sizes; only their ratios matter. With AMX bf16 pays for
- * wide layers. Without it products in bf16 are faster than f32's on AMD's processors alone; elsewhere they are made in f32, which costs
- * the conversion of what they read and write, and other ops gain as they move half the bytes. Convolutions of few channels
- * compute in f32 everywhere (convolution.h). */
+ * The speeds below are those of one Sapphire Rapids core on layers of common sizes; only their ratios matter. With AMX,
+ * bf16 pays for wide layers. Without it, products in bf16 are faster than in f32 only on AMD's processors. Elsewhere
+ * they are computed in f32, which costs the conversion of operands and results, and other ops gain because they move
+ * half the bytes. Convolutions with few channels always compute in f32 (convolution.h). */
 #include "backend/cpu/relative_time.h"
 
 #include <math.h>
@@ -13,30 +13,30 @@
 
 enum { TILE_SIDE = 32 };
 
-/* GFLOP/s in f32, those of Winograd's 3×3, with stride 1 and 2, as if they were direct. */
+/* GFLOP/s in f32; those of Winograd's 3×3, with stride 1 and 2, count products as if they were direct. */
 static const double convolution_speed = 150, winograd_speed = 350, strided_speed = 210, narrow_speed = 90,
                     linear_speed = 150;
 static const double amx_speed = 650;
-static const double ns_per_row = 6;                     /* of a tile's results that are rounded and written */
-static const double ns_per_gather = 10, ns_per_run = 6; /* a run: neighbouring pixels of fewer than 32 channels */
-static const double ns_per_conversion = 0.15;           /* of a number, between f32 and bf16 */
-static const double bytes_per_ns = 6;                   /* of results that are not products */
+static const double ns_per_row = 6;                     /* to round and write a row of a tile's results */
+static const double ns_per_gather = 10, ns_per_run = 6; /* a run: adjacent pixels of fewer than 32 channels */
+static const double ns_per_conversion = 0.15;           /* per number, between f32 and bf16 */
+static const double bytes_per_ns = 6;                   /* for results that are not products */
 
-/* The share of a tile's side, or of several, that is in use. */
+/* The share of a tile's side, or of several tiles' sides, that is used. */
 static double used(int64_t size)
 {
     const int64_t sides = (size + TILE_SIDE - 1) / TILE_SIDE;
     return (double)size / (double)(sides * TILE_SIDE);
 }
 
-/* y (positions, outputs) from `taps` taps of `channels` each, which are `read` numbers. */
+/* y (positions, outputs) from `taps` taps of `channels` channels each; `read`: how many numbers are read. */
 typedef struct product {
     double positions, read;
     int64_t channels, outputs, rows_of_taps, taps;
     bool convolution, winograd, strided, narrow, grouped;
 } product;
 
-/* Nanoseconds, on one core. */
+/* Nanoseconds on one core. */
 typedef struct times {
     double f32, bf16;
 } times;
@@ -81,7 +81,7 @@ typedef struct estimate {
 
 static fth_shape shape_of(const estimate *e, fth_value value)
 {
-    enum { TOKENS = 64 }; /* of a sample */
+    enum { TOKENS = 64 }; /* per sample */
     const fth_shape shape = fth_shape_with_batch(&fth_graph_value(e->graph, value)->type.shape, e->batch);
     return fth_shape_with_tokens(&shape, TOKENS * e->batch);
 }
@@ -115,13 +115,13 @@ static product linear_of(const fth_shape *weight, const fth_shape *y)
                      .taps = 1};
 }
 
-/* The op's weight and y, whichever pass the node is. */
+/* Finds the op's weight and y, whichever pass the node is. */
 static bool product_of(const estimate *e, const fth_node *node, product *p)
 {
     static const struct {
         const fth_op *op;
         bool convolution, weight_is_output;
-        int weight, y; /* y: of the inputs; -1: the first output */
+        int weight, y; /* y: the number of an input; -1: the first output */
     } products[] = {{&fth_op_convolution, true, false, 1, -1},
                     {&fth_op_convolution_grad_input, true, false, 1, 0},
                     {&fth_op_convolution_grad_weights, true, true, 0, 1},
@@ -164,7 +164,7 @@ double cpu_relative_time(fth_device *device, const fth_graph *graph, int64_t bat
 {
     estimate e = {.device = (const cpu_device *)device, .graph = graph, .batch = batch};
 #if !defined(__x86_64__)
-    return 1; /* not known */
+    return 1; /* unknown */
 #endif
     if (precision != FTH_PRECISION_BF16)
         return 1;

@@ -4,7 +4,7 @@
 
 #include "backend/cpu/cpu_internal.h"
 
-/* As backend.h has it. */
+/* See backend.h. */
 double cpu_relative_time(fth_device *device, const fth_graph *graph, int64_t batch, fth_precision precision);
 
 #endif

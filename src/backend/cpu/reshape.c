@@ -1,4 +1,4 @@
-/* Reshape: a view of the row-major elements; costs a reorder only if the input lies otherwise. */
+/* Reshape: a view of the row-major elements; needs a reorder only if the input has another layout. */
 #include "backend/cpu/cpu_internal.h"
 
 static fth_status prepare_reshape(fth_plan *plan, const fth_node *node)
@@ -14,7 +14,7 @@ static fth_status prepare_reshape(fth_plan *plan, const fth_node *node)
         fth_plan_alias(plan, target, source);
         goto out;
     }
-    /* The output has a place of its own: copy from a view. */
+    /* The output has its own memory: copy from a view. */
     fth_plan_value view;
     FTH_TRY(fth_plan_add_value(plan, &view));
     FTH_TRY(cpu_set_layout(plan, view, &layout));

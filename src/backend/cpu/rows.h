@@ -1,7 +1,7 @@
 /* Rows of plain matrices in f32 or bf16, for kernels that compute in f32.
  *
- * A row of bf16 is widened into a buffer, or narrowed from one, while it is in the nearest cache: such a kernel is written
- * once, for floats. */
+ * A bf16 row is widened into a buffer, or narrowed from one, while it is in the nearest cache, so such a kernel is
+ * written once, for floats. */
 #ifndef FTH_BACKEND_CPU_ROWS_H
 #define FTH_BACKEND_CPU_ROWS_H
 
@@ -16,7 +16,7 @@ static inline float cpu_from_bf16(uint16_t half)
     return value.number;
 }
 
-/* To the nearest, ties to even. */
+/* Rounds to nearest, ties to even. */
 static inline uint16_t cpu_to_bf16(float number)
 {
     union {
@@ -30,14 +30,14 @@ static inline uint16_t cpu_to_bf16(float number)
 void cpu_widen(const uint16_t *from, float *to, int64_t count);
 void cpu_narrow(const float *from, uint16_t *to, int64_t count);
 
-/* A matrix, row-major; data is NULL where an operand is absent. */
+/* A row-major matrix; data is NULL if an operand is absent. */
 typedef struct cpu_rows {
     void *data;
     int64_t features;
     bool bf16;
 } cpu_rows;
 
-/* Elements from `at` on: where they are, or widened into `buffer`. NULL of an absent operand. */
+/* Elements from `at` on: in place, or widened into `buffer`. NULL for an absent operand. */
 static inline const float *cpu_read_floats(const cpu_rows *rows, int64_t at, int64_t count, float *buffer)
 {
     if (!rows->data)
@@ -48,7 +48,7 @@ static inline const float *cpu_read_floats(const cpu_rows *rows, int64_t at, int
     return buffer;
 }
 
-/* Where to write elements from `at` on as floats; cpu_end_floats() brings them to their place. */
+/* Where to write elements from `at` on as floats; cpu_end_floats() completes the write. */
 static inline float *cpu_begin_floats(const cpu_rows *rows, int64_t at, float *buffer)
 {
     return !rows->data ? NULL : rows->bf16 ? buffer : (float *)rows->data + at;
@@ -81,8 +81,8 @@ static inline fth_status cpu_read_rows(fth_plan *plan, fth_value value, fth_plan
     return cpu_read_plain(plan, value, cpu_compute_dtype(plan), as);
 }
 
-/* The same for an output, through cpu_begin_write(); it takes the memory of input `from` where that is possible: `as_read`
- * is what cpu_read_rows() gave for it. FTH_NO_VALUE: it does not. */
+/* The same for an output, through cpu_begin_write(). It reuses the memory of input `from` where possible (FTH_NO_VALUE:
+ * never); `as_read` is what cpu_read_rows() gave for that input. */
 static inline fth_status cpu_begin_rows(fth_plan *plan, fth_value value, fth_value from, fth_plan_value as_read,
                                         fth_plan_value *as)
 {

@@ -1,5 +1,5 @@
-/* Softmax cross-entropy on plain f32 logits. The batch's sums are made in one thread, in order: the loss is the same
- * for any number of threads. */
+/* Softmax cross-entropy on plain f32 logits. The batch is summed in one thread, in order: the loss is the same for any
+ * number of threads. */
 #include <math.h>
 
 #include "backend/cpu/cpu_internal.h"
@@ -8,7 +8,7 @@ CPU_VECTORIZED static float row_maximum(const float *row, int64_t count)
 {
     float largest = row[0];
     for (int64_t i = 1; i < count; i++)
-        largest = row[i] > largest || row[i] != row[i] ? row[i] : largest; /* a NaN stays */
+        largest = row[i] > largest || row[i] != row[i] ? row[i] : largest; /* keeps NaN */
     return largest;
 }
 

@@ -1,4 +1,4 @@
-/* Linear layers with few rows and large weights, all three passes: see level/thin_linear.c. */
+/* Linear layers with few rows and large weights, all three passes; see level/thin_linear.c. */
 #ifndef FTH_BACKEND_CPU_THIN_LINEAR_H
 #define FTH_BACKEND_CPU_THIN_LINEAR_H
 
@@ -22,7 +22,7 @@ typedef struct thin_linear_kernels {
 
 bool cpu_thin_linear_fits(const cpu_linear_shapes *shapes);
 
-/* As cpu_add_linear() and its gradients (linear.h), for shapes that fit. */
+/* Like cpu_add_linear() and its gradients (linear.h), for shapes that fit. */
 fth_status cpu_add_thin_linear(fth_plan *plan, const cpu_linear_shapes *shapes, fth_plan_value x, fth_plan_value weight,
                                fth_plan_value bias_or_none, bool relu, fth_plan_value y);
 fth_status cpu_add_thin_linear_grad_input(fth_plan *plan, const cpu_linear_shapes *shapes, fth_plan_value dy,

@@ -1,8 +1,8 @@
 /* The flat vectors: optimizer updates as one fused loop, sums and norms. Work is split into fixed blocks, so results do
  * not depend on the number of threads.
  *
- * The loops of updates return 0 if every parameter is finite afterwards. They wait for memory, so looking at what is in
- * a register anyway costs nothing. */
+ * The update loops return 0 if every parameter is finite afterwards. They are limited by memory, so checking a value
+ * that is in a register anyway costs nothing. */
 #include <float.h>
 #include <math.h>
 
@@ -24,7 +24,7 @@ static inline int not_finite(float number)
 typedef int update_block(const fth_update_numbers *numbers, float scale, float *restrict p, const float *restrict g,
                          float *restrict first, float *restrict second, size_t count);
 
-/* The loop of each rule over a block. Vectors that a rule has not are NULL. */
+/* Each rule's loop over a block. Vectors that a rule does not have are NULL. */
 #define BLOCK_OF(rule, vectors)                                                                                        \
     CPU_VECTORIZED static int rule##_block(const fth_update_numbers *numbers, float scale, float *restrict p,          \
                                            const float *restrict g, float *restrict first, float *restrict second,     \
@@ -87,7 +87,7 @@ fth_status cpu_vector_add(fth_device *device, float *to, const float *from, size
     return FTH_OK;
 }
 
-/* Eight running sums, so that the additions do not wait for each other. */
+/* Eight running sums, so that additions do not wait for each other. */
 static double sum_of_squares(const float *values, size_t count)
 {
     double sums[8] = {0};
@@ -96,7 +96,7 @@ static double sum_of_squares(const float *values, size_t count)
     return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
-/* Sums of blocks are kept on the stack, some at a time, and added in order. */
+/* Sums of blocks are on the stack, some at a time, and are added in order. */
 fth_status cpu_vector_norm(fth_device *device, const float *values, size_t count, double *norm)
 {
     enum { AT_A_TIME = 256 };

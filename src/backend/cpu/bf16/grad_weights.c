@@ -7,15 +7,15 @@
 
 enum { BLOCK_SUMS = 2 * TILE * COLUMNS, MOST_POSITIONS = 1024, FEW_POSITIONS = 512, WIDE_STRIP = 16 };
 
-/* Positions are taken in blocks and outputs in strips: dy of a block and a strip, turned around, is what the cache holds. Threads
- * share the strips, or slices of the positions, each with sums of its own, and groups of panels. */
+/* Positions are divided into blocks and outputs into strips: dy of a block and a strip, transposed, fits the cache.
+ * Threads share the strips, or slices of the positions, each with its own sums, and groups of panels. */
 typedef struct gradient {
     images images;
     int64_t depth, panels, group, groups;         /* depth: taps times channels, the columns of the product */
     int64_t outputs, output_tiles, strip, strips; /* strip: in tiles, an even number */
     int64_t rows, height, blocks, slices, slice;  /* height: positions of a block; slice: in blocks */
-    bool gathered;                                /* rows are gathered before they are packed */
-    bool direct; /* sums are kept in the gradient itself, which is laid out like them */
+    bool gathered;                                /* rows are gathered before packing */
+    bool direct;                                  /* sums are kept in the gradient itself, which has the same layout */
 } gradient;
 
 static int64_t sums_of_slice(const gradient *g)
@@ -57,7 +57,7 @@ static gradient plan_gradient(const bf16_product *c, int threads)
     return g;
 }
 
-/* Scratch of one thread: dy turned around, a panel of x, and gathered rows or one row of zeros. */
+/* One thread's scratch: dy transposed, a panel of x, and gathered rows or one row of zeros. */
 typedef struct gradient_scratch {
     uint16_t *turned, *panel, *rows;
 } gradient_scratch;
@@ -92,13 +92,13 @@ static gradient_scratch scratch_of_thread(const gradient *g, char *memory)
     return s;
 }
 
-/* What one thread adds at a time: positions [begin, end), tiles of outputs [output, last_output), panels [first, last). */
+/* One thread's unit of work: positions [begin, end), tiles of outputs [output, last_output), panels [first, last). */
 typedef struct part {
     int64_t begin, end, output, last_output, first, last;
-    bool resumed; /* sums of earlier positions are there */
+    bool resumed; /* adds to the sums of earlier positions */
 } part;
 
-/* Tiles of dyᵀ, and sums over the positions. */
+/* Packs tiles of dyᵀ, and sums dy over the positions. */
 static void turn_outputs(const gradient *g, const uint16_t *dy, const part *p, uint16_t *turned, float *sums)
 {
     const int64_t tiles = tiles_of(p->end - p->begin);
@@ -111,7 +111,7 @@ static void turn_outputs(const gradient *g, const uint16_t *dy, const part *p, u
         }
 }
 
-/* Addresses of what one tap reads for positions [begin, end), up to whole tiles of depth. */
+/* Addresses of what one tap reads for positions [begin, end). */
 static void find_rows(const gradient *g, const uint16_t *x, int64_t tap, int64_t begin, int64_t end,
                       const gradient_scratch *s, const uint16_t **rows)
 {
@@ -126,7 +126,7 @@ static void find_rows(const gradient *g, const uint16_t *x, int64_t tap, int64_t
     }
 }
 
-/* Where the sums of two tiles of outputs and a panel are, and the distance of their rows in numbers. */
+/* The sums of two tiles of outputs and a panel, and the distance between their rows in numbers. */
 static float *sums_at(const gradient *g, float *sums, int64_t output, int64_t panel, int64_t *stride)
 {
     *stride = g->direct ? g->depth : COLUMNS;
@@ -140,7 +140,7 @@ static void add_part(const gradient *g, const uint16_t *x, const uint16_t *dy, c
 {
     const uint16_t *rows[MOST_POSITIONS];
     const int64_t count = p->end - p->begin, tiles = tiles_of(count), stride = gathered_stride(g->depth);
-    int64_t known = -1; /* the tap whose rows were found */
+    int64_t known = -1; /* the tap that `rows` belongs to */
     turn_outputs(g, dy, p, s->turned, output_sums);
     if (g->gathered) {
         bf16_gather(&g->images, x, p->begin, p->end, stride, s->rows);
@@ -197,7 +197,7 @@ static void finish_output(const gradient *g, const float *sums, int64_t output, 
     }
 }
 
-/* Numbers in scratch before that of the threads. */
+/* Floats in scratch before the threads' parts. */
 static int64_t sum_numbers(const gradient *g)
 {
     return g->direct ? 0 : g->slices * sums_of_slice(g);

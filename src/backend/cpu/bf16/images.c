@@ -25,7 +25,7 @@ images bf16_forward_images(const bf16_product *c)
     return m;
 }
 
-/* Taps are in descending order, so that offsets ascend. */
+/* Taps are in descending order so that offsets ascend. */
 images bf16_backward_images(const bf16_product *c, const int phase[2])
 {
     images m = {.batch = c->batch, .channels = c->outputs};
@@ -47,7 +47,7 @@ images bf16_backward_images(const bf16_product *c, const int phase[2])
     return m;
 }
 
-/* What one row of taps reads: a run for each tap, or one of all. */
+/* Gathers what one row of taps reads: one run per tap, or a single run for all. */
 static void gather_taps(const images *m, const uint16_t *line, int64_t column, uint16_t *to)
 {
     const axis *x = &m->axes[1];

@@ -1,4 +1,4 @@
-/* The functions of the table bf16_kernels (bf16.h). */
+/* The functions in the table bf16_kernels (bf16.h). */
 #ifndef FTH_BACKEND_CPU_BF16_KERNELS_H
 #define FTH_BACKEND_CPU_BF16_KERNELS_H
 

@@ -9,7 +9,7 @@
 /* Weight n, channel k, tap t is at n * stride_n + k * stride_k + t. */
 typedef struct weights {
     const float *values;
-    int64_t columns; /* n counts them */
+    int64_t columns; /* n is below this */
     int64_t stride_n, stride_k;
     int kernel_width;
 } weights;
@@ -20,7 +20,7 @@ static int64_t tap_number(const images *m, const weights *w, int64_t tap)
            m->axes[1].number[tap % m->axes[1].taps];
 }
 
-/* One tile, number by number: where channels or columns do not fill it. */
+/* Packs one tile number by number, where channels or columns do not fill it. */
 static void pack_slowly(const images *m, const weights *w, int64_t depth, int64_t column, uint16_t *tile)
 {
     _Alignas(LINE) float numbers[DEPTH][TILE] = {{0}};
@@ -32,7 +32,7 @@ static void pack_slowly(const images *m, const weights *w, int64_t depth, int64_
     pack_rows(numbers[0], TILE, tile);
 }
 
-/* The panel of columns from `column` on. */
+/* Packs the panel of columns from `column` on. */
 static void pack_panel(const images *m, const weights *w, int64_t column, uint16_t *panel)
 {
     const int64_t depth = depth_of(m), tiles = tiles_of(depth), taps = m->axes[0].taps * m->axes[1].taps;
@@ -69,9 +69,9 @@ static void pack_panel(const images *m, const weights *w, int64_t column, uint16
 
 /* ---- products over positions ---- */
 
-/* How threads share them: blocks of rows, each by groups of panels. */
+/* How threads share them: blocks of rows, and groups of panels for each. */
 typedef struct division {
-    int64_t rows, height, blocks; /* height: rows of a block, whole pairs of tiles */
+    int64_t rows, height, blocks; /* height: rows in a block, whole pairs of tiles */
     int64_t panels, group, groups;
 } division;
 
@@ -101,7 +101,7 @@ typedef struct product {
     uint16_t *target;
 } product;
 
-/* Rows [begin, end) of the target, panels [first, last). */
+/* Computes rows [begin, end) of the target, for panels [first, last). */
 static void multiply_rows(const product *p, int64_t begin, int64_t end, int64_t first, int64_t last, uint16_t *gathered)
 {
     _Alignas(LINE) float c[2 * TILE * COLUMNS];

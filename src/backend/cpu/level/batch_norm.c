@@ -1,18 +1,18 @@
-/* See batch_norm.h. Sums are made in f32 over short runs, several at a time so that additions need not wait for each other, and
- * added up in double. */
+/* See batch_norm.h. Sums are taken in f32 over short runs, several at a time so that additions do not wait for each
+ * other, and the runs are added in double. */
 #include "backend/cpu/batch_norm.h"
 #include "backend/vector/vector.h"
 
 enum {
     TOGETHER = 4,
-    AHEAD = 64 /* vectors: how far what is read is asked for before */,
-    RUN = 256 * TOGETHER /* vectors that are summed in f32 */
+    AHEAD = 64 /* vectors: prefetch distance */,
+    RUN = 256 * TOGETHER /* vectors summed in f32 */
 };
 
 typedef enum pass { ADD_VALUES, NORMALIZE, ADD_GRADIENTS, DIFFERENTIATE } pass;
 
-/* What is the same in a whole row. `masked`: by ReLU; `more`: with a residual, or keeping g; `streamed`: the result is not read again
- * soon. Constants where it is inlined. */
+/* What is the same for a whole row. `masked`: by ReLU; `more`: with a residual, or storing g; `streamed`: the result is
+ * not read again soon. Constants once inlined. */
 typedef struct kind {
     pass what;
     bool bf16, masked, more, streamed;
@@ -46,7 +46,7 @@ INLINE vector zero_behind(vector v, int64_t count)
     return count == LANES ? v : (vector)((vector_mask)v & (LANE_NUMBERS < (int32_t)count));
 }
 
-/* Vector `v` of a row, of `count` numbers: adds to the sums, or returns what is to be written. */
+/* Processes vector `v` of a row, which has `count` numbers: adds to the sums, or returns the numbers to write. */
 INLINE vector visit(const batch_norm_row *r, const lane_numbers *n, int64_t v, int64_t count, const kind k,
                     vector *first, vector *second)
 {
@@ -73,7 +73,7 @@ INLINE vector visit(const batch_norm_row *r, const lane_numbers *n, int64_t v, i
         g = keep_lanes(g, r->mask[v]);
     if (k.what == DIFFERENTIATE)
         return (g - n->b - d * n->c) * n->a;
-    *first += g; /* 0 behind `count` */
+    *first += g; /* 0 past `count` */
     *second = multiply_add(g, zero_behind(d, count), *second);
     return g;
 }
@@ -91,7 +91,7 @@ INLINE void visit_one(const batch_norm_row *r, const lane_numbers *n, int64_t v,
         write(r->out, r->at + v * r->stride, result, count, k.bf16, k.streamed);
 }
 
-/* Asks for what a vector AHEAD of `v` will need, in this row or the next. */
+/* Prefetches the operands of the vector AHEAD of `v`, in this row or the next. */
 INLINE void ask_ahead(const batch_norm_row *r, int64_t v, const kind k)
 {
     const int64_t left = v + AHEAD - r->vectors, item = k.bf16 ? 2 : 4;
@@ -110,7 +110,7 @@ INLINE void add_lanes(double *to, const vector from[TOGETHER])
         to[l] += (double)sum[l];
 }
 
-/* Whether vector v of a row in bf16 is the first of two that fill VECTOR_BYTES. */
+/* Whether vector v of a bf16 row is the first of two that fill VECTOR_BYTES. */
 INLINE bool begins_pair(const batch_norm_row *r, int64_t v)
 {
     return (uintptr_t)((const uint16_t *)r->out + r->at + v * LANES) % VECTOR_BYTES == 0;
@@ -130,7 +130,7 @@ INLINE void write_together(const batch_norm_row *r, int64_t v, const vector resu
 
 INLINE void visit_row(batch_norm_row *row, const kind k)
 {
-    /* A copy that no store changes stays in registers; in f32, which waits for memory, it gains nothing. */
+    /* A copy that no store can alias stays in registers. In f32, which waits for memory, it gains nothing. */
     const batch_norm_row here = *row, *r = k.bf16 ? &here : row;
     const lane_numbers n = {load(r->mean), load(r->a), load(r->b), load(r->c)};
     const int64_t full = r->lanes < LANES ? 0 : r->last < LANES ? r->vectors - 1 : r->vectors;
@@ -167,7 +167,7 @@ static bool can_be_streamed(const batch_norm_row *r)
            (r->bf16 ? r->stride == LANES : r->stride % LANES == 0);
 }
 
-/* Every kind becomes a loop of its own. */
+/* Compiles a separate loop for each kind. */
 INLINE void choose_type(batch_norm_row *r, const pass what, const bool masked, const bool more)
 {
     const bool streamed = (what == NORMALIZE || what == DIFFERENTIATE) && can_be_streamed(r);

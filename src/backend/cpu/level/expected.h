@@ -1,7 +1,7 @@
-/* Parts of images that are to be read or written soon: asked for a few at a time while products are computed, so that memory delivers
- * them to the L2 cache meanwhile. Left to the loads and stores, their lines come one after the other; asked for all at
- * once, they hold up the products. Measured on one Emerald Rapids core, 64 channels of 224×224: the transforms of
- * Winograd's convolutions take half the time. */
+/* Prefetches parts of images that are read or written soon, a few at a time while products are computed, so that they
+ * arrive in the L2 cache meanwhile. Left to the loads and stores, their lines would arrive one after the other;
+ * prefetched all at once, they would stall the products. Measured on one Emerald Rapids core, 64 channels of 224×224:
+ * the transforms of Winograd's convolutions take half the time. */
 #ifndef FTH_BACKEND_CPU_LEVEL_EXPECTED_H
 #define FTH_BACKEND_CPU_LEVEL_EXPECTED_H
 
@@ -13,17 +13,17 @@
 enum { EXPECTED_SIDE = 4 };
 
 typedef struct expected {
-    const float *const *squares; /* where those of the first planes begin */
-    int64_t count;               /* of squares */
-    int64_t planes;              /* vectors of planes that are still to be asked for */
-    int64_t plane, row;          /* floats from one vector of planes, or row, to the next */
-    int64_t square, done;        /* the next square to ask for, and how many floats after the first planes */
-    int64_t most;                /* squares to ask for at a time */
+    const float *const *squares; /* their addresses in the first planes */
+    int64_t count;               /* squares */
+    int64_t planes;              /* vectors of planes still to prefetch */
+    int64_t plane, row;          /* floats from one vector of planes, or one row, to the next */
+    int64_t square, done;        /* the next square to prefetch, and its offset from the first planes in floats */
+    int64_t most;                /* squares to prefetch at a time */
     int64_t width;               /* floats in a row of a square */
     bool written;
 } expected;
 
-/* Asks for the next `most` of them; for none if e is NULL. */
+/* Prefetches the next `most` squares; nothing if e is NULL. */
 INLINE void expect(expected *e)
 {
     for (int64_t left = e ? e->most : 0; left > 0 && e->planes > 0; left--) {

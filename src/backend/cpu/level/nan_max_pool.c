@@ -1,8 +1,8 @@
-/* Rows of max pooling that keeps NaN. See nan_max_pool.h. */
+/* Max pooling that propagates NaN, row by row. See nan_max_pool.h. */
 #include "backend/cpu/nan_max_pool.h"
 #include "backend/vector/vector.h"
 
-/* Cells of one window that are within the input. */
+/* The cells of a window that are inside the input. */
 typedef struct window {
     int32_t begin[2], end[2]; /* in the window */
     int64_t corner[2];        /* the input's row and column of the window's first cell */

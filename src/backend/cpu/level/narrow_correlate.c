@@ -1,4 +1,4 @@
-/* Narrow convolutions (narrow.c) as correlations: forward, and the gradient of the input. */
+/* Narrow convolutions (narrow.c) as correlations: the forward pass, and the gradient of the input. */
 #include <omp.h>
 #include <string.h>
 
@@ -6,14 +6,14 @@
 
 /* ---- images ---- */
 
-/* An image whose rows can be read from `before` columns left of the first, zeros outside. Vectors may read up to LANES numbers
- * beyond the last row, whatever is there. */
+/* An image whose rows can be read from `before` columns left of the first, with zeros outside. Vectors may read up to
+ * LANES numbers past the last row, whatever they are. */
 typedef struct padded {
     const float *origin; /* row 0, column -before */
     int64_t row, plane;  /* strides */
 } padded;
 
-/* `behind`: floats that can be read behind this image, those of the images that follow. */
+/* `behind`: floats that can be read after this image, those of the following images. */
 static padded pad_columns(const float *image, int64_t planes, int64_t height, int64_t width, int64_t before,
                           int64_t behind, float *copy)
 {
@@ -43,7 +43,7 @@ typedef struct correlation {
     int64_t outputs, out_height, out_width;
 } correlation;
 
-/* Rows of the kernel that meet the image for output row `row`. */
+/* The kernel rows that overlap the image for output row `row`. */
 typedef struct kernel_rows {
     int64_t begin, end;
 } kernel_rows;
@@ -63,10 +63,10 @@ INLINE vector finish(const correlation *c, vector sum)
 
 enum { TILE_OUTPUTS = REGISTERS == 32 ? 12 : 6 };
 
-/* What a vector of columns reads where the kernel is above or below the image. */
+/* What a vector of columns reads where the kernel row is outside the image. */
 static const float no_row[LANES + NARROW_MAX_KERNEL];
 
-/* Vectors are numbered through all rows of the image: `count` columns from `column` of `row` on. */
+/* A vector: `count` columns from `column` of `row` on. Vectors are numbered through all rows of the image. */
 typedef struct stretch {
     int64_t row, column, count;
 } stretch;
@@ -77,7 +77,7 @@ static inline stretch find_stretch(const correlation *c, int64_t number)
     return (stretch){number / each, column, smaller(c->out_width - column, LANES)};
 }
 
-/* V vectors of M outputs from `first` on. M and V are constants where this is inlined. */
+/* V vectors of M outputs from `first` on. M and V are constants once inlined. */
 INLINE void correlate_tile(const correlation *c, const stretch *at, int64_t first, const int M, const int V)
 {
     vector sum[TILE_OUTPUTS][2];
@@ -172,8 +172,8 @@ static void correlate_columns(const correlation *c)
 
 enum { TILE_POSITIONS = REGISTERS == 32 ? 12 : 6 };
 
-/* P neighbours in a row from `column` on by N vectors of outputs from `first` on, to to[position][outputs]. P and N are constants
- * where this is inlined. */
+/* P neighbours in a row from `column` on, by N vectors of outputs from `first` on, to to[position][outputs]. P and N
+ * are constants once inlined. */
 INLINE void correlate_positions(const correlation *c, int64_t row, int64_t column, int64_t first, float *to,
                                 const int P, const int N)
 {
@@ -262,7 +262,7 @@ static void turn_planes_first(const float *from, int64_t count, int64_t planes, 
     }
 }
 
-/* `scratch` takes the whole result. */
+/* `scratch` holds the whole result. */
 static void correlate_outputs(const correlation *c, float *scratch)
 {
     const int64_t tile = tile_size(c->out_width, TILE_POSITIONS);
@@ -288,14 +288,14 @@ static inline bool lanes_are_outputs(int64_t outputs, int64_t out_width)
     return outputs % LANES == 0 && out_width % LANES != 0;
 }
 
-/* Scratch of a thread. */
+/* A thread's scratch. */
 static inline int64_t correlation_floats(const correlation *c, int64_t in_width, int64_t before)
 {
     return padded_floats(c->in_planes, c->in_height, in_width, before) +
            (lanes_are_outputs(c->outputs, c->out_width) ? c->outputs * c->out_height * c->out_width : 0);
 }
 
-/* `like` lacks the images: `in` is padded by `before` columns of zeros on both sides. */
+/* `like` lacks only the images. `in` is padded by `before` columns of zeros on both sides. */
 static void correlate_batch(const correlation *like, int64_t batch, const float *in, int64_t in_width, int64_t before,
                             float *scratch, float *out)
 {
@@ -355,7 +355,7 @@ void AT_LEVEL(narrow_forward)(const narrow *n, const float *x, const float *weig
     correlate_batch(&c, n->batch, x, n->width, n->padding_w, scratch + weight_floats(n), y);
 }
 
-/* dy is read as an image padded by kernel - 1 - padding, the kernel turned around. */
+/* dy is read as an image padded by kernel - 1 - padding, with the kernel rotated by 180°. */
 static inline correlation backward_correlation(const narrow *n)
 {
     return (correlation){.in_planes = n->outputs,

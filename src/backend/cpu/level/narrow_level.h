@@ -1,4 +1,4 @@
-/* The functions of the table narrow_kernels (narrow.h) at one level, and how they cut what they compute into tiles. */
+/* The functions in the table narrow_kernels (narrow.h) at one level, and how they divide their work into tiles. */
 #ifndef FTH_BACKEND_CPU_LEVEL_NARROW_LEVEL_H
 #define FTH_BACKEND_CPU_LEVEL_NARROW_LEVEL_H
 
@@ -22,7 +22,7 @@ INLINE int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Tiles of about the same size that cover `count`, none larger than `most`. */
+/* The size of about equal tiles that cover `count`, at most `most`. */
 INLINE int64_t tile_size(int64_t count, int64_t most)
 {
     const int64_t tiles = (count + most - 1) / most;

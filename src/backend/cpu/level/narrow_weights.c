@@ -1,7 +1,7 @@
 /* The gradient of the weights of narrow convolutions (narrow.c).
  *
- * With the image as (rows, columns, channels), the C * KW taps of one kernel row lie side by side in memory: lanes are
- * taps here, and each position of dy is broadcast. A stream is one such vector: kernel row i, lanes from v * LANES on. */
+ * With the image as (rows, columns, channels), the C * KW taps of one kernel row are contiguous: lanes are taps here,
+ * and each position of dy is broadcast. A stream is one such vector: kernel row i, lanes from v * LANES on. */
 #include <omp.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ typedef struct accumulation {
     int64_t dy_plane, out_height, out_width;
 } accumulation;
 
-/* sums[o][s] += over positions dy[o] * stream s: O outputs, S streams, constants where inlined. */
+/* sums[o][s] += over positions dy[o] * stream s, for O outputs and S streams, which are constants once inlined. */
 INLINE void accumulate_tile(const accumulation *a, const float *dy, const int64_t *streams, float *sums,
                             int64_t output_stride, const int O, const int S)
 {
@@ -130,12 +130,12 @@ static void turn_channels_last(const narrow *n, const float *image, float *copy)
 static inline int64_t channels_last_floats(const narrow *n)
 {
     return (n->height + 2 * n->padding_h) * (n->width + 2 * n->padding_w) * n->channels +
-           LANES; /* vectors may read on */
+           LANES; /* the last vectors may read past the end */
 }
 
 static inline int64_t sum_floats_of(const narrow *n)
 {
-    return n->outputs * n->kernel_h * row_vectors(n) * LANES + NARROW_MAX_CHANNELS; /* the last ones for the biases */
+    return n->outputs * n->kernel_h * row_vectors(n) * LANES + NARROW_MAX_CHANNELS; /* the last are for the biases */
 }
 
 static float sum_plane(const float *values, int64_t count)

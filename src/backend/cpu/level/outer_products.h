@@ -1,15 +1,16 @@
-/* Sums of outer products, v (count, channels) by w (count, outputs), added to what is there: the gradients of weights.
+/* Sums of outer products of v (count, channels) and w (count, outputs), added to earlier ones: the gradients of
+ * weights.
  *
- * v lies in vectors of channels, each with all of its rows: (channels / LANES, rows, LANES), `stride` floats from one to the next; w in
- * panels of VECTORS vectors of outputs (panel, rows, VECTORS × LANES), and so does what they are added to (panel, channels, VECTORS ×
- * LANES). At most `chain` products are summed up in registers. */
+ * v is stored as vectors of channels, each with all of its rows: (channels / LANES, rows, LANES), `stride` floats from
+ * one vector to the next. w is stored in panels of VECTORS vectors of outputs (panel, rows, VECTORS × LANES), and so is
+ * the result (panel, channels, VECTORS × LANES). At most `chain` products are summed in registers. */
 #ifndef FTH_BACKEND_CPU_LEVEL_OUTER_PRODUCTS_H
 #define FTH_BACKEND_CPU_LEVEL_OUTER_PRODUCTS_H
 
 #include "backend/cpu/level/expected.h"
 #include "backend/vector/vector.h"
 
-/* What the innermost product computes at once: channels × vectors of outputs. */
+/* What the innermost loop computes at once: channels × vectors of outputs. */
 enum { ROWS = 6, VECTORS = REGISTERS == 32 ? 4 : 2 };
 
 static int64_t minimum(int64_t a, int64_t b)
@@ -17,21 +18,21 @@ static int64_t minimum(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Outputs come in panels of VECTORS vectors; what remains, in panels of one. */
+/* Outputs are in panels of VECTORS vectors; the remainder is in panels of one. */
 INLINE int64_t panel_vectors(int64_t begin, int64_t outputs)
 {
     return begin + VECTORS * LANES <= outputs ? VECTORS : 1;
 }
 
-/* The first output of the panel that has `output`. */
+/* The first output of the panel that contains `output`. */
 INLINE int64_t panel_begin(int64_t output, int64_t outputs)
 {
     const int64_t begin = output / (VECTORS * LANES) * (VECTORS * LANES);
     return panel_vectors(begin, outputs) == VECTORS ? begin : output;
 }
 
-/* products[c][n] = or += sum over t of v[t][c] * w[t][n], for R channels and N vectors of outputs. The first S channels are of one
- * vector, the others of the next. R, S and N are constants. */
+/* products[c][n] = (or +=) sum over t of v[t][c] * w[t][n], for R channels and N vectors of outputs. The first S
+ * channels are in one vector, the others in the next. R, S and N are constants once inlined. */
 INLINE void multiply_registers(const float *v, int64_t stride, const float *w, float *products, int64_t count,
                                int64_t chain, bool add, const int R, const int S, const int N)
 {
@@ -69,7 +70,7 @@ INLINE void multiply_registers(const float *v, int64_t stride, const float *w, f
     }
 }
 
-/* A strip of `channels`, a multiple of 4, and N vectors of outputs. */
+/* A strip of `channels` channels, a multiple of 4, and N vectors of outputs. */
 INLINE void multiply_panel(const float *v, int64_t stride, int64_t channels, const float *w, float *products,
                            int64_t count, int64_t chain, bool add, expected *next, const int N)
 {

@@ -1,8 +1,8 @@
-/* Rows of max pooling by 2×2 of plain images. See plain_max_pool.h. */
+/* 2×2 max pooling of plain images, row by row. See plain_max_pool.h. */
 #include "backend/cpu/plain_max_pool.h"
 #include "backend/vector/vector.h"
 
-/* Two vectors that lie behind each other, of which `count` numbers are there. */
+/* Loads two consecutive vectors, of which `count` numbers exist. */
 INLINE void load_two(const float *from, int64_t count, vector *first, vector *second)
 {
     *first = load_part(from, count);

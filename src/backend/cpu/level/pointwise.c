@@ -3,11 +3,12 @@
  *     forward      y  = x · wᵀ
  *     grad_input   dx = dy · w, and 0 at the pixels that a stride skips
  *
- * Registers hold a tile: the sums of up to ROWS pixels and VECTORS vectors of planes of the target, a panel. Maps in blocks of
- * LANES channels are in the order in which a tile reads and writes them, so tiles are computed in place; only what a stride or
- * a map smaller than a tile scatters is packed before, or unpacked after. The weights are packed in panels once for all pixels, a
- * panel in blocks of `depth_block` rows that stay in a cache while the pixels of a block of tiles pass by. These pixels stay in
- * the L2 cache until all panels are through. */
+ * A tile stays in registers: the sums of up to ROWS pixels and a panel of VECTORS vectors of target planes. Maps in
+ * blocks of LANES channels are already in the order in which a tile reads and writes them, so tiles are computed in
+ * place; only pixels scattered by a stride, or by maps smaller than a tile, are packed before or unpacked after. The
+ * weights are packed into panels once for all pixels. A panel is divided into blocks of `depth_block` rows, which stay
+ * in a cache while the pixels of a block of tiles go past. Those pixels stay in the L2 cache until all panels are
+ * done. */
 #include <omp.h>
 
 #include "backend/cpu/level/pointwise_level.h"
@@ -19,8 +20,9 @@ enum { ROWS = 6, VECTORS = 2 };
 #endif
 enum { WIDTH = VECTORS * LANES };
 
-/* The size of a panel of weights. Multiplying vectors of 64 bytes takes long enough to fetch the weights from the L2 cache, so all
- * channels are summed at once. With narrower vectors a panel stays in the L1 cache, with room for the pixels. */
+/* The size of a panel of weights. Multiplying 64-byte vectors takes long enough to fetch the weights from the L2 cache,
+ * so all channels are summed at once. With narrower vectors, a panel stays in the L1 cache, with room left for the
+ * pixels. */
 #if VECTOR_BYTES == 64
 enum { PANEL_BYTES = 256 << 10 };
 #else
@@ -28,27 +30,27 @@ enum { PANEL_BYTES = 24 << 10 };
 #endif
 
 enum {
-    BLOCK_BYTES = 384 << 10, /* of pixels: in the L2 cache, with room for the next weights and the results */
-    LEAST_TILES = 8,         /* of a block, so that weights are read often enough */
+    BLOCK_BYTES = 384 << 10, /* of pixels: fits the L2 cache, with room for the next weights and the results */
+    LEAST_TILES = 8,         /* in a block, so that weights are reused often enough */
     MOST_TILES = 128
 };
 
 /* ---- tiles ---- */
 
 typedef struct tile {
-    const float *from;   /* the first of its pixels */
+    const float *from;   /* its first pixel */
     int64_t from_stride; /* from one block of LANES planes to the next */
-    int64_t ahead;       /* how far the tile after this one is, to be fetched meanwhile */
+    int64_t ahead;       /* distance to the next tile, which is prefetched meanwhile */
     const float *weights;
     int64_t depth;
     float *to;
     int64_t to_stride;
     const float *bias;  /* or NULL */
-    const float *added; /* to the sums, in the order of `to`, which it may be; or NULL */
+    const float *added; /* added to the sums, in the layout of `to`, which it may be; or NULL */
     bool relu;
 } tile;
 
-/* R pixels and N vectors, both constants. */
+/* R pixels and N vectors; both are constants once inlined. */
 INLINE void multiply_registers(const tile *t, const int R, const int N)
 {
     const float *from = t->from, *next = t->from + t->ahead, *w = t->weights;
@@ -63,7 +65,7 @@ INLINE void multiply_registers(const tile *t, const int R, const int N)
         for (int r = 0; r < R; r++)
             sum[r * N + n] = begin;
     }
-    if (VECTOR_BYTES == 64) { /* with narrower vectors this gains nothing */
+    if (VECTOR_BYTES == 64) { /* no gain with narrower vectors */
 #pragma GCC unroll 28
         for (int i = 0; i < R * N; i++)
             __builtin_prefetch(to + i % N * to_stride + i / N * LANES, 1, 3);
@@ -141,7 +143,7 @@ static void multiply_tile(const tile *t, int64_t rows, int64_t vectors)
 
 /* ---- products ---- */
 
-/* A side of the product: images of `pixels` pixels. Rows of the product are the pixels of the smaller map. */
+/* One side of the product: images of `pixels` pixels. The product's rows are the pixels of the smaller map. */
 typedef struct side {
     int64_t planes, pixels;
     bool strided; /* the map of x, if there is a stride */
@@ -151,14 +153,14 @@ typedef struct product {
     const blocked_convolution *c;
     side source, target;
     bool backward;
-    bool whole_images;                  /* tiles end with their images; else they run on into the next */
-    bool packed;                        /* what tiles read, and */
-    bool scattered;                     /* what they write is not beside each other, or not in f32 */
+    bool whole_images;                  /* no tile spans two images; else tiles may */
+    bool packed;                        /* tiles read a packed copy */
+    bool scattered;                     /* results go to scattered pixels, or to bf16 */
     int64_t tiles;                      /* in all, or in each image */
-    int64_t block_tiles, blocks, parts; /* how tiles and panels are shared out: see share_out() */
+    int64_t block_tiles, blocks, parts; /* how threads share tiles and panels: see share_out() */
     stored values;
     const float *weights, *bias;
-    stored added; /* to what is written, in its order; or NULL */
+    stored added; /* added to the results, in their layout; or NULL */
     bool relu;
     void *out;
 } product;
@@ -173,7 +175,7 @@ static int64_t tile_count(const product *p)
     return p->whole_images ? p->tiles * p->c->batch : p->tiles;
 }
 
-/* The first row of a tile: tiles are as few as can be, and nearly of the same size. */
+/* The first row of a tile: as few tiles as possible, of nearly equal size. */
 static int64_t tile_begin(const product *p, int64_t t)
 {
     if (!p->whole_images)
@@ -182,7 +184,7 @@ static int64_t tile_begin(const product *p, int64_t t)
     return t / p->tiles * pixels + pixels * (t % p->tiles) / p->tiles;
 }
 
-/* Where a row lies in the blocks of LANES planes of one side. */
+/* The offset of a row in the first block of LANES planes of one side. */
 static int64_t row_offset(const product *p, const side *s, int64_t row)
 {
     const int64_t pixels = p->c->out_height * p->c->out_width, image = row / pixels, pixel = row % pixels;
@@ -199,14 +201,14 @@ INLINE int64_t panel_vectors(int64_t planes, int64_t panel)
     return least(VECTORS, (planes - panel * WIDTH) / LANES);
 }
 
-/* Rows of a panel's blocks, which are nearly of the same size. */
+/* Rows in a block of a panel; blocks are of nearly equal size. */
 static int64_t depth_block(int64_t depth)
 {
     const int64_t most = PANEL_BYTES / (WIDTH * (int64_t)sizeof(float));
     return divide_up(divide_up(depth, divide_up(depth, most)), LANES) * LANES;
 }
 
-/* Blocks of tiles are shared out to threads; if there are fewer tiles than threads, parts of the panels too. */
+/* Threads share blocks of tiles, and if there are fewer blocks than threads, parts of the panels as well. */
 static void share_out(product *p, int threads)
 {
     const int64_t tiles = tile_count(p), tile_bytes = ROWS * p->source.planes * (int64_t)sizeof(float);
@@ -237,7 +239,7 @@ static product describe(const blocked_convolution *c, bool backward, int threads
     return p;
 }
 
-/* ---- what a thread needs ---- */
+/* ---- scratch ---- */
 
 static int64_t packed_floats(const product *p)
 {
@@ -257,7 +259,7 @@ static int64_t product_floats(const blocked_convolution *c, bool backward, int t
 
 /* ---- packing ---- */
 
-/* LANES rows of one panel. w is (outputs, channels). */
+/* Packs LANES rows of one panel. w is (outputs, channels). */
 static void pack_weights(const product *p, const float *w, int64_t panel, int64_t k, float *to)
 {
     const int64_t vectors = panel_vectors(p->target.planes, panel);
@@ -281,7 +283,7 @@ static void find_offsets(const product *p, const side *s, int64_t begin, int64_t
         offsets[r] = row_offset(p, s, begin + r);
 }
 
-/* A tile's pixels beside each other in each block of planes. */
+/* Packs a tile's pixels: contiguous in each block of planes. */
 static void pack_tile(const product *p, int64_t begin, int64_t rows, float *to)
 {
     int64_t offsets[ROWS];
@@ -292,7 +294,7 @@ static void pack_tile(const product *p, int64_t begin, int64_t rows, float *to)
     }
 }
 
-/* Where one output pixel's input begins and ends along an axis, the ones that the stride skips behind it included. */
+/* Where the input cell of output `at` ends along an axis: its own pixel and those after it that the stride skips. */
 INLINE int64_t cell_end(int64_t at, int64_t count, int64_t stride, int64_t size)
 {
     return at + 1 == count ? size : (at + 1) * stride;
@@ -303,14 +305,14 @@ INLINE void write_vector(const product *p, int64_t at, vector value)
     store_rounded(p->out, at, p->added.numbers ? value + load_stored(&p->added, at) : value, p->c->bf16);
 }
 
-/* The results of a row and the zeros behind and below it, up to the next rows'. */
+/* Writes a row's result, and zeros to the pixels to its right and below it, up to the next results. */
 static void write_cell(const product *p, int64_t row, int64_t to, vector value)
 {
     const blocked_convolution *c = p->c;
     const int64_t pixel = row % (c->out_height * c->out_width), i = pixel / c->out_width, j = pixel % c->out_width;
     const int64_t height = cell_end(i, c->out_height, c->stride[0], c->height) - i * c->stride[0];
     const int64_t width = cell_end(j, c->out_width, c->stride[1], c->width) - j * c->stride[1];
-    if (p->added.numbers == p->out) { /* zeros change nothing */
+    if (p->added.numbers == p->out) { /* adding zeros changes nothing */
         write_vector(p, to, value);
         return;
     }
@@ -339,15 +341,15 @@ static void scatter_tile(const product *p, const float *from, int64_t begin, int
 /* ---- blocks of tiles ---- */
 
 typedef struct place {
-    int64_t begin, rows; /* of the product */
+    int64_t begin, rows; /* rows of the product */
     const float *from;
-    float *to; /* in the first block of LANES planes; unless scattered */
+    float *to; /* in the first block of LANES planes; NULL if scattered */
 } place;
 
 typedef struct block {
     int64_t first_row, count;
     place places[MOST_TILES];
-    float *packed, *sums; /* what was packed, and room for what is to be scattered */
+    float *packed, *sums; /* packed pixels, and sums to be scattered */
 } block;
 
 static void find_block(const product *p, int64_t first, int64_t end, float *memory, block *b)
@@ -366,7 +368,7 @@ static void find_block(const product *p, int64_t first, int64_t end, float *memo
     }
 }
 
-/* The sums of a tile that are to be scattered. */
+/* A tile's sums that are to be scattered. */
 INLINE float *tile_sums(const block *b, const place *at, int64_t vectors)
 {
     return b->sums + (at->begin - b->first_row) * vectors * LANES;
@@ -421,7 +423,7 @@ static void multiply(product *p, const float *weight, int threads, float *scratc
     {
         float *own = memory + omp_get_thread_num() * thread_floats(p);
 #pragma omp for schedule(static)
-        for (int64_t i = 0; i < panels * blocks; i++) { /* in the order in which the weights lie */
+        for (int64_t i = 0; i < panels * blocks; i++) { /* in the order of the weights in memory */
             if (p->backward)
                 pack_weights(p, weight, i % panels, i / panels * LANES, scratch);
             else

@@ -1,13 +1,14 @@
 /* The gradient of a 1×1 convolution's weights: dw (outputs, channels) = dyᵀ · x, summed over all pixels.
  *
- * Registers hold a tile of ROWS outputs and up to VECTORS vectors of channels, to which each pixel adds a product. Both sides are
- * read in place. Pixels pass by in chunks: the vectors of channels of a chunk stay in the L1 cache while all outputs are
- * multiplied by them. The result is made in blocks whose sums stay in the L2 cache until all chunks are through.
+ * A tile of ROWS outputs and up to VECTORS vectors of channels stays in registers, and each pixel adds a product to it.
+ * Both operands are read in place. Pixels are processed in chunks: a chunk's vectors of channels stay in the L1 cache
+ * while they are multiplied by all outputs. The result is computed in blocks, whose sums stay in the L2 cache until all
+ * chunks are done.
  *
- * Images in bf16 are converted chunk by chunk, beside each other in each block of channels.
+ * Images in bf16 are converted chunk by chunk, to contiguous pixels in each block of channels.
  *
- * Blocks are shared out to threads. If they do not come out even, the pixels are split into ranges as well, and what comes of these
- * is added up in their order: results depend on the number of threads asked for, never on which of them was faster. */
+ * Threads share the blocks. If those do not divide evenly, the pixels are split into ranges as well, and the ranges'
+ * sums are added in order: results depend on the number of threads requested, never on timing. */
 #include <omp.h>
 
 #include "backend/cpu/level/pointwise_level.h"
@@ -25,9 +26,9 @@ enum { MOST_CHANNELS = 144, MOST_OUTPUTS = 256 }; /* of a block: 144 KB of sums 
 
 /* ---- tiles ---- */
 
-/* Pixels that lie beside each other in dy, and a stride apart in x. */
+/* Pixels that are contiguous in dy, and a stride apart in x. */
 typedef struct run {
-    int64_t x, dy; /* where, in the first block of channels */
+    int64_t x, dy; /* offsets in the first block of channels */
     int64_t count;
 } run;
 
@@ -41,12 +42,12 @@ typedef struct tile {
     const float *x, *dy;
     int64_t x_stride;          /* from one block of channels to the next */
     int64_t step;              /* from one pixel of x to the next */
-    int64_t x_ahead, dy_ahead; /* how far what is to be fetched meanwhile is */
+    int64_t x_ahead, dy_ahead; /* distances to what is prefetched meanwhile */
     float *sums;               /* (ROWS, vectors) */
-    bool more;                 /* adds to what is there */
+    bool more;                 /* adds to `sums` */
 } tile;
 
-/* N vectors, a constant. */
+/* N vectors, a constant once inlined. */
 INLINE void multiply_registers(const tile *t, const int N)
 {
     const int64_t x_stride = t->x_stride, step = t->step, x_ahead = t->x_ahead, dy_ahead = t->dy_ahead;
@@ -96,7 +97,7 @@ static void multiply_tile(const tile *t, int64_t vectors)
     }
 }
 
-/* ---- how the result is cut up ---- */
+/* ---- division of the result ---- */
 
 typedef struct cutting {
     int64_t channel_blocks, output_blocks, ranges;
@@ -145,7 +146,7 @@ INLINE int64_t panel_count(int64_t channels)
     return divide_up(channels / LANES, VECTORS);
 }
 
-/* Where the products of a block read: its first channels and outputs, and how many pixels there are from one block of LANES to the next. */
+/* A block's operands: its first channels and outputs, and the pixels from one block of LANES planes to the next. */
 typedef struct operands {
     const float *x, *dy;
     int64_t in_pixels, out_pixels, step;
@@ -165,7 +166,7 @@ static void add_chunk(const task *b, const operands *of, const chunk *pixels, co
         for (int64_t n = 0; n < b->outputs; n += ROWS) {
             const int64_t block = n / LANES * LANES, tile_number = n / ROWS;
             t.dy = of->dy + block * out_pixels + n % LANES;
-            /* The first tiles fetch a vector each of the next panel, or of the next chunk's first one. */
+            /* The first tiles each prefetch a vector of the next panel, or of the next chunk's first panel. */
             t.x_ahead = tile_number * LANES >= width ? 0
                         : last ? next->x - pixels->runs[0].x + (tile_number * LANES - k) * in_pixels
                                : (width + tile_number * LANES) * in_pixels;
@@ -178,7 +179,8 @@ static void add_chunk(const task *b, const operands *of, const chunk *pixels, co
     }
 }
 
-/* `channels` of a chunk's pixels from `channel` on, which lie in maps of `pixels`, `step` apart. */
+/* Converts `channels` channels of a chunk's pixels, from `channel` on. Maps have `pixels` pixels; those of the chunk
+ * are `step` apart. */
 static void convert_chunk(const stored *from, const chunk *which, bool of_x, int64_t channel, int64_t channels,
                           int64_t pixels, int64_t step, float *to)
 {
@@ -193,7 +195,7 @@ static void convert_chunk(const stored *from, const chunk *which, bool of_x, int
     }
 }
 
-/* The block's sums to their places in (outputs, channels). */
+/* Copies a block's sums to their places in (outputs, channels). */
 static void write_block(const blocked_convolution *c, const task *b, float *to)
 {
     const int64_t panels = panel_count(b->channels);
@@ -208,7 +210,7 @@ static void write_block(const blocked_convolution *c, const task *b, float *to)
     }
 }
 
-/* In bf16: each chunk is converted to `memory` before it is multiplied. */
+/* For bf16: converts each chunk to `memory` before multiplying it. */
 static void add_converted(const blocked_convolution *c, const task *b, const stored *x, const stored *dy, float *memory)
 {
     const operands of = {memory, memory + CHUNK * MOST_CHANNELS, CHUNK, CHUNK, LANES};

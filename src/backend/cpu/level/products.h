@@ -1,16 +1,17 @@
-/* Matrix products of packed matrices: m (rows, columns) = v (rows, depth) * u (depth, columns), blocked for registers and caches.
+/* Products of packed matrices, m (rows, columns) = v (rows, depth) * u (depth, columns), blocked for registers and
+ * caches.
  *
- * Registers hold ROWS rows of up to PANEL vectors of columns. u lies in the order in which it is read, from its first number to its
- * last: blocks of `depth_block` rows, in these panels of PANEL vectors, so that one panel of a block (up to 20 KB) stays in the L1
- * cache while all rows of v go past it, and the next one is asked for meanwhile. v lies in groups of ROWS rows, m in panels. Where a
- * number lies, u_offset(), v_offset() and m_offset() say. */
+ * Registers hold ROWS rows of up to PANEL vectors of columns. u is stored in the order in which it is read: blocks of
+ * `depth_block` rows, in panels of PANEL vectors. One panel of a block (up to 20 KB) stays in the L1 cache while all
+ * rows of v go past it, and the next one is prefetched meanwhile. v is stored in groups of ROWS rows, m in panels;
+ * u_offset(), v_offset() and m_offset() give the places of their elements. */
 #ifndef FTH_BACKEND_CPU_LEVEL_PRODUCTS_H
 #define FTH_BACKEND_CPU_LEVEL_PRODUCTS_H
 
 #include "backend/cpu/level/expected.h"
 #include "backend/vector/vector.h"
 
-/* With 16 registers, 12 sums, 2 vectors of u and 1 number of v; with 32, 24, 4 and 1. */
+/* 16 registers hold 12 sums, 2 vectors of u and 1 number of v; 32 registers hold 24, 4 and 1. */
 #if REGISTERS == 32
 #define PANEL 4
 #else
@@ -18,14 +19,14 @@
 #endif
 enum { ROWS = 6, PANEL_COLUMNS = PANEL * LANES, MOST_DEPTH = 5120 / PANEL_COLUMNS };
 
-/* Rows of u between what is multiplied and what is asked for, which matters in the first rows of v: 64 channels take 3 % less. */
+/* How many rows of u ahead to prefetch, which matters for the first rows of v: 64 channels take 3 % less time. */
 enum { ROWS_AHEAD = 8 };
 
 typedef struct product_sizes {
     int64_t rows, depth, columns; /* multiples of ROWS, LANES and LANES */
 } product_sizes;
 
-/* Rows of u in a block; the last may have fewer. Blocks are of one size, but for rounding up to whole vectors. */
+/* Rows of u in a block; the last may have fewer. Blocks are of equal size, except for rounding up to whole vectors. */
 INLINE int64_t depth_block(int64_t depth)
 {
     const int64_t blocks = (depth + MOST_DEPTH - 1) / MOST_DEPTH;
@@ -43,7 +44,7 @@ INLINE int64_t panel_columns(int64_t columns, int64_t n)
     return least(columns - n, PANEL_COLUMNS);
 }
 
-/* Of column n, the first of a vector, in row k. */
+/* The offset of row k, column n, the first of a vector. */
 INLINE int64_t u_offset(int64_t depth, int64_t columns, int64_t k, int64_t n)
 {
     const int64_t most = depth_block(depth), first = k / most * most, panel = n / PANEL_COLUMNS * PANEL_COLUMNS;
@@ -51,7 +52,7 @@ INLINE int64_t u_offset(int64_t depth, int64_t columns, int64_t k, int64_t n)
            panel;
 }
 
-/* Of row t, from column k on, the first of a vector. */
+/* The offset of row t, column k, the first of a vector. */
 INLINE int64_t v_offset(int64_t depth, int64_t t, int64_t k)
 {
     return t / ROWS * ROWS * depth + k * ROWS + t % ROWS * LANES;
@@ -63,8 +64,8 @@ INLINE int64_t m_offset(int64_t rows, int64_t columns, int64_t t, int64_t n)
     return panel * rows + t * panel_columns(columns, panel) + n - panel;
 }
 
-/* R rows (a multiple of ROWS) of N vectors of columns, over `depth` rows of u; added to m, or `first`. `group` is the distance of
- * groups of rows in v. R, N and `first` are constants. */
+/* R rows (a multiple of ROWS) of N vectors of columns, over `depth` rows of u; added to m unless `first`. `group` is
+ * the distance between groups of rows in v. R, N and `first` are constants once inlined. */
 INLINE void multiply_registers(const float *v, int64_t group, const float *u, int64_t depth, float *m, const int R,
                                const int N, const int first)
 {
@@ -101,12 +102,12 @@ INLINE void multiply_registers(const float *v, int64_t group, const float *u, in
         store(m + i * LANES, first ? sum[i] : load(m + i * LANES) + sum[i]);
 }
 
-/* What to ask for meanwhile, each of them NULL or before every ROWS rows of a panel. */
+/* What to prefetch meanwhile, once for every ROWS rows of a panel; each may be NULL. */
 typedef struct expectations {
     expected *all[3];
 } expectations;
 
-/* All rows of one panel of N vectors of one block of u. Few columns leave registers for twice the rows. */
+/* All rows of one panel of N vectors of one block of u. With few columns, registers hold twice the rows. */
 INLINE void multiply_panel(const float *v, const float *u, float *m, int64_t rows, int64_t depth, int64_t block,
                            const expectations *soon, const int N, const int first)
 {
@@ -131,7 +132,7 @@ INLINE void multiply_panel(const float *v, const float *u, float *m, int64_t row
     }
 }
 
-/* Columns [n_begin, n_end) of m: whole panels, the last of which may be narrower. */
+/* Computes columns [n_begin, n_end) of m: whole panels, of which the last may be narrower. */
 static void multiply(const product_sizes *sizes, const float *v, const float *u, float *m, int64_t n_begin,
                      int64_t n_end, const expectations *soon)
 {

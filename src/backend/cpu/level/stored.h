@@ -1,4 +1,5 @@
-/* Images in f32 or bf16, read and written as vectors of floats: so that a kernel that computes in f32 serves plans of both types. */
+/* Images in f32 or bf16, read and written as vectors of floats: kernels that compute in f32 serve plans of both
+ * dtypes. */
 #ifndef FTH_BACKEND_CPU_LEVEL_STORED_H
 #define FTH_BACKEND_CPU_LEVEL_STORED_H
 
@@ -11,7 +12,7 @@ typedef struct stored {
     bool bf16; /* else f32 */
 } stored;
 
-/* The numbers from `at` on. */
+/* Loads the numbers from `at` on. */
 INLINE vector load_stored(const stored *from, int64_t at)
 {
     return from->bf16 ? load_bf16_part((const uint16_t *)from->numbers + at, LANES)

@@ -1,9 +1,10 @@
-/* 3×3 convolutions with stride 2, forward and back to the inputs' gradients. See strided_tile.h for the method.
+/* 3×3 convolutions with stride 2: forward, and back to the inputs' gradients. See strided_tile.h for the method.
  *
- * Tiles are computed in groups, as in winograd_correlate.c: inputs transformed (v), products with the transformed weights (u) at all
- * points (m), outputs transformed and written. v and m are more than twice as large here, so the products go from one panel of outputs
- * to the next, and each panel is written before the next one overwrites its m, so m stays in a core's L2 cache. u lies panel by panel
- * too; if there is one group, only one panel of u is in memory at a time. */
+ * Tiles are computed in groups, as in winograd_correlate.c: inputs are transformed (v), multiplied by the transformed
+ * weights (u) at all points (m), and outputs are transformed and written. Here v and m are more than twice as large, so
+ * the products go panel by panel of outputs, and each panel is written before the next one overwrites its m: m stays in
+ * a core's L2 cache. u is stored panel by panel too; with a single group, only one panel of u is in memory at a
+ * time. */
 #include <omp.h>
 
 #include "backend/cpu/level/products.h"
@@ -11,24 +12,24 @@
 #include "backend/cpu/level/strided_tile.h"
 #include "backend/cpu/level/winograd_kernel.h"
 
-/* Tiles of a group: while u (144 bytes for each pair of channels) fits a cache that cores share, or not. */
+/* Tiles in a group, if u (144 bytes for each pair of channels) fits a cache that cores share, or if it does not. */
 enum { FEW_TILES = 24, MOST_TILES = 128 };
 
 /* ---- weights ---- */
 
-/* One vector of kernels at all points. */
+/* Evaluates one vector of kernels at all points. */
 INLINE void transform_kernel(const vector kernel[9], bool turned, vector at[POINTS])
 {
     transform_square(kernel, turned, evaluate_taps, at);
 }
 
-/* Floats of one panel of transformed weights. */
+/* Floats in one panel of transformed weights. */
 INLINE int64_t panel_floats(int64_t depth)
 {
     return POINTS * weights_stride(depth, PANEL_COLUMNS);
 }
 
-/* The thread's share of the panel that begins at output n. */
+/* Transforms the thread's share of the panel that begins at output n. */
 static void transform_panel(const winograd_weights *weights, int64_t depth, int64_t columns, int64_t n, float *u,
                             int part, int parts)
 {
@@ -39,7 +40,7 @@ static void transform_panel(const winograd_weights *weights, int64_t depth, int6
 
 /* ---- groups ---- */
 
-/* What all groups of a pass share, and a thread's memory. */
+/* Shared by all groups of a pass; and a thread's memory. */
 typedef struct strided_pass {
     const strided_convolution *c;
     bool back; /* from gradients of outputs to those of inputs */
@@ -49,8 +50,8 @@ typedef struct strided_pass {
     const float *bias;
     strided_tiling tiles;
     int64_t depth, columns;
-    bool fresh; /* there is one group, so a panel of u is made when it is needed, in place of the one before */
-    bool split; /* threads share panels, so m has all of them; else one */
+    bool fresh; /* there is only one group: each panel of u is transformed when needed, over the previous one */
+    bool split; /* threads share panels, so m holds all of them; else one */
     float *u, *v, *m;
 } strided_pass;
 
@@ -58,22 +59,22 @@ typedef struct strided_pass {
 typedef struct tile_group {
     int64_t count;
     strided_tile tiles[MOST_TILES];
-    int32_t rows[MOST_TILES][ENTRIES], inputs[MOST_TILES][ENTRIES]; /* rows, and where they lie in v */
+    int32_t rows[MOST_TILES][ENTRIES], inputs[MOST_TILES][ENTRIES]; /* rows, and their offsets in v */
     row_counts counts;
-    int64_t padded[POINTS]; /* rows: those of the tiles, and zeros up to a multiple of ROWS */
-    int64_t begin[POINTS];  /* rows before those of a point */
+    int64_t padded[POINTS]; /* each point's rows: those of the tiles, padded with zeros to a multiple of ROWS */
+    int64_t begin[POINTS];  /* rows before each point's */
     int64_t all;
-    int64_t in_count, out_count; /* squares of the images, to be asked for before they are read or written */
+    int64_t in_count, out_count; /* squares of the images, prefetched before they are read or written */
     const float *in[MOST_TILES * MOST_SQUARES], *out[MOST_TILES * MOST_SQUARES];
 } tile_group;
 
-/* v of a point is an odd number of cache lines after that of the one before. */
+/* v of a point begins an odd number of cache lines after that of the previous point. */
 INLINE float *v_of(const strided_pass *pass, const tile_group *group, int p)
 {
     return pass->v + group->begin[p] * pass->depth + p * 16;
 }
 
-/* m of a point, for the panel that begins at n. */
+/* m of a point, for the panel that begins at output n. */
 INLINE float *m_of(const strided_pass *pass, const tile_group *group, int64_t n, int p)
 {
     return pass->m + (pass->split ? n * group->all : 0) + group->begin[p] * panel_columns(pass->columns, n);
@@ -114,7 +115,7 @@ static void find_group(const strided_pass *pass, int64_t first, int64_t count, t
     }
 }
 
-/* Zeros behind the rows of each point. */
+/* Pads the rows of each point with zeros. */
 static void fill_rows(const strided_pass *pass, const tile_group *group, int64_t k)
 {
     for (int p = 0; p < POINTS; p++) {
@@ -123,7 +124,7 @@ static void fill_rows(const strided_pass *pass, const tile_group *group, int64_t
     }
 }
 
-/* LANES planes of a tile, from k on. */
+/* Transforms LANES planes of a tile, from k on. */
 INLINE void transform_inputs_of(const strided_pass *pass, const strided_tile *tile, int64_t k, const entries *to,
                                 const bool back, const bool bf16)
 {
@@ -156,7 +157,7 @@ static void transform_group(const strided_pass *pass, const tile_group *group, i
     }
 }
 
-/* The panel that begins at n, at one point. */
+/* Multiplies the panel that begins at n, at one point. */
 static void multiply_point(const strided_pass *pass, const tile_group *group, int64_t n, int p,
                            const expectations *soon)
 {
@@ -170,7 +171,7 @@ static void multiply_point(const strided_pass *pass, const tile_group *group, in
 
 /* ---- outputs ---- */
 
-/* A line of entries to four outputs, or to four pairs of inputs' gradients. */
+/* Transforms a line of entries to four outputs, or to four pairs of inputs' gradients. */
 INLINE void transform_back(const vector m[LINE], const bool back, vector to[2 * TILE])
 {
     vector sums[TILE];
@@ -185,7 +186,7 @@ INLINE void transform_back(const vector m[LINE], const bool back, vector to[2 * 
     }
 }
 
-/* LANES planes of a tile, from n on. */
+/* Transforms and writes LANES planes of a tile, from n on. */
 INLINE void write_entries(const strided_pass *pass, const strided_tile *tile, int64_t n, const entries *from,
                           const bool back, const bool bf16)
 {
@@ -226,7 +227,7 @@ INLINE void write_entries(const strided_pass *pass, const strided_tile *tile, in
     }
 }
 
-/* The panel that begins at n, of one tile. */
+/* Writes one tile of the panel that begins at n. */
 static void write_panel(const strided_pass *pass, const tile_group *group, int64_t n, int64_t t)
 {
     const int64_t width = panel_columns(pass->columns, n);
@@ -245,14 +246,14 @@ static void write_panel(const strided_pass *pass, const tile_group *group, int64
     }
 }
 
-/* ---- all of it ---- */
+/* ---- the whole pass ---- */
 
 static int64_t count_panels(const strided_pass *pass)
 {
     return (pass->columns + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
 }
 
-/* Whole panels, one after the other. */
+/* Computes whole panels, one after the other. */
 static void compute_panels(const strided_pass *pass, const tile_group *group, const tile_group *next, share panels)
 {
     const winograd_images *in = pass->back ? &pass->c->y : &pass->c->x, *out = pass->back ? &pass->c->x : &pass->c->y;
@@ -273,7 +274,7 @@ static void compute_panels(const strided_pass *pass, const tile_group *group, co
     }
 }
 
-/* A part of all panels: points are shared out by their numbers of rows. */
+/* Computes a share of all panels: threads share the points by their numbers of rows. */
 static void compute_part(const strided_pass *pass, const tile_group *group, int part, int parts)
 {
     const int64_t panels = count_panels(pass), all = group->all * panels;
@@ -288,7 +289,8 @@ static void compute_part(const strided_pass *pass, const tile_group *group, int 
         write_panel(pass, group, i / group->count * PANEL_COLUMNS, i % group->count);
 }
 
-/* One thread's part of a group, which all `parts` threads compute together. `next` is the group after it, perhaps of no tiles. */
+/* One thread's part of a group that `parts` threads compute together. `next` is the group after it; it may have no
+ * tiles. */
 static void compute_group(const strided_pass *pass, const tile_group *group, const tile_group *next, int part,
                           int parts)
 {
@@ -305,13 +307,13 @@ static void compute_group(const strided_pass *pass, const tile_group *group, con
     }
 }
 
-/* How a number of threads divide a pass. */
+/* How threads divide a pass. */
 typedef struct division {
-    int64_t size;      /* tiles in a group, the last perhaps less */
-    bool shared;       /* all threads compute one group after the other; else each has groups of its own tiles */
+    int64_t size;      /* tiles in a group; the last may have fewer */
+    bool shared;       /* all threads work on one group at a time; else each has groups of its own */
     bool split, fresh; /* as in strided_pass */
     int64_t u, v,
-        m; /* floats: of all panels of u that are kept, of v of a group, and of m of a thread or, if split, of a group */
+        m; /* floats: of the panels of u that are kept, of a group's v, and of a thread's m or, if split, a group's */
 } division;
 
 static division divide(const strided_pass *pass, int threads)
@@ -324,7 +326,7 @@ static division divide(const strided_pass *pass, int threads)
     d.size = (each + count - 1) / count;
     d.split = d.shared && panels % threads != 0 && panels < 4 * threads;
     d.fresh = count == 1 && !d.split && (d.shared || threads == 1);
-    /* All tiles may be whole, and the rows of each point are rounded up. */
+    /* Every tile may be whole, and each point's rows are rounded up. */
     const int64_t rows = ENTRIES * d.size + POINTS * ROWS;
     d.u = panel_floats(pass->depth) * (d.fresh ? threads : panels);
     d.v = rows * pass->depth + POINTS * 16;
@@ -372,7 +374,7 @@ static void compute_pass(const strided_pass *whole, int most_threads, float *scr
                             pass.u + i * panel_floats(pass.depth), thread, threads);
         const share mine = d.shared ? (share){0, count} : share_of(count, thread, threads);
 #pragma omp barrier
-        tile_group groups[2]; /* this and the next, in turns */
+        tile_group groups[2]; /* this group and the next, alternating */
         int now = 0;
         find_group(&pass, mine.begin, least(mine.end - mine.begin, d.size), &groups[now]);
         for (int64_t first = mine.begin; first < mine.end; first += d.size, now = !now) {
@@ -396,7 +398,7 @@ void AT_LEVEL(strided_forward)(const blocked_convolution *c, const void *x, cons
     compute_pass(&pass, threads, scratch);
 }
 
-/* The kernel is turned around and its sides exchanged. */
+/* The kernel is rotated by 180°, with inputs and outputs exchanged. */
 void AT_LEVEL(strided_grad_input)(const blocked_convolution *c, const void *dy, const float *weight, const void *added,
                                   int threads, float *scratch, void *dx)
 {

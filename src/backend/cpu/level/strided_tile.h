@@ -1,18 +1,19 @@
-/* What the kernels of 3×3 convolutions with stride 2 share: the method, its transforms of lines and tiles.
+/* Shared by the kernels for 3×3 convolutions with stride 2: the method, and its transforms of lines and tiles.
  *
- * Along one side, such a convolution is the sum of two with stride 1: of every second input with the outer taps, and of the inputs
- * between them with the middle tap. Four outputs of the former take 5 products by Winograd's method, F(4, 2), at the points ±a, ±b
- * and infinity; those of the latter 4: 9 instead of 12. Three outputs take 4, without infinity, and 3: 7 instead of 9. In two
- * dimensions both sides are treated so, and 4×4 outputs take 81 products instead of 144. The gradients are the same sums the other way
- * round.
+ * Along one axis, such a convolution is the sum of two with stride 1: every second input with the outer taps, and the
+ * inputs between them with the middle tap. Four outputs of the former take 5 products by Winograd's method, F(4, 2), at
+ * the points ±a, ±b and infinity, and those of the latter take 4: 9 instead of 12. Three outputs take 4, without
+ * infinity, and 3: 7 instead of 9. In two dimensions both axes are treated so, and 4×4 outputs take 81 products instead
+ * of 144. The gradients are the same sums in reverse.
  *
- * So a line of 9 entries stands for four outputs: 5 points, and 4 places at which the middle tap is multiplied as it is. A tile is
- * 9×9 entries. All places share the same weights, so the transformed weights are 6×6 matrices: an entry's `point` is its own number,
- * or 5 for a place. What is multiplied with one matrix forms the rows of one product: one per tile where both are points, as many as
- * the tile has outputs where both are places. A tile has 4 or 3 rows and columns of outputs, whichever divides the map best
- * (7 = 4 + 3), or fewer where neither does.
+ * So a line of 9 entries stands for four outputs: 5 points, and 4 places where the middle tap is multiplied directly. A
+ * tile has 9×9 entries. All places share the same weights, so the transformed weights are 6×6 matrices: an entry's
+ * `point` is its own number, or 5 for a place. Everything multiplied by one matrix forms the rows of one product: one
+ * per tile where both coordinates are points, as many as the tile has outputs where both are places. A tile has 4 or 3
+ * rows and columns of outputs, whichever divides the map best (7 = 4 + 3), or fewer where neither does.
  *
- * Of the points with few digits, 7/16 and 11/8 keep the sums smallest. With 0, ±1, 1/2 and infinity, errors are twice as large. */
+ * Of the points with few digits, 7/16 and 11/8 keep the sums smallest. With 0, ±1, 1/2 and infinity, errors are twice
+ * as large. */
 #ifndef FTH_BACKEND_CPU_LEVEL_STRIDED_TILE_H
 #define FTH_BACKEND_CPU_LEVEL_STRIDED_TILE_H
 
@@ -29,7 +30,7 @@ enum { LINE = 9, PLACE = 5, INFINITE = 4, ENTRIES = LINE * LINE };
 
 /* ---- the transforms of one line ---- */
 
-/* Whether a line of so many outputs has that entry. */
+/* Whether a line of `outputs` outputs has this entry. */
 INLINE bool has_entry(int outputs, int entry)
 {
     return entry >= PLACE ? entry - PLACE < outputs : entry != INFINITE || outputs == TILE;
@@ -40,7 +41,7 @@ INLINE int point_of(int entry)
     return entry < PLACE ? entry : PLACE;
 }
 
-/* Five inputs of two taps to the points. The last is of infinity alone. */
+/* Transforms five inputs of two taps to the points. The last input affects only infinity. */
 INLINE void transform_pairs(const vector d[5], vector to[PLACE])
 {
     const vector even_p = (1 / (2 * (P2 - Q2))) * times_plus(-Q2, d[0], d[2]);
@@ -53,7 +54,7 @@ INLINE void transform_pairs(const vector d[5], vector to[PLACE])
     to[INFINITE] = times_plus(P2 * Q2, d[0], times_plus(-(P2 + Q2), d[2], d[4]));
 }
 
-/* Three numbers of a kernel. */
+/* Evaluates three numbers of a kernel at the points. */
 INLINE void evaluate_taps(const vector g[3], vector to[WINDOW])
 {
     to[0] = times_plus(P, g[2], g[0]);
@@ -64,7 +65,7 @@ INLINE void evaluate_taps(const vector g[3], vector to[WINDOW])
     to[PLACE] = g[1];
 }
 
-/* The reverse: from the sums of products to three numbers of a kernel's gradient. */
+/* The reverse: transforms sums of products to three numbers of a kernel's gradient. */
 INLINE void transform_taps(const vector m[WINDOW], vector to[3])
 {
     to[0] = (m[0] + m[1]) + (m[2] + m[3]);
@@ -72,7 +73,7 @@ INLINE void transform_taps(const vector m[WINDOW], vector to[3])
     to[2] = times_plus(P, m[0] - m[1], times_plus(Q, m[2] - m[3], m[INFINITE]));
 }
 
-/* The gradients of four outputs at the points. */
+/* Evaluates the gradients of four outputs at the points. */
 INLINE void evaluate_outputs(const vector d[TILE], vector to[PLACE])
 {
     const vector even_p = times_plus(P2, d[2], d[0]), odd_p = times_plus(P2, d[3], d[1]);
@@ -84,7 +85,7 @@ INLINE void evaluate_outputs(const vector d[TILE], vector to[PLACE])
     to[INFINITE] = d[3];
 }
 
-/* From the points to four sums of two taps. Infinity is part of the last alone. */
+/* Transforms the points to four sums of two taps. Infinity affects only the last. */
 INLINE void transform_points(const vector m[PLACE], vector to[TILE])
 {
     const vector sum_p = m[0] + m[1], difference_p = m[0] - m[1];
@@ -95,16 +96,17 @@ INLINE void transform_points(const vector m[PLACE], vector to[TILE])
     to[3] = times_plus(P2 * P, difference_p, times_plus(Q2 * Q, difference_q, m[INFINITE]));
 }
 
-/* What is read: inputs of the convolution, its outputs' gradients on the way to those of inputs, or to those of weights. */
+/* What a transform reads: inputs, or gradients of outputs on the way to those of the inputs (GRADIENTS) or of the
+ * weights (FACTORS). */
 typedef enum role { INPUTS, GRADIENTS, FACTORS } role;
 
-/* Numbers read for a line of so many outputs. */
+/* How many numbers a line of `outputs` outputs reads. */
 INLINE int line_inputs(const role of, int outputs)
 {
     return of == INPUTS ? 2 * outputs + 1 : of == GRADIENTS ? outputs + 1 : outputs;
 }
 
-/* The numbers of a line, and zeros behind them, to its entries. */
+/* Transforms the numbers of a line, followed by zeros, to its entries. */
 INLINE void transform_line(const role of, const vector d[LINE], vector to[LINE])
 {
     if (of == INPUTS)
@@ -119,7 +121,7 @@ INLINE void transform_line(const role of, const vector d[LINE], vector to[LINE])
 
 /* ---- tiles ---- */
 
-/* Output (i, j) is the sum of x (2i + row - padding[0], 2j + column - padding[1]) over the kernel's rows and columns. */
+/* Output (i, j) sums x (2i + row - padding[0], 2j + column - padding[1]) over the kernel's rows and columns. */
 typedef struct strided_convolution {
     winograd_images x, y;
     int64_t padding[2]; /* at the top and at the left */
@@ -135,9 +137,9 @@ static inline strided_convolution describe_strided(const blocked_convolution *c)
                                  .bf16 = c->bf16};
 }
 
-/* How tiles cover the outputs, or the gradients of inputs in pairs of rows and columns, which begin at `first`. */
+/* How tiles cover the outputs, or the inputs' gradients in pairs of rows and columns, which begin at `first`. */
 typedef struct strided_tiling {
-    int64_t lines[2], first[2]; /* outputs or pairs, along both sides */
+    int64_t lines[2], first[2]; /* outputs or pairs along each axis */
     int64_t tiles[2];
     int64_t count;
 } strided_tiling;
@@ -154,7 +156,7 @@ static inline void count_tiles(strided_tiling *t, int64_t batch)
     t->count = batch * t->tiles[0] * t->tiles[1];
 }
 
-/* Of the outputs. */
+/* A tiling of the outputs. */
 static inline strided_tiling tile_outputs(const strided_convolution *c)
 {
     strided_tiling t = {.lines = {c->y.height, c->y.width}};
@@ -162,8 +164,8 @@ static inline strided_tiling tile_outputs(const strided_convolution *c)
     return t;
 }
 
-/* Of the inputs: pair i is of inputs 2i + 1 - padding, which output i reaches by the middle tap, and the one behind it, which
- * outputs i and i + 1 reach by the outer ones. */
+/* A tiling of the inputs. Pair i consists of input 2i + 1 - padding, which output i reaches by the middle tap, and the
+ * next one, which outputs i and i + 1 reach by the outer taps. */
 static inline strided_tiling tile_inputs(const strided_convolution *c)
 {
     strided_tiling t = {0};
@@ -190,7 +192,8 @@ static inline strided_tile tile_at(const strided_tiling *t, int64_t number)
 
 /* ---- groups of tiles ---- */
 
-/* The rows of the products. Entries are of three kinds, by how many rows they give: finite points, infinity, and places. */
+/* Counts the rows of the products. Entries are of three kinds, by how many rows they give: finite points, infinity, and
+ * places. */
 typedef struct row_counts {
     int64_t of[3][3];
 } row_counts;
@@ -210,7 +213,7 @@ INLINE int64_t rows_of(const row_counts *counts, int point)
     return counts->of[kind_of(point / WINDOW)][kind_of(point % WINDOW)];
 }
 
-/* Adds a tile; `rows` are those of its entries, as far as it has them. */
+/* Adds a tile, and sets `rows` to the rows of its entries, as far as it has them. */
 static inline void add_tile(row_counts *counts, const strided_tile *tile, int32_t rows[ENTRIES])
 {
     for (int i = 0; i < LINE; i++) {
@@ -228,7 +231,7 @@ static inline void add_tile(row_counts *counts, const strided_tile *tile, int32_
 
 /* ---- reading ---- */
 
-/* Where a tile's entries lie: at[entry] * width after the first row of their point. */
+/* The addresses of a tile's entries: at[entry] * width floats after the first row of their point. */
 typedef struct entries {
     float *points[POINTS];
     const int32_t *at;
@@ -240,7 +243,7 @@ INLINE float *entry_at(const entries *e, int i, int j)
     return e->points[point_of(i) * WINDOW + point_of(j)] + e->at[i * LINE + j] * e->width;
 }
 
-/* `count` numbers of a row of pixels, from `offset` on, the rest zeros; numbers outside [begin, end) are too. */
+/* Reads `count` numbers of a row of pixels from `offset` on; numbers outside [begin, end) are zeros. */
 INLINE void read_line(const void *images, int64_t offset, int begin, int end, const bool bf16, const int count,
                       vector d[LINE])
 {
@@ -255,14 +258,15 @@ INLINE void read_line(const void *images, int64_t offset, int begin, int end, co
     }
 }
 
-/* Of `count` numbers from `first` on, those within [0, size). */
+/* Which of `count` numbers from `first` on are within [0, size). */
 INLINE share numbers_inside(int64_t first, int count, int64_t size)
 {
     const int64_t end = size - first;
     return (share){first < 0 ? -first : 0, end < count ? end : count};
 }
 
-/* LANES planes of a tile, from `plane` on, whose first number is at (row, column), to its entries. Returns the sum of what it read. */
+/* Transforms LANES planes of a tile, from `plane` on, to its entries. Its first number is at (row, column). Returns the
+ * sum of the numbers read, for FACTORS. */
 INLINE vector transform_entries(const role of, const bool bf16, const winograd_images *images, const void *numbers,
                                 const strided_tile *tile, int64_t plane, int64_t row, int64_t column, const entries *to)
 {
@@ -300,12 +304,13 @@ INLINE vector transform_entries(const role of, const bool bf16, const winograd_i
     return sum;
 }
 
-/* ---- what is read or written soon ---- */
+/* ---- prefetching ---- */
 
-/* Squares that cover the tiles of a group in the first planes of an image. */
+/* Squares that cover a tile, at most. */
 enum { MOST_SQUARES = 4 };
 
-/* Adds those of a tile, of `squares` × `squares`, from (row, column) on or a little before, within the image. Returns their new count. */
+/* Adds the `squares` × `squares` squares of a tile from (row, column) on, or a little before to stay within the image.
+ * Returns their new count. */
 static inline int64_t add_squares(const winograd_images *images, const void *numbers, bool bf16, int64_t image,
                                   int64_t row, int64_t column, int squares, const float **to, int64_t count)
 {
@@ -320,7 +325,7 @@ static inline int64_t add_squares(const winograd_images *images, const void *num
     return count;
 }
 
-/* All of them in some of the planes, asked for in so many calls of expect(). */
+/* Prefetches all of them in some of the planes, over `calls` calls of expect(). */
 static inline expected expect_squares(const winograd_images *images, bool bf16, const float *const *squares,
                                       int64_t count, share planes, int64_t calls)
 {

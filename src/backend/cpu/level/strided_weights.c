@@ -1,10 +1,10 @@
-/* The gradient of the weights of 3×3 convolutions with stride 2. See strided_tile.h for the method: inputs and gradients of outputs,
- * transformed, are multiplied at the 36 points and summed over the rows of each point.
+/* The gradient of the weights of 3×3 convolutions with stride 2. See strided_tile.h for the method: transformed inputs
+ * and gradients of outputs are multiplied at the 36 points, and summed over the rows of each point.
  *
- * Tiles are transformed in groups, by all threads together. Then the products are added to blocks of the result, STRIP channels ×
- * one panel of outputs at all points, which fit a core's L2 cache, and after the last group transformed back. All sums are taken in the same
- * order however many threads there are. Products are summed up over at most CHAIN rows in registers, and these sums added to the block:
- * a single sum over all rows would be the largest source of error. */
+ * Tiles are transformed in groups, by all threads together. The products are then added to blocks of the result, STRIP
+ * channels × one panel of outputs at all points, which fit a core's L2 cache, and are transformed back after the last
+ * group. All sums are taken in the same order for any number of threads. Products are summed over at most CHAIN rows in
+ * registers before they are added to the block: a single sum over all rows would be the largest source of error. */
 #include <omp.h>
 
 #include "backend/cpu/level/outer_products.h"
@@ -16,13 +16,13 @@ enum { GROUP = 64, CHAIN = 64, STRIP = 48 };
 /* Parts of a group that may be transformed by different threads. */
 enum { QUARTERS = 4 };
 
-/* What all threads share. */
+/* Shared by all threads. */
 typedef struct gradient {
     const strided_convolution *c;
     const void *x, *dy;
     strided_tiling tiles;
     float *v, *w;
-    float *products; /* all blocks, or if there is one group, one for each thread */
+    float *products; /* all blocks; with a single group, one block per thread */
     float *biases;   /* (QUARTERS, outputs) */
     float *dweight;
 } gradient;
@@ -34,8 +34,8 @@ typedef struct group {
     strided_tile tiles[GROUP];
     int32_t rows[GROUP][ENTRIES];
     row_counts counts;
-    int64_t begin[POINTS];     /* rows before those of a point */
-    int64_t x_count, dy_count; /* squares of the images, to be asked for before they are read */
+    int64_t begin[POINTS];     /* rows before each point's */
+    int64_t x_count, dy_count; /* squares of the images, prefetched before they are read */
     const float *x[GROUP * MOST_SQUARES], *dy[GROUP];
 } group;
 
@@ -65,7 +65,7 @@ static void find_group(const gradient *g, share of, group *found)
 
 /* ---- transforms ---- */
 
-/* LANES channels of some of the tiles, (point, vector of channels, row, LANES). */
+/* Transforms LANES channels of some tiles to (point, vector of channels, row, LANES). */
 INLINE void transform_channels(const gradient *g, const group *tiles, int64_t channel, share of, const bool bf16)
 {
     const strided_convolution *c = g->c;
@@ -80,7 +80,7 @@ INLINE void transform_channels(const gradient *g, const group *tiles, int64_t ch
     }
 }
 
-/* LANES outputs, (point, panel, row, VECTORS × LANES). Returns the sum of dy. */
+/* Transforms LANES outputs to (point, panel, row, VECTORS × LANES). Returns the sum of dy. */
 INLINE vector transform_outputs(const gradient *g, const group *tiles, int64_t output, share of, const bool bf16)
 {
     const strided_convolution *c = g->c;
@@ -97,7 +97,7 @@ INLINE vector transform_outputs(const gradient *g, const group *tiles, int64_t o
     return sum;
 }
 
-/* Both, for a thread that runs this within a parallel region. */
+/* Both transforms. Called by all threads of a parallel region. */
 static void transform_group(const gradient *g, const group *tiles)
 {
     const int64_t channels = g->c->x.planes, planes = channels + g->c->y.planes;
@@ -143,7 +143,8 @@ static void multiply_block(const gradient *g, const group *tiles, const block *b
     }
 }
 
-/* From the sums at all points to dweight, for LANES channels and outputs; `from` is those of the first point. */
+/* Transforms the sums at all points to dweight, for LANES channels and outputs; `from` points to those of the first
+ * point. */
 static void finish_square(const gradient *g, const float *from, int64_t point, int64_t row, int64_t channel,
                           int64_t output)
 {
@@ -178,9 +179,9 @@ static void finish_block(const gradient *g, const block *b)
     }
 }
 
-/* ---- all of it ---- */
+/* ---- the whole pass ---- */
 
-/* How the work is cut up. */
+/* How the work is divided. */
 typedef struct cutting {
     int64_t groups, strip, strips, panels;
 } cutting;
@@ -208,7 +209,7 @@ static block find_block(const gradient *g, const cutting *cut, int64_t number)
     return b;
 }
 
-/* Whole vectors. */
+/* A share of the planes, in whole vectors. */
 static share share_of_planes(int64_t planes, int part, int parts)
 {
     const share of = share_of(planes / LANES, part, parts);
@@ -249,7 +250,7 @@ void AT_LEVEL(strided_grad_weights)(const blocked_convolution *blocked, const vo
         const int count = omp_get_num_threads(), thread = omp_get_thread_num();
         const int64_t blocks = cut.strips * cut.panels;
         const int64_t calls = (blocks + count - 1) / count * (POINTS / 2) * ((cut.strip + ROWS - 1) / ROWS);
-        group groups[2]; /* this and the next, in turns */
+        group groups[2]; /* this group and the next, alternating */
         find_group(&g, share_of(tiles, 0, cut.groups), &groups[0]);
         for (int64_t number = 0; number < cut.groups; number++) {
             const group *now = &groups[number % 2];

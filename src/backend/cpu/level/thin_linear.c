@@ -1,24 +1,25 @@
-/* Linear layers with few rows and weights that fit no cache, as behind the convolutions of VGG: x (rows, features), weight (outputs,
- * features), y (rows, outputs).
+/* Linear layers with few rows and weights that fit no cache, as after the convolutions of VGG: x (rows, features),
+ * weight (outputs, features), y (rows, outputs).
  *
- * The time is that of reading or writing the weights once. So all rows are computed together, CHUNK features at a time, whose rows
- * of x or dx stay in the L1 cache while the weights of all outputs pass by; what comes next of these is asked for ahead. There are
- * always THIN_LINEAR_ROWS rows: the last one stands in for those that are missing.
+ * The time is that of reading or writing the weights once. So all rows are computed together, CHUNK features at a time:
+ * those of x or dx stay in the L1 cache while the weights of all outputs go past, prefetched. There are always
+ * THIN_LINEAR_ROWS rows; the last row stands in for missing ones.
  *
- * Measured on one Emerald Rapids core in a step of vgg19, 8 rows, 25088 features to 4096 outputs, oneDNN 2.6's time and this one's:
- * forward 82 and 64 ms, grad_input 57 and 34 ms, grad_weights 35 and 21 ms. Memory alone would allow 24, 24 and 18. */
+ * Measured on one Emerald Rapids core in a step of vgg19, 8 rows, 25088 features to 4096 outputs, oneDNN 2.6's time and
+ * this one's: forward 82 and 64 ms, grad_input 57 and 34 ms, grad_weights 35 and 21 ms. The memory bandwidth would
+ * allow 24, 24 and 18. */
 #include "backend/cpu/thin_linear.h"
 #include "backend/vector/vector.h"
 
 enum {
     ALL_ROWS = THIN_LINEAR_ROWS,
     CHUNK = 512,                      /* features, a multiple of LANES */
-    SUMMED = REGISTERS == 32 ? 3 : 1, /* outputs whose sums stay in registers: with ALL_ROWS rows each */
-    SPREAD = 4,                       /* outputs whose weights are used at once where features are */
-    PAST_CACHES = 1 << 23             /* weights that no cache is expected to keep */
+    SUMMED = REGISTERS == 32 ? 3 : 1, /* outputs whose sums stay in registers, ALL_ROWS rows each */
+    SPREAD = 4,                       /* outputs whose weights are used at once where lanes are features */
+    PAST_CACHES = 1 << 23             /* weights: more than any cache is expected to hold */
 };
 
-/* `all` rows of `stride` numbers. */
+/* Addresses of ALL_ROWS rows. */
 typedef struct row_pointers {
     const float *at[ALL_ROWS];
 } row_pointers;
@@ -38,7 +39,7 @@ static int64_t least(int64_t a, int64_t b)
 
 /* ---- forward ---- */
 
-/* Adds the products of features [begin, end) to y, of N outputs from o on, a constant. */
+/* Adds the products of features [begin, end) to y, for N outputs from o on. N is a constant once inlined. */
 INLINE void add_products(const thin_linear *l, const row_pointers *x, const float *weight, int64_t o, int64_t begin,
                          int64_t end, float *y, const int N)
 {
@@ -85,7 +86,7 @@ static void forward(const thin_linear *l, const float *x, const float *weight, c
 #pragma omp parallel
     for (int64_t k = 0; k < l->features; k += CHUNK) {
         const int64_t end = least(k + CHUNK, l->features);
-#pragma omp for schedule(static) nowait /* each thread has the same outputs every time */
+#pragma omp for schedule(static) nowait /* each thread gets the same outputs every time */
         for (int64_t i = 0; i < blocks; i++) {
             int64_t o = i * SUMMED;
             if (o + SUMMED <= l->outputs) {
@@ -98,13 +99,13 @@ static void forward(const thin_linear *l, const float *x, const float *weight, c
     }
     if (l->relu) {
         for (int64_t i = 0; i < l->rows * l->outputs; i++)
-            y[i] = y[i] < 0 ? 0 : y[i]; /* NaN stays */
+            y[i] = y[i] < 0 ? 0 : y[i]; /* keeps NaN */
     }
 }
 
 /* ---- gradients ---- */
 
-/* dy of N outputs from o on, as the loops read it. */
+/* Gathers dy of N outputs from o on. */
 INLINE void read_gradients(const row_pointers *dy, int64_t o, float to[SPREAD][ALL_ROWS], const int N)
 {
     for (int n = 0; n < N; n++) {
@@ -113,7 +114,7 @@ INLINE void read_gradients(const row_pointers *dy, int64_t o, float to[SPREAD][A
     }
 }
 
-/* Adds what N outputs from o on give to dx, which is `width` features from k on of ALL_ROWS rows. */
+/* Adds the contributions of N outputs from o on to dx: `width` features from k on, of ALL_ROWS rows. */
 INLINE void add_outputs(const thin_linear *l, const row_pointers *dy, const float *weight, int64_t o, int64_t k,
                         int64_t width, float dx[ALL_ROWS][CHUNK], const int N)
 {
@@ -155,7 +156,8 @@ static void grad_input(const thin_linear *l, const float *dy, const float *weigh
     }
 }
 
-/* The gradients of N outputs' weights, from o on, for features [begin, end); rows of x beyond l->rows count as zeros. */
+/* Computes the gradients of N outputs' weights, from o on, for features [begin, end). Rows of x past l->rows count as
+ * zeros. */
 INLINE void write_gradients(const thin_linear *l, const row_pointers *x, const row_pointers *dy, int64_t o,
                             int64_t begin, int64_t end, float *dweight, const int N, const bool past_caches)
 {
