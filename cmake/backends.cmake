@@ -1,13 +1,13 @@
-# The back ends that are part of a program, and the lists of them. A program, or a library, links one list:
+# The built-in back ends, and lists of them. A program or library links one list:
 #   fth_backends_full      all of them
-#   fth_backends_function  what a function needs; brings in no oneDNN
-# These are object libraries, so that a program names its list itself: target_link_libraries(program PRIVATE fth_backends_full).
+#   fth_backends_function  those that a function needs, without oneDNN
+# They are object libraries, so each program names its list: target_link_libraries(program PRIVATE fth_backends_full).
 file(GLOB plain_sources CONFIGURE_DEPENDS src/backend/plain/*.c)
 add_library(fth_backend_plain STATIC ${plain_sources})
 target_link_libraries(fth_backend_plain PUBLIC fth_backend)
 
-# Kernels over src/backend/vector/vector.h are compiled once for each level of vector instructions, and chosen when a device is
-# opened (vector/level.h).
+# Kernels based on src/backend/vector/vector.h are compiled once per level of vector instructions; opening a device
+# chooses the level (vector/level.h).
 add_library(fth_vector STATIC src/backend/vector/level.c src/backend/vector/tiles.c)
 target_link_libraries(fth_vector PUBLIC fth_base)
 set(vector_levels baseline)
@@ -49,10 +49,10 @@ file(GLOB cpu_sources CONFIGURE_DEPENDS src/backend/cpu/*.c)
 file(GLOB cpu_level_sources CONFIGURE_DEPENDS src/backend/cpu/level/*.c)
 add_library(fth_backend_cpu STATIC ${cpu_sources})
 add_levels(cpu ${cpu_level_sources})
-target_link_libraries(fth_backend_cpu PUBLIC fth_backend_portable ${DNNL_LIBRARY}) # loops that both have
+target_link_libraries(fth_backend_cpu PUBLIC fth_backend_portable ${DNNL_LIBRARY}) # for loops that both use
 target_include_directories(fth_backend_cpu SYSTEM PUBLIC ${DNNL_INCLUDE_FOLDER})
 
-# Kernels over src/backend/vector/tiles.h, for products in bf16 on AMX, the matrix unit of newer Xeons.
+# Kernels based on src/backend/vector/tiles.h, for products in bf16 on AMX, the matrix unit of newer Xeons.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   check_c_compiler_flag("-mamx-tile -mamx-bf16 -mavx512bf16" FARTHING_COMPILES_AMX)
 endif()
@@ -72,7 +72,7 @@ target_link_libraries(fth_backends_full PUBLIC fth_backend_cpu fth_backend_porta
 add_library(fth_backends_function OBJECT src/backend/lists/function.c)
 target_link_libraries(fth_backends_function PUBLIC fth_backend_portable)
 set_target_properties(fth_vector fth_backend_plain fth_backend_cpu fth_backend_portable fth_backends_full fth_backends_function PROPERTIES POSITION_INDEPENDENT_CODE ON)
-# What libfarthing is made of, besides its modules.
+# The parts of libfarthing besides its modules.
 foreach(backend portable cpu)
   foreach(level ${${backend}_levels})
     list(APPEND library_backends ${backend}_${level})
