@@ -71,7 +71,7 @@ def test_a_sysroot_is_made_once_and_never_half(build, tmp_path):
     assert build()[1][0].startswith("mmdebstrap")
 
 
-@pytest.mark.parametrize("arguments", [["run-arm64"], ["run-arm64", "build-arm64"], ["test-arm64"], ["test-arm64", "nowhere"]])
+@pytest.mark.parametrize("arguments", [["build-arm64"], ["run-arm64"], ["run-arm64", "build-arm64"], ["test-arm64"], ["test-arm64", "nowhere"]])
 def test_wrong_usage(arguments, tmp_path):
     result = subprocess.run([SCRIPTS / arguments[0], *arguments[1:]], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert result.returncode == 2 and "FOLDER" in result.stderr
