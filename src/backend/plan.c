@@ -143,10 +143,10 @@ fth_status fth_plan_create(const fth_graph *graph, fth_device *device, fth_plan_
 {
     fth_status status = FTH_OK;
     fth_plan *made = NULL;
-    FTH_REQUIRE(options.batch >= 1 && options.batch <= INT_MAX, FTH_INVALID, "a batch of %lld is not possible",
-                (long long)options.batch);
-    FTH_REQUIRE(options.tokens >= 0 && options.tokens <= INT_MAX, FTH_INVALID, "a batch of %lld tokens is not possible",
-                (long long)options.tokens);
+    FTH_REQUIRE(options.batch >= 1 && options.batch <= INT_MAX, FTH_INVALID,
+                "batch size %lld is out of range; use 1 to %d", (long long)options.batch, INT_MAX);
+    FTH_REQUIRE(options.tokens >= 0 && options.tokens <= INT_MAX, FTH_INVALID,
+                "%lld tokens in a batch are out of range; use 0 to %d", (long long)options.tokens, INT_MAX);
     FTH_TRY(device->backend->check_precision(device, options.precision));
     FTH_TRY(fth_allocate(1, sizeof *made, &made));
     made->graph = graph;

@@ -107,7 +107,7 @@ out:
 }
 
 /* Reports gradients that are final after a step, and has the device sum them. */
-static fth_status pass_on(fth_plan *plan, const fth_run *run, size_t ready, size_t *summed)
+static fth_status report_gradients(fth_plan *plan, const fth_run *run, size_t ready, size_t *summed)
 {
     if (run->gradients_ready)
         run->gradients_ready(run->gradients_context, ready);
@@ -127,7 +127,7 @@ static fth_status run_steps(fth_plan *plan, const fth_run *run)
         if (status != FTH_OK)
             return fth_fail_within(status, "running %s", at->step.name);
         if (at->ready_floats)
-            FTH_TRY(pass_on(plan, run, at->ready_floats, &summed));
+            FTH_TRY(report_gradients(plan, run, at->ready_floats, &summed));
     }
     if (run->sum_gradients) {
         const size_t count = fth_graph_trained_floats(plan->graph);

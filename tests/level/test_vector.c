@@ -141,7 +141,7 @@ static void test_shuffles(void **state)
     for (int i = 0; i < LANES; i++) {
         assert_true(even[i] == (float)(2 * i) && odd[i] == (float)(2 * i + 1));
         assert_true(low[i] == a[i] && high[i] == b[i]);
-        assert_true(turn_lanes(a, 1)[i] == (float)(i ^ 1) && turn_lanes(a, LANES / 2)[i] == (float)(i ^ LANES / 2));
+        assert_true(swap_lanes(a, 1)[i] == (float)(i ^ 1) && swap_lanes(a, LANES / 2)[i] == (float)(i ^ LANES / 2));
         for (int j = 0; j < LANES; j++)
             assert_true(square[i][j] == (float)(j * LANES + i));
     }

@@ -366,7 +366,7 @@ static fth_status set_mask_layout(fth_plan *plan, const walk *w, fth_plan_value 
     cpu_format format;
     const dnnl_dims_t bytes = {(dnnl_dim_t)mask_bytes(w)};
     if (!cpu_format_make(1, bytes, dnnl_u8, dnnl_a, &format))
-        return fth_fail(FTH_UNSUPPORTED, "no layout for the mask of a batch norm");
+        return fth_fail(FTH_UNSUPPORTED, "oneDNN cannot describe the mask of a batch norm");
     return cpu_set_layout(plan, mask, &format);
 }
 

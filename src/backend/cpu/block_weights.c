@@ -10,7 +10,7 @@ static bool has_tag(const cpu_format *format, dnnl_data_type_t dtype, dnnl_forma
            cpu_format_equal(&probe, format);
 }
 
-static reorder find(const fth_plan *plan, const cpu_format *from, const cpu_format *to)
+static reorder find_reorder(const fth_plan *plan, const cpu_format *from, const cpu_format *to)
 {
     const block_weights_kernels *kernels = cpu_level_of(plan)->block_weights;
     if (cpu_level_of(plan)->lanes != 16 || from->ndims != 4 || from->dims[2] * from->dims[3] != 1 ||
@@ -26,7 +26,7 @@ static reorder find(const fth_plan *plan, const cpu_format *from, const cpu_form
 
 bool cpu_can_block_weights(const fth_plan *plan, const cpu_format *from, const cpu_format *to)
 {
-    return find(plan, from, to);
+    return find_reorder(plan, from, to);
 }
 
 /* Sizes: outputs, channels. Values: from, to. */
@@ -42,7 +42,7 @@ static fth_status run_reorder(const cpu_call *call, const fth_run *run)
 fth_status cpu_add_block_weights(fth_plan *plan, fth_plan_value from, fth_plan_value to)
 {
     const cpu_format *layout = cpu_layout(plan, from);
-    const reorder function = find(plan, layout, cpu_layout(plan, to));
+    const reorder function = find_reorder(plan, layout, cpu_layout(plan, to));
     cpu_call call = {.run = run_reorder,
                      .values = {from, to},
                      .value_count = 2,

@@ -11,8 +11,8 @@ static fth_status prepare_concat(fth_plan *plan, const fth_node *node)
     cpu_format parts[CPU_MAX_ARGUMENTS];
     cpu_argument arguments[CPU_MAX_ARGUMENTS];
     const int count = node->input_count;
-    FTH_REQUIRE(count + 2 <= CPU_MAX_ARGUMENTS, FTH_UNSUPPORTED, "concat of %d inputs; at most %d on the CPU", count,
-                CPU_MAX_ARGUMENTS - 2);
+    FTH_REQUIRE(count + 2 <= CPU_MAX_ARGUMENTS, FTH_UNSUPPORTED,
+                "concat has %d inputs; the CPU back end takes at most %d", count, CPU_MAX_ARGUMENTS - 2);
     const cpu_format first = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
     for (int i = 0; i < count; i++) {
         fth_shape shape = fth_plan_type(plan, node->inputs[i]).shape;
@@ -50,7 +50,8 @@ static fth_status prepare_slice(fth_plan *plan, const fth_node *node)
     if (!cpu_format_window(&whole, dims, offsets, &window)) {
         FTH_TRY(cpu_read_plain(plan, node->inputs[0], whole.data_type, &source));
         whole = *cpu_layout(plan, source);
-        FTH_REQUIRE(cpu_format_window(&whole, dims, offsets, &window), FTH_INVALID, "oneDNN has no such slice");
+        FTH_REQUIRE(cpu_format_window(&whole, dims, offsets, &window), FTH_INVALID,
+                    "oneDNN cannot describe this slice of channels");
     }
     cpu_format layout = cpu_like(&whole, &shape, whole.data_type);
     FTH_TRY(cpu_describe_reorder(engine, &window, &layout, &descriptor));

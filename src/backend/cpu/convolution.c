@@ -79,7 +79,7 @@ fth_status cpu_convolution_forced(const cpu_convolution_algorithm **algorithm)
         const size_t used = strlen(names);
         snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "", algorithms[i]->name);
     }
-    return fth_fail(FTH_INVALID, "FARTHING_CONVOLUTION is '%s'; there are %s", name, names);
+    return fth_fail(FTH_INVALID, "unknown algorithm '%s' in FARTHING_CONVOLUTION; known are %s", name, names);
 }
 
 static fth_status prepare_forward(fth_plan *plan, const fth_node *node)

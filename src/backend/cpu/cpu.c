@@ -94,7 +94,7 @@ static fth_status open_device(const fth_device_options *options, fth_device **de
     const int cores = fth_processors_usable();
     cpu->base.threads = options->threads > 0 ? options->threads : cores;
     if (cpu->base.threads > cores)
-        fth_log_warning("%d threads on %s wait for each other; --threads 0 takes one per core", cpu->base.threads,
+        fth_log_warning("%d threads on %s slow each other down; use --threads 0 for one per core", cpu->base.threads,
                         FTH_COUNTED(cores, "usable core"));
     omp_set_num_threads(cpu->base.threads);
     FTH_TRY(cpu_level_choose(&cpu->level));

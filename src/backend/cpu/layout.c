@@ -33,7 +33,7 @@ static void copy_dims(const fth_shape *shape, dnnl_dims_t dims)
 }
 
 /* A format that must exist. */
-static cpu_format make(int rank, const dnnl_dims_t dims, dnnl_data_type_t dtype, dnnl_format_tag_t tag)
+static cpu_format make_format(int rank, const dnnl_dims_t dims, dnnl_data_type_t dtype, dnnl_format_tag_t tag)
 {
     cpu_format format = {0};
     bool made = cpu_format_make(rank, dims, dtype, tag, &format);
@@ -48,14 +48,14 @@ cpu_format cpu_plain(const fth_shape *shape, dnnl_data_type_t dtype)
     dnnl_dims_t dims;
     copy_dims(shape, dims);
     assert(shape->rank >= 1 && shape->rank <= 6);
-    return make(shape->rank, dims, dtype, tags[shape->rank]);
+    return make_format(shape->rank, dims, dtype, tags[shape->rank]);
 }
 
 cpu_format cpu_any(const fth_shape *shape, dnnl_data_type_t dtype)
 {
     dnnl_dims_t dims;
     copy_dims(shape, dims);
-    return make(shape->rank, dims, dtype, dnnl_format_tag_any);
+    return make_format(shape->rank, dims, dtype, dnnl_format_tag_any);
 }
 
 cpu_format cpu_blocked(const fth_plan *plan, const fth_shape *image, dnnl_data_type_t dtype)
@@ -74,7 +74,7 @@ cpu_format cpu_channels_last(const fth_shape *image, dnnl_data_type_t dtype)
 {
     dnnl_dims_t dims;
     copy_dims(image, dims);
-    return make(4, dims, dtype, dnnl_nhwc);
+    return make_format(4, dims, dtype, dnnl_nhwc);
 }
 
 static fth_shape shape_of(const cpu_format *layout)
@@ -99,7 +99,7 @@ cpu_format cpu_like(const cpu_format *like, const fth_shape *shape, dnnl_data_ty
     for (size_t i = 0; like->ndims == 4 && shape->rank == 4 && i < FTH_COUNT_OF(tags); i++) {
         cpu_format probe;
         if (cpu_format_make(4, like->dims, like->data_type, tags[i], &probe) && cpu_format_equal(&probe, like))
-            return make(4, dims, dtype, tags[i]);
+            return make_format(4, dims, dtype, tags[i]);
     }
     return cpu_plain(shape, dtype);
 }
@@ -253,7 +253,7 @@ fth_status cpu_add_scratch(fth_plan *plan, size_t size_bytes, fth_plan_value *sc
 {
     fth_status status = FTH_OK;
     dnnl_dims_t dims = {(dnnl_dim_t)size_bytes};
-    cpu_format layout = make(1, dims, dnnl_u8, dnnl_a);
+    cpu_format layout = make_format(1, dims, dnnl_u8, dnnl_a);
     FTH_TRY(fth_plan_add_value(plan, scratch));
     FTH_TRY(cpu_set_layout(plan, *scratch, &layout));
 out:

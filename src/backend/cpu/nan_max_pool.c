@@ -57,7 +57,7 @@ static nan_max_pool describe(const fth_pool_attributes *a, const cpu_format *x, 
     return p;
 }
 
-fth_status cpu_own_max_pool(fth_plan *plan, const fth_node *node, const cpu_format *y, const cpu_format *where)
+fth_status cpu_nan_max_pool(fth_plan *plan, const fth_node *node, const cpu_format *y, const cpu_format *where)
 {
     fth_status status = FTH_OK;
     const cpu_format x = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));

@@ -31,6 +31,6 @@ typedef struct nan_max_pool_kernels {
 
 /* `y` is the output's layout, in the input's order of dimensions. `where` is the layout of the places of the maxima, as
  * oneDNN's backward pass reads them; NULL: they are not wanted. */
-fth_status cpu_own_max_pool(fth_plan *plan, const fth_node *node, const cpu_format *y, const cpu_format *where);
+fth_status cpu_nan_max_pool(fth_plan *plan, const fth_node *node, const cpu_format *y, const cpu_format *where);
 
 #endif

@@ -255,20 +255,21 @@ static dnnl_prop_kind_t forward_kind(bool training)
 }
 
 /* What is needed to describe a primitive: attributes, and for a backward pass the forward one as a hint. */
-typedef struct describing {
+typedef struct describe_context {
     dnnl_engine_t engine;
     dnnl_primitive_attr_t attributes;
     const_dnnl_primitive_desc_t hint;
-} describing;
+} describe_context;
 
 #if DNNL_VERSION_MAJOR < 3
-static dnnl_status_t create(const describing *d, const_dnnl_op_desc_t description, dnnl_primitive_desc_t *descriptor)
+static dnnl_status_t create(const describe_context *d, const_dnnl_op_desc_t description,
+                            dnnl_primitive_desc_t *descriptor)
 {
     return dnnl_primitive_desc_create(descriptor, description, d->attributes, d->engine, d->hint);
 }
 #endif
 
-static dnnl_status_t describe_convolution(const describing *d, const void *what, cpu_pass pass,
+static dnnl_status_t describe_convolution(const describe_context *d, const void *what, cpu_pass pass,
                                           dnnl_primitive_desc_t *descriptor)
 {
     const cpu_convolution_description *c = what;
@@ -312,7 +313,7 @@ static dnnl_status_t describe_convolution(const describing *d, const void *what,
 #endif
 }
 
-static dnnl_status_t describe_linear(const describing *d, const void *what, cpu_pass pass,
+static dnnl_status_t describe_linear(const describe_context *d, const void *what, cpu_pass pass,
                                      dnnl_primitive_desc_t *descriptor)
 {
     const cpu_linear_description *l = what;
@@ -350,7 +351,7 @@ static dnnl_status_t describe_linear(const describing *d, const void *what, cpu_
 #endif
 }
 
-static dnnl_status_t describe_pool(const describing *d, const void *what, cpu_pass pass,
+static dnnl_status_t describe_pool(const describe_context *d, const void *what, cpu_pass pass,
                                    dnnl_primitive_desc_t *descriptor)
 {
     const cpu_pool_description *p = what;
@@ -377,12 +378,12 @@ static dnnl_status_t describe_pool(const describing *d, const void *what, cpu_pa
 
 /* Describes one pass of a primitive. */
 static fth_status describe(dnnl_engine_t engine,
-                           dnnl_status_t (*by)(const describing *d, const void *what, cpu_pass pass,
+                           dnnl_status_t (*by)(const describe_context *d, const void *what, cpu_pass pass,
                                                dnnl_primitive_desc_t *descriptor),
                            const void *what, cpu_pass pass, dnnl_primitive_desc_t *descriptor)
 {
     fth_status status = FTH_OK;
-    describing d = {.engine = engine};
+    describe_context d = {.engine = engine};
     dnnl_primitive_desc_t forward = NULL;
     FTH_TRY(make_attributes(&d.attributes));
     CPU_TRY(by(&d, what, CPU_FORWARD, &forward));
@@ -421,7 +422,7 @@ fth_status cpu_describe_matrix_product(dnnl_engine_t engine, const cpu_format *a
                                        const cpu_format *y, dnnl_primitive_desc_t *descriptor)
 {
     fth_status status = FTH_OK;
-    describing d = {.engine = engine};
+    describe_context d = {.engine = engine};
     FTH_TRY(make_attributes(&d.attributes));
 #if DNNL_VERSION_MAJOR >= 3
     CPU_TRY(dnnl_matmul_primitive_desc_create(descriptor, engine, a->native, b->native, NULL, y->native, d.attributes));

@@ -91,7 +91,7 @@ static cpu_pool_description node_window(const fth_plan *plan, const fth_node *no
 }
 
 /* The forward pass is our own. It leaves the workspace that oneDNN's backward pass expects. */
-static fth_status prepare_own_max(fth_plan *plan, const fth_node *node)
+static fth_status prepare_nan_max(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
     dnnl_primitive_desc_t descriptor = NULL;
@@ -105,7 +105,7 @@ static fth_status prepare_own_max(fth_plan *plan, const fth_node *node)
         FTH_TRY(describe(plan, &window, &x, &y, CPU_FORWARD, &descriptor));
         where = cpu_query(descriptor, dnnl_query_workspace_md);
     }
-    FTH_TRY(cpu_own_max_pool(plan, node, &y, training ? &where : NULL));
+    FTH_TRY(cpu_nan_max_pool(plan, node, &y, training ? &where : NULL));
 out:
     cpu_free_descriptor(descriptor);
     return status;
@@ -118,7 +118,7 @@ static fth_status prepare_max(fth_plan *plan, const fth_node *node)
         return cpu_winograd_forward(plan, convolution, node);
     if (cpu_plain_max_pool_fits(node->attributes, cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]))))
         return cpu_plain_max_pool(plan, node);
-    return prepare_own_max(plan, node);
+    return prepare_nan_max(plan, node);
 }
 
 static fth_status prepare_max_grad(fth_plan *plan, const fth_node *node)

@@ -19,7 +19,7 @@ static fth_status run_join(const cpu_call *call, const fth_run *run)
 }
 
 /* Sizes: floats of a part. Values: the whole, then the parts; unused ones are none. */
-static fth_status run_part(const cpu_call *call, const fth_run *run)
+static fth_status run_split(const cpu_call *call, const fth_run *run)
 {
     (void)run;
     const int64_t count = call->sizes[0];
@@ -101,7 +101,7 @@ static fth_status end_gradients(fth_plan *plan, const fth_value gradients[PARTS]
     fth_status status = FTH_OK;
     const fth_shape part = fth_plan_type(plan, gradients[0]).shape;
     cpu_call call = {
-        .run = run_part, .value_count = PARTS + 1, .write_count = PARTS, .sizes = {fth_shape_count(&part)}};
+        .run = run_split, .value_count = PARTS + 1, .write_count = PARTS, .sizes = {fth_shape_count(&part)}};
     if (shares)
         goto out;
     call.values[0] = whole;
@@ -112,7 +112,7 @@ static fth_status end_gradients(fth_plan *plan, const fth_value gradients[PARTS]
         FTH_TRY(cpu_fix_plain(plan, gradients[i]));
         call.values[1 + i] = fth_plan_value_of(plan, gradients[i]);
     }
-    FTH_TRY(cpu_add_call(plan, "qkv_linear part", &call));
+    FTH_TRY(cpu_add_call(plan, "qkv_linear split", &call));
 out:
     return status;
 }

@@ -188,8 +188,8 @@ TILE_INLINE void pack_addressed(const uint16_t *const rows[DEPTH], int64_t at, u
 
 /* Packs a tile of A from its 32 columns of 16 bf16 numbers. Only the first `count` columns, and the first `width`
  * numbers of each, exist. Adds the sum of each row of the tile to `sums`. */
-TILE_INLINE void pack_turned(const uint16_t *from, int64_t count, int64_t width, int64_t stride, uint16_t *tile,
-                             float sums[TILE])
+TILE_INLINE void pack_transposed(const uint16_t *from, int64_t count, int64_t width, int64_t stride, uint16_t *tile,
+                                 float sums[TILE])
 {
     __m512i rows[TILE];
     __m512 sum = _mm512_loadu_ps(sums);

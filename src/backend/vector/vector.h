@@ -252,17 +252,17 @@ INLINE vector high_pairs(vector even, vector odd)
 }
 
 /* Lane i gets lane i ^ distance; the distance is a constant power of two. */
-#define TURNED_LANE(lane, d) ((lane) ^ (d))
-INLINE vector turn_lanes(vector v, const int distance)
+#define SWAPPED_LANE(lane, d) ((lane) ^ (d))
+INLINE vector swap_lanes(vector v, const int distance)
 {
     switch (distance) {
-    case 1: return SHUFFLE(v, v, EACH_LANE(TURNED_LANE, 1));
-    case 2: return SHUFFLE(v, v, EACH_LANE(TURNED_LANE, 2));
+    case 1: return SHUFFLE(v, v, EACH_LANE(SWAPPED_LANE, 1));
+    case 2: return SHUFFLE(v, v, EACH_LANE(SWAPPED_LANE, 2));
 #if VECTOR_BYTES > 16
-    case 4: return SHUFFLE(v, v, EACH_LANE(TURNED_LANE, 4));
+    case 4: return SHUFFLE(v, v, EACH_LANE(SWAPPED_LANE, 4));
 #endif
 #if VECTOR_BYTES > 32
-    case 8: return SHUFFLE(v, v, EACH_LANE(TURNED_LANE, 8));
+    case 8: return SHUFFLE(v, v, EACH_LANE(SWAPPED_LANE, 8));
 #endif
     default: return v;
     }
@@ -271,11 +271,11 @@ INLINE vector turn_lanes(vector v, const int distance)
 INLINE float sum_lanes(vector v)
 {
     if (LANES > 8)
-        v += turn_lanes(v, 8);
+        v += swap_lanes(v, 8);
     if (LANES > 4)
-        v += turn_lanes(v, 4);
-    v += turn_lanes(v, 2);
-    v += turn_lanes(v, 1);
+        v += swap_lanes(v, 4);
+    v += swap_lanes(v, 2);
+    v += swap_lanes(v, 1);
     return v[0];
 }
 

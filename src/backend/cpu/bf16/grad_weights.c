@@ -59,10 +59,10 @@ static gradient plan_gradient(const bf16_product *c, int threads)
 
 /* One thread's scratch: dy transposed, a panel of x, and gathered rows or one row of zeros. */
 typedef struct gradient_scratch {
-    uint16_t *turned, *panel, *rows;
+    uint16_t *transposed, *panel, *rows;
 } gradient_scratch;
 
-static size_t turned_numbers(const gradient *g)
+static size_t transposed_numbers(const gradient *g)
 {
     return (size_t)(g->height * g->strip * TILE);
 }
@@ -79,13 +79,13 @@ static size_t row_numbers(const gradient *g)
 
 static size_t thread_bytes(const gradient *g)
 {
-    return (turned_numbers(g) + panel_numbers(g) + row_numbers(g)) * sizeof(uint16_t);
+    return (transposed_numbers(g) + panel_numbers(g) + row_numbers(g)) * sizeof(uint16_t);
 }
 
 static gradient_scratch scratch_of_thread(const gradient *g, char *memory)
 {
-    gradient_scratch s = {.turned = (uint16_t *)(memory + (size_t)omp_get_thread_num() * thread_bytes(g))};
-    s.panel = s.turned + turned_numbers(g);
+    gradient_scratch s = {.transposed = (uint16_t *)(memory + (size_t)omp_get_thread_num() * thread_bytes(g))};
+    s.panel = s.transposed + transposed_numbers(g);
     s.rows = s.panel + panel_numbers(g);
     if (!g->gathered)
         zero_numbers(s.rows, g->images.channels);
@@ -99,15 +99,15 @@ typedef struct part {
 } part;
 
 /* Packs tiles of dyᵀ, and sums dy over the positions. */
-static void turn_outputs(const gradient *g, const uint16_t *dy, const part *p, uint16_t *turned, float *sums)
+static void transpose_outputs(const gradient *g, const uint16_t *dy, const part *p, uint16_t *transposed, float *sums)
 {
     const int64_t tiles = tiles_of(p->end - p->begin);
     float unused[TILE];
     for (int64_t o = p->output; o < p->last_output; o++)
-        for (int64_t t = 0; t < tiles; t++, turned += TILE_NUMBERS) {
+        for (int64_t t = 0; t < tiles; t++, transposed += TILE_NUMBERS) {
             const int64_t at = p->begin + t * DEPTH;
-            pack_turned(dy + at * g->outputs + o * TILE, p->end - at, g->outputs - o * TILE, g->outputs, turned,
-                        sums ? sums + o * TILE : memset(unused, 0, sizeof unused));
+            pack_transposed(dy + at * g->outputs + o * TILE, p->end - at, g->outputs - o * TILE, g->outputs, transposed,
+                            sums ? sums + o * TILE : memset(unused, 0, sizeof unused));
         }
 }
 
@@ -141,7 +141,7 @@ static void add_part(const gradient *g, const uint16_t *x, const uint16_t *dy, c
     const uint16_t *rows[MOST_POSITIONS];
     const int64_t count = p->end - p->begin, tiles = tiles_of(count), stride = gathered_stride(g->depth);
     int64_t known = -1; /* the tap that `rows` belongs to */
-    turn_outputs(g, dy, p, s->turned, output_sums);
+    transpose_outputs(g, dy, p, s->transposed, output_sums);
     if (g->gathered) {
         bf16_gather(&g->images, x, p->begin, p->end, stride, s->rows);
         for (int64_t r = count; r < tiles * DEPTH; r++)
@@ -161,9 +161,9 @@ static void add_part(const gradient *g, const uint16_t *x, const uint16_t *dy, c
             pack_addressed(rows + t * DEPTH, g->gathered ? column : column % g->images.channels,
                            s->panel + t * PANEL_STEP);
         for (int64_t o = p->output; o < p->last_output; o += 2) {
-            const uint16_t *turned = s->turned + (o - p->output) * tiles * TILE_NUMBERS;
-            const a_block block = {.first = turned,
-                                   .second = o + 1 < p->last_output ? turned + tiles * TILE_NUMBERS : NULL,
+            const uint16_t *transposed = s->transposed + (o - p->output) * tiles * TILE_NUMBERS;
+            const a_block block = {.first = transposed,
+                                   .second = o + 1 < p->last_output ? transposed + tiles * TILE_NUMBERS : NULL,
                                    .step = TILE_NUMBERS,
                                    .stride = LINE};
             int64_t distance;

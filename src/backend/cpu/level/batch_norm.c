@@ -92,7 +92,7 @@ INLINE void visit_one(const batch_norm_row *r, const lane_numbers *n, int64_t v,
 }
 
 /* Prefetches the operands of the vector AHEAD of `v`, in this row or the next. */
-INLINE void ask_ahead(const batch_norm_row *r, int64_t v, const kind k)
+INLINE void prefetch_ahead(const batch_norm_row *r, int64_t v, const kind k)
 {
     const int64_t left = v + AHEAD - r->vectors, item = k.bf16 ? 2 : 4;
     const int64_t at = (left < 0 ? r->at + (v + AHEAD) * r->stride : r->next + left * r->stride) * item;
@@ -144,7 +144,7 @@ INLINE void visit_row(batch_norm_row *row, const kind k)
             vector results[TOGETHER];
 #pragma GCC unroll 4
             for (int i = 0; i < TOGETHER; i++) {
-                ask_ahead(r, v + i, k);
+                prefetch_ahead(r, v + i, k);
                 results[i] = visit(r, &n, v + i, LANES, k, &first[i], &second[i]);
             }
             if (writes(k))

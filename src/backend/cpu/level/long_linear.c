@@ -16,7 +16,7 @@ enum { DEPTH = 128, ROWS = 6, VECTORS = REGISTERS == 32 ? 4 : 2, PANEL = VECTORS
 
 /* Transposes `depth` features of all weights to to[panel][feature][output in the panel]. Outputs that do not fill a
  * panel are in panels of one vector. */
-static void turn_weights(const long_linear *l, const float *weight, int64_t depth, float *to)
+static void transpose_weights(const long_linear *l, const float *weight, int64_t depth, float *to)
 {
     for (int64_t o = 0; o < l->outputs; o += LANES) {
         const int64_t width = l->outputs - o / PANEL * PANEL < PANEL ? LANES : PANEL;
@@ -80,16 +80,16 @@ INLINE void multiply_panel(const long_linear *l, const float *x, const float *pa
 
 /* Adds features [begin, end) to `sums`. */
 static void add_features(const long_linear *l, const float *x, const float *weight, int64_t begin, int64_t end,
-                         float *turned, float *sums)
+                         float *transposed, float *sums)
 {
     for (int64_t k = begin; k < end; k += DEPTH) {
         const int64_t depth = end - k < DEPTH ? end - k : DEPTH;
-        turn_weights(l, weight + k, depth, turned);
+        transpose_weights(l, weight + k, depth, transposed);
         int64_t o = 0;
         for (; o + PANEL <= l->outputs; o += PANEL)
-            multiply_panel(l, x + k, turned + o * DEPTH, depth, sums + o, VECTORS);
+            multiply_panel(l, x + k, transposed + o * DEPTH, depth, sums + o, VECTORS);
         for (; o < l->outputs; o += LANES)
-            multiply_panel(l, x + k, turned + o * DEPTH, depth, sums + o, 1);
+            multiply_panel(l, x + k, transposed + o * DEPTH, depth, sums + o, 1);
     }
 }
 
@@ -110,10 +110,10 @@ static void forward(const long_linear *l, const float *x, const float *weight, c
     const int threads = omp_get_max_threads() < blocks ? omp_get_max_threads() : (int)blocks;
 #pragma omp parallel for schedule(static, 1) num_threads(threads)
     for (int t = 0; t < threads; t++) {
-        float *sums = scratch + t * thread_floats(l), *turned = sums + l->batch * l->outputs;
+        float *sums = scratch + t * thread_floats(l), *transposed = sums + l->batch * l->outputs;
         const int64_t begin = blocks * t / threads * DEPTH, end = blocks * (t + 1) / threads * DEPTH;
         memset(sums, 0, (size_t)(l->batch * l->outputs) * sizeof *sums);
-        add_features(l, x, weight, begin, end < l->features ? end : l->features, turned, sums);
+        add_features(l, x, weight, begin, end < l->features ? end : l->features, transposed, sums);
     }
     for (int64_t i = 0; i < l->batch * l->outputs; i += LANES) {
         vector sum = bias ? load(bias + i % l->outputs) : (vector){0};

@@ -245,7 +245,7 @@ static positions_function *const positions[TILE_POSITIONS][2] = {
 /* clang-format on */
 
 /* (count, planes) to (planes, count); planes are whole vectors. */
-static void turn_planes_first(const float *from, int64_t count, int64_t planes, float *to)
+static void copy_planes_first(const float *from, int64_t count, int64_t planes, float *to)
 {
     for (int64_t at = 0; at < count; at += LANES) {
         const int64_t left = smaller(count - at, LANES);
@@ -273,7 +273,7 @@ static void correlate_outputs(const correlation *c, float *scratch)
                 positions[smaller(c->out_width - column, tile) - 1][vectors - 1](c, row, column, first, scratch);
         }
     }
-    turn_planes_first(scratch, c->out_height * c->out_width, c->outputs, c->out);
+    copy_planes_first(scratch, c->out_height * c->out_width, c->outputs, c->out);
 }
 
 /* ---- correlations of a batch ---- */
@@ -344,13 +344,13 @@ void AT_LEVEL(narrow_forward)(const narrow *n, const float *x, const float *weig
                               float *y)
 {
     const int64_t taps = n->channels * n->kernel_h * n->kernel_w;
-    float *turned = scratch; /* [c][i][j][o] */
+    float *transposed = scratch; /* [c][i][j][o] */
     for (int64_t o = 0; o < n->outputs; o++) {
         for (int64_t t = 0; t < taps; t++)
-            turned[t * n->outputs + o] = weight[o * taps + t];
+            transposed[t * n->outputs + o] = weight[o * taps + t];
     }
     correlation c = forward_correlation(n);
-    c.weight = turned;
+    c.weight = transposed;
     c.bias = bias;
     correlate_batch(&c, n->batch, x, n->width, n->padding_w, scratch + weight_floats(n), y);
 }
@@ -381,18 +381,18 @@ int64_t AT_LEVEL(narrow_grad_input_floats)(const narrow *n, int threads)
 
 void AT_LEVEL(narrow_grad_input)(const narrow *n, const float *dy, const float *weight, float *scratch, float *dx)
 {
-    float *turned = scratch; /* [o][i][j][c] */
+    float *rotated = scratch; /* [o][i][j][c] */
     for (int64_t o = 0; o < n->outputs; o++) {
         for (int64_t c = 0; c < n->channels; c++) {
             for (int64_t i = 0; i < n->kernel_h; i++) {
                 for (int64_t j = 0; j < n->kernel_w; j++)
-                    turned[((o * n->kernel_h + i) * n->kernel_w + j) * n->channels + c] =
+                    rotated[((o * n->kernel_h + i) * n->kernel_w + j) * n->channels + c] =
                         weight[((o * n->channels + c) * n->kernel_h + n->kernel_h - 1 - i) * n->kernel_w + n->kernel_w -
                                1 - j];
             }
         }
     }
     correlation c = backward_correlation(n);
-    c.weight = turned;
+    c.weight = rotated;
     correlate_batch(&c, n->batch, dy, n->out_width, columns_before(n), scratch + weight_floats(n), dx);
 }

@@ -112,7 +112,7 @@ static void accumulate_image(const narrow *n, const accumulation *a, float *sums
 }
 
 /* (C, H, W) to padded (H, W, C). */
-static void turn_channels_last(const narrow *n, const float *image, float *copy)
+static void copy_channels_last(const narrow *n, const float *image, float *copy)
 {
     const int64_t row = (n->width + 2 * n->padding_w) * n->channels;
     if (n->padding_h || n->padding_w)
@@ -170,7 +170,7 @@ void AT_LEVEL(narrow_grad_weights)(const narrow *n, const float *x, const float 
                                     .dy_plane = dy_plane,
                                     .out_height = n->out_height,
                                     .out_width = n->out_width};
-            turn_channels_last(n, x + i * n->channels * n->height * n->width, copy);
+            copy_channels_last(n, x + i * n->channels * n->height * n->width, copy);
             accumulate_image(n, &a, sums);
             for (int64_t o = 0; dbias && o < n->outputs; o++)
                 biases[o] += sum_plane(a.dy + o * dy_plane, dy_plane);

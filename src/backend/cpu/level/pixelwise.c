@@ -17,17 +17,17 @@
 
 enum { VECTORS = 2, WIDTH = VECTORS * LANES, ROWS = LANES == 16 ? 14 : 6 };
 
-/* ---- which pixels meet ---- */
+/* ---- pairs of pixels ---- */
 
 /* A pixel of the other side, and the tap that joins it. */
 typedef struct pair {
     int64_t pixel, tap;
 } pair;
 
-typedef struct meeting {
+typedef struct pair_list {
     int count;
     pair pairs[PIXELWISE_MAX_TAPS];
-} meeting;
+} pair_list;
 
 /* The row or column of x that output `at` reads through `tap`. */
 INLINE int64_t reached(const blocked_convolution *c, int axis, int64_t at, int64_t tap)
@@ -36,7 +36,7 @@ INLINE int64_t reached(const blocked_convolution *c, int axis, int64_t at, int64
 }
 
 /* The pixels of x that output pixel p reads. */
-static void find_inputs(const blocked_convolution *c, int64_t p, meeting *m)
+static void find_inputs(const blocked_convolution *c, int64_t p, pair_list *m)
 {
     m->count = 0;
     for (int64_t i = 0; i < c->kernel[0]; i++) {
@@ -58,7 +58,7 @@ INLINE int64_t reader(const blocked_convolution *c, int axis, int64_t at, int64_
 }
 
 /* The output pixels that read pixel q of x. */
-static void find_outputs(const blocked_convolution *c, int64_t q, meeting *m)
+static void find_outputs(const blocked_convolution *c, int64_t q, pair_list *m)
 {
     m->count = 0;
     for (int64_t i = 0; i < c->kernel[0]; i++) {
@@ -121,7 +121,7 @@ INLINE void multiply_all(const stretch *stretches, int count, int64_t depth, boo
         store(to + i * LANES, sum[i]);
 }
 
-/* A tile's sums to to[row][n]; with `more`, added to what is there. */
+/* Writes a tile's sums to to[row][n], or adds them if `more`. */
 static void multiply_tile(const stretch *stretches, int count, int64_t depth, bool more, float *to, int rows,
                           int vectors)
 {
@@ -299,7 +299,7 @@ static void make_pixel(const product *p, const float *images, const float *weigh
     const int vectors = panel_vectors(p->target.planes, panel);
     stretch stretches[PIXELWISE_MAX_TAPS];
     float sums[ROWS * WIDTH] __attribute__((aligned(64)));
-    meeting m;
+    pair_list m;
     (p->backward ? find_outputs : find_inputs)(p->c, pixel, &m);
     for (int64_t tile = 0; tile < tile_count(batch); tile++) {
         const int64_t begin = tile_begin(batch, tile), rows = tile_begin(batch, tile + 1) - begin;

@@ -386,10 +386,10 @@ static void multiply_panel(const product *p, const block *b, int64_t panel)
                   .relu = p->relu && k + most >= depth};
         const char *next = (const char *)(t.weights + t.depth * vectors * LANES);
         const int64_t bytes = t.depth * vectors * VECTOR_BYTES, share = divide_up(bytes / 64, b->count) * 64;
-        for (int64_t i = 0, asked = 0; i < b->count; i++) {
+        for (int64_t i = 0, prefetched = 0; i < b->count; i++) {
             const place *at = &b->places[i], *after = i + 1 < b->count ? at + 1 : at;
-            for (const int64_t end = least(asked + share, bytes); asked < end; asked += 64)
-                __builtin_prefetch(next + asked, 0, 2);
+            for (const int64_t end = least(prefetched + share, bytes); prefetched < end; prefetched += 64)
+                __builtin_prefetch(next + prefetched, 0, 2);
             t.from_stride = (p->packed ? at->rows : p->source.pixels) * LANES;
             t.from = at->from + k / LANES * t.from_stride;
             t.ahead = after->from - at->from;

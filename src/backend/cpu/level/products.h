@@ -114,12 +114,12 @@ INLINE void multiply_panel(const float *v, const float *u, float *m, int64_t row
     const int64_t group = ROWS * depth;
     const char *next = (const char *)(u + block * N * LANES);
     const int64_t bytes = block * N * VECTOR_BYTES, share = (bytes / rows + 63) / 64 * 64;
-    int64_t asked = 0;
+    int64_t prefetched = 0;
     for (int64_t t = 0, done; t < rows; t += done) {
         const bool twice = N <= PANEL / 2 && t + 2 * ROWS <= rows;
         done = twice ? 2 * ROWS : ROWS;
-        for (const int64_t end = least(asked + done * share, bytes); asked < end; asked += 64)
-            __builtin_prefetch(next + asked, 0, 2);
+        for (const int64_t end = least(prefetched + done * share, bytes); prefetched < end; prefetched += 64)
+            __builtin_prefetch(next + prefetched, 0, 2);
         for (int i = 0; i < 3; i++) {
             expect(soon->all[i]);
             if (twice)

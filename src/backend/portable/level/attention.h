@@ -184,11 +184,11 @@ INLINE vector larger(vector a, vector b)
 INLINE float largest_lane(vector v)
 {
     if (LANES > 8)
-        v = larger(v, turn_lanes(v, 8));
+        v = larger(v, swap_lanes(v, 8));
     if (LANES > 4)
-        v = larger(v, turn_lanes(v, 4));
-    v = larger(v, turn_lanes(v, 2));
-    v = larger(v, turn_lanes(v, 1));
+        v = larger(v, swap_lanes(v, 4));
+    v = larger(v, swap_lanes(v, 2));
+    v = larger(v, swap_lanes(v, 1));
     return v[0];
 }
 
