@@ -1,8 +1,8 @@
 /* Kernels, and the inside of a plan as they see it while it is made. For back ends; who runs plans needs plan.h.
  *
- * A kernel adds the steps that compute one node. A plan value is one buffer in one layout. Each graph value has a
- * main one; a kernel may add others (the same value in another layout, scratch). Its layout is the back end's own
- * struct. */
+ * A kernel adds the steps that compute one node. A plan value is one buffer in one layout. Each graph value
+ * has a main one; a kernel may add others (the same value in another layout, scratch). Its layout is the back
+ * end's own struct. */
 #ifndef FTH_BACKEND_KERNEL_H
 #define FTH_BACKEND_KERNEL_H
 

@@ -165,8 +165,8 @@ typedef struct part_sums {
     double first[LANES], second[LANES];
 } part_sums;
 
-/* What to sum: the loop over a row, its operands, the masks or NULL, and the value of each channel that sums are taken
- * around. */
+/* What to sum: the loop over a row, its operands, the masks or NULL, and the value of each channel that sums
+ * are taken around. */
 typedef struct summation {
     void (*add)(batch_norm_row *);
     batch_norm_row start;
@@ -435,8 +435,8 @@ enum {
     SET_DX
 };
 
-/* Converts sums of g * (x - mean) to sums of g * normalized x, which peers exchange; and sets this batch's
- * gradients. */
+/* Converts sums of g * (x - mean) to sums of g * normalized x, which peers exchange; and sets
+ * this batch's gradients. */
 static void set_parameter_gradients(const walk *w, const cpu_call *call, int64_t begin, int64_t end)
 {
     const float *variance = call->data[GET_VARIANCE];
@@ -509,8 +509,8 @@ out:
     return status;
 }
 
-/* The gradient before the sum is also the residual's: dy itself, or dy through ReLU's mask, which the summing pass
- * writes. */
+/* The gradient before the sum is also the residual's: dy itself, or dy through ReLU's mask, which the
+ * summing pass writes. */
 static fth_status place_residual_gradient(fth_plan *plan, const fth_node *node, const cpu_format *layout,
                                           fth_plan_value dy, fth_plan_value *written)
 {

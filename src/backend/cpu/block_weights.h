@@ -6,8 +6,8 @@
 
 #include "backend/cpu/cpu_internal.h"
 
-/* Outputs and channels are multiples of the level's lanes; a block has as many rows and columns as the level has
- * lanes. */
+/* Outputs and channels are multiples of the level's lanes; a block has as many rows and columns as the
+ * level has lanes. */
 typedef struct block_weights_kernels {
     /* To bf16 in blocks (outputs, channels) of pairs of channels (8, outputs, 2): OIhw8i16o2i. */
     void (*to_forward)(int64_t outputs, int64_t channels, const void *from, void *to);

@@ -1,5 +1,5 @@
-/* Steps for convolutions of images in blocks of channels, shared by the algorithms whose kernels are
- * blocked_kernels. */
+/* Steps for convolutions of images in blocks of channels, shared by the algorithms whose
+ * kernels are blocked_kernels. */
 #ifndef FTH_BACKEND_CPU_BLOCKED_CONVOLUTION_H
 #define FTH_BACKEND_CPU_BLOCKED_CONVOLUTION_H
 

@@ -35,8 +35,8 @@ typedef struct cpu_convolution_algorithm {
     fth_status (*grad_weights)(fth_plan *plan, const fth_node *node);
 } cpu_convolution_algorithm;
 
-/* Every algorithm, in order of preference. To add one, write a file that defines cpu_NAME_convolution, and add a row
- * here. */
+/* Every algorithm, in order of preference. To add one, write a file that defines cpu_NAME_convolution, and add
+ * a row here. */
 #define CPU_CONVOLUTION_ALGORITHMS(ROW)                                                                                \
     ROW(narrow)                                                                                                        \
     ROW(bf16)                                                                                                          \

@@ -23,8 +23,8 @@ static inline int64_t nan_max_pool_place_bytes(const nan_max_pool *p)
     return p->wide ? sizeof(int32_t) : sizeof(uint8_t);
 }
 
-/* Pools one row of outputs of one group of channels. The first maximum wins, and a NaN always does. `where` may be
- * NULL. */
+/* Pools one row of outputs of one group of channels. The first maximum wins, and a NaN always does. `where`
+ * may be NULL. */
 typedef struct nan_max_pool_kernels {
     void (*pool_row)(const nan_max_pool *p, int32_t row, const char *x, char *y, char *where);
 } nan_max_pool_kernels;

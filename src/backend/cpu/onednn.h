@@ -23,9 +23,9 @@ typedef struct cpu_format {
     int ndims;
     dnnl_dims_t dims, padded_dims;
     dnnl_data_type_t data_type;
-    /* The distance between neighbours in each dimension, and of whole blocks in the dimension that has blocks of
-     * `block` elements (1: none has). Unset if oneDNN keeps the layout to itself (packed weights) or has not chosen
-     * one. */
+    /* The distance between neighbours in each dimension, and of whole blocks in the dimension that has blocks
+     * of `block` elements (1: none has). Unset if oneDNN keeps the layout to itself (packed weights) or has
+     * not chosen one. */
     dnnl_dims_t strides;
     int64_t block;
 #if DNNL_VERSION_MAJOR >= 3

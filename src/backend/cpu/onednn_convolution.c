@@ -40,8 +40,8 @@ static fth_status describe(const fth_plan *plan, const fth_convolution_attribute
         d.strides[i] = a->stride[i];
         d.dilates[i] = a->dilation[i] - 1; /* oneDNN counts the gap */
         d.padding_begin[i] = a->padding[i];
-        /* Where the stride does not divide the input evenly, the last rows are not read: padding at the end may be
-         * negative. */
+        /* Where the stride does not divide the input evenly, the last rows are not read: padding at the end
+         * may be negative. */
         int64_t extent = (shapes->weight.dims[2 + i] - 1) * a->dilation[i] + 1;
         d.padding_end[i] = (shapes->y.dims[2 + i] - 1) * a->stride[i] + extent - shapes->x.dims[2 + i] - a->padding[i];
     }

@@ -16,8 +16,8 @@ static inline float vector_power_of_two(uint32_t exponent_bits)
     return value.number;
 }
 
-/* e to the x, clamped to its value at 88.7; 0 below -87. Computed as 2 to a whole number times a polynomial of the
- * rest. */
+/* e to the x, clamped to its value at 88.7; 0 below -87. Computed as 2 to a whole number times a polynomial
+ * of the rest. */
 static inline float vector_exp(float x)
 {
     const float largest = 88.7f, smallest = -87.3f;

@@ -1,5 +1,5 @@
-/* Portable versions of what the other levels do with intrinsics. Included by vector.h, which documents each
- * function. */
+/* Portable versions of what the other levels do with intrinsics. Included by vector.h, which
+ * documents each function. */
 
 INLINE void store_past_caches(float *to, vector v)
 {

@@ -100,8 +100,8 @@ INLINE void store_integers_part(int32_t *to, vector_mask v, int64_t count);
 INLINE vector_mask load_bytes_part(const uint8_t *from, int64_t count);
 INLINE void store_bytes_part(uint8_t *to, vector_mask v, int64_t count);
 
-/* The same, stored as bf16: rounded to nearest, ties to even; NaN stays NaN. AVX512_BF16 flushes subnormal numbers to
- * 0. */
+/* The same, stored as bf16: rounded to nearest, ties to even; NaN stays NaN. AVX512_BF16 flushes subnormal
+ * numbers to 0. */
 INLINE vector load_bf16_part(const uint16_t *from, int64_t count);
 INLINE void store_bf16_part(uint16_t *to, vector v, int64_t count);
 

@@ -11,9 +11,9 @@
  * outputs as the cache holds, and x for each tap, a panel at a time. Sums are kept in f32 from block to block; with one
  * tap, in the gradient itself.
  *
- * Weights are read from the flat vector in f32 and packed by each product for itself: no copy of them outlives a step.
- * oneDNN can do all this too, but not on AMX in virtual machines that hide the CPUID leaf with the sizes of the tiles
- * (cpu.c). */
+ * Weights are read from the flat vector in f32 and packed by each product for itself: no copy of them outlives a
+ * step. oneDNN can do all this too, but not on AMX in virtual machines that hide the CPUID leaf with the sizes of
+ * the tiles (cpu.c). */
 #include "backend/cpu/bf16/kernels.h"
 
 const bf16_kernels bf16_kernels_amx = {.forward = bf16_forward,

@@ -201,8 +201,8 @@ static void pack_images(const stored *from, int64_t planes, int64_t pixels, int6
         gather(from, at + k * pixels, planes * pixels, rows, to + k * rows, rows);
 }
 
-/* Packs w[(n * channels + k) * taps + tap], for `vectors` vectors of outputs n and a block of channels k, to
- * to[tap][k][n]. */
+/* Packs w[(n * channels + k) * taps + tap], for `vectors` vectors of outputs n and a block of channels
+ * k, to to[tap][k][n]. */
 static void pack_forward_weights(const float *w, int64_t channels, int64_t taps, int64_t k, int vectors, float *to)
 {
     for (int v = 0; v < vectors; v++) {
@@ -220,8 +220,8 @@ static void pack_forward_weights(const float *w, int64_t channels, int64_t taps,
     }
 }
 
-/* Packs w[(k * channels + n) * taps + tap], for `vectors` vectors of channels n and a block of outputs k, to
- * to[tap][k][n]. */
+/* Packs w[(k * channels + n) * taps + tap], for `vectors` vectors of channels n and a block of outputs
+ * k, to to[tap][k][n]. */
 static void pack_backward_weights(const float *w, int64_t channels, int64_t outputs, int64_t taps, int64_t k,
                                   int vectors, float *to)
 {

@@ -5,10 +5,10 @@
  *
  * A tile stays in registers: the sums of up to ROWS pixels and a panel of VECTORS vectors of target planes. Maps in
  * blocks of LANES channels are already in the order in which a tile reads and writes them, so tiles are computed in
- * place; only pixels scattered by a stride, or by maps smaller than a tile, are packed before or unpacked after. The
- * weights are packed into panels once for all pixels. A panel is divided into blocks of `depth_block` rows, which stay
- * in a cache while the pixels of a block of tiles go past. Those pixels stay in the L2 cache until all panels are
- * done. */
+ * place; only pixels scattered by a stride, or by maps smaller than a tile, are packed before or unpacked after.
+ * The weights are packed into panels once for all pixels. A panel is divided into blocks of `depth_block` rows,
+ * which stay in a cache while the pixels of a block of tiles go past. Those pixels stay in the L2 cache until all
+ * panels are done. */
 #include <omp.h>
 
 #include "backend/cpu/level/pointwise_level.h"
@@ -20,9 +20,9 @@ enum { ROWS = 6, VECTORS = 2 };
 #endif
 enum { WIDTH = VECTORS * LANES };
 
-/* The size of a panel of weights. Multiplying 64-byte vectors takes long enough to fetch the weights from the L2 cache,
- * so all channels are summed at once. With narrower vectors, a panel stays in the L1 cache, with room left for the
- * pixels. */
+/* The size of a panel of weights. Multiplying 64-byte vectors takes long enough to fetch the weights from the L2
+ * cache, so all channels are summed at once. With narrower vectors, a panel stays in the L1 cache, with room left
+ * for the pixels. */
 #if VECTOR_BYTES == 64
 enum { PANEL_BYTES = 256 << 10 };
 #else

@@ -192,8 +192,8 @@ static inline strided_tile tile_at(const strided_tiling *t, int64_t number)
 
 /* ---- groups of tiles ---- */
 
-/* Counts the rows of the products. Entries are of three kinds, by how many rows they give: finite points, infinity, and
- * places. */
+/* Counts the rows of the products. Entries are of three kinds, by how many rows they give: finite points,
+ * infinity, and places. */
 typedef struct row_counts {
     int64_t of[3][3];
 } row_counts;

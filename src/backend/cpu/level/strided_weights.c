@@ -143,8 +143,8 @@ static void multiply_block(const gradient *g, const group *tiles, const block *b
     }
 }
 
-/* Transforms the sums at all points to dweight, for LANES channels and outputs; `from` points to those of the first
- * point. */
+/* Transforms the sums at all points to dweight, for LANES channels and outputs; `from` points to those of
+ * the first point. */
 static void finish_square(const gradient *g, const float *from, int64_t point, int64_t row, int64_t channel,
                           int64_t output)
 {

@@ -156,8 +156,8 @@ static void grad_input(const thin_linear *l, const float *dy, const float *weigh
     }
 }
 
-/* Computes the gradients of N outputs' weights, from o on, for features [begin, end). Rows of x past l->rows count as
- * zeros. */
+/* Computes the gradients of N outputs' weights, from o on, for features [begin, end). Rows of x past l->rows
+ * count as zeros. */
 INLINE void write_gradients(const thin_linear *l, const row_pointers *x, const row_pointers *dy, int64_t o,
                             int64_t begin, int64_t end, float *dweight, const int N, const bool past_caches)
 {
