@@ -16,13 +16,14 @@ typedef struct sizes {
     int64_t batch, channels, outputs, height, width, padding;
 } sizes;
 
-/* Maps that tiles of 4×4 cover, and others; all numbers of channels, on the side that a pass sums over; the fewest tiles of each level,
+/* Maps that tiles of 4×4 cover, and others, whose last tiles have 1 to 3 outputs a side; all numbers of channels, on the side that a pass sums over; the fewest tiles of each level,
  * and of any (16). */
 static const sizes every_size[] = {
-    {1, 16, 32, 16, 16, 1},  {4, 16, 32, 7, 7, 1},   {4, 32, 16, 8, 8, 1},  {3, 32, 64, 10, 13, 0},
-    {4, 64, 32, 8, 8, 1},    {4, 128, 16, 7, 9, 1},  {4, 16, 128, 8, 8, 1}, {4, 16, 512, 8, 8, 1},
-    {4, 16, 256, 10, 10, 0}, {16, 64, 64, 4, 4, 1},  {32, 64, 64, 4, 4, 1}, {16, 64, 128, 4, 4, 1},
-    {4, 512, 16, 7, 7, 1},   {4, 16, 32, 16, 16, 1},
+    {1, 16, 32, 16, 16, 1},  {4, 16, 32, 7, 7, 1},   {4, 32, 16, 8, 8, 1},   {3, 32, 64, 10, 13, 0},
+    {4, 64, 32, 8, 8, 1},    {4, 128, 16, 7, 9, 1},  {4, 16, 128, 8, 8, 1},  {4, 16, 512, 8, 8, 1},
+    {4, 16, 256, 10, 10, 0}, {16, 64, 64, 4, 4, 1},  {32, 64, 64, 4, 4, 1},  {16, 64, 128, 4, 4, 1},
+    {4, 512, 16, 7, 7, 1},   {4, 16, 32, 16, 16, 1}, {4, 64, 64, 14, 14, 1}, {4, 32, 32, 13, 14, 1},
+    {3, 64, 32, 11, 13, 1},
 };
 
 /* With stride 2: maps of tiles with 4 and 3 outputs a side, or fewer; the fewest channels, on each side, and outputs. */

@@ -13,12 +13,14 @@ double AT_LEVEL(bench_correlate)(const winograd_correlation *c, float *scratch)
     pass.v = scratch + POINTS * weights_stride(depth, c->out.planes);
     pass.m = pass.v + POINTS * group_stride((size + ROWS - 1) / ROWS * ROWS, depth);
     for (int64_t first = 0; first < pass.tiles.count; first += size) {
-        const int64_t count = least(size, pass.tiles.count - first);
-        const product_sizes sizes = {(count + ROWS - 1) / ROWS * ROWS, depth, c->out.planes};
-        for (int64_t p = 0; p < POINTS; p++)
-            multiply(&sizes, pass.v + p * group_stride(sizes.rows, depth),
-                     pass.u + p * weights_stride(depth, sizes.columns),
-                     pass.m + p * group_stride(sizes.rows, sizes.columns), 0, sizes.columns, &(expectations){{NULL}});
+        tile_group group;
+        find_group(&pass, first, least(size, pass.tiles.count - first), &group);
+        const int64_t rows = sizes_of(&pass, &group, 0).rows;
+        for (int64_t p = 0; p < POINTS; p++) {
+            const product_sizes sizes = sizes_of(&pass, &group, class_of_point(&pass, p));
+            multiply(&sizes, pass.v + p * group_stride(rows, depth), pass.u + p * weights_stride(depth, sizes.columns),
+                     pass.m + p * group_stride(rows, sizes.columns), 0, sizes.columns, &(expectations){{NULL}});
+        }
     }
-    return 2.0 * POINTS * (double)(depth * c->out.planes * pass.tiles.count);
+    return 2.0 * count_products(&c->out) * (double)(depth * c->out.planes);
 }

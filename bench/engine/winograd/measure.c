@@ -4,7 +4,7 @@
  *     for level in avx512 avx2 baseline; do FARTHING_MAX_ISA=$level taskset -c 0 build/bench_winograd; done
  *
  * Prints a Markdown table. Shares are of a bare loop of as many multiply-adds at the same level, measured in turns with the products;
- * those of whole passes count the 36 products a tile, channel and output alone, so that transforms count as loss. */
+ * those of whole passes count the products of transformed tiles alone, so that transforms count as loss. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -184,8 +184,8 @@ static fth_status measure(const cpu_device *device, const sizes *s)
     const int threads = device->base.threads;
     const winograd_images images = {s->batch, s->channels, s->side, s->side};
     const winograd_correlation c = {.in = images, .out = images, .begin_row = -1, .begin_column = -1};
-    const int64_t count = s->batch * s->channels * s->side * s->side, tiles = (s->side + 3) / 4;
-    const double operations = 72.0 * (double)(s->channels * s->channels * s->batch * tiles * tiles);
+    const int64_t count = s->batch * s->channels * s->side * s->side;
+    const double operations = 2.0 * count_products(&images) * (double)(s->channels * s->channels);
     const int64_t floats =
         maximum(maximum(level->winograd->grad_weights_floats(&c, threads), level->winograd->grad_weights_floats(&c, 1)),
                 level->winograd->correlate_floats(&c, threads));

@@ -36,12 +36,13 @@ static double multiply_all(const winograd_correlation *forward, float *scratch)
         const task t = find_task(&g, &cut, n, blocks);
         const block *b = &t.block;
         for (int64_t first = t.begin; first < t.end; first += GROUP) {
-            const group tiles = {.count = minimum(GROUP, t.end - first), .add = first > t.begin};
+            group tiles;
+            find_group(&g, &t, first, &tiles);
             for (int64_t c = 0; c < b->channels; c += STRIP)
-                multiply_strip(b, c, minimum(STRIP, b->channels - c), &tiles, g.chain, NULL);
+                multiply_strip(&g, b, c, minimum(STRIP, b->channels - c), &tiles, NULL);
         }
     }
-    return 2.0 * POINTS * (double)(forward->in.planes * forward->out.planes * g.tiles.count);
+    return 2.0 * count_products(&forward->out) * (double)(forward->in.planes * forward->out.planes);
 }
 
 const bench_products AT_LEVEL(bench_products) = {

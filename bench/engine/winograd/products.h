@@ -4,6 +4,13 @@
 
 #include "backend/cpu/winograd.h"
 
+/* Products of a channel and an output: 6 for each 4 outputs along a side, and 2 more than outputs for those that are left. */
+static inline double count_products(const winograd_images *out)
+{
+    const int64_t rows = (out->height - 1) / 4, columns = (out->width - 1) / 4;
+    return (double)(out->batch * (out->height + 2 * rows + 2) * (out->width + 2 * columns + 2));
+}
+
 typedef struct bench_products {
     /* At least so many multiplications and additions of a few of these numbers, in registers alone; returns how many these were. */
     double (*bare)(double operations, const float *numbers);

@@ -36,7 +36,7 @@ INLINE int64_t panel_begin(int64_t output, int64_t outputs)
 INLINE void multiply_registers(const float *v, int64_t stride, const float *w, float *products, int64_t count,
                                int64_t chain, bool add, const int R, const int S, const int N)
 {
-    for (int64_t begin = 0; begin < count; begin += chain) {
+    for (int64_t begin = 0; begin == 0 || begin < count; begin += chain) { /* no products are zeros */
         const int64_t end = minimum(begin + chain, count);
         vector sum[ROWS * VECTORS];
 #pragma GCC unroll 24

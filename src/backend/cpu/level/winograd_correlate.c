@@ -85,21 +85,23 @@ INLINE void transform_kernel_f64(const vector kernel[9], bool turned, vector at[
 
 /* ---- outputs ---- */
 
-/* From m[point * stride] to a tile of outputs. */
-INLINE void transform_tile(const winograd_correlation *c, const float *m, int64_t stride, vector bias,
-                           vector y[TILE][TILE])
+/* From the products at point (i, j), m[its class] + (i * WINDOW + j) * stride, to the outputs of a tile. */
+INLINE void transform_tile(const winograd_correlation *c, const float *const m[CLASSES], int64_t stride, vector bias,
+                           vector y[TILE][TILE], const tile_size size)
 {
     vector half[TILE][WINDOW];
     for (int j = 0; j < WINDOW; j++) {
         vector line[WINDOW], column[TILE];
         for (int i = 0; i < WINDOW; i++)
-            line[i] = load(m + (i * WINDOW + j) * stride);
-        transform_products(line, TILE, column);
+            line[i] = needs_point(size.columns, j) && needs_point(size.rows, i)
+                          ? load(m[class_of(size.map, i, j)] + (i * WINDOW + j) * stride)
+                          : (vector){0};
+        transform_products(line, size.rows, column);
         for (int i = 0; i < TILE; i++)
             half[i][j] = column[i];
     }
     for (int i = 0; i < TILE; i++) {
-        transform_products(half[i], TILE, y[i]);
+        transform_products(half[i], size.columns, y[i]);
         for (int j = 0; j < TILE; j++) {
             y[i][j] += bias;
             if (c->relu)
@@ -156,14 +158,25 @@ typedef struct winograd_pass {
 
 /* Tiles that are computed together. */
 typedef struct tile_group {
-    product_sizes sizes; /* rows: of the tiles, and zeros up to a multiple of ROWS */
-    int64_t count;
+    int64_t count, counts[CLASSES]; /* of tiles, and of those with products at the points of a class */
+    int64_t rows[CLASSES];          /* the same, and zeros up to a multiple of ROWS */
     place places[MOST_TILES];
     const float *in[MOST_TILES], *out[MOST_TILES],
         *mask[MOST_TILES]; /* the tiles in the first planes of these images */
 } tile_group;
 
-/* The same of v (`planes` inputs) or m (outputs). */
+/* The products at a point of some class. */
+INLINE product_sizes sizes_of(const winograd_pass *pass, const tile_group *group, int which)
+{
+    return (product_sizes){group->rows[which], pass->c->in.planes, pass->c->out.planes};
+}
+
+INLINE int class_of_point(const winograd_pass *pass, int64_t p)
+{
+    return class_of(&pass->tiles, (int)(p / WINDOW), (int)(p % WINDOW));
+}
+
+/* The same of v (`planes` inputs) or m (outputs), for as many rows as any point has. */
 INLINE int64_t group_stride(int64_t rows, int64_t planes)
 {
     return rows * planes + 16;
@@ -172,41 +185,50 @@ INLINE int64_t group_stride(int64_t rows, int64_t planes)
 static void find_group(const winograd_pass *pass, int64_t first, int64_t count, tile_group *found)
 {
     found->count = count;
-    found->sizes = (product_sizes){(count + ROWS - 1) / ROWS * ROWS, pass->c->in.planes, pass->c->out.planes};
+    memset(found->counts, 0, sizeof found->counts);
     for (int64_t t = 0; t < count; t++) {
-        const place at = place_of(&pass->tiles, first + t);
+        place at = place_of(&pass->tiles, first + t);
         const int64_t written = offset_of(&pass->c->out, at.image, 0, at.row, at.column);
+        number_tile(&pass->tiles, &at, found->counts);
         found->places[t] = at;
         found->in[t] =
             address_of(pass->in->values, offset_of(&pass->c->in, at.image, 0, at.row, at.column), pass->c->bf16);
         found->out[t] = address_of(pass->out->values, written, pass->c->bf16);
         found->mask[t] = pass->out->mask ? address_of(pass->out->mask, written, pass->c->bf16) : NULL;
     }
+    for (int which = 0; which < CLASSES; which++)
+        found->rows[which] = (found->counts[which] + ROWS - 1) / ROWS * ROWS;
 }
 
 static void transform_group(const winograd_pass *pass, const tile_group *group, int part, int parts)
 {
-    const int64_t rows = group->sizes.rows, depth = group->sizes.depth, stride = group_stride(rows, depth);
-    const share mine = share_of(depth / LANES * rows, part, parts);
+    const product_sizes most = sizes_of(pass, group, 0);
+    const int64_t depth = most.depth, stride = group_stride(most.rows, depth);
+    const share mine = share_of(depth / LANES * group->count, part, parts);
+    const int classes = count_classes(&pass->tiles);
+    const share cleared = share_of(depth / LANES, part, parts);
     for (int64_t i = mine.begin; i < mine.end; i++) {
-        const int64_t k = i / rows * LANES, t = i % rows;
-        float *to = pass->v + v_offset(depth, t, k);
-        if (t < group->count) {
-            transform_tile_inputs(pass->c, pass->in, &group->places[t], k, to, stride);
-        } else {
-            for (int p = 0; p < POINTS; p++)
-                store(to + p * stride, (vector){0});
+        const int64_t k = i / group->count * LANES;
+        const place *at = &group->places[i % group->count];
+        float *to[CLASSES] = {NULL};
+        for (int which = 0; which < classes; which++)
+            to[which] = pass->v + v_offset(depth, at->number[which], k);
+        transform_tile_inputs(pass->c, pass->in, &pass->tiles, at, k, to, stride);
+    }
+    for (int64_t p = 0; p < POINTS; p++) {
+        const int which = class_of_point(pass, p);
+        for (int64_t row = group->counts[which]; row < group->rows[which]; row++) {
+            for (int64_t k = cleared.begin; k < cleared.end; k++)
+                store(pass->v + p * stride + v_offset(depth, row, k * LANES), (vector){0});
         }
     }
 }
 
-/* The tiles of a group in all planes of an image, to be asked for while a group of `sizes` is multiplied. */
+/* The tiles of a group in all planes of an image, to be asked for in so many `calls`. */
 static expected expect_tiles(const winograd_images *images, bool bf16, const float *const *tiles, int64_t count,
-                             const product_sizes *sizes)
+                             int64_t calls)
 {
-    const int64_t planes = images->planes / LANES, depths = (sizes->depth + MOST_DEPTH - 1) / MOST_DEPTH;
-    const int64_t calls =
-        POINTS * (sizes->rows / ROWS) * ((sizes->columns + PANEL_COLUMNS - 1) / PANEL_COLUMNS) * depths;
+    const int64_t planes = images->planes / LANES;
     return (expected){.squares = tiles,
                       .count = count,
                       .planes = count > 0 ? planes : 0,
@@ -216,49 +238,66 @@ static expected expect_tiles(const winograd_images *images, bool bf16, const flo
                       .most = count * planes / calls + 1};
 }
 
-/* `next` is the group after this one, perhaps of no tiles. */
+/* `next` is the group after this one, perhaps of no tiles. Threads that share a group get panels of as many rows in all. */
 static void multiply_group(const winograd_pass *pass, const tile_group *group, const tile_group *next, int part,
                            int parts)
 {
-    const product_sizes *sizes = &group->sizes;
-    const int64_t panels = (sizes->columns + PANEL_COLUMNS - 1) / PANEL_COLUMNS, each = parts > 1 ? 1 : panels;
-    const share mine = share_of(POINTS * panels / each, part, parts);
+    const product_sizes most = sizes_of(pass, group, 0);
+    const int64_t depth = most.depth, columns = most.columns, width = parts > 1 ? PANEL_COLUMNS : columns;
+    const int64_t panels = (columns + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
     const bool bf16 = pass->c->bf16, alone = parts == 1,
-               small = alone && sizes->rows * (sizes->depth + sizes->columns) <= MOST_EXPECTED;
-    expected read = expect_tiles(&pass->c->in, bf16, next->in, small && !pass->in->where ? next->count : 0, sizes);
-    expected written = expect_tiles(&pass->c->out, bf16, group->out, alone && !pass->c->pool ? group->count : 0, sizes);
-    expected mask = expect_tiles(&pass->c->out, bf16, group->mask, small && pass->out->mask ? group->count : 0, sizes);
+               small = alone && most.rows * (depth + columns) <= MOST_EXPECTED;
+    int64_t rows = 0, begin = 0;
+    for (int64_t p = 0; p < POINTS; p++)
+        rows += group->rows[class_of_point(pass, p)];
+    const int64_t calls = rows / ROWS * panels * ((depth + MOST_DEPTH - 1) / MOST_DEPTH);
+    const int64_t all = rows * (alone ? 1 : panels);
+    expected read = expect_tiles(&pass->c->in, bf16, next->in, small && !pass->in->where ? next->count : 0, calls);
+    expected written = expect_tiles(&pass->c->out, bf16, group->out, alone && !pass->c->pool ? group->count : 0, calls);
+    expected mask = expect_tiles(&pass->c->out, bf16, group->mask, small && pass->out->mask ? group->count : 0, calls);
     written.written = true;
-    for (int64_t i = mine.begin; i < mine.end; i++) {
-        const int64_t p = i * each / panels, n = i * each % panels * PANEL_COLUMNS;
-        multiply(sizes, pass->v + p * group_stride(sizes->rows, sizes->depth),
-                 pass->u + p * weights_stride(sizes->depth, sizes->columns),
-                 pass->m + p * group_stride(sizes->rows, sizes->columns), n,
-                 least(n + each * PANEL_COLUMNS, sizes->columns), &(expectations){{&written, &mask, &read}});
+    for (int64_t p = 0; p < POINTS; p++) {
+        const product_sizes sizes = sizes_of(pass, group, class_of_point(pass, p));
+        for (int64_t n = 0; n < columns && sizes.rows > 0; n += width, begin += sizes.rows) {
+            if (begin * parts / all == part)
+                multiply(&sizes, pass->v + p * group_stride(most.rows, depth),
+                         pass->u + p * weights_stride(depth, columns), pass->m + p * group_stride(most.rows, columns),
+                         n, least(n + width, columns), &(expectations){{&written, &mask, &read}});
+        }
+    }
+}
+
+/* LANES outputs of a tile, from n on. */
+INLINE void make_outputs(const winograd_pass *pass, const place *at, int64_t n, const float *const m[CLASSES],
+                         int64_t stride, const tile_size size)
+{
+    const winograd_correlation *c = pass->c;
+    const winograd_images half = pooled(&c->out);
+    vector y[TILE][TILE];
+    transform_tile(c, m, stride, pass->bias ? load(pass->bias + n) : (vector){0}, y, size);
+    if (!c->pool) {
+        const int64_t offset = offset_of(&c->out, at->image, n, at->row, at->column);
+        write_tile(y, c->out.width, size.rows, size.columns, pass->out->values, &(stored){pass->out->mask, c->bf16},
+                   offset);
+    } else {
+        const int64_t offset = offset_of(&half, at->image, n, at->row / 2, at->column / 2);
+        write_maxima(y, half.width, size.rows / 2, size.columns / 2, c->bf16, pass->out, offset);
     }
 }
 
 static void write_group(const winograd_pass *pass, const tile_group *group, int part, int parts)
 {
-    const winograd_correlation *c = pass->c;
-    const winograd_target *out = pass->out;
-    const winograd_images half = pooled(&c->out);
-    const int64_t rows = group->sizes.rows, columns = group->sizes.columns;
-    const share mine = share_of(columns / LANES * group->count, part, parts);
+    const product_sizes most = sizes_of(pass, group, 0);
+    const int64_t stride = group_stride(most.rows, most.columns);
+    const share mine = share_of(most.columns / LANES * group->count, part, parts);
+    const int classes = count_classes(&pass->tiles);
     for (int64_t i = mine.begin; i < mine.end; i++) {
-        const int64_t n = i / group->count * LANES, t = i % group->count;
-        const place *at = &group->places[t];
-        vector y[TILE][TILE];
-        transform_tile(c, pass->m + m_offset(rows, columns, t, n), group_stride(rows, columns),
-                       pass->bias ? load(pass->bias + n) : (vector){0}, y);
-        if (!c->pool) {
-            const int64_t offset = offset_of(&c->out, at->image, n, at->row, at->column);
-            write_tile(y, c->out.width, c->out.height - at->row, c->out.width - at->column, out->values,
-                       &(stored){out->mask, c->bf16}, offset);
-        } else {
-            const int64_t offset = offset_of(&half, at->image, n, at->row / 2, at->column / 2);
-            write_maxima(y, half.width, half.height - at->row / 2, half.width - at->column / 2, c->bf16, out, offset);
-        }
+        const int64_t n = i / group->count * LANES;
+        const place *at = &group->places[i % group->count];
+        const float *from[CLASSES] = {NULL};
+        for (int which = 0; which < classes; which++)
+            from[which] = pass->m + m_offset(group->rows[which], most.columns, at->number[which], n);
+        CALL_WITH_SIZE(&pass->tiles, at, make_outputs, pass, at, n, from, stride);
     }
 }
 

@@ -42,8 +42,8 @@ typedef struct block {
 /* Tiles whose products are added to a block, after those of other groups unless they are the first. */
 typedef struct group {
     place places[GROUP];
-    const float *x[GROUP]; /* where they lie in the first planes of the block's inputs */
-    int64_t count;
+    const float *x[GROUP];          /* where they lie in the first planes of the block's inputs */
+    int64_t count, counts[CLASSES]; /* of tiles, and of those with products at the points of a class */
     bool add;
 } group;
 
@@ -56,67 +56,80 @@ INLINE int64_t group_stride(int64_t planes)
 /* ---- products ---- */
 
 /* The strip of `channels` from the block's channel c on, at all points. */
-static void multiply_strip(const block *b, int64_t c, int64_t channels, const group *tiles, int64_t chain,
+static void multiply_strip(const gradient *g, const block *b, int64_t c, int64_t channels, const group *tiles,
                            expected *next)
 {
-    for (int64_t p = 0; p < row_count(b->part) * WINDOW; p++) {
+    for (int p = 0; p < row_count(b->part) * WINDOW; p++) {
+        const int64_t count = tiles->counts[class_of(&g->tiles, row_of(b->part, p / WINDOW), p % WINDOW)];
         const float *v = b->v + p * group_stride(STRIP), *w = b->w + p * group_stride(b->outputs);
         float *products = b->products + p * b->channels * b->outputs;
         int64_t n = 0;
         for (; panel_vectors(n, b->outputs) == VECTORS; n += VECTORS * LANES)
             multiply_panel(v, GROUP * LANES, channels, w + n * GROUP, products + n * b->channels + c * VECTORS * LANES,
-                           tiles->count, chain, tiles->add, next, VECTORS);
+                           count, g->chain, tiles->add, next, VECTORS);
         for (; n < b->outputs; n += LANES)
-            multiply_panel(v, GROUP * LANES, channels, w + n * GROUP, products + n * b->channels + c * LANES,
-                           tiles->count, chain, tiles->add, next, 1);
+            multiply_panel(v, GROUP * LANES, channels, w + n * GROUP, products + n * b->channels + c * LANES, count,
+                           g->chain, tiles->add, next, 1);
     }
 }
 
 /* ---- transforms ---- */
 
-/* The part's points of 6×6 inputs, to to[point * stride]. */
-INLINE void transform_input(const window *w, const reading how, const int part, float *to, int64_t stride)
+/* The inputs of a tile at the part's points: point (row_of(part, i), j) to to[its class] + (i * WINDOW + j) * stride. */
+INLINE void transform_input(const window *w, const reading how, const int part, float *const to[CLASSES],
+                            int64_t stride, const tile_size size)
 {
     const window_rows rows = find_rows(w, how, WINDOW);
     vector half[WINDOW][WINDOW];
 #pragma GCC unroll 6
     for (int j = 0; j < WINDOW; j++) {
-        vector line[WINDOW];
-        read_column(w, &rows, j, how, WINDOW, line);
-        transform_inputs(line);
+        vector line[WINDOW] = {{0}};
+        if (j < size.columns + 2)
+            read_column(w, &rows, j, how, WINDOW, line);
+        transform_input_line(size.rows, line);
         for (int i = 0; i < row_count(part); i++)
             half[i][j] = line[row_of(part, i)];
     }
 #pragma GCC unroll 6
     for (int i = 0; i < row_count(part); i++) {
-        transform_inputs(half[i]);
-        for (int j = 0; j < WINDOW; j++)
-            store(to + (i * WINDOW + j) * stride, half[i][j]);
+        const int row = row_of(part, i);
+        if (!needs_point(size.rows, row))
+            continue;
+        transform_input_line(size.columns, half[i]);
+        for (int j = 0; j < WINDOW; j++) {
+            if (needs_point(size.columns, j))
+                store(to[class_of(size.map, row, j)] + (i * WINDOW + j) * stride, half[i][j]);
+        }
     }
 }
 
-/* The same of 4×4 of dy, whose sum is returned. */
-INLINE vector transform_gradient(const window *w, const reading how, const int part, float *to, int64_t stride)
+/* The same of its dy, whose sum is added to *sum. */
+INLINE void transform_gradient(const window *w, const reading how, const int part, float *const to[CLASSES],
+                               int64_t stride, vector *sum, const tile_size size)
 {
     const window_rows rows = find_rows(w, how, TILE);
-    vector half[WINDOW][TILE], sum = {0};
+    vector half[WINDOW][TILE];
 #pragma GCC unroll 4
     for (int j = 0; j < TILE; j++) {
-        vector line[WINDOW], at[WINDOW];
+        vector line[WINDOW], points[WINDOW];
         read_column(w, &rows, j, how, TILE, line);
-        sum += (line[0] + line[1]) + (line[2] + line[3]);
-        evaluate_four(line, at);
+        *sum += (line[0] + line[1]) + (line[2] + line[3]);
+        evaluate_output_line(size.rows, line, points);
         for (int i = 0; i < row_count(part); i++)
-            half[i][j] = at[row_of(part, i)];
+            half[i][j] = points[row_of(part, i)];
     }
 #pragma GCC unroll 6
     for (int i = 0; i < row_count(part); i++) {
-        vector at[WINDOW];
-        evaluate_four(half[i], at);
-        for (int j = 0; j < WINDOW; j++)
-            store(to + (i * WINDOW + j) * stride, at[j]);
+        const int row = row_of(part, i);
+        vector points[WINDOW];
+        if (!needs_point(size.rows, row))
+            continue;
+        evaluate_output_line(size.columns, half[i], points);
+        for (int j = 0; j < WINDOW; j++) {
+            if (needs_point(size.columns, j))
+                store(to[class_of(size.map, row, j)] + (i * WINDOW + j) * stride, points[j]);
+        }
     }
-    return sum;
 }
 
 /* Moves on to the next LANES planes of the same image. */
@@ -135,10 +148,36 @@ typedef struct windows {
     reading how[GROUP];
 } windows;
 
+/* However they can be read; x is not pooled, and tiles of dy begin at even places. */
+INLINE void transform_any_input(const window *w, reading how, const int part, float *const to[CLASSES], int64_t stride,
+                                const tile_size size)
+{
+    switch (how) {
+    case INSIDE: transform_input(w, INSIDE, part, to, stride, size); break;
+    case BORDER: transform_input(w, BORDER, part, to, stride, size); break;
+    case INSIDE_BF16: transform_input(w, INSIDE_BF16, part, to, stride, size); break;
+    default: transform_input(w, BORDER_BF16, part, to, stride, size); break;
+    }
+}
+
+INLINE void transform_any_gradient(const window *w, reading how, const int part, float *const to[CLASSES],
+                                   int64_t stride, vector *sum, const tile_size size)
+{
+    switch (how) {
+    case INSIDE: transform_gradient(w, INSIDE, part, to, stride, sum, size); break;
+    case BORDER: transform_gradient(w, BORDER, part, to, stride, sum, size); break;
+    case INSIDE_BF16: transform_gradient(w, INSIDE_BF16, part, to, stride, sum, size); break;
+    case BORDER_BF16: transform_gradient(w, BORDER_BF16, part, to, stride, sum, size); break;
+    default: transform_gradient(w, POOLED, part, to, stride, sum, size); break;
+    }
+}
+
 INLINE void transform_inputs_of(const gradient *g, const block *b, int64_t c, int64_t channels, const group *tiles,
                                 const int part)
 {
     const winograd_images *in = &g->forward->in;
+    const int64_t stride = group_stride(STRIP);
+    const int classes = count_classes(&g->tiles);
     windows of;
     for (int64_t t = 0; t < tiles->count; t++) {
         const place at = tiles->places[t];
@@ -147,15 +186,12 @@ INLINE void transform_inputs_of(const gradient *g, const block *b, int64_t c, in
     }
     for (int64_t k = 0; k < channels; k += LANES) {
         for (int64_t t = 0; t < tiles->count; t++) {
-            float *to = b->v + k * GROUP + t * LANES;
-            switch (of.how[t]) {
-            case INSIDE: transform_input(&of.at[t], INSIDE, part, to, group_stride(STRIP)); break;
-            case BORDER: transform_input(&of.at[t], BORDER, part, to, group_stride(STRIP)); break;
-            case INSIDE_BF16: transform_input(&of.at[t], INSIDE_BF16, part, to, group_stride(STRIP)); break;
-            default:
-                transform_input(&of.at[t], BORDER_BF16, part, to, group_stride(STRIP));
-                break; /* x is not pooled */
-            }
+            const place *at = &tiles->places[t];
+            const window *w = &of.at[t];
+            float *to[CLASSES] = {NULL};
+            for (int which = 0; which < classes; which++)
+                to[which] = b->v + k * GROUP + at->number[which] * LANES;
+            CALL_WITH_SIZE(&g->tiles, at, transform_any_input, w, of.how[t], part, to, stride);
             next_planes(&of.at[t], in, &g->x, of.how[t]);
         }
     }
@@ -176,6 +212,7 @@ INLINE void transform_gradients_of(const gradient *g, const block *b, const grou
 {
     const winograd_images *out = &g->forward->out;
     const int64_t stride = group_stride(b->outputs);
+    const int classes = count_classes(&g->tiles);
     windows of;
     for (int64_t t = 0; t < tiles->count; t++) {
         const place at = tiles->places[t];
@@ -185,15 +222,12 @@ INLINE void transform_gradients_of(const gradient *g, const block *b, const grou
         const int64_t begin = panel_begin(o, b->outputs), width = panel_vectors(begin, b->outputs) * LANES;
         vector sum = {0};
         for (int64_t t = 0; t < tiles->count; t++) {
-            float *to = b->w + begin * GROUP + t * width + (o - begin);
+            const place *at = &tiles->places[t];
             const window *w = &of.at[t];
-            switch (of.how[t]) {
-            case INSIDE: sum += transform_gradient(w, INSIDE, part, to, stride); break;
-            case BORDER: sum += transform_gradient(w, BORDER, part, to, stride); break;
-            case INSIDE_BF16: sum += transform_gradient(w, INSIDE_BF16, part, to, stride); break;
-            case BORDER_BF16: sum += transform_gradient(w, BORDER_BF16, part, to, stride); break;
-            default: sum += transform_gradient(w, POOLED, part, to, stride); break; /* tiles begin at even places */
-            }
+            float *to[CLASSES] = {NULL};
+            for (int which = 0; which < classes; which++)
+                to[which] = b->w + begin * GROUP + at->number[which] * width + (o - begin);
+            CALL_WITH_SIZE(&g->tiles, at, transform_any_gradient, w, of.how[t], part, to, stride, &sum);
             next_planes(&of.at[t], out, &g->dy, of.how[t]);
         }
         if (sums)
@@ -241,7 +275,7 @@ static void add_group(const gradient *g, const block *b, const group *tiles, con
         expected soon = c + channels < b->channels ? expect_strip(g, b, c + channels, tiles, channels)
                                                    : expect_strip(g, b, 0, next, channels);
         transform_strip(g, b, c, channels, tiles);
-        multiply_strip(b, c, channels, tiles, g->chain, &soon);
+        multiply_strip(g, b, c, channels, tiles, &soon);
     }
 }
 

@@ -19,6 +19,7 @@
  * shorter sum costs loads and stores of the block: with 32 instead of 64 the products take 8 % longer, so few tiles get
  * the shorter ones; and 32 tiles or less those over 8, as the transforms are most of the time then. */
 #include <omp.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "backend/cpu/level/winograd_group.h"
@@ -250,8 +251,10 @@ static void find_group(const gradient *g, const task *t, int64_t first, group *f
 {
     found->count = first < t->end ? minimum(GROUP, t->end - first) : 0;
     found->add = first > t->begin;
+    memset(found->counts, 0, sizeof found->counts);
     for (int64_t i = 0; i < found->count; i++) {
-        const place at = place_of(&g->tiles, first + i);
+        place at = place_of(&g->tiles, first + i);
+        number_tile(&g->tiles, &at, found->counts);
         found->places[i] = at;
         found->x[i] = address_of(g->x.values, offset_of(&g->forward->in, at.image, t->block.channel, at.row, at.column),
                                  g->forward->bf16);
