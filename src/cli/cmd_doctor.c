@@ -136,11 +136,13 @@ static void check_cpu(const doctor_options *options, check_result *result)
 {
     (void)options;
     fth_device *device = NULL;
-    if (fth_device_open("cpu", &(fth_device_options){0}, &device) == FTH_OK) {
+    const fth_status status = fth_device_open("cpu", &(fth_device_options){0}, &device);
+    if (status == FTH_OK) {
         SAY(result, CHECK_OK, "%s", device->description);
     } else {
         SAY(result, CHECK_FAIL, "%s", fth_error_message());
-        result->advice = "reinstall libdnnl, then run make again";
+        result->advice = status == FTH_INVALID ? "correct the variable, or unset it" /* only those can be wrong */
+                                               : "reinstall libdnnl, then run make again";
     }
     fth_device_close(device);
 }

@@ -66,9 +66,10 @@ static const fact environment[] = {
     {"FARTHING_MAX_ISA",
      "best instructions that computing on the CPU uses: amx, avx512 (without AMX), avx2 or baseline; else the "
      "processor's.",
-     TRAINING "predict bench worker-openwhisk worker-lambda "},
+     TRAINING "predict bench doctor launch worker-openwhisk worker-lambda "},
     {"FARTHING_CONVOLUTION",
-     "one way to compute convolutions, taken wherever it can: bf16, narrow, winograd, pointwise, pixelwise or direct; "
+     "one way to compute convolutions, taken wherever it can: bf16, narrow, winograd, strided, pointwise, "
+     "pixelwise or direct; "
      "else the fastest known.",
      " bench "},
     {"FARTHING_PROFILE", "if set, the time of each step of a plan is printed.", " bench "},
@@ -82,13 +83,13 @@ static const fact environment[] = {
      "OpenWhisk's API host, its key, and the file that has them otherwise; else ~/.wskprops.", FUNCTIONS},
     {"AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN", "credentials for az:// addresses.",
      TRAINING "store doctor report compare predict export weights "},
-    {"OMP_NUM_THREADS, OMP_WAIT_POLICY", "how many threads compute, and how they wait; --threads wins.",
+    {"OMP_WAIT_POLICY", "how threads that compute wait for each other; --threads says how many there are.",
      TRAINING "bench "},
 };
 
 static const fact files[] = {
     {"runs/ID/",
-     "a run: run.json (its configuration), events.jsonl (what happened), checkpoints, model.safetensors and "
+     "a run: run.json (its configuration), events.jsonl (what happened), checkpoints, last.safetensors and "
      "best.safetensors.",
      " train standby evaluate report compare runs predict export serve-parameters "},
     {"~/.cache/farthing/", "downloads and unpacked archives.", TRAINING "data predict "},

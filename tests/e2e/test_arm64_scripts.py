@@ -77,6 +77,11 @@ def test_wrong_usage(arguments, tmp_path):
     assert result.returncode == 2 and "FOLDER" in result.stderr
 
 
+def test_a_folder_that_is_no_build_is_named(tmp_path):
+    result = subprocess.run([SCRIPTS / "run-arm64", "nowhere", "true"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2 and "nowhere is not a build for arm64" in result.stderr
+
+
 def test_tests_are_counted(tmp_path):
     """The last line, and the exit code, of CTest's tests alone."""
     (tmp_path / "good").write_text("")

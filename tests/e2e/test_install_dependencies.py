@@ -161,6 +161,14 @@ def test_other_systems_get_the_names(tmp_path):
     assert system.run().stderr == ""
 
 
-@pytest.mark.parametrize("arguments", [["--list", "--for", "plan9"], ["--for", "debian12"], ["cmake"]])
-def test_wrong_usage(tmp_path, arguments):
-    assert System(tmp_path, 'ID=debian\nVERSION_ID="12"\n').run(*arguments).returncode == 2
+@pytest.mark.parametrize("arguments, wrong", [(["--list", "--for", "plan9"], 'unknown system "plan9"'),
+                                              (["--for", "debian12"], "--for names another system, so it needs --list"),
+                                              (["cmake"], 'unknown option "cmake"')])
+def test_wrong_usage(tmp_path, arguments, wrong):
+    result = System(tmp_path, 'ID=debian\nVERSION_ID="12"\n').run(*arguments)
+    assert result.returncode == 2 and wrong in result.stderr and result.stdout == ""
+
+
+def test_help(tmp_path):
+    result = System(tmp_path, 'ID=debian\nVERSION_ID="12"\n').run("--help")
+    assert result.returncode == 0 and "--list" in result.stdout and result.stderr == ""

@@ -66,6 +66,19 @@ def test_avx512_leaves_amx_out(farthing):
     assert "FARTHING_MAX_ISA is 'sse9'; use amx, avx512, avx2 or baseline" in refused.err
 
 
+def test_doctor_says_what_to_do_about_a_wrong_variable(farthing):
+    for variable in ("FARTHING_MAX_ISA", "FARTHING_CONVOLUTION"):
+        checks = farthing("doctor", env={variable: "sse9"}, code=1).out
+        assert variable in checks and "correct the variable, or unset it" in checks and "libdnnl" not in checks
+
+
+@pytest.mark.skipif("avx512bw" not in FLAGS, reason="this machine does not compute in bf16")
+@pytest.mark.parametrize("limit", [("FARTHING_MAX_ISA", "avx2"), ("ONEDNN_MAX_CPU_ISA", "AVX2")])
+def test_bf16_is_refused_by_name_of_the_variable_that_rules_it_out(farthing, tiny, limit):
+    refused = farthing("train", "--data", tiny, "--precision", "bf16", "--steps", 1, env=dict([limit]), code=1)
+    assert f"which this CPU has but {limit[0]}={limit[1]} rules out; unset it" in refused.err
+
+
 @pytest.mark.skipif("avx512bw" not in FLAGS, reason="this machine does not compute in bf16")
 def test_a_resumed_run_in_bf16_is_the_same_with_and_without_amx(farthing, tiny):
     ends = {}

@@ -1,6 +1,8 @@
 /* Whether this machine can compute in bf16, and how fast oneDNN multiplies it. The processor must have instructions for
  * it, and oneDNN kernels. On x86 both follow from oneDNN's instruction set; on arm64 it depends on how oneDNN was
  * built, so we ask oneDNN. */
+#include <stdlib.h>
+
 #include "backend/cpu/cpu_internal.h"
 
 #if defined(__x86_64__)
@@ -34,6 +36,15 @@ double cpu_bf16_gain(void)
 
 fth_status cpu_refuse_bf16(const fth_device *device)
 {
+    static const char *const limits[] = {"FARTHING_MAX_ISA", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits && fth_vector_level_best() == FTH_LEVEL_AVX512; i++) {
+        const char *value = getenv(limits[i]);
+        if (value && *value)
+            return fth_fail(FTH_UNSUPPORTED,
+                            "bf16 needs AVX-512, which this CPU has but %s=%s rules out; unset it, or use "
+                            "--precision f32",
+                            limits[i], value);
+    }
     return fth_fail(FTH_UNSUPPORTED, "bf16 needs a CPU with AVX-512 (this is %s); use --precision f32",
                     device->description);
 }
