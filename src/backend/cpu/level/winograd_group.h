@@ -148,10 +148,11 @@ typedef struct windows {
     reading how[GROUP];
 } windows;
 
-/* However they can be read; x is not pooled, and tiles of dy begin at even places. */
-INLINE void transform_any_input(const window *w, reading how, const int part, float *const to[CLASSES], int64_t stride,
-                                const tile_size size)
+/* Whole tiles, however they can be read; x is not pooled, and tiles of dy begin at even places. */
+INLINE void transform_whole_input(const window *w, reading how, const int part, float *const to[CLASSES],
+                                  int64_t stride, const tiling *map)
 {
+    const tile_size size = {TILE, TILE, map};
     switch (how) {
     case INSIDE: transform_input(w, INSIDE, part, to, stride, size); break;
     case BORDER: transform_input(w, BORDER, part, to, stride, size); break;
@@ -160,16 +161,36 @@ INLINE void transform_any_input(const window *w, reading how, const int part, fl
     }
 }
 
-INLINE void transform_any_gradient(const window *w, reading how, const int part, float *const to[CLASSES],
-                                   int64_t stride, vector *sum, const tile_size size)
+INLINE void transform_whole_gradient(const window *w, reading how, const int part, float *const to[CLASSES],
+                                     int64_t stride, const tiling *map, vector *sum)
 {
+    const tile_size size = {TILE, TILE, map};
     switch (how) {
     case INSIDE: transform_gradient(w, INSIDE, part, to, stride, sum, size); break;
-    case BORDER: transform_gradient(w, BORDER, part, to, stride, sum, size); break;
     case INSIDE_BF16: transform_gradient(w, INSIDE_BF16, part, to, stride, sum, size); break;
-    case BORDER_BF16: transform_gradient(w, BORDER_BF16, part, to, stride, sum, size); break;
-    default: transform_gradient(w, POOLED, part, to, stride, sum, size); break;
+    default: transform_gradient(w, POOLED, part, to, stride, sum, size); break; /* none is at a border */
     }
+}
+
+/* Tiles with fewer outputs: all are at a border. One function for all parts, or compiling takes minutes. */
+static void transform_end_input(const window *w, bool bf16, int part, float *const to[CLASSES], int64_t stride,
+                                tile_size size)
+{
+    if (bf16)
+        transform_input(w, BORDER_BF16, part, to, stride, size);
+    else
+        transform_input(w, BORDER, part, to, stride, size);
+}
+
+static void transform_end_gradient(const window *w, reading how, int part, float *const to[CLASSES], int64_t stride,
+                                   tile_size size, vector *sum)
+{
+    if (how == POOLED)
+        transform_gradient(w, POOLED, part, to, stride, sum, size);
+    else if (how == BORDER_BF16)
+        transform_gradient(w, BORDER_BF16, part, to, stride, sum, size);
+    else
+        transform_gradient(w, BORDER, part, to, stride, sum, size);
 }
 
 INLINE void transform_inputs_of(const gradient *g, const block *b, int64_t c, int64_t channels, const group *tiles,
@@ -177,6 +198,7 @@ INLINE void transform_inputs_of(const gradient *g, const block *b, int64_t c, in
 {
     const winograd_images *in = &g->forward->in;
     const int64_t stride = group_stride(STRIP);
+    const tiling *map = uneven(&g->tiles);
     const int classes = count_classes(&g->tiles);
     windows of;
     for (int64_t t = 0; t < tiles->count; t++) {
@@ -191,7 +213,12 @@ INLINE void transform_inputs_of(const gradient *g, const block *b, int64_t c, in
             float *to[CLASSES] = {NULL};
             for (int which = 0; which < classes; which++)
                 to[which] = b->v + k * GROUP + at->number[which] * LANES;
-            CALL_WITH_SIZE(&g->tiles, at, transform_any_input, w, of.how[t], part, to, stride);
+            if (!map)
+                transform_whole_input(w, of.how[t], part, to, stride, NULL);
+            else if (is_whole(at))
+                transform_whole_input(w, of.how[t], part, to, stride, map);
+            else
+                transform_end_input(w, g->forward->bf16, part, to, stride, (tile_size){at->rows, at->columns, map});
             next_planes(&of.at[t], in, &g->x, of.how[t]);
         }
     }
@@ -212,6 +239,7 @@ INLINE void transform_gradients_of(const gradient *g, const block *b, const grou
 {
     const winograd_images *out = &g->forward->out;
     const int64_t stride = group_stride(b->outputs);
+    const tiling *map = uneven(&g->tiles);
     const int classes = count_classes(&g->tiles);
     windows of;
     for (int64_t t = 0; t < tiles->count; t++) {
@@ -227,7 +255,12 @@ INLINE void transform_gradients_of(const gradient *g, const block *b, const grou
             float *to[CLASSES] = {NULL};
             for (int which = 0; which < classes; which++)
                 to[which] = b->w + begin * GROUP + at->number[which] * width + (o - begin);
-            CALL_WITH_SIZE(&g->tiles, at, transform_any_gradient, w, of.how[t], part, to, stride, &sum);
+            if (!map)
+                transform_whole_gradient(w, of.how[t], part, to, stride, NULL, &sum);
+            else if (is_whole(at))
+                transform_whole_gradient(w, of.how[t], part, to, stride, map, &sum);
+            else
+                transform_end_gradient(w, of.how[t], part, to, stride, (tile_size){at->rows, at->columns, map}, &sum);
             next_planes(&of.at[t], out, &g->dy, of.how[t]);
         }
         if (sums)
