@@ -4,7 +4,7 @@
 
 #include "backend/cpu/winograd.h"
 
-/* Products of a channel and an output: 6 for each 4 outputs along a side, and 2 more than outputs for those that are left. */
+/* Products per channel and output: along a side 6 for every 4 outputs, and N + 2 for the last N. */
 static inline double count_products(const winograd_images *out)
 {
     const int64_t rows = (out->height - 1) / 4, columns = (out->width - 1) / 4;

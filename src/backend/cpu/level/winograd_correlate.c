@@ -158,8 +158,8 @@ typedef struct winograd_pass {
 
 /* Tiles that are computed together. */
 typedef struct tile_group {
-    int64_t count, counts[CLASSES]; /* of tiles, and of those with products at the points of a class */
-    int64_t rows[CLASSES];          /* the same, and zeros up to a multiple of ROWS */
+    int64_t count, counts[CLASSES]; /* tiles; those with products at points of a class */
+    int64_t rows[CLASSES];          /* the latter, rounded up to a multiple of ROWS */
     place places[MOST_TILES];
     const float *in[MOST_TILES], *out[MOST_TILES],
         *mask[MOST_TILES]; /* the tiles in the first planes of these images */
@@ -176,7 +176,7 @@ INLINE int class_of_point(const winograd_pass *pass, int64_t p)
     return class_of(&pass->tiles, (int)(p / WINDOW), (int)(p % WINDOW));
 }
 
-/* The same of v (`planes` inputs) or m (outputs), for as many rows as any point has. */
+/* Floats from one point to the next in v (`planes` are inputs) or m (outputs); `rows` is the most that a point has. */
 INLINE int64_t group_stride(int64_t rows, int64_t planes)
 {
     return rows * planes + 16;
@@ -224,7 +224,7 @@ static void transform_group(const winograd_pass *pass, const tile_group *group, 
     }
 }
 
-/* The tiles of a group in all planes of an image, to be asked for in so many `calls`. */
+/* The tiles of a group in all planes of an image, to be prefetched in so many calls of expect(). */
 static expected expect_tiles(const winograd_images *images, bool bf16, const float *const *tiles, int64_t count,
                              int64_t calls)
 {
@@ -238,7 +238,7 @@ static expected expect_tiles(const winograd_images *images, bool bf16, const flo
                       .most = count * planes / calls + 1};
 }
 
-/* `next` is the group after this one, perhaps of no tiles. Threads that share a group get panels of as many rows in all. */
+/* `next` is the group after this one and may be empty. Threads that share a group get about the same number of rows. */
 static void multiply_group(const winograd_pass *pass, const tile_group *group, const tile_group *next, int part,
                            int parts)
 {

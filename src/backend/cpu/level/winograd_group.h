@@ -43,7 +43,7 @@ typedef struct block {
 typedef struct group {
     place places[GROUP];
     const float *x[GROUP];          /* where they lie in the first planes of the block's inputs */
-    int64_t count, counts[CLASSES]; /* of tiles, and of those with products at the points of a class */
+    int64_t count, counts[CLASSES]; /* tiles; those with products at points of a class */
     bool add;
 } group;
 
@@ -148,7 +148,7 @@ typedef struct windows {
     reading how[GROUP];
 } windows;
 
-/* Whole tiles, however they can be read; x is not pooled, and tiles of dy begin at even places. */
+/* Whole tiles, read in any way; x is never pooled, and tiles of dy begin at even rows and columns. */
 INLINE void transform_whole_input(const window *w, reading how, const int part, float *const to[CLASSES],
                                   int64_t stride, const tiling *map)
 {
@@ -172,7 +172,8 @@ INLINE void transform_whole_gradient(const window *w, reading how, const int par
     }
 }
 
-/* Tiles with fewer outputs: all are at a border. One function for all parts, or compiling takes minutes. */
+/* Tiles with fewer outputs, all of them at a border. `part` is not a constant here: one copy for each would take three
+ * times as long to compile. */
 static void transform_end_input(const window *w, bool bf16, int part, float *const to[CLASSES], int64_t stride,
                                 tile_size size)
 {

@@ -3,13 +3,11 @@
  *
  * If a side of a map is not a multiple of 4, its last tiles have 1 to 3 outputs along that side. N outputs need only N + 2
  * of the six points: 0, the finite ones up to point N, and infinity (needs_point()). Leaving out the others saves a sixth
- * of the products of 7×7 and 14×14 maps; on one Zen 4 core their passes take 6 to 14 % less time. The weights at the
+ * of the products of 7×7 and 14×14 maps; on one Zen 4 core their passes take 6 to 12 % less time. The weights at the
  * remaining points are those of whole tiles, factor() included. The transform of the inputs makes up for what the factor
  * would be with fewer points. */
 #ifndef FTH_BACKEND_CPU_LEVEL_WINOGRAD_TILE_H
 #define FTH_BACKEND_CPU_LEVEL_WINOGRAD_TILE_H
-
-#include <string.h>
 
 #include "backend/cpu/level/expected.h"
 #include "backend/cpu/level/stored.h"
@@ -49,8 +47,8 @@ INLINE bool needs_point(int outputs, int point)
     return point <= 1 || point <= outputs || point == WINDOW - 1;
 }
 
-/* The same for fewer outputs than TILE: from outputs + 2 inputs, at the points they need. Each row is the polynomial
- * that vanishes at the other points that are left, times the distances from its own point to those left out. */
+/* transform_inputs() for fewer outputs than TILE: outputs + 2 inputs, at the points they need. Each row is the
+ * polynomial that vanishes at the other remaining points, times the distances from its own point to those left out. */
 INLINE void transform_end_inputs(int outputs, vector d[WINDOW])
 {
     const vector d1 = d[1], d2 = d[2], d3 = d[3];
@@ -72,7 +70,7 @@ INLINE void transform_end_inputs(int outputs, vector d[WINDOW])
     }
 }
 
-/* A line of a tile's inputs, of any number of outputs. */
+/* A line of inputs for any number of outputs. */
 INLINE void transform_input_line(int outputs, vector d[WINDOW])
 {
     if (outputs == TILE)
@@ -94,7 +92,7 @@ INLINE void evaluate_four(const vector g[4], vector at[WINDOW])
     at[5] = g[3];
 }
 
-/* The same for a line of `outputs` numbers followed by zeros. */
+/* The same for `outputs` numbers followed by zeros. */
 INLINE void evaluate_output_line(int outputs, const vector g[TILE], vector at[WINDOW])
 {
     evaluate_four(g, at);
@@ -123,7 +121,7 @@ INLINE float factor(int i)
     return i == 0 ? 1 / (A2 * B2) : i <= 2 ? 1 / (2 * A2 * (A2 - B2)) : i <= 4 ? 1 / (2 * B2 * (B2 - A2)) : 1;
 }
 
-/* From the products at six points to `outputs`; those at points that they do not need are 0. */
+/* From the products at six points to so many outputs. Products at points they do not need must be 0. */
 INLINE void transform_products(const vector m[WINDOW], const int outputs, vector y[TILE])
 {
     const vector sum_a = m[1] + m[2], sum_b = m[3] + m[4];
@@ -144,7 +142,7 @@ INLINE void transform_products(const vector m[WINDOW], const int outputs, vector
 
 /* ---- tiles ---- */
 
-/* How many tiles cover the outputs, and how many outputs those in the last row and column have: 1 to TILE a side. */
+/* The tiles that cover a map of outputs. Those in the last row and column have 1 to TILE outputs a side. */
 typedef struct tiling {
     int64_t rows, columns, count;
     int last_rows, last_columns;
@@ -163,7 +161,7 @@ static inline tiling tile_up(const winograd_images *out)
  * outputs in a row (ENDS_OF_ROWS), in a column (ENDS_OF_COLUMNS), or in either. */
 enum { ENDS_OF_ROWS = 1, ENDS_OF_COLUMNS = 2, CLASSES = 4 };
 
-/* Of point (i, j); all points are of class 0 if `map` is NULL, because all tiles have all of their outputs. */
+/* The class of point (i, j); 0 if `map` is NULL, which means that all tiles have TILE × TILE outputs. */
 INLINE int class_of(const tiling *map, int i, int j)
 {
     if (!map)
@@ -172,7 +170,7 @@ INLINE int class_of(const tiling *map, int i, int j)
            (needs_point(map->last_rows, i) ? 0 : ENDS_OF_COLUMNS);
 }
 
-/* NULL, or the map whose tiles are of several sizes. */
+/* The map if its tiles have different sizes, else NULL. */
 INLINE const tiling *uneven(const tiling *map)
 {
     return map->last_rows == TILE && map->last_columns == TILE ? NULL : map;
@@ -187,7 +185,7 @@ INLINE int count_classes(const tiling *map)
 typedef struct place {
     int64_t image, row, column; /* of its first output */
     int rows, columns;          /* of outputs */
-    int16_t number[CLASSES];    /* among the group's tiles that have products at the points of a class */
+    int16_t number[CLASSES];    /* its index among the group's tiles that have products at points of a class */
 } place;
 
 INLINE place place_of(const tiling *tiles, int64_t tile)
@@ -222,7 +220,7 @@ INLINE bool is_whole(const place *at)
             function(__VA_ARGS__, (tile_size){(at)->rows, (at)->columns, map});                                        \
     } while (0)
 
-/* Numbers the next tile of a group; `counts` are those so far. */
+/* Numbers the next tile of a group. `counts` is the number of tiles so far. */
 INLINE void number_tile(const tiling *map, place *at, int64_t counts[CLASSES])
 {
     for (int which = 0; which < count_classes(map); which++) {
@@ -365,12 +363,12 @@ INLINE void read_column(const window *w, const window_rows *rows, int j, const r
     }
 }
 
-/* The inputs of a tile, transformed: point (i, j) to to[its class] + (i * WINDOW + j) * stride. */
+/* Transforms the inputs of a tile; point (i, j) goes to to[its class] + (i * WINDOW + j) * stride. */
 INLINE void transform_window(const window *w, const reading how, float *const to[CLASSES], int64_t stride,
                              const tile_size size)
 {
     const window_rows rows = find_rows(w, how, WINDOW);
-    float *const targets[CLASSES] = {to[0], to[1], to[2], to[3]}; /* a copy that no store can change */
+    float *const targets[CLASSES] = {to[0], to[1], to[2], to[3]}; /* a copy that stores cannot alias */
     vector half[WINDOW][WINDOW];
 #pragma GCC unroll 6
     for (int j = 0; j < WINDOW; j++) {
