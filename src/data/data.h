@@ -304,6 +304,9 @@ typedef struct fth_batch {
 
 typedef struct fth_loader fth_loader;
 
+/* Checks options as fth_loader_open() does, which opens nothing where this fails. */
+fth_status fth_loader_check(const fth_dataset *dataset, const fth_loader_options *options);
+
 /* The data set must outlive the loader. */
 fth_status fth_loader_open(const fth_dataset *dataset, const fth_loader_options *options, fth_loader **loader);
 void fth_loader_free(fth_loader *loader); /* stops and joins the threads */

@@ -355,7 +355,7 @@ out:
     return status;
 }
 
-static fth_status check_options(const fth_dataset *dataset, const fth_loader_options *options)
+fth_status fth_loader_check(const fth_dataset *dataset, const fth_loader_options *options)
 {
     fth_status status = FTH_OK;
     const fth_dataset_info *info = fth_dataset_get_info(dataset);
@@ -502,7 +502,7 @@ static fth_status open_loader(const fth_dataset *dataset, const fth_loader_optio
     fth_status status = FTH_OK;
     fth_loader *opened = NULL;
 
-    FTH_TRY(check_options(dataset, options));
+    FTH_TRY(fth_loader_check(dataset, options));
     FTH_TRY(fth_allocate(1, sizeof *opened, &opened));
     pthread_mutex_init(&opened->mutex, NULL);
     pthread_cond_init(&opened->may_fill, NULL);

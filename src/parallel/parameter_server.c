@@ -72,6 +72,12 @@ static void warn_about_server_options(const fth_train_options *options)
             fth_log_warning("--%s is up to the server; it has no effect on a worker", table->options[i].name);
 }
 
+static fth_status refuse_f16(void)
+{
+    return fth_fail(FTH_INVALID,
+                    "f16 scales its loss, which a server's optimizer does not know of; use --precision bf16");
+}
+
 static fth_status connect_worker(fth_engine *engine, const fth_train_options *options, fth_stop *stop, void **state,
                                  fth_peer_place *place)
 {
@@ -83,8 +89,8 @@ static fth_status connect_worker(fth_engine *engine, const fth_train_options *op
     FTH_REQUIRE(*options->server, FTH_INVALID,
                 "this run has a parameter server: give --server URL, or --strategy parameter-server to start a server "
                 "and workers here");
-    FTH_REQUIRE(strcmp(fth_engine_precision(engine), "f16") != 0, FTH_UNSUPPORTED,
-                "f16 scales its loss, which a server's optimizer does not know of; use --precision bf16");
+    if (strcmp(fth_engine_precision(engine), "f16") == 0) /* of --precision auto */
+        return refuse_f16();
     warn_about_server_options(options);
     FTH_TRY(fth_allocate(1, sizeof *w, &w));
     w->engine = engine;
@@ -199,6 +205,8 @@ static fth_status check(const fth_train_options *options)
     if (*options->server && strncmp(options->server, "http://", 7) != 0 && strncmp(options->server, "https://", 8) != 0)
         return fth_fail(FTH_INVALID, "--server %s is not a URL: http://HOST:PORT or https://HOST:PORT",
                         options->server);
+    if (strcmp(options->precision, "f16") == 0)
+        return refuse_f16();
     if (*options->server_pin && !fth_tls_is_fingerprint(options->server_pin))
         return fth_fail(FTH_INVALID,
                         "--server-pin \"%s\" is not a fingerprint: sha256// and 44 characters, as the server "

@@ -95,5 +95,5 @@ fth_status fth_open_device_and_data(const fth_train_options *options, const fth_
     *dataset = opening.dataset;
     if (status == FTH_OK && opening.status != FTH_OK)
         status = fth_fail(opening.status, "%s", opening.message);
-    return status;
+    return status == FTH_OK ? fth_train_options_check_kind(options, fth_dataset_get_info(*dataset)) : status;
 }

@@ -101,7 +101,8 @@ static const fth_option options[] = {
      .help = "column of the label; several, separated by commas, for regression, or of 0 and 1 for multi-label",
      .identity = true, .optional_identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
     {ROW("task", CHOICE, task), .fallback = "classes", .argument = "KIND",
-     .help = "what labels are: one class of several, numbers (regression), or any of several labels (multi-label)",
+     .help = "what labels of text are: one class of several, numbers (regression), or any of several (multi-label); those "
+             "of images are classes",
      .choices = fth_task_names, .identity = true, .optional_identity = true, .fixed = true,
      .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
     {ROW("by-length", SWITCH, by_length),

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "train/classifier.h"
+#include "train/text_data.h"
 #include "train/train_internal.h"
 
 /* True if nobody said which model: neither a flag nor a file, nor the configuration of a run. */
@@ -79,6 +80,22 @@ static fth_status check_images(const fth_train_options *options)
             return fth_fail(FTH_INVALID, "--normalize %s and normalize=%s in --%s differ: leave one of them out",
                             options->normalize, text, i == 0 ? "transform" : "validation-transform");
     }
+    return FTH_OK;
+}
+
+/* A task is compared by its value: that of a configuration counts as well as one that was given. */
+fth_status fth_train_options_check_kind(const fth_train_options *options, const fth_dataset_info *info)
+{
+    static const char *const of_text[] = {"vocab",       "vocab-size",   "max-length", "text-column",
+                                          "pair-column", "label-column", "by-length"};
+    if (info->kind == FTH_DATASET_TEXT)
+        return FTH_OK;
+    if (strcmp(options->task, fth_task_names[FTH_TASK_CLASSES]) != 0)
+        return fth_fail(FTH_INVALID, "--task %s is for text; %s has images, whose labels are classes: leave --task out",
+                        options->task, info->name);
+    for (size_t i = 0; i < FTH_COUNT_OF(of_text); i++)
+        if (fth_options_was_given(&fth_train_option_table, options, of_text[i]))
+            return fth_fail(FTH_INVALID, "--%s is for text; %s has images: leave it out", of_text[i], info->name);
     return FTH_OK;
 }
 

@@ -9,6 +9,9 @@
 #include "train/classifier.h"
 #include "train/precision.h"
 
+static fth_status make_loader_options(const fth_setup *setup, fth_split split, int64_t first_batch,
+                                      fth_loader_options *result);
+
 /* ---- opening ---- */
 
 /* What can be wrong with names and paths shows before data is read or fetched. A run that is continued no longer
@@ -106,6 +109,21 @@ static fth_workload get_workload(const fth_setup *setup)
                           .checkpoint_bytes = vectors * sizeof(float) * parameters};
 }
 
+/* Before the run is recorded, and in a dry run, which opens none. */
+static fth_status check_loaders(const fth_setup *setup)
+{
+    fth_status status = FTH_OK;
+    fth_loader_options options;
+
+    for (fth_split split = FTH_TRAIN; split <= FTH_VALIDATION; split++) {
+        FTH_TRY(make_loader_options(setup, split, 0, &options));
+        FTH_TRY(fth_loader_check(setup->dataset, &options));
+    }
+
+out:
+    return status;
+}
+
 fth_status fth_setup_open(fth_beginning *beginning, const fth_strategy *strategy, const fth_stop *stop,
                           fth_spending *spending, fth_setup *setup, fth_position *position)
 {
@@ -126,6 +144,7 @@ fth_status fth_setup_open(fth_beginning *beginning, const fth_strategy *strategy
                                fth_engine_get_options(setup->engine)->training_samples, position));
     FTH_TRY(fth_spending_find_price(spending, &beginning->options, beginning->run));
     fth_spending_set_workload(spending, get_workload(setup));
+    FTH_TRY(check_loaders(setup));
 
 out:
     return status;

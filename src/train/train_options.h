@@ -126,6 +126,10 @@ fth_status fth_bucket_parse(const char *text, size_t *bytes);
 /* Checks what no single option can: combinations, and values that only make sense when given. */
 fth_status fth_train_options_check(const fth_train_options *options);
 
+struct fth_dataset_info;
+/* Checks that no option is about another kind of data than there is: --task regression with images. */
+fth_status fth_train_options_check_kind(const fth_train_options *options, const struct fth_dataset_info *info);
+
 /* The model that options->model names, or the program's own. */
 fth_status fth_train_options_find_model(const fth_train_options *options, const struct fth_model **model);
 

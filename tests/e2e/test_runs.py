@@ -427,6 +427,31 @@ def test_a_dry_run_finds_mistakes(farthing, flags, message):
     assert contents(farthing.folder) == before
 
 
+@pytest.mark.parametrize("flags, message", [
+    (["--data", "pictures", "--augment", "flip"], "--transform pad-crop=4,flip"),
+    (["--data", "pictures", "--augment", "crop", "--strategy", "hogwild"], "--transform pad-crop=4,flip"),
+    (["--data", "digits", "--task", "regression"], "--task regression is for text"),
+    (["--data", "pictures", "--task", "multi-label"], "--task multi-label is for text"),
+    (["--data", "digits", "--max-length", 20], "--max-length is for text"),
+    (["--data", "digits", "--text-column", "title"], "--text-column is for text"),
+    (["--data", "digits", "--by-length"], "--by-length is for text")])
+def test_a_dry_run_refuses_what_train_refuses(farthing, undecodable, flags, message):
+    """Also what only shows once the data is open, and before a run is recorded."""
+    before = contents(farthing.folder)
+    for dry in ([], ["--dry-run"]):
+        assert message in farthing("train", *SMALL, "--steps", 1, *flags, *dry, code=1).err
+        assert contents(farthing.folder) == before
+
+
+def test_tasks_of_text_are_refused_for_images_by_every_command(farthing, tiny):
+    farthing("train", *SMALL, "--data", tiny, "--steps", 1, "--task", "classes", "--name", "x")
+    message = "--task regression is for text"
+    assert message in farthing("evaluate", "x", "--task", "regression", code=1).err
+    assert message in farthing("serve", "parameters", *SMALL, "--data", tiny, "--task", "regression", code=1).err
+    assert message in farthing("train", *SMALL, "--data", tiny, "--strategy", "parameter-server", "--workers", 1,
+                               "--steps", 1, "--task", "regression", code=1).err
+
+
 def test_a_dry_run_does_not_care_what_else_is_among_the_runs(farthing, tiny):
     """A name is made up later: no file in the folder is in its way. Counts of one are singular."""
     (farthing.folder / "runs").mkdir()
