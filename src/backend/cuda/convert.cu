@@ -310,6 +310,13 @@ template <typename T> __global__ void fill_random_kernel(T *to, size_t count)
     }
 }
 
+template <typename T> __global__ void find_number_kernel(const T *from, size_t count, int *found)
+{
+    for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (size_t)gridDim.x * THREADS)
+        if (!isnan(to_float(from[i])))
+            *found = 1;
+}
+
 __global__ void run_values_kernel(cuda_run_values *to, cuda_run_values values)
 {
     if (values.loss_scale != nullptr)
@@ -418,6 +425,15 @@ cudaError_t cuda_launch_fill_random(cudaStream_t stream, cuda_type type, void *t
     return with_type(type, [&](auto zero) {
         using T = decltype(zero);
         fill_random_kernel<T><<<4096, THREADS, 0, stream>>>((T *)to, count);
+        return cudaGetLastError();
+    });
+}
+
+cudaError_t cuda_launch_find_number(cudaStream_t stream, cuda_type type, const void *from, size_t count, int *found)
+{
+    return with_type(type, [&](auto zero) {
+        using T = decltype(zero);
+        find_number_kernel<T><<<4096, THREADS, 0, stream>>>((const T *)from, count, found);
         return cudaGetLastError();
     });
 }

@@ -4,7 +4,7 @@
  * Only engines that give the same bits every time are taken, none that compiles at run time (seconds for each),
  * and in strict f32 none that uses tensor cores. A choice is written down as the engine's number and its
  * knobs, from which the plan is built again without heuristics or measurements. FARTHING_CUDA_TUNE=0 takes
- * the first engine that works and measures nothing. */
+ * the first engine that works and measures nothing, and leaves ReLU to a pass of its own. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -333,7 +333,57 @@ out:
     return status;
 }
 
-/* Microseconds of a run, the mean of a few after one to warm up. */
+/* Where measure() keeps its operands, in bytes: x, w and the bias from the beginning, then y, the workspace and a flag. */
+typedef struct trial_memory {
+    char *x, *w, *bias, *y, *workspace;
+    int *flag;
+    size_t inputs_bytes, y_bytes;
+} trial_memory;
+
+static fth_status lay_out_trial(cuda_device *device, const cuda_conv *conv, int64_t workspace_bytes, trial_memory *m)
+{
+    fth_status status = FTH_OK;
+    const size_t x = tensor_bytes(conv->x, conv->type), w = tensor_bytes(conv->w, conv->type);
+    const size_t bias = fth_align_up((size_t)conv->y[1] * 4, 256);
+    const size_t workspace = fth_align_up((size_t)workspace_bytes, 256);
+    void *base = NULL;
+    *m = (trial_memory){.inputs_bytes = x + w + bias, .y_bytes = tensor_bytes(conv->y, conv->type)};
+    FTH_TRY(cuda_tuning_memory(device, m->inputs_bytes + m->y_bytes + workspace + sizeof *m->flag, &base));
+    m->x = base;
+    m->w = m->x + x;
+    m->bias = m->w + w;
+    m->y = m->bias + bias;
+    m->workspace = m->y + m->y_bytes;
+    m->flag = (int *)(m->workspace + workspace);
+out:
+    return status;
+}
+
+/* Refuses an engine whose ReLU turns NaN into a number: some do, although the graph asks them not to. Every operand is
+ * NaN here, so every output has to be. */
+static fth_status check_nan(cuda_device *device, const cuda_conv *conv, cudnnBackendDescriptor_t plan,
+                            cudnnBackendDescriptor_t pack, cudaEvent_t done, const trial_memory *m)
+{
+    enum { BYTES_OF_NAN = 0xff }; /* in all three types */
+    fth_status status = FTH_OK;
+    cudaStream_t stream = device->launch.stream;
+    int found = 0;
+    CUDA_TRY(cudaMemsetAsync(m->x, BYTES_OF_NAN, m->inputs_bytes, stream));
+    CUDA_TRY(cudaMemsetAsync(m->y, 0, m->y_bytes, stream));
+    CUDA_TRY(cudaMemsetAsync(m->flag, 0, sizeof *m->flag, stream));
+    CUDA_DNN_TRY(cudnnBackendExecute(device->cudnn, plan, pack));
+    CUDA_TRY(cuda_launch_find_number(stream, conv->type, m->y,
+                                     (size_t)(conv->y[0] * conv->y[1] * conv->y[2] * conv->y[3]), m->flag));
+    CUDA_TRY(cudaEventRecord(done, stream));
+    FTH_TRY(cuda_wait(device, done, cuda_deadline(device)));
+    CUDA_TRY(cudaMemcpy(&found, m->flag, sizeof found, cudaMemcpyDeviceToHost));
+    CUDA_TRY(cuda_launch_fill_random(stream, CUDA_TYPE_BF16, m->x, (m->inputs_bytes + m->y_bytes) / 2));
+    FTH_REQUIRE(!found, FTH_UNSUPPORTED, "its ReLU loses NaN");
+out:
+    return status;
+}
+
+/* Microseconds of a run, the mean of a few after one to warm up. Fails if the engine cannot be used. */
 static fth_status measure(cuda_device *device, const cuda_conv *conv, cudnnBackendDescriptor_t plan,
                           int64_t workspace_bytes, double *microseconds)
 {
@@ -342,15 +392,14 @@ static fth_status measure(cuda_device *device, const cuda_conv *conv, cudnnBacke
     cudnnBackendDescriptor_t pack = NULL;
     cudaEvent_t begin = NULL, end = NULL;
     cudaGraphExec_t captured = NULL;
-    size_t x = tensor_bytes(conv->x, conv->type), w = tensor_bytes(conv->w, conv->type);
-    size_t y = tensor_bytes(conv->y, conv->type), bias = fth_align_up((size_t)conv->y[1] * 4, 256);
-    void *base = NULL;
+    trial_memory m;
     float milliseconds = 0;
-    FTH_TRY(cuda_tuning_memory(device, x + w + y + bias + (size_t)workspace_bytes, &base));
-    char *at = base;
-    FTH_TRY(make_pack(&pack, at, at + x, at + x + w, conv->bias ? at + x + w + y : NULL, at + x + w + y + bias));
+    FTH_TRY(lay_out_trial(device, conv, workspace_bytes, &m));
+    FTH_TRY(make_pack(&pack, m.x, m.w, m.y, conv->bias ? m.bias : NULL, m.workspace));
     CUDA_TRY(cudaEventCreate(&begin));
     CUDA_TRY(cudaEventCreate(&end));
+    if (conv->relu)
+        FTH_TRY(check_nan(device, conv, plan, pack, end, &m));
     CUDA_DNN_TRY(cudnnBackendExecute(device->cudnn, plan, pack));
     FTH_TRY(capture_runs(device, plan, pack, RUNS, &captured));
     CUDA_TRY(cudaEventRecord(begin, device->launch.stream));
@@ -436,7 +485,7 @@ static void write_key(const cuda_conv *c, char *key, size_t size)
     snprintf(key, size,
              "%s%s%s%s %s%s x%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 " w%" PRId64 ",%" PRId64 ",%" PRId64
              ",%" PRId64 " p%" PRId64 ",%" PRId64 " s%" PRId64 ",%" PRId64 " d%" PRId64 ",%" PRId64,
-             kinds[c->kind], c->accumulate ? "+added" : "", c->bias ? "+bias" : "", c->relu ? "+relu" : "",
+             kinds[c->kind], c->accumulate ? "+added" : "", c->bias ? "+bias" : "", c->relu ? "+relu keeping NaN" : "",
              types[c->type], c->tf32 ? "-tf32" : "", c->x[0], c->x[1], c->x[2], c->x[3], c->w[0], c->w[1], c->w[2],
              c->w[3], c->padding[0], c->padding[1], c->stride[0], c->stride[1], c->dilation[0], c->dilation[1]);
 }
@@ -461,6 +510,8 @@ static fth_status tune(cuda_device *device, descriptor_heap *heap, const cuda_co
     proposal proposals[MAX_PROPOSALS], best = {0};
     const bool measuring = tuning_is_on() && !conv->unmeasured;
     int measured = 0;
+    if (conv->relu && !measuring)
+        goto out; /* only a run shows whether an engine keeps NaN */
     for (size_t m = 0; m < FTH_COUNT_OF(modes) && !engine->plan; m++) {
         int count = 0;
         FTH_TRY(propose(heap, conv, graph, modes[m], proposals, &count));

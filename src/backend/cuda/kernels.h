@@ -97,6 +97,8 @@ cudaError_t cuda_launch_cast_weights(cudaStream_t stream, const cuda_cast *entri
 cudaError_t cuda_launch_cast_gradients(cudaStream_t stream, const cuda_cast *entries, int count, int64_t chunks);
 
 cudaError_t cuda_launch_fill_random(cudaStream_t stream, cuda_type type, void *to, size_t count);
+/* *found, in device memory, becomes 1 if any element is not NaN, and is left alone otherwise. */
+cudaError_t cuda_launch_find_number(cudaStream_t stream, cuda_type type, const void *from, size_t count, int *found);
 
 /* ---- what is done to each element ---- */
 
