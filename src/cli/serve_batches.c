@@ -52,7 +52,7 @@ static const fth_option rows[] = {
      .type = FTH_OPTION_TEXT,
      AT(data_cache_folder),
      .argument = "FOLDER",
-     .help = "where; else objects in the cache folder"},
+     .help = "where, also for unpacked files; else objects/ and unpacked/ in the cache folder"},
     {.name = "seed",
      .type = FTH_OPTION_INTEGER,
      AT(seed),

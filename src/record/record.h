@@ -21,8 +21,9 @@
  * Events all have "event", "time" (wall seconds) and "process_s" (seconds since the process that wrote them began, on a
  * clock that nobody sets; records of older versions have it in "start" and "resume" only). Losses are means over
  * samples, accuracies shares in 0..1, "step" counts updates, "epoch" in step events is a fraction of passes over the
- * data. METERS stands for "data_wait_s", "decode_s" and "fetch_s" (in loader threads and those that fetch, so beside the
- * others), "compute_s", "checkpoint_s", "evaluate_s" and "peak_memory_bytes"; "elapsed_s", "samples" and METERS count from the start of the run over all resumes,
+ * data. METERS stands for "read_s" (opening the data set, before what "elapsed_s" counts), "data_wait_s", "decode_s"
+ * and "fetch_s" (in loader threads and those that fetch, so beside the others), "compute_s", "checkpoint_s",
+ * "evaluate_s" and "peak_memory_bytes"; "elapsed_s", "samples" and METERS count from the start of the run over all resumes,
  * except in "epoch" events, whose METERS are of that epoch. A number that is unknown is left out. Where the device is
  * an accelerator, METERS has "accelerator_s" (its own time on runs), "accelerator_utilization" (0..1, of the last
  * moments) and "accelerator_memory_bytes" (in use, by all processes) too.
@@ -183,6 +184,7 @@ typedef struct fth_record_summary {
     bool finished;                /* ended by itself: not interrupted, not failed */
     double elapsed_s;             /* training time over all resumes */
     int64_t steps, samples;
+    double read_s; /* opening the data set, before the training time */
     double data_wait_s, decode_s, fetch_s, compute_s, checkpoint_s, evaluate_s;
     double samples_per_s; /* over the training time */
     /* Of validation; NAN where none. The best are the lowest and highest seen, which need not be of one model. */

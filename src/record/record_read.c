@@ -80,10 +80,15 @@ static void take_totals(fth_record_summary *summary, const json_t *event)
         const char *key;
         double *place;
     } meters[] = {
-        {"elapsed_s", &summary->elapsed_s},         {"data_wait_s", &summary->data_wait_s},
-        {"decode_s", &summary->decode_s},           {"compute_s", &summary->compute_s},
-        {"evaluate_s", &summary->evaluate_s},       {"checkpoint_s", &summary->checkpoint_s},
-        {"accelerator_s", &summary->accelerator_s}, {"fetch_s", &summary->fetch_s},
+        {"elapsed_s", &summary->elapsed_s},
+        {"data_wait_s", &summary->data_wait_s},
+        {"decode_s", &summary->decode_s},
+        {"compute_s", &summary->compute_s},
+        {"evaluate_s", &summary->evaluate_s},
+        {"checkpoint_s", &summary->checkpoint_s},
+        {"accelerator_s", &summary->accelerator_s},
+        {"fetch_s", &summary->fetch_s},
+        {"read_s", &summary->read_s},
     };
     for (size_t i = 0; i < FTH_COUNT_OF(meters); i++) {
         double value = number_of(event, meters[i].key);

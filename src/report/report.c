@@ -294,18 +294,20 @@ static fth_status print_times(FILE *output, const fth_record_summary *run)
     static const fth_alignment alignments[] = {FTH_LEFT, FTH_RIGHT, FTH_RIGHT};
     fth_status status = FTH_OK;
     fth_table *table = NULL;
+    const double whole = run->read_s + run->elapsed_s;
     FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &table));
-    FTH_TRY(add_share(table, "compute", run->compute_s, run->elapsed_s));
-    FTH_TRY(add_share(table, "waiting for data", run->data_wait_s, run->elapsed_s));
-    FTH_TRY(add_share(table, "checkpoints", run->checkpoint_s, run->elapsed_s));
-    FTH_TRY(add_share(table, "evaluation", run->evaluate_s, run->elapsed_s));
-    FTH_TRY(add_share(table, "other", unaccounted(run), run->elapsed_s));
+    FTH_TRY(add_share(table, "reading data", run->read_s, whole));
+    FTH_TRY(add_share(table, "compute", run->compute_s, whole));
+    FTH_TRY(add_share(table, "waiting for data", run->data_wait_s, whole));
+    FTH_TRY(add_share(table, "checkpoints", run->checkpoint_s, whole));
+    FTH_TRY(add_share(table, "evaluation", run->evaluate_s, whole));
+    FTH_TRY(add_share(table, "other", unaccounted(run), whole));
     if (!is_text(run)) /* which is tokenized before the first step */
-        FTH_TRY(add_share(table, "decoding (parallel)", run->decode_s, run->elapsed_s));
+        FTH_TRY(add_share(table, "decoding (parallel)", run->decode_s, whole));
     if (run->fetch_s > 0)
-        FTH_TRY(add_share(table, "fetching (parallel)", run->fetch_s, run->elapsed_s));
+        FTH_TRY(add_share(table, "fetching (parallel)", run->fetch_s, whole));
     if (run->accelerator_memory_bytes > 0)
-        FTH_TRY(add_share(table, "accelerator (parallel)", run->accelerator_s, run->elapsed_s));
+        FTH_TRY(add_share(table, "accelerator (parallel)", run->accelerator_s, whole));
     fth_table_print(output, table);
 out:
     fth_table_free(table);
@@ -388,19 +390,13 @@ json_t *fth_report_json(const fth_record_summary *run, const fth_catalogue *cata
     const struct {
         const char *key;
         double value;
-    } numbers[] = {{"elapsed_s", run->elapsed_s},
-                   {"samples_per_s", run->samples_per_s},
-                   {"compute_s", run->compute_s},
-                   {"data_wait_s", run->data_wait_s},
-                   {"decode_s", run->decode_s},
-                   {"fetch_s", run->fetch_s},
-                   {"checkpoint_s", run->checkpoint_s},
-                   {"evaluate_s", run->evaluate_s},
-                   {"training_loss", fth_report_last_training_loss(run)},
-                   {"last_loss", run->last_loss},
-                   {"last_accuracy", run->last_accuracy},
-                   {"best_loss", run->best_loss},
-                   {"best_accuracy", run->best_accuracy}};
+    } numbers[] = {{"elapsed_s", run->elapsed_s},     {"samples_per_s", run->samples_per_s},
+                   {"read_s", run->read_s},           {"compute_s", run->compute_s},
+                   {"data_wait_s", run->data_wait_s}, {"decode_s", run->decode_s},
+                   {"fetch_s", run->fetch_s},         {"checkpoint_s", run->checkpoint_s},
+                   {"evaluate_s", run->evaluate_s},   {"training_loss", fth_report_last_training_loss(run)},
+                   {"last_loss", run->last_loss},     {"last_accuracy", run->last_accuracy},
+                   {"best_loss", run->best_loss},     {"best_accuracy", run->best_accuracy}};
     for (size_t i = 0; i < FTH_COUNT_OF(numbers); i++)
         fth_json_set_number(object, numbers[i].key, numbers[i].value);
     if (run->accelerator_memory_bytes > 0) {

@@ -13,6 +13,7 @@ typedef struct data_opening {
     const fth_stop *stop;
     fth_dataset *dataset;
     fth_status status;
+    double seconds;
     char message[1024];
     pthread_mutex_t mutex; /* of `done` */
     pthread_cond_t changed;
@@ -23,6 +24,7 @@ static void *open_data(void *context)
 {
     data_opening *opening = context;
     const fth_train_options *options = opening->options;
+    const double began_s = fth_clock_seconds();
     const fth_store_options store = {
         .s3_endpoint = options->s3_endpoint, .s3_region = options->s3_region, .s3_style = options->s3_style};
     fth_dataset_options dataset_options = {.stop = opening->stop,
@@ -48,6 +50,7 @@ static void *open_data(void *context)
                               : fth_dataset_open(options->data, &dataset_options, &opening->dataset);
     if (opening->status != FTH_OK) /* messages belong to a thread */
         snprintf(opening->message, sizeof opening->message, "%s", fth_error_message());
+    opening->seconds = fth_clock_seconds() - began_s;
     pthread_mutex_lock(&opening->mutex);
     opening->done = true;
     pthread_cond_signal(&opening->changed);
@@ -73,7 +76,7 @@ static void wait_for_data(data_opening *opening, double began_s)
 }
 
 fth_status fth_open_device_and_data(const fth_train_options *options, const fth_text_known *text, const fth_stop *stop,
-                                    fth_device **device, fth_dataset **dataset)
+                                    fth_device **device, fth_dataset **dataset, double *data_s)
 {
     data_opening opening = {.options = options,
                             .text = text,
@@ -93,6 +96,8 @@ fth_status fth_open_device_and_data(const fth_train_options *options, const fth_
         open_data(&opening);
     }
     *dataset = opening.dataset;
+    if (data_s)
+        *data_s = opening.seconds;
     if (status == FTH_OK && opening.status != FTH_OK)
         status = fth_fail(opening.status, "%s", opening.message);
     return status == FTH_OK ? fth_train_options_check_kind(options, fth_dataset_get_info(*dataset)) : status;

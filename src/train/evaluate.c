@@ -137,7 +137,7 @@ fth_status fth_evaluate(const fth_train_options *options, fth_confusion **confus
     FTH_TRY(follow_text(weights, &of_file, &used, &text));
     FTH_TRY(fth_open_device_and_data(&used,
                                      &(fth_text_known){.tokenizer = text.tokenizer, .class_names = text.class_names},
-                                     NULL, &device, &dataset));
+                                     NULL, &device, &dataset, NULL));
     const fth_dataset_info *info = fth_dataset_get_info(dataset);
     warn_about_normalization(options, &of_file, info);
     FTH_REQUIRE(info->count[FTH_VALIDATION] > 0, FTH_INVALID, "%s has no samples to evaluate with", options->data);

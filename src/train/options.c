@@ -284,7 +284,7 @@ static const fth_option options[] = {
      .help = "data in a bucket: disk space in which images are kept once they were fetched: 500m, 100g; else none",
      .check = fth_size_check, .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY | FTH_FOR_EVALUATE},
     {ROW("data-cache-folder", TEXT, data_cache_folder), .argument = "FOLDER",
-     .help = "where; else objects/ in $FARTHING_CACHE or ~/.cache/farthing",
+     .help = "where, also for unpacked files; else objects/ and unpacked/ in $FARTHING_CACHE or ~/.cache/farthing",
      .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY | FTH_FOR_EVALUATE},
 
     {ROW("runs", TEXT, runs), .fallback = "runs", .argument = "FOLDER", .help = "folder in which each run gets its own",

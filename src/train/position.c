@@ -75,6 +75,7 @@ fth_epoch_facts fth_position_describe_epoch(fth_position *position)
     const fth_train_state *state = &position->state;
     double elapsed = fth_position_elapsed(position);
     fth_meters meters = state->meters;
+    meters.read_s -= state->epoch_meters.read_s;
     meters.data_wait_s -= state->epoch_meters.data_wait_s;
     meters.decode_s -= state->epoch_meters.decode_s;
     meters.fetch_s -= state->epoch_meters.fetch_s;
@@ -148,6 +149,8 @@ static const state_field state_fields[] = {
     LATER_REAL(epoch_meters.accelerator_s),
     LATER_REAL(meters.fetch_s),
     LATER_REAL(epoch_meters.fetch_s),
+    LATER_REAL(meters.read_s),
+    LATER_REAL(epoch_meters.read_s),
     LATER_REAL(loss_scale),
     LATER_INTEGER(loss_scale_updates),
     LATER_INTEGER(workers),
@@ -164,6 +167,7 @@ static const state_field state_fields[] = {
     LATER_REAL(pending.meters.evaluate_s),
     LATER_REAL(pending.meters.accelerator_s),
     LATER_REAL(pending.meters.fetch_s),
+    LATER_REAL(pending.meters.read_s),
 };
 
 static json_t *state_to_json(const fth_train_state *state)

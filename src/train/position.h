@@ -9,6 +9,7 @@
 
 /* Where the time went. */
 typedef struct fth_meters {
+    double read_s; /* opening the data set, which is before elapsed_s begins */
     double data_wait_s, decode_s, fetch_s, compute_s, checkpoint_s, evaluate_s;
     double accelerator_s; /* its own time, where the device is one */
 } fth_meters;

@@ -178,6 +178,7 @@ static void set_text(json_t *event, const char *key, const char *value)
 
 static void set_meters(json_t *event, const fth_meters *meters)
 {
+    fth_json_set_number(event, "read_s", meters->read_s);
     fth_json_set_number(event, "data_wait_s", meters->data_wait_s);
     fth_json_set_number(event, "decode_s", meters->decode_s);
     fth_json_set_number(event, "fetch_s", meters->fetch_s);

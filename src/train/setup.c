@@ -79,7 +79,7 @@ static fth_status open_engine(fth_setup *setup, fth_beginning *beginning, const 
     FTH_TRY(fth_options_check_length(options));
     FTH_TRY(fth_adapt_tokenizer(beginning, &setup->tokenizer));
     FTH_TRY(fth_open_device_and_data(options, &(fth_text_known){.tokenizer = setup->tokenizer}, stop, &setup->device,
-                                     &setup->dataset));
+                                     &setup->dataset, &setup->read_s));
     FTH_TRY(check_data(setup, beginning));
     const fth_dataset_info *info = fth_dataset_get_info(setup->dataset);
     int64_t samples = fth_share_samples(setup->share, info->count[FTH_TRAIN]);

@@ -52,9 +52,9 @@ fth_status fth_options_find_normalization(const fth_train_options *options, char
 
 /* Opens both at the same time, or the data alone where `device` is NULL. `text` may be NULL. On failure either may be set and is the
  * caller's to close. FTH_INTERRUPTED if `stop`, which may be NULL, is asked while data is downloaded, unpacked or
- * indexed. */
+ * indexed. *data_s, which may be NULL: how long the data took. */
 fth_status fth_open_device_and_data(const fth_train_options *options, const fth_text_known *text, const fth_stop *stop,
-                                    fth_device **device, fth_dataset **dataset);
+                                    fth_device **device, fth_dataset **dataset, double *data_s);
 
 /* run.json's "machine": host, processor, memory, system, device. */
 json_t *fth_machine_describe(const fth_device *device);

@@ -307,6 +307,7 @@ static fth_status begin(fth_trainer *trainer, const fth_strategy *strategy)
     FTH_TRY(open_stepper(trainer, resumed, &starts));
     fth_validator_set_peers(trainer->validator, fth_stepper_get_peers(trainer->stepper));
 
+    trainer->position.state.meters.read_s += trainer->setup.read_s;
     fth_position_start_clock(&trainer->position);
     if (starts)
         fth_saver_begin(get_saver(trainer));

@@ -1,8 +1,10 @@
 """Reports, comparisons and pictures of runs."""
 import json
+import lzma
 import shutil
 import xml.etree.ElementTree as xml
 
+import numpy
 import pytest
 
 needs_gnuplot = pytest.mark.skipif(shutil.which("gnuplot") is None, reason="gnuplot is not installed")
@@ -17,7 +19,7 @@ def other(trained, tiny):
 def test_report(trained):
     text = trained("report", trained.run.name).out
     for expected in ("finished", "mnist-cnn, 1,199,882 parameters", "256 images to train, 64 to validate",
-                     "sgd, lr 0.01", "samples/s", "compute", "waiting for data", "last.safetensors",
+                     "sgd, lr 0.01", "samples/s", "reading data", "compute", "waiting for data", "last.safetensors",
                      "best.safetensors", "loss", "A training", "B validation",
                      "accuracy (%)   A training   B validation"):
         assert expected in text
@@ -51,6 +53,23 @@ def test_report_json(trained):
     assert report["compute_s"] > 0 and report["peak_memory_bytes"] > 1 << 20
     total = sum(report[key] for key in ("compute_s", "data_wait_s", "checkpoint_s", "evaluate_s"))
     assert total <= report["elapsed_s"] * 1.05 + 0.05
+
+
+def test_reading_data_is_measured_and_shown(farthing, tmp_path):
+    """CIFAR's xz files: what unpacking them takes is no part of the training time, and has a row of its own."""
+    random = numpy.random.default_rng(1)
+    records = random.integers(0, 256, (2000, 3073), numpy.uint8)
+    records[:, 0] %= 10
+    for name in ("data_batch_1.bin.xz", "test_batch.bin.xz"):
+        (tmp_path / name).write_bytes(lzma.compress(records.tobytes(), preset=0))
+    for name in ("first", "second"):
+        farthing("train", "--model", "linear", "--data", tmp_path, "--steps", 2, "--batch", 8, "--name", name,
+                 env={"FARTHING_CACHE": str(farthing.folder / "cache")})
+        report = json.loads(farthing("report", name, "--json").out)
+        assert report["read_s"] > 0
+        row = next(line for line in farthing("report", name).out.splitlines() if line.startswith("reading data"))
+        assert row.endswith(f'{100 * report["read_s"] / (report["read_s"] + report["elapsed_s"]):.1f} %')
+    assert len(list((farthing.folder / "cache" / "unpacked").glob("??/*"))) == 1  # both files have the same contents
 
 
 def test_report_of_nothing(farthing):

@@ -7,6 +7,8 @@
 #include <math.h>
 #include <sys/stat.h>
 
+#include "data/disk_cache.h"
+
 enum { CIFAR_RECORD = 3073 };
 
 static void write_gzip(const char *name, const void *bytes, size_t size_bytes, size_t cut, int members)
@@ -178,6 +180,95 @@ static void opens_cifar_files_of_each_compression(void **state)
         if (i + 1 < FTH_COUNT_OF(suffixes))
             test_remove_folder(NULL);
     }
+}
+
+/* ---- unpacked files ---- */
+
+static int32_t first_label(void)
+{
+    fth_dataset *dataset = NULL;
+    uint8_t pixels[3072];
+    int32_t label = -1;
+    assert_int_equal(open_set(test_folder, &dataset), FTH_OK);
+    assert_int_equal(fth_dataset_read(dataset, FTH_TRAIN, 0, pixels, &label), FTH_OK);
+    fth_dataset_free(dataset);
+    return label;
+}
+
+static fth_disk_cache *open_unpacked(void)
+{
+    char path[TEST_MAX_PATH];
+    fth_disk_cache *unpacked = NULL;
+    assert_int_equal(fth_disk_cache_open(test_path(path, "cache/unpacked"), 1 << 30, &unpacked), FTH_OK);
+    return unpacked;
+}
+
+/* By what the first training file is kept. */
+static void name_first_file(char what[80])
+{
+    char path[TEST_MAX_PATH], sum[65], *packed = NULL;
+    size_t size_bytes = 0;
+    assert_int_equal(fth_file_read_all(test_path(path, "data_batch_1.bin.xz"), 1 << 20, &packed, &size_bytes), FTH_OK);
+    fth_hex_sha256(packed, size_bytes, sum);
+    snprintf(what, 80, "unpacked %s", sum);
+    free(packed);
+}
+
+static void xz_files_are_unpacked_once(void **state)
+{
+    (void)state;
+    char what[80];
+    size_t size_bytes = 0;
+    fth_pixel_buffer kept = {0};
+    write_cifar(".xz");
+    assert_int_equal(first_label(), 0);
+    fth_disk_cache *unpacked = open_unpacked();
+    name_first_file(what);
+    assert_true(fth_disk_cache_find(unpacked, what, &kept, &size_bytes));
+    assert_int_equal(size_bytes, 4 * CIFAR_RECORD);
+    kept.bytes[0] = 9; /* shows from where the next opening has it */
+    fth_disk_cache_keep(unpacked, what, kept.bytes, size_bytes);
+    assert_int_equal(first_label(), 9);
+
+    uint8_t *other = make_cifar(4, 5); /* another file by the same name */
+    write_xz("data_batch_1.bin.xz", other, 4 * CIFAR_RECORD, 0);
+    assert_int_equal(first_label(), 5);
+    free(other);
+    free(kept.bytes);
+    fth_disk_cache_free(unpacked);
+}
+
+static void damaged_unpacked_files_are_unpacked_again(void **state)
+{
+    (void)state;
+    static const char *const ways[] = {"truncate -s -1000 $f", "truncate -s 0 $f",
+                                       "printf x | dd of=$f bs=1 seek=500 conv=notrunc 2>/dev/null"};
+    char command[TEST_MAX_PATH + 200];
+    write_cifar(".xz");
+    assert_int_equal(first_label(), 0);
+    for (size_t i = 0; i < FTH_COUNT_OF(ways); i++) {
+        snprintf(command, sizeof command, "for f in %s/cache/unpacked/*/*; do %s || exit 1; done", test_folder,
+                 ways[i]);
+        assert_int_equal(system(command), 0);
+        assert_int_equal(first_label(), 0);
+        assert_int_equal(first_label(), 0);
+    }
+}
+
+static void a_cache_folder_that_cannot_be_written_is_no_obstacle(void **state)
+{
+    (void)state;
+    write_cifar(".xz");
+    setenv("FARTHING_CACHE", "/dev/null/cache", 1);
+    assert_int_equal(first_label(), 0);
+}
+
+static void plain_and_gzip_files_leave_nothing_in_the_cache_folder(void **state)
+{
+    (void)state;
+    write_cifar(".gz");
+    assert_int_equal(first_label(), 0);
+    assert_false(test_exists("cache"));
 }
 
 static void finds_cifar_in_its_own_folder_and_reads_its_names(void **state)
@@ -412,14 +503,26 @@ static void refuses_a_bomb(void **state)
     expect_failure(FTH_CORRUPT, "decompresses to more than", "train-labels-idx1-ubyte.gz");
 }
 
+static int make_folder(void **state)
+{
+    char path[TEST_MAX_PATH];
+    int failure = test_make_folder(state);
+    setenv("FARTHING_CACHE", test_path(path, "cache"), 1);
+    return failure;
+}
+
 int main(void)
 {
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, test_make_folder, test_remove_folder)
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, test_remove_folder)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(opens_plain_idx_files),
         IN_FOLDER(opens_compressed_idx_files_with_dots),
         IN_FOLDER(opens_cifar_files_of_each_compression),
         IN_FOLDER(a_stop_ends_the_opening),
+        IN_FOLDER(xz_files_are_unpacked_once),
+        IN_FOLDER(damaged_unpacked_files_are_unpacked_again),
+        IN_FOLDER(a_cache_folder_that_cannot_be_written_is_no_obstacle),
+        IN_FOLDER(plain_and_gzip_files_leave_nothing_in_the_cache_folder),
         IN_FOLDER(finds_cifar_in_its_own_folder_and_reads_its_names),
         IN_FOLDER(holds_out_validation_images),
         IN_FOLDER(says_what_it_looked_for),
