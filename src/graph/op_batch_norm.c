@@ -42,14 +42,11 @@ static fth_status build_gradient(fth_graph *graph, const fth_node *node, const f
     fth_value dy = output_gradients[Y], gradients[4];
 
     FTH_REQUIRE(dy != FTH_NO_VALUE, FTH_UNSUPPORTED, "only the normalized output has a gradient");
-    FTH_REQUIRE(!attributes->fixed, FTH_UNSUPPORTED,
-                "the statistics of %s are frozen, but layers before it are trained: freeze those as well, or only the "
-                "parameters",
-                fth_graph_value(graph, in[SCALE])->name);
-    FTH_TRY(fth_graph_add_node(
-        graph, &fth_op_batch_norm_grad, attributes,
-        (fth_value[]){in[X], out_values[Y], dy, in[SCALE], out_values[MEAN], out_values[VARIANCE], out_values[MASK]}, 7,
-        gradients));
+    const fth_value mean = attributes->fixed ? in[RUNNING_MEAN] : out_values[MEAN];
+    const fth_value variance = attributes->fixed ? in[RUNNING_VAR] : out_values[VARIANCE];
+    FTH_TRY(fth_graph_add_node(graph, &fth_op_batch_norm_grad, attributes,
+                               (fth_value[]){in[X], out_values[Y], dy, in[SCALE], mean, variance, out_values[MASK]}, 7,
+                               gradients));
     input_gradients[X] = gradients[0];
     input_gradients[SCALE] = gradients[1];
     input_gradients[SHIFT] = gradients[2];

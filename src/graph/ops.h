@@ -47,7 +47,7 @@ fth_status fth_op_add_linear(fth_graph *graph, bool relu, fth_value x, fth_value
 typedef struct fth_batch_norm_attributes {
     float epsilon, momentum;
     bool relu, residual;
-    bool fixed; /* training, too, uses the running statistics and leaves them alone; such a node has no gradient */
+    bool fixed; /* training, too, uses the running statistics and leaves them alone: constants of the gradient */
 } fth_batch_norm_attributes;
 fth_status fth_op_add_batch_norm(fth_graph *graph, fth_batch_norm_attributes attributes, fth_value x, fth_value scale,
                                  fth_value shift, fth_value running_mean, fth_value running_var,

@@ -85,6 +85,7 @@ typedef struct sync_case {
     int channels, height, width;
     fth_precision precision;
     bool smooth;  /* no ReLU */
+    bool frozen;  /* the second batch norm keeps its running statistics */
     double shift; /* added to all images: the mean is far from 0 */
 } sync_case;
 
@@ -111,6 +112,11 @@ static void build(const sync_case *with, op_network *network)
     op_check(fth_layer_linear(graph, "fc2", CLASSES, false, FTH_LAYER_DEFAULT, x, &x));
     op_check(fth_op_add_softmax_cross_entropy(graph, 0, x, labels, &loss));
     fth_graph_set_outputs(graph, x, loss);
+    if (with->frozen) {
+        op_check(fth_graph_set_trainable(graph, fth_graph_find(graph, "bn2.weight"), false));
+        op_check(fth_graph_set_trainable(graph, fth_graph_find(graph, "bn2.bias"), false));
+        fth_graph_fix_statistics(graph);
+    }
     op_check(fth_graph_differentiate(graph));
 
     for (int r = 0; r < with->workers; r++)
@@ -266,7 +272,7 @@ static void test_parts_equal_the_whole(void **state)
         op_check_status(workers[r].status, workers[r].message, __FILE__, __LINE__);
     int differences = put_together(workers, with, &whole, &found);
     differences += op_compare(&whole, &found, &wanted, with->precision, with->name);
-    assert_int_equal(m.sums, 6); /* three batch norms, forward and backward */
+    assert_int_equal(m.sums, with->frozen ? 4 : 6); /* a batch norm's, forward and backward, unless it is frozen */
     for (int r = 0; r < with->workers; r++)
         worker_close(&workers[r]);
     op_result_free(&wanted);
@@ -348,11 +354,15 @@ static const sync_case cases[] = {
     {"cpu, one worker", CPU, PARTS(6), IMAGES(16, 5, 5)},
     {"cpu, bf16", CPU, PARTS(4, 3), IMAGES(32, 8, 8), .precision = FTH_PRECISION_BF16, .smooth = true},
     {"cpu, bf16, 20 channels, relu", CPU, PARTS(4, 4), IMAGES(20, 7, 7), .precision = FTH_PRECISION_BF16},
+    {"reference, frozen statistics between trained layers", REFERENCE, PARTS(4, 0, 1), IMAGES(7, 5, 4), .frozen = true},
+    {"cpu, frozen statistics between trained layers", CPU, PARTS(4, 0, 1), IMAGES(20, 7, 9), .frozen = true},
+    {"portable, frozen statistics between trained layers", PORTABLE, PARTS(4, 3), IMAGES(20, 7, 9), .frozen = true},
     {"cpu and reference", .backends = {"cpu", "reference", "cpu"}, PARTS(3, 2, 0), IMAGES(16, 6, 5)},
     {"portable, 20 channels, uneven", PORTABLE, PARTS(5, 2), IMAGES(20, 7, 9)},
     {"cuda, 2 workers", CUDA, PARTS(4, 4), IMAGES(32, 9, 7)},
     {"cuda, 7 channels, uneven and empty parts", CUDA, PARTS(3, 0, 1), IMAGES(7, 5, 6)},
     {"cuda, a mean far from 0", CUDA, PARTS(3, 4), IMAGES(16, 6, 6), .smooth = true, .shift = 30},
+    {"cuda, frozen statistics between trained layers", CUDA, PARTS(4, 0, 1), IMAGES(20, 7, 9), .frozen = true},
     {"cuda, bf16", CUDA, PARTS(4, 3), IMAGES(32, 8, 8), .precision = FTH_PRECISION_BF16, .smooth = true},
     {"cuda, f16, relu", CUDA, PARTS(4, 4), IMAGES(20, 7, 7), .precision = FTH_PRECISION_F16},
     {"cuda and cpu", .backends = {"cuda", "cpu"}, PARTS(3, 2), IMAGES(16, 6, 5)},

@@ -37,7 +37,8 @@ typedef struct walk {
     int32_t last;    /* numbers in a row's last vector; the others have `lanes` */
     bool by_channel; /* lane l of group g is channel g * lanes + l; else all lanes of group g are channel g */
     bool padded;     /* the last group has all lanes; those past the last channel are 0 */
-    bool bf16, synchronized;
+    bool bf16;
+    bool fixed, synchronized; /* fixed: by running statistics in training too, which peers need not exchange */
     float epsilon, momentum;
 } walk;
 
@@ -54,7 +55,8 @@ static fth_status describe(const fth_plan *plan, const fth_batch_norm_attributes
               .image = layout->strides[0],
               .groups_of_block = 1,
               .bf16 = layout->data_type == dnnl_bf16,
-              .synchronized = fth_plan_get_options(plan).synchronized,
+              .fixed = attributes->fixed,
+              .synchronized = fth_plan_get_options(plan).synchronized && !attributes->fixed,
               .epsilon = attributes->epsilon,
               .momentum = attributes->momentum};
 
@@ -405,7 +407,7 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
     }
     cpu_write_in_place(plan, node->inputs[X], node->outputs[Y]);
     FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[Y]), &layout, &call.values[OUT_Y]));
-    if (a->relu && training) {
+    if (a->relu && fth_plan_is_used(plan, node->outputs[MASK])) {
         call.values[OUT_MASK] = fth_plan_value_of(plan, node->outputs[MASK]);
         FTH_TRY(set_mask_layout(plan, &w, call.values[OUT_MASK]));
     } else if (a->relu) {
@@ -436,7 +438,7 @@ enum {
 };
 
 /* Converts sums of g * (x - mean) to sums of g * normalized x, which peers exchange; and sets
- * this batch's gradients. */
+ * this batch's gradients. Fixed statistics do not depend on x, so its gradient has no use for the sums. */
 static void set_parameter_gradients(const walk *w, const cpu_call *call, int64_t begin, int64_t end)
 {
     const float *variance = call->data[GET_VARIANCE];
@@ -447,6 +449,8 @@ static void set_parameter_gradients(const walk *w, const cpu_call *call, int64_t
         *product /= sqrt((double)variance[c] + (double)w->epsilon);
         dshift[c] = (float)sums[1 + c];
         dscale[c] = (float)*product;
+        if (w->fixed)
+            sums[1 + c] = *product = 0;
     }
 }
 

@@ -222,7 +222,7 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
         FTH_TRY(cuda_read(plan, node->inputs[RESIDUAL], &residual));
     if (training)
         FTH_TRY(add_statistics(plan, node, &norm, x));
-    if (training && a->residual && a->relu) {
+    if (a->residual && a->relu && fth_plan_is_used(plan, node->outputs[3])) {
         const cuda_layout bits = {.type = CUDA_TYPE_U8, .n = 1, .c = 1, .h = 1, .w = 1, .batch = 1, .channels = 1};
         mask = fth_plan_value_of(plan, node->outputs[3]);
         FTH_TRY(fth_plan_set_layout(plan, mask, &bits, sizeof bits,
@@ -322,7 +322,9 @@ static fth_status prepare_grad(fth_plan *plan, const fth_node *node)
                           &reduce));
     fth_plan_value dscale = fth_plan_value_of(plan, node->outputs[1]);
     fth_plan_value dshift = fth_plan_value_of(plan, node->outputs[2]);
-    if (fth_plan_get_options(plan).synchronized)
+    if (a->fixed)
+        dscale = dshift = FTH_NO_PLAN_VALUE;
+    else if (fth_plan_get_options(plan).synchronized)
         FTH_TRY(add_whole_gradient_sums(plan, node, &norm, &dscale, &dshift));
     norm.relu = a->relu && !bits; /* g is masked already */
     FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &dx));

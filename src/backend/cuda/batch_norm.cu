@@ -412,8 +412,10 @@ __global__ void __launch_bounds__(APPLY_THREADS)
             a[i] = f.a;
             b[i] = f.b;
             m[i] = mean[c];
-            k1[i] = -f.a * rsqrtf(variance[c] + epsilon) * dscale[c] * share;
-            k0[i] = -f.a * dshift[c] * share;
+            if (dscale) {
+                k1[i] = -f.a * rsqrtf(variance[c] + epsilon) * dscale[c] * share;
+                k0[i] = -f.a * dshift[c] * share;
+            }
         }
     }
     const int64_t step = (int64_t)gridDim.y * s.by;

@@ -140,7 +140,8 @@ cudaError_t cuda_launch_norm_apply(const cuda_launch *launch, const cuda_norm *n
 cudaError_t cuda_launch_norm_reduce(const cuda_launch *launch, const cuda_norm *norm, const void *x, const void *dy,
                                     const void *dy2, const uint8_t *mask, void *g, float *dscale, float *dshift,
                                     float *scratch);
-/* dx from g (if `masked`, from dy by the sign of y computed again). */
+/* dx from g (if `masked`, from dy by the sign of y computed again). dscale and dshift are NULL if mean and variance do
+ * not depend on x. */
 cudaError_t cuda_launch_norm_gradient(const cuda_launch *launch, const cuda_norm *norm, const void *x, const void *g,
                                       bool masked, const float *dscale, const float *dshift, void *dx);
 /* Between these and the sum over peers (batch_norm_sums.h): `sums` from a part's mean and variance; mean, variance and

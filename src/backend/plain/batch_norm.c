@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "backend/batch_norm_sums.h"
 
@@ -103,7 +104,8 @@ enum { GRAD_DX, GRAD_DSCALE, GRAD_DSHIFT, GRAD_DRESIDUAL };
 /* With g = dy (zero where ReLU cut), xhat = (x - mean) / sd, all sums over the M elements of a channel:
  *     dshift = sum g;  dscale = sum g * xhat;  dresidual = g
  *     dx = scale / sd * (g - dshift / M - xhat * dscale / M)
- * In dx the sums are those of the whole batch, its parts at peers included; dshift and dscale are of this one's. */
+ * In dx the sums are those of the whole batch, its parts at peers included; dshift and dscale are of this one's. Fixed
+ * statistics do not depend on x: the sums are left out of dx. */
 static fth_status run_batch_norm_grad(const plain_call *call, const fth_run *run)
 {
     fth_status status = FTH_OK;
@@ -132,7 +134,9 @@ static fth_status run_batch_norm_grad(const plain_call *call, const fth_run *run
         call->outputs[GRAD_DSCALE].floats[c] = (float)dscale[c];
         call->outputs[GRAD_DSHIFT].floats[c] = (float)dshift[c];
     }
-    if (call->synchronized)
+    if (attributes->fixed)
+        memset(sums + 1, 0, (size_t)channels * 2 * sizeof *sums);
+    else if (call->synchronized)
         FTH_TRY(fth_plan_sum_over_peers(run, sums, fth_batch_norm_sum_count(channels)));
     for (int64_t c = 0; c < channels; c++) {
         const double inverse_sd = 1 / sqrt((double)variances[c] + attributes->epsilon);

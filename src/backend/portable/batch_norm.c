@@ -143,8 +143,8 @@ static fth_status run_gradient(const portable_call *call, const fth_run *run)
         call->data[GRAD_DSCALE][i] = (float)dscale;
         call->data[GRAD_DSHIFT][i] = (float)sums[i];
         factor[i] = (float)(call->data[GRAD_SCALE][i] * inverse_sd);
-        offset[i] = (float)(sums[i] / (double)c->rows);
-        slope[i] = (float)(inverse_sd * dscale / (double)c->rows);
+        offset[i] = c->by_batch ? (float)(sums[i] / (double)c->rows) : 0;
+        slope[i] = c->by_batch ? (float)(inverse_sd * dscale / (double)c->rows) : 0;
     }
     call->level->normalize_gradient(call->data[GRAD_X], y, call->data[GRAD_DY], c->rows, c->channels,
                                     call->data[GRAD_MEAN], factor, offset, slope, call->data[GRAD_DX],
