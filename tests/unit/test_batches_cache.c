@@ -51,7 +51,7 @@ static void room_is_limited_and_can_be_given_up(void **state)
         assert_int_equal(fth_cache_begin(fixture->cache, 600 << 10, &entry), FTH_OK);
         fth_cache_cancel(fixture->cache, entry);
     }
-    assert_int_equal(fth_cache_begin(fixture->cache, 2 << 20, &entry), FTH_INVALID);
+    assert_int_equal(fth_cache_begin(fixture->cache, 2 << 20, &entry), FTH_NO_SPACE);
     fth_cache_cancel(fixture->cache, NULL);
 }
 

@@ -587,6 +587,51 @@ static void what_is_too_large_is_tried_alone(void **state)
 }
 
 /* Samples are kept over epochs; of a set that does not fit, a part is, and stays. */
+static void nothing_is_prepared_for_a_job_whose_batches_do_not_fit(void **state)
+{
+    (void)state;
+    fth_scheduler *scheduler = create(5 * ITEM_BYTES);
+    fth_job_spec large = make_spec(FTH_FORM_DECODED), small = large;
+    const fth_job_spec *told;
+    int64_t samples[10];
+    fth_batch_plan plan = {.samples = samples};
+    large.batch = 10;
+    small.batch = 4;
+    add_job(scheduler, 1, &large, 0);
+    fth_scheduler_set_position(scheduler, 1, 0, 0, 1, 0, 0);
+    assert_null(fth_scheduler_refusal(scheduler, 1));
+    assert_in_range(take_all(scheduler, 0), 1, 5); /* until it is known */
+    assert_non_null(strstr(fth_scheduler_refusal(scheduler, 1), "--cache-memory"));
+    fth_job_plan_batch(&large, SET_COUNT, 0, &plan);
+    assert_false(
+        fth_scheduler_want(scheduler, 1, fth_job_sample_id(&large, FTH_ITEM_DECODED, plan.samples[9]), 1));
+    fth_scheduler_set_position(scheduler, 1, 0, 1, 1, 0, 1);
+    expect_nothing(scheduler, 1);
+    assert_non_null(fth_scheduler_next_refusal(scheduler, &told));
+    assert_int_equal(told->batch, 10);
+    assert_null(fth_scheduler_next_refusal(scheduler, &told)); /* said once */
+    add_job(scheduler, 2, &small, 2);
+    fth_scheduler_set_position(scheduler, 2, 0, 0, 1, 0, 2);
+    assert_true(take_all(scheduler, 2) > 0);
+    assert_null(fth_scheduler_refusal(scheduler, 2));
+    fth_scheduler_free(scheduler);
+}
+
+static void a_batch_that_no_cache_can_hold_is_said_once(void **state)
+{
+    (void)state;
+    fth_scheduler *scheduler = create(5 * ITEM_BYTES);
+    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    fth_order order;
+    add_job(scheduler, 1, &spec, 0);
+    fth_scheduler_set_position(scheduler, 1, 0, 0, 1, 0, 0);
+    assert_true(fth_scheduler_take(scheduler, "maker", 0, &order));
+    assert_true(fth_scheduler_failed(scheduler, &order, "maker", FTH_NO_SPACE, "it is too large", 0));
+    assert_string_equal(fth_scheduler_refusal(scheduler, 1), "it is too large");
+    expect_nothing(scheduler, 10);
+    fth_scheduler_free(scheduler);
+}
+
 static void samples_stay_for_the_next_epoch(void **state)
 {
     (void)state;
@@ -825,6 +870,8 @@ int main(void)
         cmocka_unit_test(a_paused_job_does_not_hold_memory_for_ever),
         cmocka_unit_test(needed_bytes_are_made_free),
         cmocka_unit_test(what_is_too_large_is_tried_alone),
+        cmocka_unit_test(nothing_is_prepared_for_a_job_whose_batches_do_not_fit),
+        cmocka_unit_test(a_batch_that_no_cache_can_hold_is_said_once),
         cmocka_unit_test(samples_stay_for_the_next_epoch),
         cmocka_unit_test(found_entries_are_used),
         cmocka_unit_test(a_killed_job_finds_its_batches_again),

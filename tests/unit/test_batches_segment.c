@@ -137,7 +137,7 @@ static void an_entry_larger_than_the_cache_is_never_tried_again(void **state)
 {
     segment_world *world = *state;
     void *entry;
-    assert_int_equal(fth_segment_begin(world->segment, MEMORY + 1, &entry), FTH_INVALID);
+    assert_int_equal(fth_segment_begin(world->segment, MEMORY + 1, &entry), FTH_NO_SPACE);
     assert_null(entry);
     assert_non_null(strstr(fth_error_message(), "--cache-memory"));
 }

@@ -284,6 +284,22 @@ static bool fetch_from_coordinator(fth_agent_fill *fill, const fth_receipt *rece
     return status == FTH_OK || status == FTH_CORRUPT;
 }
 
+/* An entry that is larger than the whole memory: whoever waits for it reads directly. */
+static bool fails_too_large(fth_agent_fill *fill, const fth_receipt *receipt)
+{
+    const uint64_t whole = fth_segment_capacity(fill->options.segment);
+    const fth_agent_need *need = find_need(fill, receipt->id);
+    char text[256];
+    if (receipt->size_bytes <= whole)
+        return false;
+    snprintf(text, sizeof text,
+             "%.1f MB are more than this machine's agent keeps, %.1f MB: give it more memory, or use smaller batches",
+             (double)receipt->size_bytes / 1e6, (double)whole / 1e6);
+    if (need)
+        fail_need(fill, need, FTH_NO_SPACE, text);
+    return true;
+}
+
 /* Fetches for a while. What is left is ready the next time, too. */
 static void fetch_ready(fth_agent_fill *fill, const json_t *ready)
 {
@@ -300,7 +316,8 @@ static void fetch_ready(fth_agent_fill *fill, const json_t *ready)
         size_t taken = 0;
         for (; i < count && taken < (cache ? GET_COUNT : 1) && bytes < GET_BYTES; i++) {
             if (fth_receipt_load(json_array_get(ready, i), &receipts[taken]) != FTH_OK ||
-                fth_segment_has(fill->options.segment, receipts[taken].id, NULL))
+                fth_segment_has(fill->options.segment, receipts[taken].id, NULL) ||
+                fails_too_large(fill, &receipts[taken]))
                 continue;
             bytes += receipts[taken++].size_bytes;
         }

@@ -42,6 +42,7 @@ struct fth_supply {
     double waiting_since; /* for something that has not come, with nothing in between; 0: nobody waits */
     double asked_at;      /* when the host last answered that it is alive */
     double impatient_until;
+    bool refused; /* the cache has said that it cannot hold the job's batches */
     int64_t next, stride, end;
     pthread_t mender;
     double mend_at; /* not before this */
@@ -129,6 +130,7 @@ static void replace(fth_supply *supply, fth_connection *connection)
     supply->connection = connection;
     supply->connected = true;
     supply->waiting_since = 0;
+    supply->refused = false; /* by the one before */
     fth_slot *slot = fth_connection_slot(connection);
     for (int i = 0; i < FTH_SLOT_COUNTERS; i++)
         fth_slot_count(slot, i, supply->unreported[i]);
@@ -345,6 +347,18 @@ static fth_supply_answer explain_failure(fth_connection *connection, fth_item_id
     return FTH_SUPPLY_FAILED;
 }
 
+/* The job's batches are too large for the cache: it is not waited for any more. */
+static void note_refusal(fth_supply *supply, fth_connection *connection)
+{
+    pthread_mutex_lock(&supply->mutex);
+    const bool first = !supply->refused && supply->connection == connection;
+    supply->refused |= first;
+    pthread_mutex_unlock(&supply->mutex);
+    if (first)
+        fth_log_warning("the batch cache at %s:%d: %s; reading the data directly", supply->address->host,
+                        supply->address->port, fth_error_message());
+}
+
 /* Looks once, and waits a step. *go_on: nothing is known yet. */
 static fth_supply_answer try_once(fth_supply *supply, fth_connection *connection, bool connected, fth_item_id id,
                                   fth_deadline deadline, fth_item_lease *lease, bool *go_on)
@@ -381,8 +395,12 @@ static fth_supply_answer try_once(fth_supply *supply, fth_connection *connection
         note_outage(supply);
         return FTH_SUPPLY_DIRECTLY;
     }
-    if (status != FTH_OK && status != FTH_TIMEOUT && status != FTH_NO_SPACE)
-        return explain_failure(connection, id);
+    if (status != FTH_OK && status != FTH_TIMEOUT) {
+        fth_supply_answer failed = explain_failure(connection, id);
+        if (status == FTH_NO_SPACE)
+            note_refusal(supply, connection);
+        return failed;
+    }
     *go_on = true;
     return FTH_SUPPLY_NOT_YET;
 }
@@ -395,7 +413,7 @@ fth_supply_answer fth_supply_get(fth_supply *supply, fth_item_id id, fth_deadlin
     do {
         pthread_mutex_lock(&supply->mutex);
         fth_connection *connection = fth_connection_hold(supply->connection);
-        bool connected = supply->connected;
+        bool connected = supply->connected && !supply->refused;
         pthread_mutex_unlock(&supply->mutex);
         answer = try_once(supply, connection, connected, id, deadline, lease, &go_on);
         fth_connection_release(connection);

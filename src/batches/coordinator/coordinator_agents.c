@@ -34,7 +34,7 @@ typedef struct held_sync {
     double until_s;
     fth_item_id *wanted;
     size_t wanted_count;
-    json_t *unknown;
+    json_t *unknown, *failed;
     struct held_sync *next;
 } held_sync;
 
@@ -302,8 +302,17 @@ static fth_status read_lost(fth_agents *agents, const json_t *list, const fth_si
     return status;
 }
 
-static void read_waiting(fth_agents *agents, const json_t *list, const fth_signed *who)
+static json_t *save_failure(fth_item_id item, const fth_dispatcher_failure *failure)
 {
+    char id[FTH_ITEM_ID_TEXT];
+    fth_item_id_format(item, id);
+    return json_pack("{s:s, s:s, s:s}", "id", id, "status", fth_status_name(failure->status), "error", failure->reason);
+}
+
+/* `failed` gets what is not to be expected. */
+static void read_waiting(fth_agents *agents, const json_t *list, const fth_signed *who, json_t *failed)
+{
+    fth_dispatcher_failure failure;
     size_t index;
     const json_t *pair;
     fth_item_id id;
@@ -311,8 +320,11 @@ static void read_waiting(fth_agents *agents, const json_t *list, const fth_signe
     {
         const char *text = json_string_value(json_array_get(pair, 1));
         uint64_t job = (uint64_t)json_integer_value(json_array_get(pair, 0));
-        if (text && fth_item_id_parse(text, &id) && fth_served_jobs_may_join(agents->jobs, job, who))
-            fth_dispatcher_want(agents->dispatcher, job, id);
+        if (!text || !fth_item_id_parse(text, &id) || !fth_served_jobs_may_join(agents->jobs, job, who))
+            continue;
+        fth_dispatcher_want(agents->dispatcher, job, id);
+        if (fth_dispatcher_explain(agents->dispatcher, job, id, &failure))
+            json_array_append_new(failed, save_failure(id, &failure));
     }
 }
 
@@ -321,18 +333,15 @@ static void read_waiting(fth_agents *agents, const json_t *list, const fth_signe
 /* What is ready or has failed of what is wanted; NULL if nothing is. */
 static json_t *make_answer(fth_agents *agents, const held_sync *held, bool even_if_empty)
 {
-    json_t *ready = json_array(), *failed = json_array();
-    char id[FTH_ITEM_ID_TEXT];
+    json_t *ready = json_array(), *failed = json_copy(held->failed);
     fth_receipt receipt;
     fth_dispatcher_failure failure;
     for (size_t i = 0; i < held->wanted_count; i++) {
         fth_item_state state = fth_dispatcher_look(agents->dispatcher, held->wanted[i], &receipt, &failure);
-        fth_item_id_format(held->wanted[i], id);
         if (state == FTH_ITEM_READY)
             json_array_append_new(ready, fth_receipt_save(&receipt));
         else if (state == FTH_ITEM_FAILED)
-            json_array_append_new(failed, json_pack("{s:s, s:s, s:s}", "id", id, "status",
-                                                    fth_status_name(failure.status), "error", failure.reason));
+            json_array_append_new(failed, save_failure(held->wanted[i], &failure));
     }
     if (!even_if_empty && json_array_size(ready) == 0 && json_array_size(failed) == 0) {
         json_decref(ready);
@@ -348,6 +357,7 @@ static void free_held(held_sync *held)
         return;
     free(held->wanted);
     json_decref(held->unknown);
+    json_decref(held->failed);
     free(held);
 }
 
@@ -390,6 +400,7 @@ fth_status fth_agents_sync(fth_agents *agents, fth_exchange *exchange, const jso
     FTH_TRY(fth_allocate(1, sizeof *held, &held));
     held->exchange = exchange;
     held->unknown = json_array();
+    held->failed = json_array();
     FTH_TRY(find_agent(agents, name, who, &one));
     one->seen_s = fth_clock_seconds();
     one->silent = false;
@@ -400,7 +411,7 @@ fth_status fth_agents_sync(fth_agents *agents, fth_exchange *exchange, const jso
         json_object_get(request, "finished"), index,
         finished) if (fth_served_jobs_may_join(agents->jobs, (uint64_t)json_integer_value(finished), who))
         fth_served_jobs_finish(agents->jobs, (uint64_t)json_integer_value(finished));
-    read_waiting(agents, json_object_get(request, "waiting"), who);
+    read_waiting(agents, json_object_get(request, "waiting"), who, held->failed);
 
     wait_ms = wait_ms < 0 ? 0 : wait_ms > MOST_WAIT_MS ? MOST_WAIT_MS : wait_ms;
     bool at_once = agents->closed || wait_ms == 0 || held->wanted_count == 0 || json_array_size(held->unknown) > 0;

@@ -208,6 +208,28 @@ fth_item_state fth_dispatcher_look(fth_dispatcher *dispatcher, fth_item_id id, f
     return state;
 }
 
+/* With the lock held. */
+static bool explain(fth_dispatcher *dispatcher, uint64_t job, fth_item_id id, fth_dispatcher_failure *failure)
+{
+    const char *refusal;
+    fth_item_state state = look(dispatcher, id, NULL, failure);
+    if (state == FTH_ITEM_READY || state == FTH_ITEM_FAILED)
+        return state == FTH_ITEM_FAILED;
+    if (!(refusal = fth_scheduler_refusal(dispatcher->scheduler, job)))
+        return false;
+    *failure = (fth_dispatcher_failure){.id = id, .status = FTH_NO_SPACE, .set = -1};
+    fth_printable_copy(failure->reason, sizeof failure->reason, refusal);
+    return true;
+}
+
+bool fth_dispatcher_explain(fth_dispatcher *dispatcher, uint64_t job, fth_item_id id, fth_dispatcher_failure *failure)
+{
+    pthread_mutex_lock(&dispatcher->mutex);
+    bool explained = explain(dispatcher, job, id, failure);
+    pthread_mutex_unlock(&dispatcher->mutex);
+    return explained;
+}
+
 void fth_dispatcher_want(fth_dispatcher *dispatcher, uint64_t job, fth_item_id id)
 {
     double now = fth_clock_seconds();
@@ -215,7 +237,7 @@ void fth_dispatcher_want(fth_dispatcher *dispatcher, uint64_t job, fth_item_id i
     fth_segment_cache *segment = fth_cache_segment(dispatcher->with.cache);
 
     pthread_mutex_lock(&dispatcher->mutex);
-    fth_item_state state = look(dispatcher, id, NULL, &failure);
+    fth_item_state state = look(dispatcher, id, NULL, NULL);
     if (state == FTH_ITEM_READY && segment && !fth_segment_has(segment, id, NULL)) {
         fth_scheduler_lost(dispatcher->scheduler, id);
         state = FTH_ITEM_UNKNOWN;
@@ -224,9 +246,10 @@ void fth_dispatcher_want(fth_dispatcher *dispatcher, uint64_t job, fth_item_id i
         fth_scheduler_want(dispatcher->scheduler, job, id, now);
         offer(dispatcher, now);
     }
+    bool failed = state != FTH_ITEM_READY && explain(dispatcher, job, id, &failure);
     pthread_mutex_unlock(&dispatcher->mutex);
-    if (dispatcher->with.board && (state == FTH_ITEM_READY || state == FTH_ITEM_FAILED))
-        fth_board_wake(dispatcher->with.board, id, state == FTH_ITEM_READY ? FTH_OK : failure.status);
+    if (dispatcher->with.board && (state == FTH_ITEM_READY || failed))
+        fth_board_wake(dispatcher->with.board, id, failed ? failure.status : FTH_OK);
 }
 
 fth_form fth_dispatcher_choose_form(fth_dispatcher *dispatcher, const fth_job_spec *spec, const fth_open_set *set,
@@ -391,12 +414,34 @@ static int set_of(const fth_dispatcher *dispatcher, const fth_order *order)
 }
 
 /* With the lock held. */
-static void note_failure(fth_dispatcher *dispatcher, const fth_order *order, fth_status status, const char *reason,
-                         double now)
+static void keep_failure(fth_dispatcher *dispatcher, const fth_order *order, fth_status status, const char *reason)
 {
     fth_dispatcher_failure *failure = &dispatcher->failures[dispatcher->failure_count++ % KEPT_FAILURES];
     *failure = (fth_dispatcher_failure){.id = order->id, .status = status, .set = set_of(dispatcher, order)};
     fth_printable_copy(failure->reason, sizeof failure->reason, reason);
+}
+
+/* With the lock held: jobs that are too large for the cache, each once. */
+static void report_refusals(fth_dispatcher *dispatcher)
+{
+    fth_order order = {0};
+    const fth_job_spec *spec;
+    const char *refusal;
+    while ((refusal = fth_scheduler_next_refusal(dispatcher->scheduler, &spec))) {
+        char reason[sizeof dispatcher->failures[0].reason];
+        order.spec = *spec;
+        snprintf(reason, sizeof reason, "a job on %s reads directly (batch of %" PRId64 ", form %s): %s", spec->data,
+                 spec->batch, fth_form_name(spec->form), refusal);
+        keep_failure(dispatcher, &order, FTH_NO_SPACE, reason);
+        fth_log_warning("%s", reason);
+    }
+}
+
+/* With the lock held. */
+static void note_failure(fth_dispatcher *dispatcher, const fth_order *order, fth_status status, const char *reason,
+                         double now)
+{
+    keep_failure(dispatcher, order, status, reason);
     if (may_log(&dispatcher->log, now))
         fth_log_warning("cannot prepare %s %" PRId64 " of %s: %s", fth_item_kind_name(order->kind), order->number,
                         order->spec.data, reason);
@@ -423,9 +468,10 @@ void fth_dispatcher_done(fth_dispatcher *dispatcher, const char *name, const fth
         maker->failures++;
         fth_printable_copy(maker->last_failure, sizeof maker->last_failure, reason);
         failed = fth_scheduler_failed(dispatcher->scheduler, order, name, status, reason, now);
-        if (failed)
+        if (failed && status != FTH_NO_SPACE) /* which is reported once for a job */
             note_failure(dispatcher, order, status, reason, now);
     }
+    report_refusals(dispatcher);
     offer(dispatcher, now);
     pthread_mutex_unlock(&dispatcher->mutex);
     if (failed && dispatcher->with.board)

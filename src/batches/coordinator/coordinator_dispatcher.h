@@ -43,8 +43,6 @@ void fth_dispatcher_remove_job(fth_dispatcher *dispatcher, uint64_t job);
 void fth_dispatcher_move(fth_dispatcher *dispatcher, uint64_t job, int process, int64_t next, int64_t stride,
                          int64_t end);
 void fth_dispatcher_remove_process(fth_dispatcher *dispatcher, uint64_t job, int process);
-/* Somebody waits for it: woken at once if it is there, or has failed. */
-void fth_dispatcher_want(fth_dispatcher *dispatcher, uint64_t job, fth_item_id id);
 fth_form fth_dispatcher_choose_form(fth_dispatcher *dispatcher, const fth_job_spec *spec, const fth_open_set *set,
                                     char why[256]);
 int64_t fth_dispatcher_choose_rotation(fth_dispatcher *dispatcher, const fth_job_spec *spec, int64_t set_count);
@@ -61,6 +59,11 @@ typedef struct fth_dispatcher_failure {
 } fth_dispatcher_failure;
 fth_item_state fth_dispatcher_look(fth_dispatcher *dispatcher, fth_item_id id, fth_receipt *receipt,
                                    fth_dispatcher_failure *failure);
+/* A process of a job waits for it; those of this machine are woken at once if it is there, or is not to be expected. */
+void fth_dispatcher_want(fth_dispatcher *dispatcher, uint64_t job, fth_item_id id);
+/* Why a job is not to expect an item, and reads it directly instead: it has failed, or nothing is prepared for the job
+ * (FTH_NO_SPACE: its batches are too large). False: it is there, or to come. */
+bool fth_dispatcher_explain(fth_dispatcher *dispatcher, uint64_t job, fth_item_id id, fth_dispatcher_failure *failure);
 /* Whether `who` (NULL: anybody) may read the data set that it is of. */
 bool fth_dispatcher_may_read(fth_dispatcher *dispatcher, fth_item_id id, const fth_signed *who);
 /* Whether `who` is believed that it is lost: it is not known to be of a data set that they may not read. */

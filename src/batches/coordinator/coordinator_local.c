@@ -97,13 +97,13 @@ bool fth_local_clients_look(fth_local_clients *clients)
 
 /* ---- requests ---- */
 
-/* Why an item could not be made; or, if it has not failed, how it stands. */
-static fth_status explain(fth_dispatcher *dispatcher, fth_item_id id, json_t **answer)
+/* Why a job is not to expect an item; or, if it is, how it stands. */
+static fth_status explain(fth_dispatcher *dispatcher, uint64_t job, fth_item_id id, json_t **answer)
 {
     static const char *const states[] = {"unknown", "waiting", "being made", "ready", "failed"};
     fth_dispatcher_failure failure = {.status = FTH_OK};
-    fth_item_state state = fth_dispatcher_look(dispatcher, id, NULL, &failure);
-    if (state == FTH_ITEM_FAILED)
+    fth_item_state state = fth_dispatcher_look(dispatcher, id, NULL, NULL);
+    if (fth_dispatcher_explain(dispatcher, job, id, &failure))
         *answer = json_pack("{s:s, s:s}", "status", fth_status_name(failure.status), "error", failure.reason);
     else
         *answer = json_pack("{s:s, s:s}", "status", fth_status_name(FTH_OK), "state", states[state]);
@@ -166,7 +166,7 @@ static fth_status answer_request(void *context, int slot, json_t *request, json_
         const char *text = json_string_value(json_object_get(request, "id"));
         if (!text || !fth_item_id_parse(text, &id))
             return fth_fail(FTH_INVALID, "\"id\" is no item's");
-        return explain(clients->with.dispatcher, id, answer);
+        return explain(clients->with.dispatcher, job_of_slot(clients, slot), id, answer);
     }
     if (strcmp(op, "lost") == 0) {
         const char *text = json_string_value(json_object_get(request, "id"));

@@ -372,7 +372,7 @@ fth_status fth_segment_begin(fth_segment_cache *segment, uint64_t size_bytes, vo
 
     *entry = NULL;
     uint64_t whole = segment->mapping.size_bytes - segment->memory->entry_offset;
-    FTH_REQUIRE(size_bytes <= whole, FTH_INVALID,
+    FTH_REQUIRE(size_bytes <= whole, FTH_NO_SPACE,
                 "its %.1f MB are more than the whole cache, which has %.1f MB: give it more --cache-memory, or use "
                 "smaller batches",
                 (double)size_bytes / 1e6, (double)whole / 1e6);

@@ -265,9 +265,14 @@ void fth_scheduler_done(fth_scheduler *scheduler, const fth_order *order, const 
     end_making(scheduler, item);
     fth_item_group *group = fth_scheduler_group(scheduler, known->group);
     double size = (double)preparation->receipt.size_bytes;
-    if (group)
+    const uint32_t number = known->group;
+    if (group) {
+        group->made++;
         group->mean_bytes = group->mean_bytes > 0 ? 0.9 * group->mean_bytes + 0.1 * size : size;
+    }
     make_ready(scheduler, item, &preparation->receipt);
+    if (group)
+        fth_jobs_refuse_too_large(scheduler, number);
 }
 
 bool fth_scheduler_failed(fth_scheduler *scheduler, const fth_order *order, const char *maker, fth_status status,
@@ -285,7 +290,7 @@ bool fth_scheduler_failed(fth_scheduler *scheduler, const fth_order *order, cons
         return false;
     }
     fth_trouble *trouble = fth_makers_trouble(scheduler, item);
-    bool hopeless = status == FTH_INVALID || status == FTH_UNSUPPORTED || !trouble;
+    bool hopeless = status == FTH_INVALID || status == FTH_UNSUPPORTED || status == FTH_NO_SPACE || !trouble;
     if (trouble) {
         int tries = status == FTH_NO_MEMORY ? ++trouble->lacked_room : ++trouble->tries;
         int most = scheduler->options.max_tries * (status == FTH_NO_MEMORY ? memory_patience : 1);
@@ -304,6 +309,8 @@ bool fth_scheduler_failed(fth_scheduler *scheduler, const fth_order *order, cons
     scheduler->totals.failed_for_good++;
     fth_item_table_set_state(&scheduler->items, item, FTH_ITEM_FAILED, 0);
     stop_wanting(scheduler, item);
+    if (status == FTH_NO_SPACE && order->kind == FTH_ITEM_BATCH)
+        fth_jobs_refuse(scheduler, scheduler->items.items[item].group, reason);
     return true;
 }
 

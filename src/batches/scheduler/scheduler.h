@@ -40,6 +40,11 @@ void fth_scheduler_set_position(fth_scheduler *scheduler, uint64_t job, int proc
 /* A job without processes keeps its place for a minute; then nothing is kept for it any more. */
 void fth_scheduler_remove_process(fth_scheduler *scheduler, uint64_t job, int process);
 double fth_scheduler_pace(const fth_scheduler *scheduler, uint64_t job); /* batches a second; 0: not known */
+/* Why nothing is prepared for a job: one of its batches takes more than all of the memory. NULL: it is prepared for. Lent until the next
+ * call. */
+const char *fth_scheduler_refusal(const fth_scheduler *scheduler, uint64_t job);
+/* The same for each job once, to be reported; NULL: no more. */
+const char *fth_scheduler_next_refusal(fth_scheduler *scheduler, const fth_job_spec **spec);
 /* A process waits for it, whose position is set: it comes before everything else. False: nothing that the job comes to soon. */
 bool fth_scheduler_want(fth_scheduler *scheduler, uint64_t job, fth_item_id id, double now_s);
 
@@ -57,9 +62,9 @@ typedef enum fth_item_state {
 bool fth_scheduler_take(fth_scheduler *scheduler, const char *maker, double now_s, fth_order *order);
 void fth_scheduler_done(fth_scheduler *scheduler, const fth_order *order, const fth_preparation *preparation,
                         double now_s);
-/* Tried again, by somebody else where possible, max_tries times in all; then failed, with the cause, until all jobs have passed
- * it or one begins again before it. FTH_NO_MEMORY, which is the cache's, is tried ten times as often; FTH_INVALID and
- * FTH_UNSUPPORTED not again. True: failed for good. */
+/* Tried again, by another maker where possible, max_tries times in all; then failed, with the cause, until all jobs have passed
+ * it or one begins again before it. FTH_NO_MEMORY, which is the cache's, is tried ten times as often; FTH_INVALID,
+ * FTH_UNSUPPORTED and FTH_NO_SPACE (larger than the whole cache) not again. True: failed for good. */
 bool fth_scheduler_failed(fth_scheduler *scheduler, const fth_order *order, const char *maker, fth_status status,
                           const char *reason, double now_s);
 /* Of entries that a cache has from before. */

@@ -261,7 +261,7 @@ static void close_step(fth_scheduler *scheduler, fth_consumer *consumer, bool us
     }
 }
 
-static void close_window(fth_scheduler *scheduler, fth_consumer *consumer)
+void fth_consumer_clear(fth_scheduler *scheduler, fth_consumer *consumer)
 {
     while (consumer->first != consumer->end_turn)
         close_step(scheduler, consumer, false);
@@ -293,7 +293,8 @@ static uint32_t window_steps(const fth_scheduler *scheduler, const fth_consumer 
 
 static void open_window(fth_scheduler *scheduler, fth_consumer *consumer)
 {
-    uint32_t steps = window_steps(scheduler, consumer);
+    const bool refused = *consumer->job->refusal;
+    uint32_t steps = refused ? 0 : window_steps(scheduler, consumer);
     while (consumer->end_turn - consumer->first < steps &&
            (consumer->end == 0 || fth_consumer_number(consumer, consumer->end_turn) < consumer->end))
         if (!open_step(scheduler, consumer))
@@ -337,7 +338,7 @@ void fth_consumer_close(fth_scheduler *scheduler, fth_consumer *consumer)
 {
     fth_scheduled_job *job = consumer->job;
     int64_t position = fth_job_position(job);
-    close_window(scheduler, consumer);
+    fth_consumer_clear(scheduler, consumer);
     size_t place = 0;
     while (job->consumers[place] != consumer)
         place++;
@@ -355,7 +356,7 @@ void fth_consumer_close(fth_scheduler *scheduler, fth_consumer *consumer)
 static void jump(fth_scheduler *scheduler, fth_consumer *consumer, int64_t next, int64_t stride, int64_t end,
                  double now_s)
 {
-    close_window(scheduler, consumer);
+    fth_consumer_clear(scheduler, consumer);
     consumer->next = next;
     consumer->stride = stride;
     consumer->end = end;

@@ -80,6 +80,7 @@ typedef struct fth_item_group {
     uint32_t *samples;     /* item of each sample; of batches NULL */
     fth_batch_memo *memos; /* by place; of samples NULL */
     int jobs, making;
+    uint64_t made;
     double mean_bytes;  /* of an item; 0: not known */
     double preparing_s; /* from taking an order to its end */
 } fth_item_group;
@@ -95,6 +96,8 @@ typedef struct fth_scheduled_job {
     int64_t position; /* of a job without consumers: where it was */
     double left_s;    /* when the last consumer left, or it was added */
     bool expired;     /* it has had no consumers for long */
+    char refusal[160]; /* why nothing is prepared for it; "": it is */
+    bool refusal_told;
     uint64_t samples, decoded_for_it, decoded_by_others;
     int64_t *plan; /* (batch): room for a plan's samples */
 } fth_scheduled_job;
@@ -224,10 +227,16 @@ uint32_t fth_job_find_batch(fth_scheduler *scheduler, const fth_scheduled_job *j
 void fth_item_settle(fth_scheduler *scheduler, uint32_t item);
 void fth_item_drop(fth_scheduler *scheduler, uint32_t item); /* forgotten, with all that belongs to it */
 void fth_jobs_expire(fth_scheduler *scheduler);
+/* Prepares nothing more for the jobs of a group whose batches are larger than the memory, as far as is known; or for all of them,
+ * for a `reason`. */
+void fth_jobs_refuse_too_large(fth_scheduler *scheduler, uint32_t group);
+void fth_jobs_refuse(fth_scheduler *scheduler, uint32_t group, const char *reason);
 void fth_jobs_release(fth_scheduler *scheduler);
 
 /* ---- scheduler_consumers.c ---- */
 void fth_consumer_close(fth_scheduler *scheduler, fth_consumer *consumer);
+/* Takes all batches out of its window. */
+void fth_consumer_clear(fth_scheduler *scheduler, fth_consumer *consumer);
 /* How long before it is needed an item must be begun. */
 double fth_consumer_lead_s(const fth_scheduler *scheduler, const fth_consumer *consumer);
 /* When a consumer is expected at a step. */

@@ -1,5 +1,7 @@
 /* Jobs, and the groups of items that they have in common: all samples of a split, or the batches of a sequence. An item that no
  * consumer comes to soon is settled here: kept for a job that comes to it later, or not. See scheduler_internal.h. */
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -254,6 +256,66 @@ void fth_jobs_expire(fth_scheduler *scheduler)
         job->expired = true;
         settle_group(scheduler, job->group);
     }
+}
+
+/* Items that a process of the job needs for a batch. */
+static double items_per_batch(const fth_scheduled_job *job)
+{
+    return job->kind == FTH_ITEM_BATCH ? 1 : fmax(1, (double)fth_part_samples(job->spec.part, job->spec.batch));
+}
+
+static void refuse(fth_scheduler *scheduler, fth_scheduled_job *job, const char *reason)
+{
+    snprintf(job->refusal, sizeof job->refusal, "%s", reason);
+    for (size_t i = 0; i < job->consumer_count; i++)
+        fth_consumer_clear(scheduler, job->consumers[i]);
+}
+
+void fth_jobs_refuse(fth_scheduler *scheduler, uint32_t group, const char *reason)
+{
+    for (size_t i = 0; i < scheduler->job_count; i++)
+        if (scheduler->jobs[i]->group == group && !*scheduler->jobs[i]->refusal)
+            refuse(scheduler, scheduler->jobs[i], reason);
+}
+
+void fth_jobs_refuse_too_large(fth_scheduler *scheduler, uint32_t number)
+{
+    const fth_item_group *group = fth_scheduler_group(scheduler, number);
+    const double memory_bytes = (double)scheduler->options.memory_bytes;
+    char reason[sizeof scheduler->jobs[0]->refusal];
+    for (size_t i = 0; i < scheduler->job_count; i++) {
+        fth_scheduled_job *job = scheduler->jobs[i];
+        double items = items_per_batch(job), batch_bytes = items * group->mean_bytes;
+        /* What a few samples take says little of the others, unless it is far too much. */
+        bool known = (double)group->made >= fmin(64, items / 4);
+        if (job->group != number || *job->refusal || batch_bytes <= (known ? 1 : 2) * memory_bytes)
+            continue;
+        snprintf(
+            reason, sizeof reason,
+            "a batch takes %.1f MB, more than the %.1f MB that the cache may fill: give it more --cache-memory, or "
+            "use smaller batches",
+            batch_bytes / 1e6, memory_bytes / 1e6);
+        refuse(scheduler, job, reason);
+    }
+}
+
+const char *fth_scheduler_refusal(const fth_scheduler *scheduler, uint64_t id)
+{
+    const fth_scheduled_job *job = fth_scheduler_find_job(scheduler, id);
+    return job && *job->refusal ? job->refusal : NULL;
+}
+
+const char *fth_scheduler_next_refusal(fth_scheduler *scheduler, const fth_job_spec **spec)
+{
+    for (size_t i = 0; i < scheduler->job_count; i++) {
+        fth_scheduled_job *job = scheduler->jobs[i];
+        if (!*job->refusal || job->refusal_told)
+            continue;
+        job->refusal_told = true;
+        *spec = &job->spec;
+        return job->refusal;
+    }
+    return NULL;
 }
 
 /* Where in the order of its group a batch begins, over all epochs; and the batch that a job has there, or -1. */
