@@ -99,9 +99,9 @@ typedef struct fth_dataset fth_dataset;
  * once (URL#sha256=... is checked). */
 fth_status fth_dataset_open(const char *name_or_folder, const fth_dataset_options *options, fth_dataset **dataset);
 
-/* Addresses that another folder opens: those that begin with `prefix`. */
+/* Addresses that another folder opens. */
 typedef struct fth_dataset_scheme {
-    const char *prefix; /* "batches://" */
+    bool (*fits)(const char *address);
     fth_status (*open)(const char *address, const fth_dataset_options *options, fth_dataset **dataset);
 } fth_dataset_scheme;
 

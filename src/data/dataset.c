@@ -160,7 +160,7 @@ static fth_status refuse_transforms(const fth_dataset_options *options, const ft
 static const fth_dataset_scheme *find_scheme(const fth_dataset_options *options, const char *address)
 {
     for (size_t i = 0; options->schemes && options->schemes[i]; i++)
-        if (strncmp(address, options->schemes[i]->prefix, strlen(options->schemes[i]->prefix)) == 0)
+        if (options->schemes[i]->fits(address))
             return options->schemes[i];
     return NULL;
 }

@@ -185,6 +185,12 @@ def test_data_workers_share_a_job(coordinator):
         assert sorted(labels) == sorted(int(l) for _ in range(PER_EPOCH) for l in plain.next().labels)
 
 
+def test_the_coordinators_url_is_an_address(coordinator, direct):
+    address = coordinator.address("digits").replace("batches://", "http://")
+    with Reader(address, share="none", **OPTIONS) as reader:
+        assert same(reader.next(), direct[0])
+
+
 def test_an_address_that_nobody_serves_is_said_at_once():
     with pytest.raises(BatchError) as caught:
         from farthing_batches import check

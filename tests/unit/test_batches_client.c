@@ -602,10 +602,35 @@ static void addresses_are_read(void **state)
                                         "batches://host:80/a?x=y",
                                         "batches://host:80/a?job=1",
                                         "batches://host:80/a?rotation=-1",
-                                        "https://host:80/a"};
+                                        "https://host/a"};
     for (size_t i = 0; i < FTH_COUNT_OF(wrong); i++)
         if (fth_batches_address_parse(wrong[i], &address) != FTH_INVALID)
             fail_msg("%s was taken", wrong[i]);
+}
+
+static void urls_of_coordinators_are_read(void **state)
+{
+    (void)state;
+    static const char *const theirs[] = {"http://host:29600/tiny", "https://host:29600/tiny",
+                                         "http://[::1]:29600/tiny?share=all",
+                                         "https://host:29600/tiny?pin=sha256//ab.c/d"};
+    static const char *const others[] = {"http://host/tiny",           "http://host:29600/",
+                                         "http://host:29600",          "http://host:29600/tiny.tar",
+                                         "http://host:29600/a/tiny",   "http://host:9000/photos?X-Amz-Date=1",
+                                         "http://user:1234@host/tiny", "http://1234/tiny",
+                                         "https://host:/tiny",         "https://host/photos.zip?share=1"};
+    for (size_t i = 0; i < FTH_COUNT_OF(theirs); i++) {
+        fth_batches_address address;
+        assert_true(fth_batches_is_address(theirs[i]));
+        assert_int_equal(fth_batches_address_parse(theirs[i], &address), FTH_OK);
+        assert_string_equal(address.name, "tiny");
+        assert_int_equal(address.port, 29600);
+        assert_int_equal(address.tls, strncmp(theirs[i], "https", 5) == 0);
+        fth_batches_address_release(&address);
+    }
+    for (size_t i = 0; i < FTH_COUNT_OF(others); i++)
+        if (fth_batches_is_address(others[i]))
+            fail_msg("%s was taken", others[i]);
 }
 
 static void checks_say_what_cannot_be_reached(void **state)
@@ -639,6 +664,7 @@ int main(void)
         WITH_FOLDER(bad_images_count_in_every_form),
         WITH_FOLDER(kept_batches_stay_as_they_are),
         cmocka_unit_test(addresses_are_read),
+        cmocka_unit_test(urls_of_coordinators_are_read),
         WITH_FOLDER(checks_say_what_cannot_be_reached),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -120,7 +120,7 @@ static void a_checkpoint_brings_back_every_bit(void **state)
     position.state.batches = 16; /* 1 epoch and 5 batches: 3 + 1 updates */
     position.state.samples = 151;
     position.state.epoch_loss = 1.0 / 3;
-    position.state.meters = (fth_meters){0.1, 0.2, 0.25, 0.3, 1e-17, 1e17, 0.7};
+    position.state.meters = (fth_meters){0.1, 0.2, 0.25, 0.3, 1e-17, 1e17, 0.7, 0.8};
     position.state.best_loss = 4.9406564584124654e-324;
     position.state.best_step = 3;
     position.state.pending = (fth_epoch_facts){.epoch = 1, .loss = 0.1 + 0.2, .samples = 101};

@@ -259,9 +259,8 @@ static fth_status open_dataset(const char *address, const fth_dataset_options *o
     return fth_batches_open_job(address, NULL, options, dataset);
 }
 
-static const fth_dataset_scheme plain_scheme = {"batches://", open_dataset};
-static const fth_dataset_scheme tls_scheme = {"batches+tls://", open_dataset};
-const fth_dataset_scheme *const fth_batches_schemes[] = {&plain_scheme, &tls_scheme, NULL};
+static const fth_dataset_scheme scheme = {fth_batches_is_address, open_dataset};
+const fth_dataset_scheme *const fth_batches_schemes[] = {&scheme, NULL};
 
 /* ---- figures and registration ---- */
 

@@ -9,10 +9,11 @@
 
 #include "batches/job.h"
 
-/* True for what begins like one. */
+/* True for what begins like one, and for a coordinator's URL with a data set's name, http://host:port/NAME: one with a port, and of a
+ * single part without an ending, as archives have one. */
 bool fth_batches_is_address(const char *text);
 
-/* For fth_dataset_options.schemes: batches:// and batches+tls://. */
+/* For fth_dataset_options.schemes. */
 extern const fth_dataset_scheme *const fth_batches_schemes[];
 
 typedef struct fth_batches_address {

@@ -6,12 +6,42 @@
 #include "batches/client/client.h"
 #include "http/http.h"
 
-#define PLAIN_PREFIX "batches://"
-#define TLS_PREFIX   "batches+tls://"
+typedef struct prefix {
+    const char *text;
+    bool tls, url; /* url: of data on web servers, too */
+} prefix;
+
+static const prefix prefixes[] = {
+    {"batches://", false, false}, {"batches+tls://", true, false}, {"http://", false, true}, {"https://", true, true}};
+static const char *const settings_of_addresses[] = {"share=", "form=", "rotation=", "pin=", "ca="};
+
+/* "host:port/NAME" with no other settings than ours. */
+static bool names_a_data_set(const char *place)
+{
+    size_t host = strcspn(place, "/"), name = strcspn(place + host, "?"), digits = 0;
+    const char *query = place + host + name;
+    bool ours = !*query;
+    while (digits < host && place[host - digits - 1] >= '0' && place[host - digits - 1] <= '9')
+        digits++;
+    for (size_t i = 0; i < FTH_COUNT_OF(settings_of_addresses); i++)
+        ours = ours || strncmp(query + 1, settings_of_addresses[i], strlen(settings_of_addresses[i])) == 0;
+    return digits > 0 && digits < host && place[host - digits - 1] == ':' && name > 1 &&
+           strcspn(place + host + 1, "/.") + 1 >= name && ours;
+}
+
+static const prefix *find_prefix(const char *text)
+{
+    for (size_t i = 0; i < FTH_COUNT_OF(prefixes); i++) {
+        size_t length = strlen(prefixes[i].text);
+        if (strncmp(text, prefixes[i].text, length) == 0)
+            return !prefixes[i].url || names_a_data_set(text + length) ? &prefixes[i] : NULL;
+    }
+    return NULL;
+}
 
 bool fth_batches_is_address(const char *text)
 {
-    return strncmp(text, PLAIN_PREFIX, strlen(PLAIN_PREFIX)) == 0 || strncmp(text, TLS_PREFIX, strlen(TLS_PREFIX)) == 0;
+    return find_prefix(text) != NULL;
 }
 
 static fth_status fail(const char *text, const char *what)
@@ -96,9 +126,10 @@ fth_status fth_batches_address_parse(const char *text, fth_batches_address *addr
     char *copy = NULL, *settings, *slash;
 
     *address = (fth_batches_address){.form = FTH_FORM_AUTO, .rotation = -1};
-    address->tls = strncmp(text, TLS_PREFIX, strlen(TLS_PREFIX)) == 0;
-    FTH_REQUIRE(fth_batches_is_address(text), FTH_INVALID, "%s is no address of a batch cache", text);
-    copy = fth_format("%s", text + strlen(address->tls ? TLS_PREFIX : PLAIN_PREFIX));
+    const prefix *begin = find_prefix(text);
+    FTH_REQUIRE(begin, FTH_INVALID, "%s is no address of a batch cache", text);
+    address->tls = begin->tls;
+    copy = fth_format("%s", text + strlen(begin->text));
     FTH_REQUIRE(copy, FTH_NO_MEMORY, "no memory for an address");
     if ((settings = strchr(copy, '?'))) {
         *settings++ = '\0';
