@@ -1,7 +1,7 @@
 """Batches of images out of farthing's shared cache: fetched and decoded once for all jobs on a machine.
 
     from farthing_batches import Batches
-    loader = DataLoader(Batches("batches://host:7071/photos", batch_size=256), batch_size=None)
+    loader = DataLoader(Batches("batches://host:29600/photos", batch_size=256), batch_size=None)
 
 `Reader` gives NumPy arrays, and needs no PyTorch. `Batches`, `Samples`, `SampleOrder` and `BatchOrder` are for PyTorch's DataLoader.
 README.md has the rest."""

@@ -5,9 +5,21 @@ from typing import Any, Dict, Iterator, Optional, Tuple
 
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from .job import Job
 from .reader import Info
+
+
+class Pair(tuple):
+    """(images, labels) of a batch. Collating several, as a DataLoader does that has its own batch_size, is an error."""
+
+
+def _refuse_to_collate(*_, **__):
+    raise ValueError("an item of Batches is a batch already: give batch_size to Batches, and batch_size=None to DataLoader")
+
+
+default_collate_fn_map[Pair] = _refuse_to_collate
 
 
 class Epochs:
@@ -61,15 +73,15 @@ class Epochs:
 class Batches(IterableDataset):
     """Batches of a data set, (images, labels): float32 (count, channels, height, width), normalized, and int64 (count).
 
-        loader = DataLoader(Batches("batches://host:7071/photos", batch_size=256), batch_size=None, num_workers=0)
+        loader = DataLoader(Batches("batches://host:29600/photos", batch_size=256), batch_size=None, num_workers=0)
         for images, labels in loader: ...
 
     An iteration is one epoch; the next one is the next epoch, or what set_epoch() says. With any number of data workers, started any way,
-    batches come in the same order. On a coordinator's machine, or one with an agent, images are not copied where the reading
-    process is the training one (num_workers=0), which needs no workers: decoding is done elsewhere.
+    batches come in the same order. On a coordinator's machine, or one with an agent, workers are not needed: decoding is done
+    elsewhere.
 
-    Such images lie in memory that all jobs share and cannot be written to: a change in place (`images.mul_(2)`) would end the process. With
-    `copy=True` every batch is the job's own.
+    A batch is the job's own, and may be changed in place. With `copy=False` its images stay where they are, in memory that all jobs share and
+    PyTorch does not know to be read-only: a change in place (`images.mul_(2)`) then ends the process (SIGSEGV).
 
     In a job of several ranks (torch.distributed, or the arguments) each has `batch_size` samples of every batch, and all together every
     sample once an epoch."""
@@ -77,7 +89,7 @@ class Batches(IterableDataset):
     def __init__(self, address: str, *, batch_size: int, seed: int = 0, split: str = "train", shuffle: Optional[bool] = None,
                  transform: Optional[str] = None, augment: Optional[str] = None, image_size: Optional[int] = None,
                  share: Optional[str] = "order", form: Optional[str] = "auto", rank: Optional[int] = None,
-                 world_size: Optional[int] = None, drop_last: bool = False, epochs: Optional[int] = None, copy: bool = False,
+                 world_size: Optional[int] = None, drop_last: bool = False, epochs: Optional[int] = None, copy: bool = True,
                  threads: int = 0, max_bad_images: Optional[float] = None, timeout: float = 60.0, order: str = ""):
         """
         batch_size   samples of a batch, of this rank
@@ -90,7 +102,7 @@ class Batches(IterableDataset):
         form         what is cached: "auto" (by measured cost), "encoded", "decoded" or "batches"
         drop_last    leave out the last batch of an epoch if it is smaller
         epochs       that the job will take, if known: nothing is prepared beyond its end
-        copy         give tensors that may be changed in place
+        copy         give tensors that may be changed in place; False: give images in shared memory, which must not be written to
         threads      that decode in a process, where that has to be done there; 0: one a core, and in data workers one
         max_bad_images    share of images that may be unreadable before reading fails; None: 0.001
         timeout      seconds that a batch may take
@@ -138,10 +150,12 @@ class Batches(IterableDataset):
             if batch is None:
                 return
             images = torch.from_numpy(batch.images)
+            if self._copy:
+                images = images.clone()
             labels = torch.from_numpy(batch.labels)
             self._given = batch.number - base + 1
             del batch
-            yield (images.clone() if self._copy else images), labels
+            yield Pair((images, labels))
 
     def figures(self) -> Dict[str, Any]:
         """What this process has had from the cache so far. Empty where it has read nothing from one."""

@@ -26,7 +26,7 @@ class Index(int):
 class Samples(Dataset):
     """Samples of a data set by their index: (image, label), for those who need an order or a collate function of their own.
 
-        samples = Samples("batches://host:7071/photos", batch_size=64)
+        samples = Samples("batches://host:29600/photos", batch_size=64)
         loader = DataLoader(samples, batch_sampler=BatchOrder(samples), num_workers=4)
 
     BatchOrder and SampleOrder give the job's order, which the cache prepares for, and tell data workers the epoch. Any other sampler

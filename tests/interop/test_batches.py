@@ -111,11 +111,45 @@ def test_samples_in_the_job_s_order_are_its_batches(address, direct, workers):
     assert_same(DataLoader(samples, batch_sampler=order, num_workers=workers), direct[1][3:-1])
 
 
-def test_pinned_memory_and_copies(address, direct):
-    loader = DataLoader(Batches(address, share="none", copy=True, **OPTIONS), batch_size=None,
-                        pin_memory=torch.cuda.is_available())
-    for (images, _), (expected, _) in zip(loader, direct[0]):
-        assert torch.equal(images.mul_(2), expected * 2)  # in place: the tensor is our own
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_may_be_changed_in_place(address, direct, workers):
+    loader = DataLoader(Batches(address, share="none", **OPTIONS), batch_size=None, num_workers=workers,
+                        pin_memory=torch.cuda.is_available(), collate_fn=lambda batch: (batch[0].mul_(2), batch[1].add_(1)))
+    for (images, labels), (expected, right) in zip(loader, direct[0]):
+        assert torch.equal(images.div_(2), expected) and torch.equal(labels.sub_(1), right)
+    batches = Batches(address, share="none", **OPTIONS)
+    assert_same(DataLoader(batches, batch_size=None), direct[0])  # what others have is as it was
+
+
+def test_without_a_copy_images_lie_in_shared_memory(address, direct):
+    images, _ = next(iter(DataLoader(Batches(address, share="none", copy=False, **OPTIONS), batch_size=None)))
+    maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+    spans = [([int(x, 16) for x in line[0].split("-")], line[1]) for line in maps]
+    assert [rights for (begin, end), rights in spans if begin <= images.data_ptr() < end] == ["r--s"]
+    assert torch.equal(images, direct[0][0][0])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("options", [{}, {"batch_size": 64}])
+def test_a_loader_that_would_collate_batches_is_refused(address, workers, options):
+    with pytest.raises(ValueError, match="batch_size=None to DataLoader"):
+        next(iter(DataLoader(Batches(address, **OPTIONS), num_workers=workers, **options)))
+
+
+def test_jobs_beside_live_workers_have_the_same_order(address):
+    """Workers that are kept, at the end of an epoch and in the middle of one: the cache has all that they have used."""
+    def job(workers, count):
+        loader = DataLoader(Batches(address, **OPTIONS), batch_size=None, num_workers=workers, persistent_workers=workers > 0)
+        iterator = iter(loader)
+        return [next(iterator) for _ in range(count)], (loader, iterator)
+
+    first, alive = job(2, PER_EPOCH)
+    second, also_alive = job(2, 3)
+    assert_same(second, first[:3])
+    for workers in (0, 2):
+        third, _ = job(workers, PER_EPOCH)
+        assert_same(third, first)
+    del alive, also_alive
 
 
 def test_dropping_the_last(address, direct):

@@ -844,6 +844,24 @@ static void a_job_joins_the_others_where_they_are(void **state)
     fth_scheduler_free(scheduler);
 }
 
+static void a_job_that_finds_all_of_the_others_epochs_has_their_order_from_the_start(void **state)
+{
+    (void)state;
+    fth_scheduler *scheduler = create(1000 * ITEM_BYTES); /* more than two epochs */
+    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    spec.sharing = FTH_SHARE_ORDER;
+    add_job(scheduler, 1, &spec, 0);
+    for (int64_t next = 0; next <= 250; next++) {
+        fth_scheduler_set_position(scheduler, 1, 0, next, 1, 0, (double)next);
+        take_all(scheduler, (double)next);
+        if (next % 50 == 0) /* in mid-epoch, and between epochs */
+            assert_int_equal(fth_scheduler_choose_rotation(scheduler, &spec, SET_COUNT), 0);
+    }
+    fth_scheduler_lost(scheduler, batch_id(&spec, 99)); /* the last of epoch 0 */
+    assert_int_equal(fth_scheduler_choose_rotation(scheduler, &spec, SET_COUNT), SET_COUNT);
+    fth_scheduler_free(scheduler);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -878,6 +896,7 @@ int main(void)
         cmocka_unit_test(jobs_come_and_go),
         cmocka_unit_test(forms_follow_costs),
         cmocka_unit_test(a_job_joins_the_others_where_they_are),
+        cmocka_unit_test(a_job_that_finds_all_of_the_others_epochs_has_their_order_from_the_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

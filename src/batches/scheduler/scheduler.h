@@ -86,8 +86,8 @@ double fth_scheduler_next_event(fth_scheduler *scheduler, double now_s);
 /* By measured cost; `why` says it in a line, with the figures. `files`: samples are image files. Before add_job. */
 fth_form fth_scheduler_choose_form(const fth_scheduler *scheduler, const fth_job_spec *spec, int64_t set_count,
                                    bool files, char why[256]);
-/* Samples by which a job's epochs begin later, so that it joins the others where they are; 0 where nothing is shared, or all that the
- * others have had of their epoch is still there. */
+/* Samples by which a job's epochs begin later, so that it joins the others where they are; 0 where nothing is shared. Where all that
+ * the others have had since the beginning of an epoch is still there, it begins with that epoch: the first such. */
 int64_t fth_scheduler_choose_rotation(const fth_scheduler *scheduler, const fth_job_spec *spec, int64_t set_count);
 
 /* ---- figures ---- */

@@ -147,12 +147,13 @@ fth_form fth_scheduler_choose_form(const fth_scheduler *scheduler, const fth_job
 
 /* ---- where a job joins ---- */
 
-/* Whether what a job would come to before `place`, from the beginning of that epoch, is there. */
-static bool has_beginning(const fth_scheduler *scheduler, const fth_job_spec *spec, int64_t set_count, int64_t place)
+/* Whether what a job would come to from `begin`, where an epoch begins, to `place`, in that epoch or at its end, is there. */
+static bool has_all_between(const fth_scheduler *scheduler, const fth_job_spec *spec, int64_t set_count, int64_t begin,
+                            int64_t place)
 {
     fth_job_spec joining = *spec;
-    int64_t *samples = NULL, passed = place % set_count, of = spec->share.of > 1 ? spec->share.of : 1;
-    joining.rotation = place - passed;
+    int64_t *samples = NULL, passed = place - begin, of = spec->share.of > 1 ? spec->share.of : 1;
+    joining.rotation = begin;
     uint64_t items = (uint64_t)(spec->form == FTH_FORM_BATCHES ? passed / spec->batch / of : passed / of);
     if (items > scheduler->items.counts[FTH_ITEM_READY]) /* no need to look */
         return false;
@@ -187,8 +188,10 @@ int64_t fth_scheduler_choose_rotation(const fth_scheduler *scheduler, const fth_
         int64_t place = fth_job_place(job, fth_job_position(job));
         front = place > front ? place : front;
     }
-    if (has_beginning(scheduler, spec, set_count, front))
-        return front - front % set_count;
-    int64_t aligned = front % set_count / (spec->batch * of) * spec->batch * of;
-    return front - front % set_count + aligned;
+    int64_t begin = front - front % set_count;
+    if (!has_all_between(scheduler, spec, set_count, begin, front))
+        return begin + front % set_count / (spec->batch * of) * spec->batch * of;
+    while (begin > 0 && has_all_between(scheduler, spec, set_count, begin - set_count, begin))
+        begin -= set_count;
+    return begin;
 }
