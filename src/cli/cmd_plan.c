@@ -143,7 +143,6 @@ static const fth_option_table table = {
 
 /* What is predicted, and from what. */
 typedef struct scaling_plan {
-    const char *model;
     bool helps;              /* another process has the plan: this one only measured the link with it */
     const char *link_source; /* "told", "measured", "assumed" */
     const char *price_source;
@@ -239,7 +238,6 @@ static fth_status make_plan(const plan_options *asked, fth_train_options *option
         }
     }
     divide_cores(asked, options);
-    plan->model = options->model;
     add_batch(plan, 1);
     for (size_t i = 0; i < plan->count; i++)
         add_batch(plan, nodes[i]);
@@ -315,7 +313,7 @@ static void print_profile(const scaling_plan *plan)
     fth_link_format(&plan->run.link, link, sizeof link);
     fth_usd_format(plan->run.usd_per_hour, price, sizeof price);
     fth_text_bytes(4 * profile->parameters, size, sizeof size);
-    fth_print_line(stdout, "%s on %s: %s, %s of gradients", plan->model, profile->data, profile->device, size);
+    fth_print_line(stdout, "%s on %s: %s, %s of gradients", plan->profile.model, profile->data, profile->device, size);
     printf("one worker, batch %lld: %.4g ms forward and backward, %.3g ms update, over %s\n",
            (long long)plan->batches[0], 1e3 * one->compute_s, 1e3 * one->update_s,
            FTH_COUNTED(profile->steps[0], "step"));
@@ -428,13 +426,14 @@ static void print_json(const scaling_plan *plan)
     char *why = explain(plan);
     for (size_t i = 0; i < plan->count; i++)
         json_array_append_new(sizes, size_to_json(&plan->sizes[i]));
-    json_t *json = json_pack(
-        "{s:o, s:o, s:s, s:I, s:{s:f, s:f, s:s}, s:o, s:o, s:i, s:i, s:i, s:b, s:s}", "model",
-        fth_cli_json_text(plan->model), "data", fth_cli_json_text(plan->profile.data), "device", plan->profile.device,
-        "parameters", (json_int_t)plan->profile.parameters, "link", "bytes_per_s", plan->run.link.bytes_per_s,
-        "latency_s", plan->run.link.latency_s, "source", plan->link_source, "profiles", profile_to_json(plan), "sizes",
-        sizes, "cheapest", plan->sizes[plan->advice.cheapest].nodes, "fastest", plan->sizes[plan->advice.fastest].nodes,
-        "choose", plan->sizes[plan->advice.balanced].nodes, "pays", plan->advice.pays, "why", why ? why : "");
+    json_t *json =
+        json_pack("{s:o, s:o, s:s, s:I, s:{s:f, s:f, s:s}, s:o, s:o, s:i, s:i, s:i, s:b, s:s}", "model",
+                  fth_cli_json_text(plan->profile.model), "data", fth_cli_json_text(plan->profile.data), "device",
+                  plan->profile.device, "parameters", (json_int_t)plan->profile.parameters, "link", "bytes_per_s",
+                  plan->run.link.bytes_per_s, "latency_s", plan->run.link.latency_s, "source", plan->link_source,
+                  "profiles", profile_to_json(plan), "sizes", sizes, "cheapest",
+                  plan->sizes[plan->advice.cheapest].nodes, "fastest", plan->sizes[plan->advice.fastest].nodes,
+                  "choose", plan->sizes[plan->advice.balanced].nodes, "pays", plan->advice.pays, "why", why ? why : "");
     if (!isnan(plan->run.usd_per_hour)) {
         json_object_set_new(json, "price_usd_per_hour", json_real(plan->run.usd_per_hour));
         json_object_set_new(json, "price_source", fth_cli_json_text(plan->price_source));

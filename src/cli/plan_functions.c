@@ -158,7 +158,7 @@ static void print_break_even(const function_plan *plan)
     }
 }
 
-static fth_status print_text(const fth_train_options *options, const function_plan *plan)
+static fth_status print_text(const function_plan *plan)
 {
     const fth_job_shape *job = &plan->job;
     char size[CELL], samples[CELL];
@@ -166,8 +166,8 @@ static fth_status print_text(const fth_train_options *options, const function_pl
 
     fth_text_bytes((int64_t)job->push_bytes, size, sizeof size);
     fth_text_count((int64_t)job->samples, samples, sizeof samples);
-    fth_print_line(stdout, "%s on %s: %.4g ms a batch of %.0f on one core here", options->model, plan->profile.data,
-                   1e3 * job->batch_s, job->batch);
+    fth_print_line(stdout, "%s on %s: %.4g ms a batch of %.0f on one core here", plan->profile.model,
+                   plan->profile.data, 1e3 * job->batch_s, job->batch);
     printf("%s samples (%.3g %s), %s of gradients after every %s of a function\n\n", samples, plan->epochs,
            plan->epochs == 1 ? "epoch" : "epochs", size, FTH_COUNTED((int64_t)job->batches_per_push, "batch"));
     FTH_TRY(print_rows(plan));
@@ -185,7 +185,7 @@ out:
 
 /* ---- as JSON ---- */
 
-static void print_json(const fth_train_options *options, const function_plan *plan)
+static void print_json(const function_plan *plan)
 {
     json_t *rows = json_array();
     for (size_t i = 0; i < plan->count; i++) {
@@ -202,7 +202,7 @@ static void print_json(const fth_train_options *options, const function_plan *pl
         json_array_append_new(rows, row);
     }
     json_t *json = json_pack(
-        "{s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:o, s:s, s:s}", "model", fth_cli_json_text(options->model), "data",
+        "{s:o, s:o, s:f, s:f, s:f, s:f, s:f, s:o, s:s, s:s}", "model", fth_cli_json_text(plan->profile.model), "data",
         fth_cli_json_text(plan->profile.data), "samples", plan->job.samples, "epochs", plan->epochs, "batch_s",
         plan->job.batch_s, "push_bytes", plan->job.push_bytes, "batches_per_push", plan->job.batches_per_push, "rows",
         rows, "cheapest", plan->rows[plan->cheapest].kind, "fastest", plan->rows[plan->fastest].kind);
@@ -218,21 +218,21 @@ fth_status fth_cli_plan_functions(const fth_functions_question *question, fth_tr
     const fth_model *model = NULL;
     function_plan plan = {0};
 
-    FTH_TRY(fth_model_find(options->model, &model));
-    FTH_REQUIRE(!model->build_text, FTH_INVALID, "%s is a model for text, which functions do not train; see --nodes",
-                options->model);
     FTH_TRY(fth_catalogue_open(options->prices, &plan.catalogue));
     FTH_TRY(describe_fleet(question, &plan));
     FTH_TRY(fth_strategy_find(fth_strategies, "single", &strategy));
     options->threads = 1; /* what one vCPU does */
     FTH_TRY(
         fth_worker_profile_measure(options, strategy, &options->batch, 1, question->profile_s, stop, &plan.profile));
+    FTH_TRY(fth_model_find(plan.profile.model, &model));
+    FTH_REQUIRE(!model->build_text, FTH_INVALID, "%s is a model for text, which functions do not train; see --nodes",
+                model->name);
     describe_job(question, options, &plan);
     FTH_TRY(compare(question, &plan));
     if (question->json)
-        print_json(options, &plan);
+        print_json(&plan);
     else
-        FTH_TRY(print_text(options, &plan));
+        FTH_TRY(print_text(&plan));
 out:
     fth_profile_result_release(&plan.profile);
     fth_catalogue_release(&plan.catalogue);

@@ -6,6 +6,7 @@
 
 #include "cli/serve_cli.h"
 #include "parameters/parameters.h"
+#include "train/usual.h"
 
 /* One member for each flag, as wide as the command's list of options is long. */
 typedef struct serve_options {
@@ -208,6 +209,11 @@ static fth_status set_model_facts(const fth_option_table *table, const serve_opt
                 "--shards say how large their images are; leave --image-size out");
     FTH_REQUIRE(!options->has_data || (!*asked->data_shape && asked->classes == 0), FTH_INVALID,
                 "--data says what its images are like; leave --data-shape and --classes out");
+    if (fth_usual_needs_data(options->train)) {
+        FTH_REQUIRE(options->has_data || *asked->shards, FTH_INVALID,
+                    "nothing says which network to serve: give --model, or --data or --shards to choose it by");
+        return FTH_OK;
+    }
     FTH_TRY(fth_model_find(options->train->model, &model));
     FTH_REQUIRE(!model->build_text || options->has_data || *asked->shards, FTH_INVALID,
                 "%s is a model for text: give --data, which says what tokenizer, classes and task it has", model->name);
@@ -230,7 +236,7 @@ static void tell_where(const serve_options *asked, const fth_parameters *server,
     if (asked->json) {
         json_t *json = json_pack("{s:s, s:s, s:i, s:s, s:s, s:I, s:s}", "event", "serving", "url", url, "port",
                                  fth_parameters_port(server), "run", fth_parameters_run_folder(server), "model",
-                                 options->train->model, "version", (json_int_t)fth_parameters_version(server),
+                                 fth_parameters_model(server), "version", (json_int_t)fth_parameters_version(server),
                                  "consistency", asked->consistency);
         if (*fingerprint)
             json_object_set_new(json, "fingerprint", json_string(fingerprint));
@@ -238,7 +244,7 @@ static void tell_where(const serve_options *asked, const fth_parameters *server,
         json_decref(json);
         return;
     }
-    fth_print_line(stdout, "serving %s, version %lld, %s, on %s", options->train->model,
+    fth_print_line(stdout, "serving %s, version %lld, %s, on %s", fth_parameters_model(server),
                    (long long)fth_parameters_version(server), asked->consistency, url);
     fth_print_line(stdout, "run %s", fth_parameters_run_folder(server));
     if (*fingerprint)

@@ -11,6 +11,9 @@
 /* As in transformers' trainer. */
 #define FTH_BERT_NO_DECAY "*.bias,*LayerNorm.weight"
 
+#define FTH_BERT_TRAINING                                                                                              \
+    .usual_optimizer = "adamw", .usual_rate = 5e-4, .usual_rate_of_tuning = 5e-5, .usual_no_decay = FTH_BERT_NO_DECAY
+
 #define BERT(id, model_name, description, index)                                                                       \
     const fth_model fth_model_##id = {                                                                                 \
         .name = model_name,                                                                                            \
@@ -19,7 +22,7 @@
         .vocabulary = 30522,                                                                                           \
         .longest = 512,                                                                                                \
         .build_text = fth_bert_build,                                                                                  \
-        .usual_no_decay = FTH_BERT_NO_DECAY,                                                                           \
+        FTH_BERT_TRAINING,                                                                                             \
         .details = &fth_bert_presets[index].config,                                                                    \
     }
 
@@ -57,7 +60,7 @@ static fth_status make(const fth_bert_config *config, const char *name, made_mod
         .vocabulary = config->vocabulary,
         .longest = config->positions,
         .build_text = fth_bert_build,
-        .usual_no_decay = FTH_BERT_NO_DECAY,
+        FTH_BERT_TRAINING,
         .details = &entry->config,
     };
     return FTH_OK;

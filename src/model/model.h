@@ -43,6 +43,8 @@ typedef struct fth_model {
     /* The same of a network for text, instead of build. */
     fth_status (*build_text)(const struct fth_model *model, fth_graph *graph, const fth_model_options *options,
                              const fth_text_inputs *inputs, fth_value *logits);
+    const char *usual_optimizer;             /* NULL: sgd, at its own rate */
+    double usual_rate, usual_rate_of_tuning; /* of that one: from nothing, and from weights that are trained already */
     const char *usual_no_decay; /* patterns of parameters that are usually trained without weight decay; NULL: none */
     const void *details;        /* the family's own: depths, widths */
 } fth_model;

@@ -67,6 +67,25 @@ static fth_status find_tokenizer(fth_served_model *model, const char *checkpoint
     return status;
 }
 
+/* The network and its optimizer, where the options leave them to the data. */
+static fth_status choose_model(fth_served_model *model)
+{
+    const fth_dataset_info images = {
+        .channels = model->channels, .height = model->height, .width = model->width, .classes = model->classes};
+    const fth_dataset_info *info = model->dataset ? fth_dataset_get_info(model->dataset) : &images;
+    const bool open = fth_usual_needs_data(model->train);
+    fth_status status = fth_usual_find(model->train, info, &model->usual);
+    if (status != FTH_OK)
+        return status;
+    if (open)
+        fth_log_info("no --model was given: training %s, as is usual for %s", model->usual.model,
+                     info->kind == FTH_DATASET_TEXT ? "text" : "such images");
+    model->adapted.model = (char *)(uintptr_t)model->usual.model; /* lent */
+    model->adapted.optimizer = (char *)(uintptr_t)model->usual.optimizer;
+    model->adapted.lr = model->usual.lr;
+    return fth_options_check_length(model->train);
+}
+
 /* What the data says of texts, and a model that fits its tokenizer. */
 static fth_status take_text(fth_served_model *model, const fth_dataset_info *info)
 {
@@ -120,6 +139,7 @@ static fth_status open_data(fth_served_model *model, const fth_parameters_option
         if (model->epoch_samples == 0)
             model->epoch_samples = info->count[FTH_TRAIN];
         FTH_REQUIRE(info->count[FTH_VALIDATION] > 0, FTH_INVALID, "%s has no samples to validate with", train->data);
+        FTH_TRY(choose_model(model));
         FTH_TRY(take_text(model, info));
         model->normalization = info->normalization;
     } else if (shards && !*train->normalize) {
@@ -129,6 +149,8 @@ static fth_status open_data(fth_served_model *model, const fth_parameters_option
         if (model->normalization.channels > 0)
             FTH_TRY(fth_normalization_spread(&model->normalization, model->channels, &model->normalization));
     }
+    if (!model->dataset)
+        FTH_TRY(choose_model(model));
     const fth_engine_options sample = describe_sample(model);
     fth_service_describe_input(&sample, model->dataset ? fth_dataset_get_info(model->dataset)->text.tokenizer : NULL,
                                model->input, sizeof model->input);
@@ -245,6 +267,8 @@ json_t *fth_served_model_describe(const fth_served_model *model, const fth_param
     fth_options_identity(&fth_train_option_table, options->train, identity);
     fth_consistency_format(options->consistency, consistency, sizeof consistency);
     json_object_set_new(configuration, "strategy", json_string("parameter-server"));
+    json_object_set_new(configuration, "model", json_string(model->usual.model));
+    json_object_set_new(configuration, "optimizer", json_string(model->usual.optimizer));
     json_object_set_new(configuration, "lr", json_real(fth_served_model_base_rate(model)));
     json_object_set_new(configuration, "consistency", json_string(consistency));
     snprintf(lease, sizeof lease, "%gs", options->lease_s); /* text, as `train` reads it back */

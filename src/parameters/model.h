@@ -10,10 +10,12 @@
 #include "parameters/parameters.h"
 #include "text/tokenizer.h"
 #include "train/server_support.h"
+#include "train/usual.h"
 
 typedef struct fth_served_model {
     const fth_train_options *train; /* `adapted` */
-    fth_train_options adapted;      /* the server's, with the model that fits the tokenizer; lends texts */
+    fth_train_options adapted;      /* the server's, with what is chosen by the data; lends texts */
+    fth_usual usual;                /* as chosen; the model does not have the tokenizer's size yet */
     char *fitting_model;            /* its name, where it is another; else NULL */
     fth_tokenizer *tokenizer;       /* of text, where it is not the data set's own; else NULL */
     int channels, height, width;    /* of images */

@@ -114,7 +114,7 @@ static fth_status open_record(fth_parameters *server)
     json_t *description = fth_served_model_describe(server->model, options);
     json_t *machine = fth_service_describe_machine(server->model->device);
     fth_status status =
-        fth_served_record_open(options->train, options->checkpoints, description, machine, &server->record);
+        fth_served_record_open(server->model->train, options->checkpoints, description, machine, &server->record);
     json_decref(description);
     json_decref(machine);
     return status;
@@ -204,7 +204,7 @@ out:
 
 static void report_start(fth_parameters *server)
 {
-    const fth_train_options *train = server->options.train;
+    const fth_train_options *train = server->model->train;
     bool resumed = fth_served_record_resumed(server->record);
     json_t *event = json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:f}", "id", fth_served_record_id(server->record),
                               "folder", fth_served_record_folder(server->record), "model", train->model, "data",

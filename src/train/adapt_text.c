@@ -86,16 +86,6 @@ out:
     return status;
 }
 
-/* The default is for convolutional networks. */
-static void warn_of_default_optimizer(const fth_beginning *beginning, const fth_dataset_info *info)
-{
-    const fth_train_options *options = &beginning->options;
-    if (info->kind == FTH_DATASET_TEXT && !beginning->run && strcmp(options->optimizer, "sgd") == 0 &&
-        !fth_options_was_given(&fth_train_option_table, options, "optimizer"))
-        fth_log_warning("a BERT learns little by sgd, the default; usual is --optimizer adamw, with --lr 5e-5 for "
-                        "weights that are trained already and 5e-4 without");
-}
-
 fth_status fth_adapt_vocabulary(fth_beginning *beginning, const fth_dataset_info *info)
 {
     fth_train_options *options = &beginning->options;
@@ -105,7 +95,5 @@ fth_status fth_adapt_vocabulary(fth_beginning *beginning, const fth_dataset_info
         free(options->model);
         options->model = name;
     }
-    if (status == FTH_OK)
-        warn_of_default_optimizer(beginning, info);
     return status;
 }

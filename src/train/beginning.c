@@ -6,21 +6,22 @@
 #include <string.h>
 
 #include "cost/cost.h"
+#include "train/usual.h"
+
 enum { DEFAULT_EPOCHS = 3 };
 
 fth_status fth_beginning_complete(fth_train_options *options)
 {
-    const fth_optimizer *optimizer;
-    fth_status status = fth_train_options_check(options);
-    if (status == FTH_OK)
-        status = fth_optimizer_find(options->optimizer, &optimizer);
-    if (status != FTH_OK)
-        return status;
-    if (options->lr <= 0)
-        options->lr = optimizer->default_lr;
+    fth_status status = FTH_OK;
+
+    FTH_TRY(fth_train_options_check(options));
+    if (!fth_usual_needs_data(options))
+        FTH_TRY(fth_usual_apply(options, NULL));
     if (options->epochs == 0 && options->steps == 0 && options->for_s <= 0 && !*options->until)
         options->epochs = DEFAULT_EPOCHS;
-    return FTH_OK;
+
+out:
+    return status;
 }
 
 static fth_status copy_options(const fth_train_options *from, fth_train_options *to)
@@ -151,7 +152,7 @@ static fth_status override(const fth_train_options *asked, fth_train_options *op
     FTH_TRY(replace_limits(asked, options));
     for (size_t i = 0; i < table->count; i++) {
         const char *name = table->options[i].name;
-        if (!fth_options_was_given(table, asked, name))
+        if (!fth_options_was_given(table, asked, name) || fth_usual_is_open(asked, name))
             continue;
         json_t *value = json_object_get(now, name);
         bool differs = !json_equal(value, json_object_get(before, name));

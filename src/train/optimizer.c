@@ -15,7 +15,8 @@ static const fth_optimizer *const optimizers[] = {
 fth_choice fth_optimizer_choice(size_t index)
 {
     if (index >= FTH_COUNT_OF(optimizers))
-        return (fth_choice){0};
+        return (fth_choice){.name = index == FTH_COUNT_OF(optimizers) ? "auto" : NULL,
+                            .summary = "sgd, and adamw for text"};
     return (fth_choice){.name = optimizers[index]->name, .summary = optimizers[index]->summary};
 }
 

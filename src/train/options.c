@@ -25,8 +25,10 @@ static const char *const momentums[] = {"shared", "worker", NULL};
 #define ROW(flag, kind, member) .name = flag, .type = FTH_OPTION_##kind, .offset = offsetof(fth_train_options, member)
 
 static const fth_option options[] = {
-    {ROW("model", TEXT, model), .fallback = "mnist-cnn", .argument = "NAME", .list = fth_model_choice,
-     .help = "network; `farthing models` lists them", .identity = true, .group = "Model and data", .fixed = true,
+    {ROW("model", TEXT, model), .fallback = "auto", .argument = "NAME", .list = fth_model_choice,
+     .help = "network; `farthing models` lists them. auto: that of --weights, else by the data: resnet18 for photos, "
+             "resnet18-small for small pictures, mnist-cnn for digits, bert-mini for text",
+     .identity = true, .group = "Model and data", .fixed = true,
      .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
     {ROW("stem", CHOICE, stem), .fallback = "standard", .argument = "KIND",
      .help = "of a ResNet: small is a 3×3 convolution without pooling, for small pictures; --model resnet18-small is "
@@ -101,8 +103,9 @@ static const fth_option options[] = {
      .help = "column of the label; several, separated by commas, for regression, or of 0 and 1 for multi-label",
      .identity = true, .optional_identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
     {ROW("task", CHOICE, task), .fallback = "classes", .argument = "KIND",
-     .help = "what labels of text are: one class of several, numbers (regression), or any of several (multi-label); those "
-             "of images are classes",
+     .help =
+         "what labels of text are: one class of several, numbers (regression), or any of several (multi-label); those "
+         "of images are classes",
      .choices = fth_task_names, .identity = true, .optional_identity = true, .fixed = true,
      .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
     {ROW("by-length", SWITCH, by_length),
@@ -145,12 +148,13 @@ static const fth_option options[] = {
          "workers come and go",
      .minimum = 0, .maximum = 1e6, .identity = true, .optional_identity = true, .fixed = true,
      .commands = FTH_FOR_TRAIN, .side = FTH_SIDE_NONE},
-    {ROW("optimizer", CHOICE, optimizer), .fallback = "sgd", .argument = "NAME", .help = "rule of the update",
+    {ROW("optimizer", CHOICE, optimizer), .fallback = "auto", .argument = "NAME",
+     .help = "rule of the update; auto: sgd, and for text adamw at a learning rate of 5e-4, or 5e-5 with --weights",
      .list = fth_optimizer_choice, .identity = true, .fixed = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE,
      .side = FTH_SIDE_SERVER},
-    {ROW("lr", NUMBER, lr), .fallback = "0", .argument = "X", .help = "learning rate; 0: the optimizer's own default",
-     .minimum = 0, .maximum = 1e38, .identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE,
-     .side = FTH_SIDE_SERVER},
+    {ROW("lr", NUMBER, lr), .fallback = "0", .argument = "X",
+     .help = "learning rate; 0: what is usual for the optimizer", .minimum = 0, .maximum = 1e38, .identity = true,
+     .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE, .side = FTH_SIDE_SERVER},
     {ROW("scale-lr", CHOICE, scale_lr), .fallback = "none", .argument = "HOW",
      .help = "data-parallel: multiply the learning rate by the number of workers that the run begins with, or by its "
              "square root",

@@ -6,19 +6,9 @@
 #include "train/classifier.h"
 #include "train/text_data.h"
 #include "train/train_internal.h"
+#include "train/usual.h"
 
-/* True if nobody said which model: neither a flag nor a file, nor the configuration of a run. */
-static bool lacks_model(const fth_train_options *options)
-{
-    fth_train_options usual = {0};
-    bool lacks = !options->own.network && !fth_options_was_given(&fth_train_option_table, options, "model") &&
-                 fth_options_set_defaults(&fth_train_option_table, &usual) == FTH_OK &&
-                 strcmp(options->model, usual.model) == 0;
-    fth_options_release(&fth_train_option_table, &usual);
-    return lacks;
-}
-
-/* Without --model, the one that --weights are of. A file that cannot be read, or that says nothing, leaves the default: a run
+/* Without --model, the one that --weights are of. A file that cannot be read, or that says nothing, leaves it open: a run
  * that is continued does not need the file, and a new one reports what is wrong when it opens it. */
 static fth_status take_model_of_weights(fth_train_options *options)
 {
@@ -27,7 +17,7 @@ static fth_status take_model_of_weights(fth_train_options *options)
     fth_model_facts facts = {0};
     fth_model_fit fit = {0};
 
-    if (!*options->weights || !lacks_model(options) || fth_weights_open(options->weights, &weights) != FTH_OK)
+    if (!*options->weights || !fth_usual_needs_data(options) || fth_weights_open(options->weights, &weights) != FTH_OK)
         return FTH_OK;
     FTH_TRY(fth_model_facts_of_file(weights, options->weights, &facts));
     if (!facts.model || fth_model_find(facts.model, &fit.model) != FTH_OK)
@@ -50,6 +40,8 @@ fth_status fth_train_options_resolve(fth_train_options *options)
     char *model = NULL;
 
     FTH_TRY(take_model_of_weights(options));
+    FTH_REQUIRE(!fth_usual_needs_data(options) || strcmp(options->stem, fth_model_stems[0]) == 0, FTH_INVALID,
+                "--stem %s says of which kind a ResNet is: give --model too", options->stem);
     FTH_TRY(fth_model_apply_stem(options->model, options->stem, &model));
     free(options->model);
     options->model = model;
@@ -88,8 +80,11 @@ fth_status fth_train_options_check_kind(const fth_train_options *options, const 
 {
     static const char *const of_text[] = {"vocab",       "vocab-size",   "max-length", "text-column",
                                           "pair-column", "label-column", "by-length"};
+    const fth_model *model = NULL;
     if (info->kind == FTH_DATASET_TEXT)
         return FTH_OK;
+    if (!fth_usual_needs_data(options) && fth_train_options_find_model(options, &model) == FTH_OK && model->build_text)
+        return FTH_OK; /* the engine refuses the model */
     if (strcmp(options->task, fth_task_names[FTH_TASK_CLASSES]) != 0)
         return fth_fail(FTH_INVALID, "--task %s is for text; %s has images, whose labels are classes: leave --task out",
                         options->task, info->name);
@@ -103,7 +98,9 @@ fth_status fth_train_options_check(const fth_train_options *options)
 {
     const fth_option_table *table = &fth_train_option_table;
     const fth_optimizer *optimizer = NULL;
-    fth_status status = fth_optimizer_find(options->optimizer, &optimizer);
+    fth_status status = FTH_OK;
+    if (strcmp(options->optimizer, FTH_AUTO) != 0)
+        status = fth_optimizer_find(options->optimizer, &optimizer);
     if (status != FTH_OK)
         return status;
     if (options->lr <= 0 && fth_options_was_given(table, options, "lr"))
@@ -114,7 +111,7 @@ fth_status fth_train_options_check(const fth_train_options *options)
         return fth_fail(FTH_INVALID, "--steps must be at least 1, not 0 (leave it out for no such limit)");
     if (options->label_smoothing > 0 && strcmp(options->task, "classes") != 0)
         return fth_fail(FTH_INVALID, "--label-smoothing is for --task classes, not for %s", options->task);
-    if (options->nesterov && !optimizer->takes_nesterov)
+    if (options->nesterov && optimizer && !optimizer->takes_nesterov)
         return fth_fail(FTH_INVALID, "--optimizer %s takes no --nesterov; sgd does", options->optimizer);
     if (options->nesterov && options->momentum <= 0)
         return fth_fail(FTH_INVALID, "--nesterov needs a --momentum above 0");

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "batches/client/client.h"
+#include "train/usual.h"
 
 /* run.json, but for the machine. */
 static json_t *describe_run(const fth_beginning *beginning, const fth_setup *setup)
@@ -63,7 +64,8 @@ static char *make_hint(const fth_train_options *options)
     size_t begin = length;
     while (begin > 0 && options->data[begin - 1] != '/')
         begin--;
-    return fth_format("%.*s-%.*s", (int)strcspn(options->model, "("), options->model, (int)(length - begin),
+    const int model = fth_usual_needs_data(options) ? 0 : (int)strcspn(options->model, "(");
+    return fth_format("%.*s%s%.*s", model, options->model, model > 0 ? "-" : "", (int)(length - begin),
                       options->data + begin);
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "train/run_text.h"
+#include "train/usual.h"
 
 /* ---- comparing ---- */
 
@@ -39,6 +40,8 @@ static fth_status compare_options(const fth_beginning *beginning, const json_t *
     json_object_foreach(asked, name, value)
     {
         const json_t *before = json_object_get(stored, name);
+        if (fth_usual_is_open(&beginning->options, name))
+            continue;
         if (fth_options_find(&fth_train_option_table, name)->limit || json_equal(value, before))
             continue;
         there = json_dumps(before, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));

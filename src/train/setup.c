@@ -8,6 +8,7 @@
 #include "batches/client/client.h"
 #include "train/classifier.h"
 #include "train/precision.h"
+#include "train/usual.h"
 
 static fth_status make_loader_options(const fth_setup *setup, fth_split split, int64_t first_batch,
                                       fth_loader_options *result);
@@ -22,7 +23,8 @@ static fth_status check_names(const fth_beginning *beginning)
     const fth_model *model = NULL;
     fth_weights *weights = NULL;
 
-    FTH_TRY(fth_train_options_find_model(&beginning->options, &model));
+    if (!fth_usual_needs_data(&beginning->options))
+        FTH_TRY(fth_train_options_find_model(&beginning->options, &model));
     const char *path = beginning->options.weights;
     FTH_REQUIRE(!fth_store_is_url(path), FTH_INVALID,
                 "training starts from files, and %s is in a store; copy it first: farthing store cp '%s' .", path,
@@ -84,6 +86,7 @@ static fth_status open_engine(fth_setup *setup, fth_beginning *beginning, const 
     const fth_dataset_info *info = fth_dataset_get_info(setup->dataset);
     int64_t samples = fth_share_samples(setup->share, info->count[FTH_TRAIN]);
     fth_adapt_batch(options, samples);
+    FTH_TRY(fth_adapt_model(beginning, setup->strategy, info, setup->configuration));
     FTH_TRY(fth_adapt_vocabulary(beginning, info));
     if (normalization_assumed && info->kind == FTH_DATASET_IMAGES)
         fth_model_facts_warn_assumed(&(fth_model_facts){.normalization = info->normalization}, options->weights);

@@ -64,7 +64,11 @@ fth_status fth_adapt_batch_cache(fth_beginning *beginning);
 /* Before the data is opened: the tokenizer of the run that is continued, of --vocab or of --weights; NULL: there is none
  * yet. The caller's. */
 fth_status fth_adapt_tokenizer(const fth_beginning *beginning, fth_tokenizer **tokenizer);
-/* With the data open: see fth_options_fit_vocabulary(). */
+/* With the data open: the model, optimizer and learning rate, where the options leave them to the data; they are set in
+ * `configuration` too, as a run's record has them. */
+fth_status fth_adapt_model(fth_beginning *beginning, const fth_strategy *strategy, const fth_dataset_info *info,
+                           json_t *configuration);
+/* With the data and the model known: see fth_options_fit_vocabulary(). */
 fth_status fth_adapt_vocabulary(fth_beginning *beginning, const fth_dataset_info *info);
 /* Before the device is opened: computes on the processors that are for this process, unless options say how many. */
 void fth_adapt_threads(fth_train_options *options, int processors);

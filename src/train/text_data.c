@@ -6,6 +6,7 @@
 
 #include "base/hex.h"
 #include "train/train_internal.h"
+#include "train/usual.h"
 
 const char *const fth_task_names[] = {"classes", "regression", "multi-label", NULL};
 
@@ -147,6 +148,8 @@ void fth_text_describe(const fth_dataset_info *info, json_t *data)
 fth_status fth_options_check_length(const fth_train_options *options)
 {
     const fth_model *model = NULL;
+    if (fth_usual_needs_data(options))
+        return FTH_OK; /* asked again when it is chosen */
     fth_status status = fth_train_options_find_model(options, &model);
     if (status != FTH_OK || !model->build_text || options->max_length <= model->longest)
         return status;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "train/parameter_groups.h"
+#include "train/usual.h"
 
 struct fth_weight_update {
     fth_device *device;
@@ -37,6 +38,7 @@ fth_status fth_weight_update_create(const fth_train_options *options, const fth_
 {
     fth_status status = FTH_OK;
     fth_weight_update *update = NULL;
+    fth_usual usual;
 
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *update, &update));
@@ -44,7 +46,8 @@ fth_status fth_weight_update_create(const fth_train_options *options, const fth_
     update->clip = options->clip;
     if (scales_loss)
         update->loss_scale.scale = FTH_FIRST_LOSS_SCALE;
-    FTH_TRY(fth_optimizer_find(options->optimizer, &update->optimizer));
+    FTH_TRY(fth_usual_find(options, NULL, &usual));
+    FTH_TRY(fth_optimizer_find(usual.optimizer, &update->optimizer));
     update->arguments = (fth_update_arguments){.momentum = (float)options->momentum,
                                                .weight_decay = (float)options->weight_decay,
                                                .beta1 = (float)options->beta1,

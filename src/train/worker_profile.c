@@ -217,10 +217,12 @@ static fth_status describe(const fth_setup *setup, const fth_spending *spending,
     result->price_source = fth_format("%s", source);
     result->device = fth_format("%s", setup->device->description);
     result->data = fth_format("%s", data->name);
+    result->model = fth_format("%s", setup->options->model);
     result->training_samples = fth_engine_get_options(setup->engine)->training_samples;
     result->parameters = fth_graph_trainable_count(fth_engine_graph(setup->engine));
     result->learning_rate = fth_engine_learning_rate(setup->engine);
-    FTH_REQUIRE(result->price_source && result->device && result->data, FTH_NO_MEMORY, "no memory for a profile");
+    FTH_REQUIRE(result->price_source && result->device && result->data && result->model, FTH_NO_MEMORY,
+                "no memory for a profile");
 out:
     json_decref(machine);
     return status;
@@ -264,6 +266,7 @@ void fth_profile_result_release(fth_profile_result *result)
     free(result->profiles);
     free(result->steps);
     free(result->data);
+    free(result->model);
     free(result->device);
     free(result->price_source);
     *result = (fth_profile_result){0};

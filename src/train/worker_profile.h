@@ -25,6 +25,7 @@ typedef struct fth_worker_profile {
 /* What was measured. Release it in either case. */
 typedef struct fth_profile_result {
     char *data, *device; /* as they describe themselves */
+    char *model;
     int64_t training_samples;
     int64_t parameters;           /* trained */
     double learning_rate;         /* to begin with */

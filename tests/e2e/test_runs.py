@@ -7,7 +7,7 @@ import struct
 import zlib
 
 import pytest
-from conftest import SMALL, idx, record, stop, tensors, wait_for
+from conftest import SMALL, idx, png, record, stop, tensors, wait_for
 
 
 def undecodable_png(side):
@@ -364,6 +364,55 @@ def test_an_empty_value_is_a_mistake(farthing, tiny, flag):
     (farthing.folder / "run.yaml").write_text(f'{flag[2:]}: ""\n')
     assert f"{flag[2:]} is empty" in farthing("train", "run.yaml", code=2).err
     assert not (farthing.folder / "runs").exists()
+
+
+# ---- without --model ----
+
+def write_photos(folder, sides):
+    for number, side in enumerate(sides):
+        for name in ("a", "b"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            (folder / name / f"{number}.png").write_bytes(png(side, side - 4, 10 * number))
+    return folder
+
+
+@pytest.mark.parametrize("data, model, shape", [
+    ("digits", "mnist-cnn", (28, 28)), ("shapes", "resnet18-small", (32, 32)), ("small", "resnet18-small", (40, 44)),
+    ("photos", "resnet18", (224, 224))])
+def test_without_a_model_one_is_chosen_by_the_data(farthing, data, model, shape):
+    write_photos(farthing.folder / "small", [44] * 8)
+    write_photos(farthing.folder / "photos", [90, 100, 110, 120])
+    dry = farthing("train", "--data", data, "--batch", 2, "--steps", 1, "--dry-run", "--json")
+    assert dry.events[0]["model"] == model and dry.events[0]["configuration"]["optimizer"]["value"] == "sgd"
+    assert f"training {model}, as is usual for images of {shape[0]} × {shape[1]} pixels" in dry.err
+
+
+def test_a_chosen_model_stays_with_the_run(farthing, tiny):
+    """The same command continues it, from the folder and from a store; its record says what was chosen."""
+    train = ["train", "--data", tiny, "--batch", 64, "--name", "x"]
+    assert "no --model was given: training mnist-cnn" in farthing(*train, "--steps", 1).err
+    configuration = json.loads((farthing.folder / "runs/x/run.json").read_text())["configuration"]
+    assert (configuration["model"], configuration["optimizer"], configuration["lr"]) == ("mnist-cnn", "sgd", 0.01)
+    assert "already finished: mnist-cnn" in farthing(*train, "--steps", 1, "--resume").out
+    more = farthing(*train, "--steps", 2, "--resume", "--model", "auto")
+    assert "no --model" not in more.err and "mnist-cnn on" in more.out
+    assert "--model cannot change" in farthing(*train, "--steps", 3, "--resume", "--model", "linear", code=1).err
+    assert "mnist-cnn on" in farthing("evaluate", "x").out
+    stored = ["train", "--data", tiny, "--batch", 64, "--checkpoints", "store", "--watch", "none"]
+    farthing(*stored, "--steps", 1)
+    assert "already finished" in farthing(*stored, "--steps", 1).out
+    assert "2 steps" in farthing(*stored, "--steps", 2, "--runs", "elsewhere").out
+
+
+def test_a_chosen_model_is_the_servers(farthing, tiny):
+    result = farthing("train", "--data", tiny, "--batch", 64, "--strategy", "parameter-server", "--workers", 1,
+                      "--steps", 2, "--name", "x")
+    assert "mnist-cnn on" in result.out and result.err.count("no --model was given: training mnist-cnn") == 1
+    assert "which network to serve" in farthing("serve", "parameters", code=1).err
+
+
+def test_a_stem_needs_a_model(farthing):
+    assert "give --model" in farthing("train", "--data", "shapes", "--stem", "small", code=2).err
 
 
 # ---- --dry-run ----

@@ -291,7 +291,7 @@ def test_warm_up_in_percent(farthing, topics):
     (["--model", "bert-tiny", "--data", "digits"], "bert-tiny is a model for text, and the data has images"),
     (["--max-length", 600], "--max-length 600 is more than the 512 tokens"),
     (["--no-decay", "encoder.*.bais"], 'matches "encoder.*.bais"'),
-    (["--model", "mnist-cnn", "--data", "digits", "--layer-decay", 0.9], "--layer-decay"),
+    (["--data", "digits", "--model", "mnist-cnn"], "--vocab-size is for text"),
 ])
 def test_what_does_not_fit_is_refused(farthing, topics, flags, message):
     result = train(farthing, topics, "--steps", 1, *flags, code=1)
@@ -299,12 +299,37 @@ def test_what_does_not_fit_is_refused(farthing, topics, flags, message):
     assert not farthing.runs()
 
 
-def test_warns_of_the_default_optimizer(farthing, topics):
+def test_layer_decay_needs_layers_with_numbers(farthing):
+    assert "--layer-decay" in farthing("train", "--model", "mnist-cnn", "--layer-decay", 0.9, "--steps", 1, code=1).err
+
+
+def configuration(run):
+    return json.loads((run / "run.json").read_text())["configuration"]
+
+
+def test_the_optimizer_is_the_usual_one_of_the_model(farthing, topics):
     arguments = ["train", "--data", topics, "--model", TINY, "--batch", 16, "--max-length", 16, "--name", "run"]
-    said = "a BERT learns little by sgd"
+    said = "no --optimizer was given: adamw at a learning rate of 0.0005"
     assert said in farthing(*arguments, "--steps", 1).err
+    run = farthing.only_run()
+    assert (configuration(run)["optimizer"], configuration(run)["lr"]) == ("adamw", 0.0005)
     assert said not in farthing(*arguments, "--steps", 2, "--resume").err  # its configuration has it
-    assert said not in farthing(*arguments, "--steps", 1, "--optimizer", "sgd", "--name", "asked").err
+    weights = ["--weights", run / "last.safetensors", "--steps", 1]
+    tuned = ["train", "--data", topics, "--batch", 16, "--max-length", 16, "--name", "tuned"]
+    assert "adamw at a learning rate of 5e-05" in farthing(*tuned, *weights).err
+    assert said not in farthing(*arguments[:-1], "asked", "--steps", 1, "--optimizer", "sgd").err
+    asked = configuration(farthing.folder / "runs/asked")
+    assert (asked["optimizer"], asked["lr"]) == ("sgd", 0.01)
+
+
+def test_without_a_model_text_is_for_a_bert(farthing, topics):
+    arguments = ["train", "--data", topics, "--max-length", 8, "--batch", 4, "--vocab-size", 40, "--name", "run"]
+    result = farthing(*arguments, "--steps", 1)
+    assert "no --model was given: training bert-mini, as is usual for text" in result.err
+    assert (configuration(farthing.only_run())["model"], configuration(farthing.only_run())["optimizer"]) == (
+        "bert-mini", "adamw")
+    assert "no --model" not in farthing(*arguments, "--steps", 2, "--resume").err
+    assert "--nesterov" in farthing(*arguments[:-1], "other", "--steps", 1, "--nesterov", code=1).err
 
 
 def test_weights_of_another_vocabulary_are_refused(farthing, topics):

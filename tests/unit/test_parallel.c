@@ -432,7 +432,7 @@ static void evaluation_agrees_with_the_run(void **state)
     fth_evaluation evaluation;
     result r = train("--batch 16 --epochs 6");
     assert_true(number(r.outcome.end, "accuracy") > 0.5);
-    snprintf(flags, sizeof flags, "--weights %s", path_in(&r, "last.safetensors"));
+    snprintf(flags, sizeof flags, "--model mnist-cnn --weights %s", path_in(&r, "last.safetensors"));
     fth_train_options options = options_of(flags);
     assert_int_equal(fth_evaluate(&options, NULL, &evaluation), FTH_OK);
     assert_int_equal(evaluation.samples, VALIDATION);

@@ -23,6 +23,7 @@ static int set_up(void **state)
     (void)state;
     assert_int_equal(fth_device_open("cpu", &(fth_device_options){.threads = 1}, &device), FTH_OK);
     assert_int_equal(fth_options_set_defaults(&fth_train_option_table, &options), FTH_OK);
+    set_option("model", "mnist-cnn");
     set_option("batch", "10");
     set_option("accumulate", "4"); /* 3 updates an epoch */
     fth_engine_options of_engine = {

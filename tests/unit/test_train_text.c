@@ -240,8 +240,9 @@ static void check_wrong_data(void **state)
     fth_engine *engine = NULL;
     (void)state;
     assert_int_equal(fth_options_set_defaults(&fth_train_option_table, &options), FTH_OK);
+    assert_int_equal(fth_options_set(&fth_train_option_table, &options, "model", "mnist-cnn", "model"), FTH_OK);
     fth_engine_options text = {
-        .train = &options, .longest = LONGEST, .classes = CLASSES, .training_samples = SAMPLES}; /* mnist-cnn */
+        .train = &options, .longest = LONGEST, .classes = CLASSES, .training_samples = SAMPLES};
     assert_int_equal(fth_engine_create(&text, device, &engine), FTH_INVALID);
     assert_non_null(strstr(fth_error_message(), "mnist-cnn is a model for images, and the data has text"));
     assert_int_equal(fth_options_set(&fth_train_option_table, &options, "model", "bert-tiny", "model"), FTH_OK);
@@ -359,7 +360,8 @@ static void check_no_groups_without_need(void **state)
     fth_graph *graph = NULL;
     const fth_model *model = NULL;
     (void)state;
-    assert_int_equal(fth_options_set_defaults(&fth_train_option_table, &options), FTH_OK); /* mnist-cnn */
+    assert_int_equal(fth_options_set_defaults(&fth_train_option_table, &options), FTH_OK);
+    assert_int_equal(fth_options_set(&fth_train_option_table, &options, "model", "mnist-cnn", "model"), FTH_OK);
     options.weight_decay = 0.1;
     assert_int_equal(fth_train_options_find_model(&options, &model), FTH_OK);
     fth_model_options size = {.channels = 1, .height = 28, .width = 28, .classes = 10};
