@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "backend/backend.h"
@@ -66,11 +67,23 @@ static fth_exit_code run(int argc, char *const *argv)
     return command->run(command, &(fth_invocation){argv[0], argc - 2, argv + 2});
 }
 
+/* Connections and files of a data set need more than the 1024 descriptors that systems give for the sake of select(). */
+static void allow_descriptors(void)
+{
+    enum { WANTED = 65536 };
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= WANTED)
+        return;
+    files.rlim_cur = files.rlim_max < WANTED ? files.rlim_max : WANTED;
+    setrlimit(RLIMIT_NOFILE, &files);
+}
+
 int main(int argc, char **argv)
 {
     const fth_command *command = argc > 1 ? fth_command_find(argv[1]) : NULL;
     prctl(PR_SET_NAME, "farthing"); /* for ps and top: not "exe" where the program was started by /proc/self/exe */
     signal(SIGXFSZ, SIG_IGN);       /* beyond `ulimit -f` a write fails, and says so, instead of ending the program */
+    allow_descriptors();
     fth_log_set_level(FTH_LOG_INFO);
     if (command && command->computes)
         fth_choose_wait_policy(argv);

@@ -313,6 +313,8 @@ static bool admit(void *context, fth_exchange *exchange, const fth_route *route,
         return false;
     }
     *role = FTH_ROLE_TRAIN;
+    if (rendezvous->needs_token)
+        fth_exchange_set_authenticated(exchange);
     if (strcmp(route->path, "/moved") == 0 || strcmp(route->path, "/members") == 0)
         return true;
     pthread_mutex_lock(&rendezvous->mutex);

@@ -163,6 +163,7 @@ bool fth_access_admit(fth_access *access, const fth_refuser *refuser, fth_exchan
     atomic_fetch_add(&access->signatures[result], 1);
     if (result == FTH_SIGNATURE_GOOD) {
         *role = who->role;
+        fth_exchange_set_authenticated(exchange);
         fth_exchange_set_data(exchange, who, free);
         return true;
     }

@@ -28,9 +28,8 @@
 enum {
     CONNECTION_MEMORY = 128 << 10, /* headers, and half of it is how much of a body is read at a time */
     CONNECTION_INCREMENT = 16 << 10,
-    DRAINED_BODY = 1 << 20,    /* a refused body up to this size is read and thrown away */
-    FIRST_CAPACITY = 64 << 10, /* of a body whose size is not said */
-    BACKLOG = 1024
+    DRAINED_BODY = 1 << 20,   /* a refused body up to this size is read and thrown away */
+    FIRST_CAPACITY = 64 << 10 /* of a body whose size is not said */
 };
 static const double LEAST_BODY_BYTES_PER_S = 64 << 10, LOOK_AT_READERS_S = 1;
 
@@ -44,14 +43,16 @@ static void *on_target(void *context, const char *target, struct MHD_Connection 
         return NULL;
     exchange->server = server;
     exchange->connection = connection;
+    exchange->on = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
     exchange->references = 1;
     exchange->target = strdup(target);
-    if (!exchange->target) {
+    if (!exchange->on || !exchange->target) {
         free(exchange);
         return NULL;
     }
     atomic_fetch_add(&server->references, 1);
     atomic_fetch_add(&server->active, 1);
+    fth_server_connection_begin(exchange->on, exchange);
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     if (info && info->client_addr) {
         const struct sockaddr *address = info->client_addr;
@@ -77,6 +78,7 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
     exchange->answered = true; /* whatever the holder says now, there is nobody left to tell */
     exchange->hold.suspended = false;
     fth_exchange_unlist(exchange);
+    fth_server_connection_complete(exchange->on);
     pthread_mutex_unlock(&server->mutex);
     atomic_fetch_sub(&server->active, 1);
     fth_exchange_unref(exchange);
@@ -199,6 +201,7 @@ static enum MHD_Result begin(fth_exchange *exchange, const char *path, const cha
     if (!exchange->path || !exchange->method)
         return MHD_NO;
     exchange->state = EXCHANGE_BODY;
+    fth_server_connection_advance(exchange->on);
     uint64_t announced = announced_body(exchange);
     bool ambiguous = is_ambiguous(exchange);
     if (ambiguous) {
@@ -317,6 +320,7 @@ static void *run_timer(void *context)
     pthread_mutex_lock(&server->mutex);
     while (!server->stopping) {
         double now = fth_clock_seconds(), next = now + (fth_readers_look(server) ? LOOK_AT_READERS_S : 3600);
+        next = fmin(next, fth_server_connections_look(server, now));
         for (fth_exchange *exchange = server->held, *following; exchange; exchange = following) {
             following = exchange->next;
             if (exchange->hold.until_s > now) {
@@ -360,7 +364,7 @@ static fth_status open_socket(const char *address, int port, int *result, int *b
     fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     FTH_REQUIRE(fd >= 0, FTH_IO, "socket: %s", strerror(errno));
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    FTH_REQUIRE(bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0, FTH_IO,
+    FTH_REQUIRE(bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, SOMAXCONN) == 0, FTH_IO,
                 "cannot serve on %s port %d: %s%s", address, port, strerror(errno),
                 errno == EADDRINUSE ? "; stop what serves there, or choose another --port" : "");
     getsockname(fd, (struct sockaddr *)&name, &length);
@@ -418,9 +422,7 @@ fth_status fth_server_start(const fth_server_options *options, fth_server **resu
     if (server->options.idle_s <= 0)
         server->options.idle_s = 60;
     unsigned threads = options->threads > 0 ? (unsigned)options->threads : 4;
-    unsigned connections = options->max_connections > 0 ? (unsigned)options->max_connections : 1024;
-    if (connections < threads)
-        connections = threads;
+    unsigned connections = fth_server_connections_init(server, threads);
     bool tls = options->certificate_pem && options->key_pem;
     FTH_REQUIRE(!tls || MHD_is_feature_supported(MHD_FEATURE_TLS) == MHD_YES, FTH_UNSUPPORTED,
                 "libmicrohttpd was built without TLS here");
@@ -433,6 +435,7 @@ fth_status fth_server_start(const fth_server_options *options, fth_server **resu
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_MEMORY, NULL},
         {MHD_OPTION_CONNECTION_MEMORY_INCREMENT, CONNECTION_INCREMENT, NULL},
         {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)on_completed, server},
+        {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)fth_server_connections_notify, server},
         {MHD_OPTION_URI_LOG_CALLBACK, (intptr_t)on_target, server},
         {threads > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, (intptr_t)threads, NULL},
         {MHD_OPTION_END, 0, NULL},

@@ -44,11 +44,14 @@ typedef struct fth_server_options {
     uint64_t max_body_bytes;               /* of routes with FTH_SERVER_BODY */
     const char *certificate_pem, *key_pem; /* TLS; NULL: plain */
     int threads;                           /* 0: 4 */
-    int max_connections;                   /* 0: 1024 */
+    /* 0: 1024; fewer where the process may not open twice as many files. A connection beyond it is accepted and others are
+     * closed (connections.c): anonymous ones, of the address that has the most of them. */
+    int max_connections;
     uint64_t
         max_memory_bytes; /* of bodies being received and large answers being sent, all together; beyond it: 503 with
                                   Retry-After. 0: 1 GiB */
-    double idle_s;        /* connections that say nothing for this long are closed; 0: 60 */
+    double idle_s; /* connections that are idle, or without a complete request, for this long are closed; 0: 60. The
+                           * headers of a connection's first request must arrive within 10 s. */
 } fth_server_options;
 
 fth_status fth_server_start(const fth_server_options *options, fth_server **server);
@@ -78,6 +81,9 @@ const void *fth_exchange_body(const fth_exchange *exchange, size_t *size_bytes);
 /* Something of the handlers' own that stays with the exchange, from `admit` to its end; then `release` is called. */
 void fth_exchange_set_data(fth_exchange *exchange, void *data, void (*release)(void *data));
 void *fth_exchange_get_data(const fth_exchange *exchange); /* or NULL */
+
+/* The caller has proved who it is: its connection is not closed to make room for others. */
+void fth_exchange_set_authenticated(fth_exchange *exchange);
 
 /* Headers of the answer, before it is given. */
 void fth_exchange_set_header(fth_exchange *exchange, const char *name, const char *value);

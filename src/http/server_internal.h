@@ -1,5 +1,6 @@
 /* The inside of the HTTP server, shared by server.c (connections, bodies, stopping), exchange.c (one request and its
- * answer), routes.c (which route, who may, how often) and slow_readers.c (who takes a file's bytes, and how fast). */
+ * answer), connections.c (how many, and how long until a request is there), routes.c (which route, who may, how often) and
+ * slow_readers.c (who takes a file's bytes, and how fast). */
 #ifndef FTH_HTTP_SERVER_INTERNAL_H
 #define FTH_HTTP_SERVER_INTERNAL_H
 
@@ -10,6 +11,18 @@
 #include "http/server.h"
 
 enum { FTH_MAX_ANSWER_HEADERS = 12, FTH_SPARE_BODIES = 4, FTH_LARGE_BODY = 1 << 20, FTH_COUNTED_CODES = 17 };
+enum { FTH_COUNTED_ADDRESSES = 4096 };
+
+/* A client's connection, owned by libmicrohttpd's. Its fields are guarded by the server's mutex. */
+typedef struct fth_server_connection {
+    int fd;
+    unsigned address;       /* a hash */
+    bool authenticated;     /* it has carried an authenticated request */
+    bool ended;             /* it is shut down, and in no list */
+    double headers_until_s; /* when the headers of a request must be complete; INFINITY: they are */
+    fth_exchange *exchange; /* that is under way, or NULL */
+    struct fth_server_connection *previous, *next;
+} fth_server_connection;
 
 struct fth_server {
     fth_server_options options;
@@ -25,6 +38,15 @@ struct fth_server {
     fth_exchange *held;     /* a list of those that wait for an answer */
     fth_exchange *readers;  /* and of those that are sent a file */
     double wake_at_s;       /* when the timer looks next */
+    struct {
+        fth_server_connection *first,
+            *last; /* from the longest without progress to the latest; without those being closed */
+        int limit, authenticated, anonymous;
+        int of_address[FTH_COUNTED_ADDRESSES]; /* anonymous ones */
+        uint64_t seed;
+        uint64_t closed; /* to make room, since the last warning */
+        double warn_at_s;
+    } connections;
     bool stopping, timer_running;
     pthread_t timer;
     struct {
@@ -44,6 +66,7 @@ typedef enum exchange_state {
 struct fth_exchange {
     fth_server *server;
     struct MHD_Connection *connection;
+    fth_server_connection *on;
     atomic_int references;
     exchange_state state;
     const fth_route *route;         /* NULL: none has been found */
@@ -97,6 +120,22 @@ void fth_exchange_unlist(fth_exchange *exchange);
 /* {"code": ..., "error": "...", "reason": "..."}; the reason follows from the code. */
 void fth_exchange_refuse(fth_exchange *exchange, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* connections.c */
+/* Sets the limits; returns the one for libmicrohttpd. */
+unsigned fth_server_connections_init(fth_server *server, unsigned threads);
+/* MHD_NotifyConnectionCallback of the server. */
+void fth_server_connections_notify(void *server, struct MHD_Connection *handle, void **slot,
+                                   enum MHD_ConnectionNotificationCode code);
+/* A request line has arrived, then the headers. */
+void fth_server_connection_begin(fth_server_connection *connection, fth_exchange *exchange);
+void fth_server_connection_advance(fth_server_connection *connection);
+/* The request is over. With the server's mutex held, as those below. */
+void fth_server_connection_complete(fth_server_connection *connection);
+/* Shuts it down: the thread that serves it notices, and ends it as if the client had gone. */
+void fth_server_connection_cut_off(const fth_server_connection *connection);
+/* Ends those whose headers take too long; returns when to look again. */
+double fth_server_connections_look(fth_server *server, double now);
 
 /* routes.c */
 /* FTH_INVALID if a route needs what the server's options do not have. */

@@ -12,18 +12,11 @@
 
 static const double LEAST_BYTES_PER_S = 64 << 10;
 
-static int socket_of(const fth_exchange *exchange)
-{
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(exchange->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    return info ? info->connect_fd : -1;
-}
-
 static uint64_t received_by_client(const fth_exchange *exchange)
 {
     struct tcp_info facts = {0};
     socklen_t size = sizeof facts;
-    return getsockopt(socket_of(exchange), IPPROTO_TCP, TCP_INFO, &facts, &size) == 0 ? facts.tcpi_bytes_acked : 0;
+    return getsockopt(exchange->on->fd, IPPROTO_TCP, TCP_INFO, &facts, &size) == 0 ? facts.tcpi_bytes_acked : 0;
 }
 
 void fth_readers_add(fth_exchange *exchange)
@@ -36,15 +29,6 @@ void fth_readers_add(fth_exchange *exchange)
         pthread_cond_signal(&server->changed);
 }
 
-/* It stays in the list until its thread has noticed: doing this again does no harm. */
-static void cut_off(const fth_exchange *exchange)
-{
-    struct linger at_once = {.l_onoff = 1}; /* what is queued for it goes too */
-    int fd = socket_of(exchange);
-    setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-    shutdown(fd, SHUT_RDWR);
-}
-
 static int end_slow(fth_server *server, double grace_s, double least_bytes_per_s)
 {
     int count = 0;
@@ -54,7 +38,7 @@ static int end_slow(fth_server *server, double grace_s, double least_bytes_per_s
         if (counted_s <= 0 ||
             (double)(received_by_client(exchange) - exchange->reading.received_before) >= counted_s * least_bytes_per_s)
             continue;
-        cut_off(exchange);
+        fth_server_connection_cut_off(exchange->on); /* again and again, until its thread has noticed */
         count++;
     }
     return count;

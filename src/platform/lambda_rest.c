@@ -429,6 +429,7 @@ void fth_lambda_handle(void *context, fth_exchange *exchange)
                "functions' service, and the clock.");
         return;
     }
+    fth_exchange_set_authenticated(exchange);
     if (!strstr(path, "/invocations") && size > 0)
         given = json_loadb(body, size, 0, NULL);
     if (*path == '/' && path[1])

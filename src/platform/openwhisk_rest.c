@@ -56,7 +56,9 @@ bool fth_openwhisk_admit(const fth_platform_service *service, fth_exchange *exch
         fth_wipe(expected, room);
         free(expected);
     }
-    if (!right) {
+    if (right) {
+        fth_exchange_set_authenticated(exchange);
+    } else {
         fth_exchange_set_header(exchange, "WWW-Authenticate", "Basic realm=\"farthing functions\"");
         refuse(exchange, 401, "The supplied authentication is invalid.");
     }

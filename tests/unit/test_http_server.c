@@ -2,6 +2,7 @@
 #include "support.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -96,8 +97,10 @@ static bool admit(void *context, fth_exchange *exchange, const fth_route *route,
     const char *given = fth_exchange_header(exchange, "X-Role");
     (void)context;
     assert_non_null(route);
-    if (given)
+    if (given) {
         assert_true(fth_role_find(given, role));
+        fth_exchange_set_authenticated(exchange);
+    }
     if (!fth_exchange_header(exchange, "X-Intruder"))
         return true;
     fth_exchange_answer(exchange, 401, "text/plain", "who?", 4);
@@ -153,14 +156,22 @@ static int stop(void **state)
 
 /* ---- a client ---- */
 
-static int dial(const service *s)
+static int dial_from(const service *s, const char *source)
 {
+    struct sockaddr_in from = {.sin_family = AF_INET};
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)fth_server_port(s->server))};
     inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+    inet_pton(AF_INET, source, &from.sin_addr);
     int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof from), 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){.tv_sec = 30}, sizeof(struct timeval));
     return fd;
+}
+
+static int dial(const service *s)
+{
+    return dial_from(s, "127.0.0.1");
 }
 
 static void say(int fd, const char *bytes, size_t size)
@@ -534,6 +545,105 @@ static void test_stop(void **state)
     close(silent);
 }
 
+/* ---- slow clients ---- */
+
+static bool is_open(int fd)
+{
+    char byte;
+    ssize_t got = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return got > 0 || (got < 0 && errno == EAGAIN);
+}
+
+/* A byte now and then does not keep a connection open, neither before its first request nor after one. */
+static void test_headers_have_a_deadline(void **state)
+{
+    (void)state;
+    static const char whole[] = "GET /query HTTP/1.1\r\nHost: x\r\n\r\n";
+    static const char *const beginnings[] = {"", "GET /que", "GET /query HTTP/1.1\r\nHost: x\r\nX-Word: "};
+    enum { COUNT = 2 * FTH_COUNT_OF(beginnings) };
+    service s = {0};
+    int fds[COUNT], open = COUNT;
+    fth_server_options options = {
+        .routes = routes, .context = &s, .admit = admit, .max_body_bytes = 8, .threads = 1, .idle_s = 1};
+    assert_int_equal(fth_server_start(&options, &s.server), FTH_OK);
+    for (int i = 0; i < COUNT; i++) {
+        fds[i] = dial(&s);
+        if (i % 2 == 1) {
+            say(fds[i], whole, strlen(whole));
+            answer a = hear(fds[i], false);
+            assert_int_equal(a.code, 200);
+            free(a.body);
+        }
+        say(fds[i], beginnings[i / 2], strlen(beginnings[i / 2]));
+    }
+    for (double began = fth_clock_seconds(); open > 0 && fth_clock_seconds() < began + 30; usleep(50000)) {
+        open = 0;
+        for (int i = 0; i < COUNT; i++) {
+            say(fds[i], "a", 1);
+            open += is_open(fds[i]);
+        }
+    }
+    assert_int_equal(open, 0);
+    for (int i = 0; i < COUNT; i++)
+        close(fds[i]);
+    fth_server_stop(s.server, 2);
+}
+
+/* Far more connections than there is room for: headers that never end, bodies that do not come, answers that nobody reads.
+ * Each new client is served at once; clients that are known, that wait for an answer or come from elsewhere stay. */
+static void test_slow_clients_leave_room(void **state)
+{
+    enum { ROOM = 32, SLOW = 300 };
+    (void)state;
+    static const char unread[] = "GET /query HTTP/1.1\r\nHost: x\r\n\r\n";
+    static const char *const beginnings[] = {
+        "", "GET /query HTTP/1.1\r\nX-Word: ", "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n", unread};
+    service s = {0};
+    fth_server_options options = {
+        .routes = routes, .context = &s, .admit = admit, .max_body_bytes = 8, .threads = 2, .max_connections = ROOM};
+    assert_int_equal(fth_server_start(&options, &s.server), FTH_OK);
+    static const char keyed[] = "GET /read HTTP/1.1\r\nHost: x\r\nX-Role: read\r\n\r\n";
+    int known = dial(&s), held = dial(&s), elsewhere = dial_from(&s, "127.0.0.2");
+    say(known, keyed, strlen(keyed));
+    answer a = hear(known, false);
+    assert_int_equal(a.code, 200);
+    free(a.body);
+    say(held, "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n", 32);
+    while (!s.waiting)
+        usleep(1000);
+    int slow[SLOW];
+    for (int i = 0; i < SLOW; i++) {
+        const char *beginning = beginnings[(size_t)i % FTH_COUNT_OF(beginnings)];
+        slow[i] = dial(&s);
+        for (int k = 0; k < (beginning == unread ? 100 : 1); k++)
+            say(slow[i], beginning, strlen(beginning));
+        if (i % 30 == 0)
+            expect_code(&s, "GET /query HTTP/1.1\r\nHost: x\r\n\r\n", 200);
+    }
+    expect_code(&s, "GET /query HTTP/1.1\r\nHost: x\r\n\r\n", 200);
+    expect_code(&s, keyed, 200);
+    assert_true(is_open(known) && is_open(held) && is_open(elsewhere));
+    say(known, keyed, strlen(keyed));
+    a = hear(known, false);
+    assert_int_equal(a.code, 200);
+    free(a.body);
+    fth_exchange_answer(s.waiting, 200, NULL, NULL, 0);
+    a = hear(held, false);
+    assert_int_equal(a.code, 200);
+    free(a.body);
+    int left = 0;
+    for (int i = 0; i < SLOW; i++) {
+        char bytes[4096];
+        while (recv(slow[i], bytes, sizeof bytes, MSG_DONTWAIT) > 0)
+            continue;
+        left += is_open(slow[i]);
+        close(slow[i]);
+    }
+    assert_true(left <= ROOM);
+    close(known), close(held), close(elsewhere);
+    fth_server_stop(s.server, 2);
+}
+
 static void test_bad_options(void **state)
 {
     service *s = *state;
@@ -574,6 +684,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_bad_options, start, stop),
         cmocka_unit_test(test_large_answers_have_a_limit),
         cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_headers_have_a_deadline),
+        cmocka_unit_test(test_slow_clients_leave_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
