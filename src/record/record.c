@@ -263,9 +263,10 @@ fth_status fth_record_create(const char *runs_folder, const char *id, const char
     FTH_TRY(open_events(record));
 
     char moment[32];
-    double now = fth_clock_wall_seconds();
-    fth_clock_format_utc(now, moment, sizeof moment);
-    run = json_pack("{s:s, s:s, s:f}", "id", record->id, "created", moment, "created_s", now);
+    const json_t *known = json_object_get(configuration, "created_s");
+    double created_s = json_is_number(known) ? json_number_value(known) : fth_clock_wall_seconds();
+    fth_clock_format_utc(created_s, moment, sizeof moment);
+    run = json_pack("{s:s, s:s, s:f}", "id", record->id, "created", moment, "created_s", created_s);
     FTH_REQUIRE(run, FTH_NO_MEMORY, "no memory for the run's description");
     FTH_TRY(describe_run(run, configuration, machine));
     FTH_TRY(write_run(record, run));
@@ -306,6 +307,17 @@ out:
     return status;
 }
 
+/* Is the run.json in the folder that of the same run as the text `run`? */
+static bool is_of_run(const char *run_folder, const char *run)
+{
+    json_t *here = NULL, *there = json_loads(run, 0, NULL);
+    bool same = fth_record_read_run(run_folder, &here) == FTH_OK && there &&
+                json_equal(json_object_get(here, "created_s"), json_object_get(there, "created_s"));
+    json_decref(here);
+    json_decref(there);
+    return same;
+}
+
 fth_status fth_record_restore(const char *run_folder, const char *run, const char *events, size_t events_bytes)
 {
     fth_status status = FTH_OK;
@@ -319,6 +331,8 @@ fth_status fth_record_restore(const char *run_folder, const char *run, const cha
     record->folder = fth_format("%s", run_folder);
     record->id = fth_format("%s", run_folder);
     FTH_TRY(take_lock(record, true));
+    if (!is_of_run(run_folder, run)) /* what a killed process left: its run.json must not stand beside these events */
+        fth_record_remove_files(run_folder);
     if (fth_file_exists(events_path))
         FTH_TRY(fth_file_map(events_path, &known, &known_bytes));
     if (known_bytes < events_bytes || (events_bytes > 0 && memcmp(known, events, events_bytes) != 0))

@@ -67,8 +67,8 @@
 typedef struct fth_record fth_record;
 
 /* Starts a run: makes <runs>/<id>/, which must not exist yet (an empty id: one is made up from the time, `hint` and
- * a random part) and writes run.json from `configuration` (its members copied) with id, time, version and
- * machine added. */
+ * a random part) and writes run.json from `configuration` (its members copied) with id, time (unless it has a
+ * "created_s"), version and machine added. */
 fth_status fth_record_create(const char *runs_folder, const char *id, const char *hint, const json_t *configuration,
                              const json_t *machine, fth_record **record);
 /* The id that would be made up, for those who must know it before there is a folder: NULL without memory. free() it. */

@@ -18,12 +18,14 @@
 typedef struct fth_beginning {
     fth_train_options options; /* all of them: defaults, stored configuration, flags; limits and learning rate set */
     char identity[17];
-    char *id;             /* of the run, where peers have to know it before it has a record; NULL: the record says it */
+    char *id;             /* of the run, where it is known before there is a record; NULL: the record says it */
+    double created_s;     /* of a new run that takes the place of one that never took a step; 0: it is created now */
     char *folder;         /* of the run to continue; NULL: a new one, or a peer has it */
     json_t *run;          /* run.json of the run to continue; NULL: a new one */
     bool finished;        /* there is nothing left to do */
     char lease_group[24]; /* of the processes that train it together; "": it has no lease, or this process alone */
-    size_t stored_bytes;  /* of its events that the store has (--checkpoints) */
+    bool stored;          /* its store (--checkpoints) has its run.json */
+    size_t stored_bytes;  /* of its events that the store has */
     int processors;       /* of this machine that are for this process; 0: all */
 } fth_beginning;
 

@@ -42,7 +42,8 @@ static fth_status describe_run(const fth_beginning *beginning, fth_train_plan *p
 
     plan->action = FTH_PLAN_BEGIN_RUN;
     if (!beginning->folder) {
-        plan->id = *beginning->options.name ? fth_format("%s", beginning->options.name) : NULL;
+        const char *id = beginning->id ? beginning->id : beginning->options.name;
+        plan->id = *id ? fth_format("%s", id) : NULL;
         goto out;
     }
     FTH_TRY(fth_record_read(beginning->folder, &summary));

@@ -170,7 +170,7 @@ fth_status fth_keeper_begin_store(fth_keeper *keeper)
     const char *folder = fth_record_folder(fth_reporter_get_record(keeper->with.reporter));
     FTH_TRY(fth_run_store_begin(keeper->run_store, folder, beginning->stored_bytes));
     FTH_TRY(fth_run_text_put(keeper->run_store, folder));
-    FTH_TRY(fth_run_store_put_run(keeper->run_store, beginning->stored_bytes == 0));
+    FTH_TRY(fth_run_store_put_run(keeper->run_store, !beginning->stored));
 
 out:
     return status;
@@ -261,7 +261,9 @@ static void adopt(fth_keeper *keeper)
     self->run_store = NULL;
     free(beginning->folder);
     beginning->folder = self->found.folder;
+    beginning->stored = self->found.stored;
     beginning->stored_bytes = self->found.stored_bytes;
+    beginning->created_s = self->found.created_s;
     self->found.folder = NULL;
     end_search(self);
 }
@@ -451,7 +453,9 @@ void fth_keeper_discard_unbegun(fth_keeper *keeper)
     bool was_stored = store && fth_run_store_is_mirrored(store);
     if (!fth_reporter_discard_unbegun(keeper->with.reporter))
         return;
-    if (was_stored && !fth_run_store_is_lost(store) && fth_run_store_discard(store) != FTH_OK)
+    /* What an earlier process announced may have begun on its machine, and stays. */
+    if (was_stored && !keeper->with.beginning->stored && !fth_run_store_is_lost(store) &&
+        fth_run_store_discard(store, false) != FTH_OK)
         fth_log_warning("%s keeps the record of a run that never took a step, which the next one replaces: %s",
                         fth_run_store_url(store), fth_error_message());
 }

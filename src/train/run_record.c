@@ -86,6 +86,8 @@ static fth_status create_record(const fth_beginning *beginning, const fth_setup 
     char *hint = NULL;
 
     FTH_REQUIRE(description, FTH_NO_MEMORY, "no memory for the run's description");
+    if (beginning->created_s > 0)
+        json_object_set_new(description, "created_s", json_real(beginning->created_s));
     hint = make_hint(options);
     fth_record_sweep(options->runs, beginning->identity);
     FTH_TRY(fth_record_create(options->runs, beginning->id ? beginning->id : options->name, hint, description, machine,

@@ -344,6 +344,21 @@ static bool is_finished(const char *events, size_t size)
     return finished;
 }
 
+static bool visit_manifest(void *context, const fth_store_object *object)
+{
+    const char *end = strrchr(object->key, '.');
+    bool *found = context;
+    *found = end && strcmp(end, ".json") == 0;
+    return !*found;
+}
+
+/* A checkpoint that was saved in a hurry is stored before the events. */
+static fth_status find_begun(fth_run_store *run, fth_stored_record *record)
+{
+    record->begun = fth_record_events_have_begun(record->events, record->events_bytes);
+    return record->begun ? FTH_OK : fth_store_list(run->store, "checkpoints/", visit_manifest, &record->begun);
+}
+
 fth_status fth_run_store_read(fth_run_store *run, fth_stored_record *record)
 {
     enum { MAX_RUN_BYTES = 4 << 20 };
@@ -370,7 +385,7 @@ fth_status fth_run_store_read(fth_run_store *run, fth_stored_record *record)
     FTH_TRY(make_room(record, 0));
     for (size_t i = 0; i < list.count; i++)
         FTH_TRY(read_part(run, &list.parts[i], record));
-    record->begun = fth_record_events_have_begun(record->events, record->events_bytes);
+    FTH_TRY(find_begun(run, record));
     record->finished = record->begun && is_finished(record->events, record->events_bytes);
 
 out:
@@ -380,7 +395,7 @@ out:
     return status;
 }
 
-fth_status fth_run_store_discard(fth_run_store *run)
+fth_status fth_run_store_discard(fth_run_store *run, bool begins_again)
 {
     fth_status status = FTH_OK;
     part_list list = {0};
@@ -392,7 +407,8 @@ fth_status fth_run_store_discard(fth_run_store *run)
     for (size_t i = 0; i < list.count; i++)
         FTH_TRY(fth_store_delete(run->store, list.parts[i].key));
     FTH_TRY(fth_store_delete(run->store, FTH_RUN_TOKENIZER));
-    FTH_TRY(fth_store_delete(run->store, "run.json")); /* last: a kill before this leaves a run that has not begun */
+    if (!begins_again)
+        FTH_TRY(fth_store_delete(run->store, "run.json")); /* last: a kill before leaves a run that has not begun */
 
 out:
     free(list.parts);

@@ -56,13 +56,14 @@ typedef struct fth_stored_record {
     json_t *json; /* the same, read */
     char *events;
     size_t events_bytes;
-    bool begun; /* it took a step; a run that did not counts as none */
+    bool begun; /* it took a step that the store knows of: an event or a checkpoint says so */
     bool finished;
 } fth_stored_record;
 fth_status fth_run_store_read(fth_run_store *run, fth_stored_record *record);
 void fth_stored_record_release(fth_stored_record *record);
-/* Removes the record of a run that has not begun; the lease is held, or off. What is mirrored is mirrored no longer. */
-fth_status fth_run_store_discard(fth_run_store *run);
+/* Removes the record of a run that has not begun; the lease is held, or off. What is mirrored is mirrored no longer. With
+ * `begins_again` its run.json stays, so that a kill before it is put again does not change which run this is. */
+fth_status fth_run_store_discard(fth_run_store *run, bool begins_again);
 
 /* From now on the record in `folder` is mirrored; `stored_bytes` of its events are in the store already. */
 fth_status fth_run_store_begin(fth_run_store *run, const char *folder, size_t stored_bytes);

@@ -4,8 +4,12 @@
  *                        -> the lease is taken, the record read as its last owner left it, and it becomes a local run
  *                           folder; from there on everything is as for a run of this machine
  *
- * A run with another configuration is refused, naming the first option that differs. One that never took a step counts
- * as none and is replaced. */
+ * A run is announced by its run.json in the store, before its first step; "id" and "created_s" say which run it is, to
+ * every machine. It has begun when it took a step, as the store knows or this machine's copy of the record, which is
+ * ahead of the store's where a process was killed in its first seconds.
+ *
+ *     begun      a command with another configuration is refused, naming the first option that differs
+ *     announced  the same command begins it again, under its id and creation time; another command replaces it */
 #ifndef FTH_TRAIN_RUN_TAKEOVER_H
 #define FTH_TRAIN_RUN_TAKEOVER_H
 
