@@ -261,7 +261,8 @@ extern const fth_builtin_backend fth_builtin_backends[];
 extern const fth_backend fth_backend_cpu;      /* oneDNN */
 extern const fth_backend fth_backend_portable; /* own kernels, no library */
 
-/* Opens a back end by name, loading its plugin if it is not built in; "auto" takes the fastest that opens. */
+/* Opens a back end by name, loading its plugin if it is not built in; "auto" takes the fastest that opens. A
+ * name may have the index 0, as "cuda:0". */
 fth_status fth_device_open(const char *name, const fth_device_options *options, fth_device **device);
 /* Whether fth_device_open() would find a back end of that name; loads and opens nothing. */
 fth_status fth_device_check_name(const char *name);

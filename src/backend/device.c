@@ -24,6 +24,22 @@ static fth_status load_plugin(const char *path, const char *name, const fth_back
     return FTH_OK;
 }
 
+enum { NAME_BYTES = 64 };
+
+/* "cuda:0", as PyTorch has it, is "cuda". */
+static fth_status read_name(const char *name, char plain[NAME_BYTES])
+{
+    const char *colon = strchr(name, ':');
+    if (colon && strcmp(colon, ":0") != 0)
+        return fth_fail(FTH_INVALID,
+                        "'%s' is not a device: a process uses the first one that it sees; CUDA_VISIBLE_DEVICES chooses "
+                        "which",
+                        name);
+    if (snprintf(plain, NAME_BYTES, "%.*s", (int)strcspn(name, ":"), name) >= NAME_BYTES)
+        return fth_fail(FTH_INVALID, "'%s' is not a device; use auto, cpu or the name of a back-end plugin", name);
+    return FTH_OK;
+}
+
 static const fth_backend *find_builtin(const char *name)
 {
     for (const fth_builtin_backend *row = fth_builtin_backends; row->name; row++)
@@ -56,11 +72,12 @@ static fth_status find_backend(const char *name, const fth_backend **backend)
     return status == FTH_OK ? load_plugin(path, name, backend) : status;
 }
 
-fth_status fth_device_check_name(const char *name)
+fth_status fth_device_check_name(const char *given)
 {
-    char path[FTH_PLUGIN_PATH_SIZE];
-    if (strcmp(name, "auto") == 0 || find_builtin(name))
-        return FTH_OK;
+    char path[FTH_PLUGIN_PATH_SIZE], name[NAME_BYTES];
+    fth_status status = read_name(given, name);
+    if (status != FTH_OK || strcmp(name, "auto") == 0 || find_builtin(name))
+        return status;
     return find_plugin(name, path);
 }
 
@@ -71,10 +88,14 @@ static bool nvidia_driver_present(void)
     return fth_file_exists("/dev/nvidiactl") || fth_file_exists("/dev/dxg");
 }
 
-fth_status fth_device_open(const char *name, const fth_device_options *options, fth_device **device)
+fth_status fth_device_open(const char *given, const fth_device_options *options, fth_device **device)
 {
     fth_status status = FTH_OK;
     const fth_backend *backend = NULL;
+    char plain[NAME_BYTES];
+    const char *name = plain;
+
+    FTH_TRY(read_name(given, plain));
     if (strcmp(name, "auto") == 0) {
         if (nvidia_driver_present()) {
             if (find_backend("cuda", &backend) == FTH_OK && backend->open(options, device) == FTH_OK)

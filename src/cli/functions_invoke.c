@@ -92,9 +92,9 @@ static const fth_option rows[] = {
      AT(data_urls),
      .repeats = true,
      .lines = true,
-     .argument = "URL|@FILE",
-     .help =
-         "a shard for one function, to be repeated, or a file with one in each line; else the server deals them out"},
+     .argument = "URL[#FIRST:END]|@FILE",
+     .help = "a shard for one function, or samples FIRST up to END of one; to be repeated, or a file with one in each "
+             "line; else the server deals them out"},
     {.name = "device", .type = FTH_OPTION_TEXT, AT(device), .argument = "NAME", .help = "cpu"},
     {.name = "compress",
      .type = FTH_OPTION_TEXT,
@@ -152,6 +152,19 @@ out:
     return status;
 }
 
+/* Sets "dataset_url" and, of "URL#0:10000", "range". */
+static fth_status set_shard(json_t *parameters, const char *given)
+{
+    const char *mark = strchr(given, '#'), *digits = "0123456789", *range = mark ? mark + 1 : "";
+    const size_t first = strspn(range, digits), end = range[first] == ':' ? strspn(range + first + 1, digits) : 0;
+    if (mark && (first + end == 0 || range[first] != ':' || range[first + 1 + end]))
+        return fth_fail(FTH_INVALID, "--data-url %s: after # comes a range of samples, as #0:10000", given);
+    json_object_set_new(parameters, "dataset_url", json_stringn(given, mark ? (size_t)(mark - given) : strlen(given)));
+    if (mark)
+        json_object_set_new(parameters, "range", json_string(range));
+    return FTH_OK;
+}
+
 static void set_text(json_t *parameters, const char *key, const char *text)
 {
     if (*text)
@@ -202,13 +215,17 @@ static fth_status make_parameters(const invoke_options *asked, const json_t *url
     for (int i = 0; i < count; i++) {
         made[i] = json_deep_copy(common);
         if (json_array_size(urls) > 0)
-            json_object_set(made[i], "dataset_url", json_array_get(urls, (size_t)i));
+            FTH_TRY(set_shard(made[i], json_string_value(json_array_get(urls, (size_t)i))));
         if (*asked->server && !json_object_get(common, "worker"))
             json_object_set_new(made[i], "worker", json_sprintf("%s-%d", *asked->worker ? asked->worker : id, i + 1));
     }
     *result = made;
+    made = NULL;
 
 out:
+    for (int i = 0; made && i < count; i++)
+        json_decref(made[i]);
+    free(made);
     json_decref(common);
     return status;
 }

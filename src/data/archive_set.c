@@ -19,6 +19,7 @@
 #include "data/entry_path.h"
 #include "data/image_index.h"
 #include "data/image_set.h"
+#include "data/python_subset.h"
 
 enum {
     MAX_ENTRIES = 1 << 18,
@@ -50,10 +51,20 @@ typedef struct cifar_files {
     bool found;
 } cifar_files;
 
+/* What the archive's own program says about the samples to use. */
+typedef struct own_range {
+    bool sought; /* in this pass over the archive, which reads nothing else */
+    bool found;
+    fth_python_subset subset;
+    char *unclear; /* why it cannot be used; NULL: it can */
+} own_range;
+
 typedef struct archive_scan {
     const fth_archive_set_options *options;
     const char *name;
     uint64_t max_bytes;
+    fth_archive_range range; /* as asked for, or the archive's own */
+    own_range own;
     fth_archive_source source;
     struct archive *archive;
     fth_entry_path path;
@@ -247,9 +258,9 @@ int64_t fth_archive_range_clip(fth_archive_range range, int64_t begin, int64_t c
     return wanted_end > first ? wanted_end - first : 0;
 }
 
-static int64_t clip(const fth_archive_set_options *options, int64_t begin, int64_t count, int64_t *skipped)
+static int64_t clip(const archive_scan *scan, int64_t begin, int64_t count, int64_t *skipped)
 {
-    return fth_archive_range_clip((fth_archive_range){options->first, options->count}, begin, count, skipped);
+    return fth_archive_range_clip(scan->range, begin, count, skipped);
 }
 
 /* ---- idx ---- */
@@ -260,7 +271,7 @@ static fth_status read_records(entry_stream *stream, int64_t count, uint64_t rec
     fth_status status = FTH_OK;
     archive_scan *scan = stream->scan;
     uint64_t passed = 0, added = 0, rest = 0, beyond = 0;
-    int64_t skipped = 0, wanted = clip(scan->options, 0, count, &skipped);
+    int64_t skipped = 0, wanted = clip(scan, 0, count, &skipped);
     uint64_t before = (uint64_t)skipped * record_bytes, taken = (uint64_t)wanted * record_bytes;
 
     FTH_TRY(pass_over(stream, before, &passed));
@@ -289,7 +300,7 @@ static fth_status read_idx(archive_scan *scan, entry_stream *stream, bool labels
     if (labels) {
         FTH_TRY(fth_idx_parse_labels_header(header, got, what, &idx->label_count));
         FTH_TRY(read_records(stream, idx->label_count, 1, &idx->labels));
-        int64_t skipped = 0, wanted = clip(scan->options, 0, idx->label_count, &skipped);
+        int64_t skipped = 0, wanted = clip(scan, 0, idx->label_count, &skipped);
         FTH_TRY(fth_idx_check_labels(idx->labels.bytes, skipped, wanted, what));
         idx->has_labels = true;
     } else {
@@ -338,7 +349,7 @@ static fth_status read_cifar(archive_scan *scan, entry_stream *stream, const cha
     cifar->found = true;
     for (;;) {
         int64_t skipped = 0;
-        bool wanted = clip(scan->options, cifar->seen, 1, &skipped) > 0;
+        bool wanted = clip(scan, cifar->seen, 1, &skipped) > 0;
         if (wanted)
             FTH_TRY(keep(stream, &cifar->records, FTH_CIFAR_RECORD, &got));
         else
@@ -386,6 +397,44 @@ out:
     return status;
 }
 
+/* ---- the archive's own range ---- */
+
+static bool is_program(const char *file)
+{
+    return strcmp(file, FTH_PYTHON_DATASET) == 0 || strcmp(file, "__init__.py") == 0;
+}
+
+/* Parses it; nothing is executed. What is wrong with an __init__.py matters only beside a __dataset__.py. */
+static fth_status meet_program(archive_scan *scan, struct archive_entry *entry, const char *file, bool usable)
+{
+    fth_status status = FTH_OK;
+    own_range *own = &scan->own;
+    const bool is_dataset = strcmp(file, FTH_PYTHON_DATASET) == 0;
+    const bool repeated = is_dataset && own->found;
+    entry_stream stream = {0};
+    char *text = NULL;
+    size_t size_bytes = 0;
+    int line = 1;
+
+    FTH_TRY(fth_allocate(FTH_MAX_PYTHON_SUBSET_BYTES + 1, 1, &text));
+    FTH_TRY(open_entry(scan, entry, "", &stream));
+    FTH_TRY(read_file(&stream, text, FTH_MAX_PYTHON_SUBSET_BYTES + 1, &size_bytes));
+    bool understood = usable && size_bytes <= FTH_MAX_PYTHON_SUBSET_BYTES && !repeated &&
+                      archive_entry_filetype(entry) == AE_IFREG && !archive_entry_hardlink(entry) &&
+                      (is_dataset ? fth_python_subset_read(text, size_bytes, &own->subset, &line)
+                                  : fth_python_passes_dataset_on(text, size_bytes, &line));
+    own->found = own->found || is_dataset;
+    if (!understood && !own->unclear) {
+        own->unclear = fth_format("%s%s, line %d", repeated ? "a second " : "", usable ? scan->path.text : file, line);
+        FTH_REQUIRE(own->unclear, FTH_NO_MEMORY, "no memory for a path");
+    }
+
+out:
+    close_entry(&stream);
+    free(text);
+    return status;
+}
+
 /* ---- entries ---- */
 
 static fth_status check_harmless(const archive_scan *scan, struct archive_entry *entry, fth_path_kind kind)
@@ -430,7 +479,10 @@ static fth_status meet_entry(archive_scan *scan, struct archive_entry *entry)
     bool images = fth_idx_is_training_images(file), labels = fth_idx_is_training_labels(file);
     bool batch = fth_cifar_is_training_batch(file), names = strcmp(file, FTH_CIFAR_NAMES) == 0;
     bool picture = *file != '.' && fth_image_name_fits(file);
-    if ((images || labels || batch || names || picture) && archive_entry_filetype(entry) != AE_IFDIR) {
+    if (scan->own.sought) {
+        if (is_program(file))
+            return meet_program(scan, entry, file, kind == FTH_PATH_USABLE);
+    } else if ((images || labels || batch || names || picture) && archive_entry_filetype(entry) != AE_IFDIR) {
         FTH_TRY(check_harmless(scan, entry, kind));
         FTH_REQUIRE(kind == FTH_PATH_USABLE, FTH_CORRUPT, "%s: an entry has a path that is too long", scan->name);
         if (images || labels)
@@ -472,7 +524,7 @@ static fth_status meet_raw(archive_scan *scan)
     entry_stream stream = {.scan = scan};
     fth_status status = read_cifar(scan, &stream, "it");
     if (status == FTH_OK && scan->cifar.records.size_bytes > 0)
-        status = fth_cifar_check_labels(scan->cifar.records.bytes, scan->options->first,
+        status = fth_cifar_check_labels(scan->cifar.records.bytes, scan->range.first,
                                         (int64_t)(scan->cifar.records.size_bytes / FTH_CIFAR_RECORD),
                                         fth_cifar_info.classes, scan->name);
     if (status == FTH_CORRUPT)
@@ -497,6 +549,8 @@ static fth_status read_archive(archive_scan *scan)
         }
         if (result != ARCHIVE_OK && result != ARCHIVE_WARN)
             break;
+        if (archive_format(scan->archive) == ARCHIVE_FORMAT_RAW && scan->own.sought)
+            break; /* one file, and no program */
         if (archive_format(scan->archive) == ARCHIVE_FORMAT_RAW)
             FTH_TRY(meet_raw(scan));
         else
@@ -511,14 +565,44 @@ out:
     return status;
 }
 
+/* Goes through the whole archive for its programs: which samples are read must be known before the first. */
+static fth_status find_own_range(archive_scan *scan)
+{
+    fth_status status = FTH_OK;
+    own_range *own = &scan->own;
+
+    own->sought = true;
+    FTH_TRY(read_archive(scan));
+    FTH_REQUIRE(!own->found || !own->unclear, FTH_INVALID,
+                "%s: %s: cannot tell which samples it selects; only Subset(SET, range(FIRST, END)) of torchvision's "
+                "MNIST is understood, and nothing is executed; give them as \"range\", such as \"0:10000\"",
+                scan->name, own->unclear);
+    scan->range = (fth_archive_range){own->subset.first, own->subset.count};
+    if (own->found && own->subset.count > 0)
+        fth_log_info("%s: samples %" PRId64 " to %" PRId64 ", which its " FTH_PYTHON_DATASET " selects", scan->name,
+                     scan->range.first, scan->range.first + scan->range.count - 1);
+
+out:
+    own->sought = false;
+    scan->entries = 0;
+    scan->charged = 0;
+    return status;
+}
+
 /* ---- data sets ---- */
 
 static fth_status check_range(const archive_scan *scan, int64_t total, int64_t wanted)
 {
+    if (scan->own.subset.count > 0 && wanted != scan->own.subset.count)
+        return fth_fail(FTH_INVALID,
+                        "%s: its " FTH_PYTHON_DATASET " selects samples %" PRId64 " to %" PRId64
+                        " of %s; give those to use as \"range\"",
+                        scan->name, scan->range.first, scan->range.first + scan->range.count - 1,
+                        FTH_COUNTED(total, "training sample"));
     if (wanted > 0)
         return FTH_OK;
     return fth_fail(FTH_INVALID, "%s: has %s, none from number %" PRId64 " on", scan->name,
-                    FTH_COUNTED(total, "training sample"), scan->options->first);
+                    FTH_COUNTED(total, "training sample"), scan->range.first);
 }
 
 static void give_bytes(kept_bytes *kept, fth_dataset *dataset)
@@ -539,7 +623,7 @@ static fth_status finish_idx(archive_scan *scan, fth_dataset *dataset)
 {
     fth_status status = FTH_OK;
     idx_files *idx = &scan->idx;
-    int64_t skipped = 0, wanted = clip(scan->options, 0, idx->images.count, &skipped);
+    int64_t skipped = 0, wanted = clip(scan, 0, idx->images.count, &skipped);
 
     FTH_REQUIRE(idx->has_images && idx->has_labels, FTH_CORRUPT, "%s: train-%s-ubyte is missing in %s", scan->name,
                 idx->has_images ? "labels-idx1" : "images-idx3", *idx->folder ? idx->folder : "it");
@@ -575,8 +659,7 @@ static fth_status finish_cifar(archive_scan *scan, fth_dataset *dataset)
         dataset->class_name_text = cifar->names;
         cifar->names = NULL;
     }
-    FTH_TRY(
-        fth_cifar_check_labels(cifar->records.bytes, scan->options->first, wanted, dataset->info.classes, scan->name));
+    FTH_TRY(fth_cifar_check_labels(cifar->records.bytes, scan->range.first, wanted, dataset->info.classes, scan->name));
     give_bytes(&cifar->records, dataset);
     const uint8_t *bytes = dataset->blobs[0].bytes;
     set_only_segment(dataset, (fth_segment){bytes + 1, bytes, FTH_CIFAR_RECORD, FTH_CIFAR_RECORD, wanted});
@@ -615,10 +698,9 @@ static fth_status open_quickly(const archive_scan *scan, const fth_dataset_optio
 {
     fth_status status = FTH_OK;
     fth_dataset *opened = NULL;
-    const fth_archive_range range = {scan->options->first, scan->options->count};
 
     FTH_TRY(fth_allocate(1, sizeof *opened, &opened));
-    if (!fth_idx_archive_open(scan->source.bytes, scan->source.size_bytes, scan->max_bytes, range, opened))
+    if (!fth_idx_archive_open(scan->source.bytes, scan->source.size_bytes, scan->max_bytes, scan->range, opened))
         goto out;
     FTH_TRY(prepare_memory(how, opened));
     *dataset = opened;
@@ -677,7 +759,7 @@ static fth_status finish_pictures(archive_scan *scan, const fth_dataset_options 
         goto out;
     }
     fth_image_index *index = &opened->images->index;
-    int64_t total = index->counts[FTH_TRAIN], wanted = clip(scan->options, 0, total, &skipped);
+    int64_t total = index->counts[FTH_TRAIN], wanted = clip(scan, 0, total, &skipped);
     FTH_TRY(check_range(scan, total, wanted));
     index->first[FTH_TRAIN] = skipped;
     index->counts[FTH_TRAIN] = opened->info.count[FTH_TRAIN] = wanted;
@@ -698,6 +780,7 @@ static void release(archive_scan *scan)
     free(scan->idx.labels.bytes);
     free(scan->cifar.records.bytes);
     free(scan->cifar.names);
+    free(scan->own.unclear);
 }
 
 fth_status fth_archive_set_open(const uint8_t *bytes, size_t size_bytes, const char *name,
@@ -708,6 +791,7 @@ fth_status fth_archive_set_open(const uint8_t *bytes, size_t size_bytes, const c
         .options = options,
         .name = name,
         .max_bytes = options->max_bytes > 0 ? options->max_bytes : usual_max_bytes,
+        .range = {options->first, options->count},
         .source = {.bytes = bytes, .size_bytes = size_bytes, .stop = options->stop, .deadline = options->deadline}};
     char size[32];
     const fth_dataset_options how = prepare_options(options, size);
@@ -723,6 +807,8 @@ fth_status fth_archive_set_open(const uint8_t *bytes, size_t size_bytes, const c
     FTH_TRY(open_quickly(&scan, &how, dataset));
     if (*dataset)
         goto out;
+    if (!options->ranged && options->first == 0 && options->count == 0)
+        FTH_TRY(find_own_range(&scan));
     FTH_TRY(read_archive(&scan));
     if (scan.idx.folder || scan.cifar.found)
         FTH_TRY(finish_memory(&scan, &how, dataset));

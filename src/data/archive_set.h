@@ -3,7 +3,8 @@
  *
  * Training files alone count; whatever else an archive has is passed over. idx and CIFAR files are read straight into memory, and no
  * more of them than the range asks for; image files are put into a plain tar. Samples are numbered in the order in which they
- * lie in the archive, image files by class and name.
+ * lie in the archive, image files by class and name. Unless a range is asked for, an archive with a `__dataset__.py` is the part of
+ * its set which that selects (python_subset.h); if that is not understood it is an error, not the whole set.
  *
  * Archives come from anywhere: one that is damaged, leads elsewhere (absolute paths, .., links and devices in place of data) or
  * expands beyond the limits is an error, and nothing is ever written but that one tar. */
@@ -14,6 +15,7 @@
 
 typedef struct fth_archive_set_options {
     int64_t first, count;                   /* the range; count 0: all from `first` on */
+    bool ranged;                            /* that is asked for, even if it is all samples */
     const fth_normalization *normalization; /* NULL: the set's own */
     int height, width;                      /* of what a loader gives; 0: the set's own */
     uint64_t max_bytes;                     /* that samples may take, in memory or in `unpacked`; 0: 1 GiB */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "data/data_internal.h"
+#include "data/python_subset.h"
 #include "data/tar_scan.h"
 
 enum { MOST_BYTES = 32 << 20, TAR_BLOCK = 512, GZIP_TRAILER = 4 };
@@ -37,6 +38,7 @@ static fth_status meet_member(void *context, const fth_tar_member *member)
     const size_t folder_length = (size_t)(name - member->path);
     const bool images = fth_idx_is_training_images(name), labels = fth_idx_is_training_labels(name);
 
+    members->unusual = members->unusual || strcmp(name, FTH_PYTHON_DATASET) == 0; /* it may select some samples */
     if (!images && !labels)
         return FTH_OK;
     fth_tar_member *found = images ? &members->images : &members->labels;

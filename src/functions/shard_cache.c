@@ -49,6 +49,7 @@ typedef struct opened_from {
     char *url; /* public form; NULL: nothing is open */
     char etag[128];
     int64_t first, count;
+    bool ranged;
     fth_normalization normalization;
     int height, width;
 } opened_from;
@@ -523,6 +524,7 @@ static opened_from describe(const fth_shard_request *request, char *public_url, 
     opened_from from = {.url = public_url,
                         .first = request->first,
                         .count = request->count,
+                        .ranged = request->ranged,
                         .height = request->height,
                         .width = request->width};
     snprintf(from.etag, sizeof from.etag, "%s", etag);
@@ -534,8 +536,8 @@ static opened_from describe(const fth_shard_request *request, char *public_url, 
 static bool is_same(const opened_from *a, const opened_from *b)
 {
     return a->url && b->url && strcmp(a->url, b->url) == 0 && *a->etag && strcmp(a->etag, b->etag) == 0 &&
-           a->first == b->first && a->count == b->count && a->height == b->height && a->width == b->width &&
-           a->normalization.channels == b->normalization.channels &&
+           a->first == b->first && a->count == b->count && a->ranged == b->ranged && a->height == b->height &&
+           a->width == b->width && a->normalization.channels == b->normalization.channels &&
            (a->normalization.channels == 0 || fth_normalization_equal(&a->normalization, &b->normalization));
 }
 
@@ -549,6 +551,7 @@ static fth_status open_set(fth_shard_cache *cache, const fth_shard_request *requ
     fth_status status = fth_archive_set_open(shard->bytes, shard->size_bytes, shown ? shown : "a shard",
                                              &(fth_archive_set_options){.first = request->first,
                                                                         .count = request->count,
+                                                                        .ranged = request->ranged,
                                                                         .normalization = request->normalization,
                                                                         .height = request->height,
                                                                         .width = request->width,

@@ -18,8 +18,9 @@ typedef struct fth_shard_request {
     const char *url; /* http(s)://, or file:// and a path where data is local */
     bool
         foreign; /* another machine chose the URL: it must lead to no file, service or link-local address of this one */
-    const char *etag;                       /* that it must have; NULL or "": whatever it has */
-    int64_t first, count;                   /* the range of samples that is meant; count 0: all from `first` on */
+    const char *etag;     /* that it must have; NULL or "": whatever it has */
+    int64_t first, count; /* the range of samples that is meant; count 0: all from `first` on */
+    bool ranged;          /* that is asked for, even if it is all; else the archive may have its own */
     const fth_normalization *normalization; /* NULL: the set's own */
     int height, width;                      /* of the network's input; 0: the set's own */
     uint64_t max_bytes;                     /* that the samples may take in memory; 0: 1 GiB */

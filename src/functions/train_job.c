@@ -194,7 +194,8 @@ static fth_status open_lease(train_run *run, fth_dataset *brought, const fth_sha
                                            .foreign = !fth_http_is_loopback(run->parameters.server),
                                            .etag = lease->etag,
                                            .first = lease->first,
-                                           .count = lease->samples},
+                                           .count = lease->samples,
+                                           .ranged = true},
                       &dataset, &facts));
     }
     FTH_REQUIRE(facts.count >= lease->samples, FTH_CORRUPT, "shard %s has %s, and the parameter server says %" PRId64,
@@ -371,8 +372,9 @@ static fth_status train(train_run *run)
         goto out;
     }
     FTH_REQUIRE(name = name_brought_shard(p), FTH_NO_MEMORY, "no memory for a shard's name");
-    FTH_TRY(fetch(run, &(fth_shard_request){.url = p->dataset_url, .first = p->first, .count = p->count}, &brought,
-                  &facts));
+    FTH_TRY(fetch(
+        run, &(fth_shard_request){.url = p->dataset_url, .first = p->first, .count = p->count, .ranged = p->ranged},
+        &brought, &facts));
     FTH_TRY(work(
         run, &(fth_shard_offer){.run = p->continuation.run, .name = name, .samples = facts.count, .epochs = p->epochs},
         brought, &facts));

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "http/tls.h"
 #include "parameters/client.h"
@@ -28,6 +29,17 @@ static fth_status read_text(const json_t *object, const char *key, size_t max_by
     return FTH_OK;
 }
 
+/* A number, or text that is one: web requests have nothing else. NULL: neither. A new reference. */
+static json_t *read_number(const json_t *json)
+{
+    const char *text = json_string_value(json);
+    json_t *number = text ? json_loads(text, JSON_DECODE_ANY, NULL) : json_incref((json_t *)json);
+    if (json_is_number(number))
+        return number;
+    json_decref(number);
+    return NULL;
+}
+
 static fth_status read_count(const json_t *object, const char *key, int64_t least, int64_t most, int64_t otherwise,
                              int64_t *count)
 {
@@ -35,8 +47,11 @@ static fth_status read_count(const json_t *object, const char *key, int64_t leas
     *count = otherwise;
     if (!json || json_is_null(json))
         return FTH_OK;
-    *count = json_integer_value(json);
-    if (!json_is_integer(json) || *count < least || *count > most)
+    json_t *number = read_number(json);
+    const bool whole = json_is_integer(number);
+    *count = json_integer_value(number);
+    json_decref(number);
+    if (!whole || *count < least || *count > most)
         return fth_fail(FTH_INVALID, "\"%s\" must be a whole number from %" PRId64 " to %" PRId64, key, least, most);
     return FTH_OK;
 }
@@ -69,11 +84,12 @@ out:
 }
 
 /* "0:10000", "10000:", ":10000": samples from the first number on, before the second. */
-static fth_status read_range(const json_t *value, int64_t *first, int64_t *count)
+static fth_status read_range(const json_t *value, int64_t *first, int64_t *count, bool *ranged)
 {
     const char *text = NULL;
     fth_status status = read_text(value, "range", 64, &text);
     *first = *count = 0;
+    *ranged = text != NULL;
     if (status != FTH_OK || !text)
         return status;
     static const char digits[] = "0123456789";
@@ -94,8 +110,10 @@ static fth_status read_margin(const json_t *value, double *margin_s)
     *margin_s = NAN;
     if (!json || json_is_null(json))
         return FTH_OK;
-    *margin_s = json_number_value(json);
-    if (!json_is_number(json) || !(*margin_s >= 0) || *margin_s > MAX_MARGIN_S)
+    json_t *number = read_number(json);
+    *margin_s = number ? json_number_value(number) : NAN;
+    json_decref(number);
+    if (!(*margin_s >= 0) || *margin_s > MAX_MARGIN_S)
         return fth_fail(FTH_INVALID, "\"margin_s\" must be a number of seconds from 0 to %g", MAX_MARGIN_S);
     return FTH_OK;
 }
@@ -104,6 +122,16 @@ static fth_status read_margin(const json_t *value, double *margin_s)
 static bool run_fits(const char *run)
 {
     return strspn(run, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == strlen(run);
+}
+
+/* As a platform would name an invocation, where none does: with curl, say. */
+static fth_status make_up_run(char run[FTH_MAX_TRAIN_RUN + 1])
+{
+    unsigned char random[16];
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        return fth_fail(FTH_IO, "no random numbers for a run's name");
+    fth_hex_encode(random, sizeof random, run);
+    return FTH_OK;
 }
 
 static fth_status read_continuation(const json_t *value, const char *id, fth_train_continuation *continuation)
@@ -133,7 +161,10 @@ static fth_status read_continuation(const json_t *value, const char *id, fth_tra
         }
         run = before ? before : run;
     }
-    snprintf(continuation->run, sizeof continuation->run, "%s", run ? run : run_fits(id) && *id ? id : "functions");
+    run = run ? run : run_fits(id) ? id : "";
+    snprintf(continuation->run, sizeof continuation->run, "%s", run);
+    if (!*run)
+        FTH_TRY(make_up_run(continuation->run));
 
 out:
     return status;
@@ -203,6 +234,8 @@ fth_status fth_train_parameters_load(const fth_invocation_event *event, fth_trai
                 "\"server_pin\" must be a fingerprint: sha256// and 44 characters, as the server printed it");
     FTH_TRY(read_server(value, p->server_pin, &p->server));
     FTH_TRY(read_text(value, "dataset_url", MAX_ADDRESS, &p->dataset_url));
+    FTH_REQUIRE(!p->dataset_url || !strchr(p->dataset_url, '#'), FTH_INVALID,
+                "\"dataset_url\" must not have a #; a range of its samples is \"range\", such as \"0:10000\"");
     FTH_TRY(read_text(value, "worker", FTH_MAX_WORKER_NAME, &p->worker));
     FTH_REQUIRE(!p->worker || fth_worker_name_valid(p->worker), FTH_INVALID,
                 "\"worker\" must be 1 to 64 letters, digits, '.', '_' and '-'");
@@ -215,7 +248,7 @@ fth_status fth_train_parameters_load(const fth_invocation_event *event, fth_trai
     FTH_TRY(read_count(value, "batch_sz_train", 1, MAX_BATCH, 32, &p->batch));
     FTH_TRY(read_count(value, "epoch_n", 1, MAX_COUNT, 1, &p->epochs));
     FTH_TRY(read_count(value, "update_intv", 1, MAX_COUNT, 1, &p->interval));
-    FTH_TRY(read_range(value, &p->first, &p->count));
+    FTH_TRY(read_range(value, &p->first, &p->count, &p->ranged));
     FTH_TRY(read_margin(value, &p->margin_s));
     FTH_TRY(read_continuation(value, event->id, &p->continuation));
     FTH_TRY(read_text(value, "continue", 16, &way));

@@ -26,6 +26,7 @@ typedef struct fth_train_parameters {
     int64_t batch, epochs;
     int64_t interval;     /* batches of a push */
     int64_t first, count; /* the samples of the shard; count 0: all from `first` on */
+    bool ranged;          /* these were given; else an archive's own range holds */
     double margin_s;      /* NAN: by measurement */
     bool continues_itself;
     fth_train_continuation continuation; /* its run is set in any case */

@@ -62,11 +62,14 @@ static bool note_worker(fth_parameter_service *service, fth_exchange *exchange, 
 static void get_version(void *context, fth_exchange *exchange)
 {
     fth_parameter_service *service = context;
-    char name[FTH_MAX_WORKER_NAME + 1], text[64];
+    char name[FTH_MAX_WORKER_NAME + 1];
+    fth_validation last;
     note_worker(service, exchange, name);
-    int length = snprintf(text, sizeof text, "{\"code\":200,\"version\":%" PRId64 "}",
-                          fth_served_position_version(service->with.position));
-    fth_exchange_answer(exchange, 200, "application/json", text, (size_t)length);
+    bool known = fth_served_validator_get(service->with.validator, &last);
+    fth_exchange_answer_json(exchange, 200,
+                             json_pack("{s:i, s:I, s:o}", "code", 200, "version",
+                                       (json_int_t)fth_served_position_version(service->with.position), "accuracy",
+                                       known ? json_real(last.accuracy) : json_null()));
 }
 
 static void get_accuracy(void *context, fth_exchange *exchange)
@@ -212,6 +215,15 @@ static void make_name(const char *prefix, char *name, size_t size)
     snprintf(name, size, "%s%016" PRIx64, prefix, random);
 }
 
+/* {"worker": "w1"}, or the prototype's {"id": 0}: the worker "0". NULL: it names none. A new reference. */
+static json_t *read_name(const json_t *json)
+{
+    const json_t *worker = json_object_get(json, "worker"), *id = json_object_get(json, "id");
+    if (!worker && json_is_integer(id))
+        return json_sprintf("%" JSON_INTEGER_FORMAT, json_integer_value(id));
+    return json_incref((json_t *)(worker ? worker : id));
+}
+
 /* Reads {"worker", "instance", ...} of a body into the item; refuses and frees it otherwise. */
 static bool read_worker(fth_parameter_service *service, fth_exchange *exchange, fth_item *item, bool needs_name)
 {
@@ -219,7 +231,8 @@ static bool read_worker(fth_parameter_service *service, fth_exchange *exchange, 
     const char *body = fth_exchange_body(exchange, &size);
     json_error_t error;
     json_t *json = size > 0 ? json_loadb(body, size, JSON_REJECT_DUPLICATES, &error) : json_object();
-    const json_t *worker = json_object_get(json, "worker"), *instance = json_object_get(json, "instance");
+    json_t *worker = read_name(json);
+    const json_t *instance = json_object_get(json, "instance");
     bool good = json_is_object(json) && (!worker || json_is_string(worker)) &&
                 (!instance || json_is_string(instance)) &&
                 (!worker || fth_worker_name_valid(json_string_value(worker))) &&
@@ -233,6 +246,7 @@ static bool read_worker(fth_parameter_service *service, fth_exchange *exchange, 
     else
         make_name("", item->instance, sizeof item->instance);
     item->request = json;
+    json_decref(worker);
     if (good)
         return true;
     fth_refuse(service->with.metrics, exchange, FTH_REFUSAL_MALFORMED,

@@ -91,6 +91,18 @@ def test_each_function_has_one_of_the_urls(farthing, openwhisk, tmp_path):
     assert "-n 2 and 3 --data-url" in wrong.err
 
 
+def test_each_function_has_a_range_of_its_url(farthing, openwhisk):
+    deploy(farthing, openwhisk)
+    urls = ["http://bucket/mnist.tar.gz#0:100", "http://bucket/mnist.tar.gz#100:", "http://bucket/other.tar.gz"]
+    each = [argument for url in urls for argument in ("--data-url", url)]
+    use(farthing, openwhisk, "invoke", "mnist", "--server", "h:1", *each)
+    assert sorted((p["dataset_url"], p.get("range")) for p in openwhisk.invoked if "range" in p) == [
+        ("http://bucket/mnist.tar.gz", "0:100"), ("http://bucket/mnist.tar.gz", "100:")]
+    assert [p["dataset_url"] for p in openwhisk.invoked if "range" not in p] == ["http://bucket/other.tar.gz"]
+    for wrong in ("#", "#:", "#5", "#1:2x", "#-1:2", "#part"):
+        assert "#0:10000" in use(farthing, openwhisk, "invoke", "mnist", "--server", "h:1", "--data-url", f"http://b/x{wrong}", code=1).err
+
+
 def test_what_fails_is_retried_and_what_stops_is_continued(farthing):
     def act(parameters, number):
         course = [p for p in server.invoked if p["worker"].split(".")[0] == parameters["worker"].split(".")[0]]
@@ -276,7 +288,7 @@ def test_functions_train_every_sample_once_an_epoch(farthing, started, shards, t
                    env=env).end
     assert end["state"] == "done" and end["samples"] == 20000
     assert all(f["state"] == "done" and f["failures"] == 0 for f in end["functions"])
-    assert max(result["accuracy"] for result in end["results"]) > 0.3
+    assert max(result.get("accuracy", 0) for result in end["results"]) > 0.3
     farthing("functions", "remove", "m", *where, env=env)
 
 

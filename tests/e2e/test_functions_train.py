@@ -499,7 +499,7 @@ def test_parameters_that_are_wrong(start):
     function = start()
     assert "\"apihost\"" in fails(function, {})
     assert "unknown job" in fails(function, {"job": "mine"})
-    assert "\"batch_sz_train\"" in fails(function, {"apihost": "x:1", "batch_sz_train": "32"})
+    assert "\"batch_sz_train\"" in fails(function, {"apihost": "x:1", "batch_sz_train": "32.5"})
     assert "order" in fails(function, {"job": "prefetch"})
     answer = fails(function, {"apihost": "x:1", "batch_sz_train": 0, "colour": 5, "secret_key": "TOPSECRET"})
     assert "TOPSECRET" not in answer + function.output() + function.errors()

@@ -103,7 +103,7 @@ def weight_of(tensors):
 
 def test_pull_and_push(serve):
     client = serve().client()
-    assert client("GET", "/getVersion").json == {"code": 200, "version": 0}
+    assert client("GET", "/getVersion").json == {"code": 200, "version": 0, "accuracy": None}
     assert client("GET", "/getAccuracy").json == {"code": 200, "version": None, "accuracy": None, "loss": None}
     before, version = client.pull()
     assert version == 0 and {t.dtype for t in before.values()} == {numpy.dtype(numpy.float32)}

@@ -71,6 +71,161 @@ static void reads_the_prototypes_layout(void **state)
     }
 }
 
+/* ---- an archive's own range ---- */
+
+#define IMPORTS "import torch\nimport torchvision\n\n"
+#define SET     "_raw_dataset = torchvision.datasets.MNIST('./dataset_dl/data/', train=True, download=True)\n"
+
+/* As the prototype's README has it. */
+static const char prototype_program[] =
+    "\"\"\"__dataset__.py\"\"\"\n" IMPORTS "_raw_dataset = torchvision.datasets.MNIST(\n"
+    "        './dataset_dl/data/',\n        train=True,\n        download=True,\n"
+    "        transform=torchvision.transforms.Compose([\n            torchvision.transforms.ToTensor(),\n"
+    "            torchvision.transforms.Normalize((0.1307, ), (0.3081, ))\n        ]))\n"
+    "# Split dataset using torch.utils.data.Subset api\n"
+    "dataset = torch.utils.data.Subset(_raw_dataset, range(20, 35))\n";
+static const char passes_on[] = "\"\"\"__init__.py\"\"\"\nfrom .__dataset__ import dataset as Dataset\n";
+
+static void add_text(made_archive *made, const char *path, const char *text)
+{
+    add_file(made, path, text, strlen(text));
+}
+
+static made_archive make_described(const char *program, const char *init, bool program_first)
+{
+    made_archive made = begin_archive(ARCHIVE_TAR_GZ);
+    open_archive(&made);
+    add_text(&made, "./dataset_dl/__init__.py", init);
+    if (program_first)
+        add_text(&made, "./dataset_dl/__dataset__.py", program);
+    add_idx_pair(&made, "./dataset_dl/data/MNIST/raw/", 50, 4);
+    if (!program_first)
+        add_text(&made, "./dataset_dl/__dataset__.py", program);
+    finish_archive(&made);
+    return made;
+}
+
+static void uses_the_range_that_the_archive_selects(void **state)
+{
+    static const char *const programs[] = {
+        prototype_program, "\xef\xbb\xbf" IMPORTS SET "dataset = torch.utils.data.Subset(_raw_dataset, range(20, 35))",
+        "from torch.utils.data import Subset\r\nfrom torchvision import (datasets, transforms,)\r\n"
+        "to_tensor = transforms.Compose([transforms.ToTensor()])\r\n"
+        "dataset = Subset(datasets.MNIST('data', True, to_tensor), list(range(20, 35, 1)))\r\n",
+        IMPORTS SET "# dataset = torch.utils.data.Subset(_raw_dataset, range(0, 10))\n"
+                    "note = 'Subset(_raw_dataset, range(0, 10))'\n"
+                    "dataset = torch.utils.data.Subset( # a comment\n    _raw_dataset,\n\n  range(20, 35))\n\n"};
+    (void)state;
+    for (size_t i = 0; i < FTH_COUNT_OF(programs); i++)
+        for (int program_first = 0; program_first < 2; program_first++) {
+            made_archive made = make_described(programs[i], passes_on, program_first);
+            fth_dataset *dataset = NULL;
+            if (open_made(&made, &(fth_archive_set_options){0}, &dataset) != FTH_OK)
+                fail_msg("%zu: %s", i, fth_error_message());
+            check_samples(dataset, 20, 15, 16);
+            fth_dataset_free(dataset);
+            open_and_check(&made, 5, 10, 10); /* what is asked for comes first */
+            free(made.bytes);
+        }
+}
+
+static void uses_all_where_the_archive_selects_none(void **state)
+{
+    (void)state;
+    made_archive made = make_described(IMPORTS SET "dataset = _raw_dataset\n", "", false);
+    open_and_check(&made, 0, 0, 50);
+    free(made.bytes);
+}
+
+/* Fails closed: a program that may select other samples than those that were read from it is refused, with the way out. */
+static void refuses_a_selection_that_is_not_certain(void **state)
+{
+#define SUBSET "dataset = torch.utils.data.Subset(_raw_dataset, range(20, 35))\n"
+    static const char *const programs[] = {
+        "",
+        "dataset",
+        IMPORTS SET,
+        IMPORTS SUBSET,
+        SET SUBSET,
+        IMPORTS SET "dataset = torch.utils.data.Subset(_raw_dataset, range(20, 35, 5))\n",
+        IMPORTS SET "dataset = torch.utils.data.Subset(_raw_dataset, range(35, 20))\n",
+        IMPORTS SET "dataset = torch.utils.data.Subset(_raw_dataset, range(2 * 10, 35))\n",
+        IMPORTS SET "dataset = torch.utils.data.Subset(_raw_dataset, range(-20, 35))\n",
+        IMPORTS SET "dataset = torch.utils.data.Subset(_raw_dataset, range(20, 99999999999999999999))\n",
+        IMPORTS SET "dataset = torch.utils.data.Subset(_raw_dataset, [20, 21])\n",
+        IMPORTS SET "dataset = torch.utils.data.Subset(_raw_dataset, range(20, 35))[0]\n",
+        IMPORTS SET "dataset = torch.utils.data.Subset(_raw_dataset, range(20, 35)) + _raw_dataset\n",
+        IMPORTS SET SUBSET "dataset.indices = range(3)\n",
+        IMPORTS SET SUBSET "dataset = _raw_dataset\n",
+        IMPORTS SET SUBSET "dataset += _raw_dataset\n",
+        IMPORTS SET SUBSET "del dataset\n",
+        IMPORTS SET SUBSET "if torch: dataset = _raw_dataset\n",
+        IMPORTS SET SUBSET "def f():\n    pass\n",
+        IMPORTS SET SUBSET "x = (dataset := _raw_dataset)\n",
+        IMPORTS SET SUBSET "exec('dataset = _raw_dataset')\n",
+        IMPORTS SET SUBSET "x = 1; dataset = _raw_dataset\n",
+        IMPORTS SET SUBSET "# a\rdataset = _raw_dataset\n", /* Python ends lines there, too */
+        IMPORTS SET "dataset = torch.utils.data.Subset(torch.utils.data.Subset(_raw_dataset, range(9)), range(5))\n",
+        IMPORTS SET "range = 5\n" SUBSET,
+        IMPORTS SET "from tricks import range\n" SUBSET,
+        IMPORTS SET "from tricks import *\n" SUBSET,
+        IMPORTS SET "import tricks as torch\n" SUBSET,
+        IMPORTS SET "import tricks\ndataset = tricks.Subset(_raw_dataset, range(20, 35))\n",
+        IMPORTS SET "from torch import Other as Subset\ndataset = Subset(_raw_dataset, range(20, 35))\n",
+        IMPORTS "_raw_dataset = torchvision.datasets.MNIST('data', train=False)\n" SUBSET,
+        IMPORTS "_raw_dataset = torchvision.datasets.MNIST('data', False)\n" SUBSET,
+        IMPORTS "_raw_dataset = torchvision.datasets.MNIST('data', target_transform=torchvision.ToTensor())\n" SUBSET,
+        IMPORTS "_raw_dataset = torchvision.datasets.FakeData('data')\n" SUBSET,
+        IMPORTS "_raw_dataset = torchvision.datasets.MNIST('data', transform=torchvision.RandomCrop(3))\n" SUBSET,
+        IMPORTS SET "dataset = torch.utils.data.Subset(_raw_dataset, range(20, 35)",
+        IMPORTS SET "dataset = 'torch.utils.data.Subset(_raw_dataset, range(20, 35))\n",
+        IMPORTS SET "'''\n" SUBSET,
+        IMPORTS SET "dataset = \\\ntorch.utils.data.Subset(_raw_dataset, range(20, 35))\n",
+        IMPORTS SET SUBSET "\f",
+        IMPORTS SET SUBSET "((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((",
+        IMPORTS SET "x = ((((((((((((((((((((((((((((((((((((((((1))))))))))))))))))))))))))))))))))))))))\n" SUBSET,
+    };
+    static const char *const others[] = {"from .other import dataset as Dataset\n",
+                                         "from .__dataset__ import dataset as Dataset\nDataset.indices = []\n",
+                                         "import torch\n"};
+    (void)state;
+    for (size_t i = 0; i < FTH_COUNT_OF(programs) + FTH_COUNT_OF(others); i++) {
+        const bool init = i >= FTH_COUNT_OF(programs);
+        made_archive made = make_described(init ? prototype_program : programs[i],
+                                           init ? others[i - FTH_COUNT_OF(programs)] : passes_on, i % 2 == 0);
+        fth_dataset *dataset = NULL;
+        if (open_made(&made, &(fth_archive_set_options){0}, &dataset) != FTH_INVALID)
+            fail_msg("taken, or not for this: %zu: %s", i, fth_error_message());
+        assert_non_null(strstr(fth_error_message(), "\"range\""));
+        assert_non_null(strstr(fth_error_message(), init ? "__init__.py" : "__dataset__.py"));
+        open_and_check(&made, 5, 10, 10);
+        assert_int_equal(open_made(&made, &(fth_archive_set_options){.ranged = true}, &dataset), FTH_OK);
+        check_samples(dataset, 0, 50, 16);
+        fth_dataset_free(dataset);
+        free(made.bytes);
+    }
+}
+
+static void refuses_a_selection_beyond_the_set_or_a_second_one(void **state)
+{
+    fth_dataset *dataset = NULL;
+    made_archive made =
+        make_described(IMPORTS SET "dataset = torch.utils.data.Subset(_raw_dataset, range(40, 60))\n", passes_on, true);
+    (void)state;
+    assert_int_equal(open_made(&made, &(fth_archive_set_options){0}, &dataset), FTH_INVALID);
+    assert_non_null(strstr(fth_error_message(), "samples 40 to 59 of 50 training samples"));
+    free(made.bytes);
+    made = begin_archive(ARCHIVE_ZIP);
+    open_archive(&made);
+    add_text(&made, "a/__dataset__.py", prototype_program);
+    add_idx_pair(&made, "a/", 50, 4);
+    add_text(&made, "b/__dataset__.py", prototype_program);
+    finish_archive(&made);
+    assert_int_equal(open_made(&made, &(fth_archive_set_options){0}, &dataset), FTH_INVALID);
+    assert_non_null(strstr(fth_error_message(), "a second b/__dataset__.py"));
+    free(made.bytes);
+}
+
 static void reads_only_what_is_compressed_inside(void **state)
 {
     (void)state;
@@ -420,6 +575,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_idx_from_any_archive),
         cmocka_unit_test(reads_the_prototypes_layout),
+        cmocka_unit_test(uses_the_range_that_the_archive_selects),
+        cmocka_unit_test(uses_all_where_the_archive_selects_none),
+        cmocka_unit_test(refuses_a_selection_that_is_not_certain),
+        cmocka_unit_test(refuses_a_selection_beyond_the_set_or_a_second_one),
         cmocka_unit_test(reads_only_what_is_compressed_inside),
         cmocka_unit_test(reads_cifar),
         cmocka_unit_test(resizes_for_the_network),

@@ -69,6 +69,47 @@ static void fills_in_what_is_not_given(void **state)
     fth_train_parameters_release(&p);
 }
 
+/* As web requests and `wsk --param` may bring them. */
+static void reads_numbers_in_strings(void **state)
+{
+    fth_train_parameters p;
+    (void)state;
+    assert_int_equal(load("{\"apihost\":\"s:1\",\"batch_sz_train\":\"64\",\"epoch_n\":\"32\",\"update_intv\":\"8\","
+                          "\"margin_s\":\"0.5\"}",
+                          &p),
+                     FTH_OK);
+    assert_int_equal(p.batch, 64);
+    assert_int_equal(p.epochs, 32);
+    assert_int_equal(p.interval, 8);
+    assert_true(p.margin_s == 0.5);
+    fth_train_parameters_release(&p);
+}
+
+/* A constant would make every invocation the same run, of which the second has nothing to do. */
+static void makes_up_a_run_for_each_invocation_without_an_id(void **state)
+{
+    char runs[3][FTH_MAX_TRAIN_RUN + 1];
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        json_t *value = json_pack("{s:s}", "apihost", "s:1"), *environment = json_object();
+        fth_train_parameters p;
+        const fth_invocation_event event = {.platform = "openwhisk",
+                                            .id = i == 2 ? "not/fit" : "",
+                                            .function = "",
+                                            .value = value,
+                                            .environment = environment,
+                                            .deadline_s = INFINITY};
+        assert_int_equal(fth_train_parameters_load(&event, &p), FTH_OK);
+        strcpy(runs[i], p.continuation.run);
+        fth_train_parameters_release(&p);
+        json_decref(value);
+        json_decref(environment);
+        assert_int_equal(strlen(runs[i]), 32);
+        for (int j = 0; j < i; j++)
+            assert_string_not_equal(runs[i], runs[j]);
+    }
+}
+
 static void reads_ranges_keys_and_pins(void **state)
 {
     fth_train_parameters p;
@@ -89,6 +130,7 @@ static void reads_ranges_keys_and_pins(void **state)
     assert_int_equal(load("{\"apihost\":\"s:1\",\"range\":\"7:\"}", &p), FTH_OK);
     assert_int_equal(p.first, 7);
     assert_int_equal(p.count, 0);
+    assert_true(p.ranged);
     fth_train_parameters_release(&p);
 }
 
@@ -102,7 +144,9 @@ static void names_the_key_that_is_wrong(void **state)
         {"\"apihost\":\"a b:1\"", "\"apihost\""},
         {"\"apihost\":\"s:1\\u0000x\"", "\"apihost\""},
         {"\"apihost\":\"s:1\\r\\nX: y\"", "\"apihost\""},
-        {"\"apihost\":\"s:1\",\"batch_sz_train\":\"32\"", "\"batch_sz_train\""},
+        {"\"apihost\":\"s:1\",\"batch_sz_train\":\"32x\"", "\"batch_sz_train\""},
+        {"\"apihost\":\"s:1\",\"batch_sz_train\":\"\"", "\"batch_sz_train\""},
+        {"\"apihost\":\"s:1\",\"batch_sz_train\":\"99999999999999999999\"", "\"batch_sz_train\""},
         {"\"apihost\":\"s:1\",\"batch_sz_train\":0", "\"batch_sz_train\""},
         {"\"apihost\":\"s:1\",\"batch_sz_train\":32.5", "\"batch_sz_train\""},
         {"\"apihost\":\"s:1\",\"batch_sz_train\":1000000000000", "\"batch_sz_train\""},
@@ -115,7 +159,7 @@ static void names_the_key_that_is_wrong(void **state)
         {"\"apihost\":\"s:1\",\"range\":\"9:5\"", "\"range\""},
         {"\"apihost\":\"s:1\",\"range\":\"-1:5\"", "\"range\""},
         {"\"apihost\":\"s:1\",\"range\":\"0:99999999999999999999\"", "\"range\""},
-        {"\"apihost\":\"s:1\",\"margin_s\":\"1\"", "\"margin_s\""},
+        {"\"apihost\":\"s:1\",\"margin_s\":\"1s\"", "\"margin_s\""},
         {"\"apihost\":\"s:1\",\"margin_s\":-1", "\"margin_s\""},
         {"\"apihost\":\"s:1\",\"compress\":\"zip\"", "\"compress\""},
         {"\"apihost\":\"s:1\",\"server_pin\":\"nonsense\"", "\"server_pin\""},
@@ -270,6 +314,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(takes_the_prototypes_keys),
         cmocka_unit_test(fills_in_what_is_not_given),
+        cmocka_unit_test(reads_numbers_in_strings),
+        cmocka_unit_test(makes_up_a_run_for_each_invocation_without_an_id),
         cmocka_unit_test(reads_ranges_keys_and_pins),
         cmocka_unit_test(names_the_key_that_is_wrong),
         cmocka_unit_test(never_shows_secrets),
