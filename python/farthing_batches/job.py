@@ -23,7 +23,8 @@ def find_rank(rank: Optional[int], world_size: Optional[int]) -> Tuple[int, int,
 
 class Job:
     """What all processes of a rank know of their job. It is registered when it is made, so that wrong addresses and options are
-    found at once, and left again: each process that reads opens a reader of its own then. Can be pickled."""
+    found at once, and is done when the process that made it closes it or ends; each process that reads opens a reader of its own.
+    Can be pickled."""
 
     def __init__(self, address: str, *, batch_size: int, rank: Optional[int], world_size: Optional[int], order: str,
                  end: Optional[int], **options: Any):
@@ -33,6 +34,7 @@ class Job:
         self._options = dict(options, batch_size=batch_size * self.world_size, rank=self.rank, world_size=self.world_size)
         self._end = end  # epochs
         self._reader: Optional[Reader] = None
+        self._keeper: Optional[Reader] = None
         self._process = 0
         if grouped and self.world_size > 1:
             self._register_together(order)
@@ -42,10 +44,10 @@ class Job:
 
     def _register(self, order: str) -> None:
         check(self.address)
-        # A reader of no batches: it begins where it ends.
-        with Reader(self.address, **self._options, order=order, first_batch=1, batch_limit=1) as reader:
-            self.info: Info = reader.info
-            self._job, self.order, self.plan = reader.job, reader.order, reader._plan
+        # A reader of no batches: it begins where it ends. It keeps the job while data workers come and go.
+        reader = self._keeper = Reader(self.address, **self._options, order=order, first_batch=1, batch_limit=1)
+        self.info: Info = reader.info
+        self._job, self.order, self.plan = reader.job, reader.order, reader._plan
 
     def _register_together(self, order: str) -> None:
         """Rank 0 says where the order begins, or what is wrong."""
@@ -98,6 +100,9 @@ class Job:
         if self._reader is not None and self._process == os.getpid():
             self._reader.close()
         self._reader = None
+        if self._keeper is not None:
+            self._keeper.close()  # no more than that of this process
+        self._keeper = None
 
     def __getstate__(self) -> Dict[str, Any]:
-        return {**self.__dict__, "_reader": None}
+        return {**self.__dict__, "_reader": None, "_keeper": None}

@@ -1,4 +1,5 @@
 """Batches as NumPy arrays: one process's end of a job, over libfarthing_batches.so."""
+import atexit
 import ctypes
 import json
 import os
@@ -121,6 +122,13 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+@atexit.register
+def _close_all() -> None:
+    # Says that the jobs are done: finalizers of what is still referred to may not run.
+    for handle in list(_handles):
+        handle.close()
 
 
 class Reader:

@@ -5,8 +5,10 @@ import multiprocessing
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy
@@ -183,6 +185,66 @@ def test_data_workers_share_a_job(coordinator):
     assert numbers == list(range(PER_EPOCH))
     with Reader(DATA, **dict(OPTIONS, shuffle=False)) as plain:
         assert sorted(labels) == sorted(int(l) for _ in range(PER_EPOCH) for l in plain.next().labels)
+
+
+def read_some(address, options, worker, count):
+    reader = Reader(address, worker=worker, workers=2, **options)
+    for _ in range(count):
+        reader.next()
+    os._exit(0)  # as PyTorch's data workers end: without a word
+
+
+def test_the_status_counts_what_data_workers_took(coordinator):
+    """Over two epochs with workers of their own each, and as a second job that finds everything there."""
+    options = dict(OPTIONS, share="all", form="batches", seed=77)
+    context = multiprocessing.get_context("fork")
+    for job in range(2):
+        # The reader of no batches by which the job is kept, as Batches has it.
+        with Reader(coordinator.address("digits"), first_batch=1, batch_limit=1, **options) as keeper:
+            number = json.loads(keeper.job)["job"]
+            for epoch in range(2):
+                workers = [context.Process(target=read_some, args=(
+                    coordinator.address("digits"), dict(options, job=keeper.job, first_batch=epoch * PER_EPOCH), w, (PER_EPOCH + 1 - w) // 2))
+                    for w in range(2)]
+                [worker.start() for worker in workers]
+                [worker.join(60) for worker in workers]
+                assert [worker.exitcode for worker in workers] == [0, 0]
+                row = until(coordinator, number, lambda row: row["processes"] == 0)
+                assert row["samples"] == 4000 * (epoch + 1) and not row["finished"]
+                assert row["hits"] + row["waits"] + row["misses"] == PER_EPOCH * (epoch + 1)
+        row = until(coordinator, number, lambda row: row["finished"])
+        assert row["samples"] == 8000 and row["processes"] == 0
+
+
+def until(coordinator, job, wanted):
+    """The job's row of the status, once it is as wanted."""
+    end = time.monotonic() + 30
+    while True:
+        row = next((row for row in coordinator.status()["jobs"] if row["job"] == job), None)
+        if row and wanted(row):
+            return row
+        assert time.monotonic() < end, row
+        time.sleep(0.02)
+
+
+def test_a_job_that_lives_on_hits_registers_again(tmp_path, monkeypatch):
+    """Its batches are the same in every epoch, and all of them in the memory that the killed coordinator leaves."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with Coordinator(tmp_path, "--data", f"digits={DATA}", "--cache-memory", "64m", "--prefetch", "threads:1") as running:
+        with Reader(running.address("digits"), share="none", form="batches", **dict(OPTIONS, shuffle=False)) as reader:
+            job = json.loads(reader.job)["job"]
+            for number in range(PER_EPOCH):
+                reader.next()
+            running.kill(signal.SIGKILL)
+            shutil.rmtree(tmp_path / "state")
+            running.start()
+            end = time.monotonic() + 30
+            while not any(row["job"] == job and row["processes"] for row in running.status()["jobs"]):
+                assert time.monotonic() < end
+                reader.next()
+                time.sleep(0.05)
+            figures = reader.figures()
+            assert figures["misses"] == figures["direct"] == 0
 
 
 def test_the_coordinators_url_is_an_address(coordinator, direct):

@@ -526,6 +526,13 @@ static void the_owner_sees_positions_and_counters(void **state)
     assert_int_equal(seen.stride, 4);
     assert_int_equal(seen.end, 100);
     assert_int_equal(seen.counters[FTH_SLOT_HITS], 5);
+    assert_int_equal(seen.begin, 12);
+    fth_slot_set_position(world->slot, 20, 4, 100);
+    assert_true(fth_board_read(world->board, world->slot_number, &seen));
+    assert_int_equal(seen.begin, 12); /* it has taken 12 and 16 */
+    fth_slot_set_position(world->slot, 21, 4, 100);
+    assert_true(fth_board_read(world->board, world->slot_number, &seen));
+    assert_int_equal(seen.begin, 21); /* it has gone elsewhere */
     fth_slot_set_position(world->slot, INT64_MIN, -1, INT64_MAX);
     assert_true(fth_board_read(world->board, world->slot_number, &seen));
     assert_true(seen.next == 0 && seen.stride == 1 && seen.end > 0 && seen.end < INT64_MAX / 2);

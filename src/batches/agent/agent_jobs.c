@@ -269,9 +269,9 @@ static json_t *report_job(const fth_agent_jobs *jobs, const agent_job *job)
         if (jobs->taken[place].job != job)
             continue;
         if (state->next >= 0)
-            json_array_append_new(processes,
-                                  json_pack("[i, I, I, I]", jobs->taken[place].number, (json_int_t)state->next,
-                                            (json_int_t)state->stride, (json_int_t)state->end));
+            json_array_append_new(processes, json_pack("[i, I, I, I, I]", jobs->taken[place].number,
+                                                       (json_int_t)state->next, (json_int_t)state->stride,
+                                                       (json_int_t)state->end, (json_int_t)state->begin));
         for (int i = 0; i < FTH_SLOT_COUNTERS; i++)
             sums[i] += state->counters[i];
     }

@@ -26,6 +26,7 @@ struct fth_session {
     fth_job_spec spec;
     fth_supply *supply;
     int64_t set_count;
+    int64_t passed;            /* the batches before it are counted; -1: none was looked at */
     atomic_ullong images_read; /* directly */
 
     pthread_mutex_t spare_mutex; /* guards the next */
@@ -134,9 +135,11 @@ fth_status fth_session_open(const fth_session_options *how, fth_loader_options *
     opened->set_count = info->count[options->split];
     opened->next = opened->loader_next = options->first_batch;
     opened->end = options->batch_limit > 0 ? options->batch_limit : INT64_MAX;
+    opened->passed = -1;
     FTH_TRY(fth_allocate((size_t)options->batch, sizeof *opened->plan.samples, &opened->plan.samples));
     FTH_TRY(fth_allocate((size_t)options->batch, sizeof *opened->labels, &opened->labels));
-    fth_session_moved(opened, options->first_batch);
+    if (opened->next < opened->end) /* else it needs nothing, and only keeps the job */
+        fth_session_moved(opened, options->first_batch);
     *session = opened;
     opened = NULL;
 
@@ -178,10 +181,27 @@ uint64_t fth_session_images_read(const fth_session *session)
     return atomic_load(&session->images_read);
 }
 
+/* Batches that were taken since the last position. */
+static void count_samples(fth_session *session, int64_t next)
+{
+    const fth_job_spec *spec = &session->spec;
+    const int64_t per_epoch = fth_job_batches_per_epoch(spec, session->set_count),
+                  samples = fth_share_samples(spec->share, session->set_count);
+    int64_t taken = 0, at = session->passed;
+    for (; at >= 0 && at < next && !session->options.by_index; at += session->options.stride) {
+        int64_t left = samples - at % per_epoch * spec->batch;
+        taken += fth_part_samples(spec->part, left < spec->batch ? left : spec->batch);
+    }
+    session->passed = next;
+    if (taken > 0)
+        fth_supply_count(session->supply, FTH_SLOT_SAMPLES, (uint64_t)taken);
+}
+
 void fth_session_moved(fth_session *session, int64_t next)
 {
     const fth_loader_options *options = &session->options;
     int64_t end = options->batch_limit;
+    count_samples(session, next);
     if (end == 0 && options->expected_end > 0 && next <= options->expected_end)
         end = options->expected_end + (session->spec.form == FTH_FORM_BATCHES ? 0 : LOADED_AHEAD * options->stride);
     fth_supply_set_position(session->supply, next, options->stride, end);
@@ -324,7 +344,7 @@ static fth_status take_failed(fth_session *session, int64_t sample, fth_deadline
     return status == FTH_TIMEOUT ? fth_fail(FTH_CORRUPT, "%s", reason) : status;
 }
 
-fth_status fth_session_take(fth_session *session, int64_t sample, fth_deadline deadline, fth_raw_sample *raw)
+static fth_status take(fth_session *session, int64_t sample, fth_deadline deadline, fth_raw_sample *raw)
 {
     fth_supply_answer answer = FTH_SUPPLY_DIRECTLY;
     if (session->spec.form != FTH_FORM_BATCHES) {
@@ -340,6 +360,14 @@ fth_status fth_session_take(fth_session *session, int64_t sample, fth_deadline d
         fth_supply_count(session->supply, FTH_SLOT_MISSES, 1);
     }
     return take_directly(session, sample, deadline, raw);
+}
+
+fth_status fth_session_take(fth_session *session, int64_t sample, fth_deadline deadline, fth_raw_sample *raw)
+{
+    fth_status status = take(session, sample, deadline, raw);
+    if (status == FTH_OK && session->options.by_index) /* which is in no batch that is counted */
+        fth_supply_count(session->supply, FTH_SLOT_SAMPLES, 1);
+    return status;
 }
 
 /* ---- finished batches ---- */

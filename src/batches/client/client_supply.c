@@ -26,6 +26,8 @@
 #define LEAST_REGISTER_S 1.0
 /* A supply that is opened while the host is away, perhaps for an evaluation of a moment, does not try at once. */
 #define LATER_S 0.5
+/* A host that gives everything is looked at this often: it may have gone, and what comes is what it has left in memory. */
+#define LOOK_EVERY_S 1.0
 
 struct fth_supply {
     const fth_batches_address *address;
@@ -41,9 +43,10 @@ struct fth_supply {
     uint64_t unreported[FTH_SLOT_COUNTERS]; /* counted while not connected: the next slot begins with it */
     double waiting_since; /* for something that has not come, with nothing in between; 0: nobody waits */
     double asked_at;      /* when the host last answered that it is alive */
+    double looked_at;     /* when its connection was last looked at */
     double impatient_until;
-    bool refused; /* the cache has said that it cannot hold the job's batches */
-    int64_t next, stride, end;
+    bool refused;              /* the cache has said that it cannot hold the job's batches */
+    int64_t next, stride, end; /* next is -1 until it is known */
     pthread_t mender;
     double mend_at; /* not before this */
     bool has_mender, closing;
@@ -135,7 +138,8 @@ static void replace(fth_supply *supply, fth_connection *connection)
     for (int i = 0; i < FTH_SLOT_COUNTERS; i++)
         fth_slot_count(slot, i, supply->unreported[i]);
     memset(supply->unreported, 0, sizeof supply->unreported);
-    fth_slot_set_position(slot, supply->next, supply->stride, supply->end);
+    if (supply->next >= 0)
+        fth_slot_set_position(slot, supply->next, supply->stride, supply->end);
     fth_connection_release(before);
 }
 
@@ -219,6 +223,7 @@ fth_status fth_supply_open(const fth_batches_address *address, fth_job_spec *spe
     pthread_cond_init(&opened->changed, NULL);
     opened->address = address;
     opened->job = job;
+    opened->next = -1;
     opened->stride = 1;
     if (beginning != FTH_SUPPLY_LATER)
         status = register_first(opened, spec, deadline);
@@ -245,6 +250,22 @@ bool fth_supply_is_connected(fth_supply *supply)
     return connected;
 }
 
+/* Says that the job is done, also to a host that was started again meanwhile. */
+static void tell_finished(fth_supply *supply)
+{
+    char why[256];
+    fth_connection *again = NULL, *connection = supply->connection;
+    if (!connection || !supply->connected)
+        return;
+    if (fth_connection_is_lost(connection)) {
+        if (register_job(supply->address, &supply->spec, &supply->job, true, fth_deadline_in(LEAST_REGISTER_S), why,
+                         &again) != FTH_OK)
+            return;
+        replace(supply, again);
+    }
+    fth_connection_tell(supply->connection, json_pack("{s:s}", "op", "finish"));
+}
+
 void fth_supply_close(fth_supply *supply)
 {
     if (!supply)
@@ -255,8 +276,7 @@ void fth_supply_close(fth_supply *supply)
     pthread_mutex_unlock(&supply->mutex);
     if (supply->has_mender)
         pthread_join(supply->mender, NULL); /* within REGISTER_S */
-    if (supply->connection && supply->connected)
-        fth_connection_tell(supply->connection, json_pack("{s:s}", "op", "finish"));
+    tell_finished(supply);
     fth_connection_release(supply->connection);
     pthread_cond_destroy(&supply->changed);
     pthread_mutex_destroy(&supply->mutex);
@@ -290,14 +310,33 @@ static bool is_alive(fth_supply *supply, fth_connection *connection, double wait
     return status != FTH_TIMEOUT && status != FTH_PEER_LOST;
 }
 
-/* Something came from the cache. */
-static void note_progress(fth_supply *supply, bool waited)
+/* Something came from the cache at `now_s`. True: the host has not been looked at for a while. */
+static bool note_progress(fth_supply *supply, bool waited, double now_s)
 {
     pthread_mutex_lock(&supply->mutex);
     supply->waiting_since = 0;
     if (waited)
         supply->impatient_until = 0;
+    bool due = supply->connected && now_s > supply->looked_at + LOOK_EVERY_S;
+    if (due)
+        supply->looked_at = now_s;
     pthread_mutex_unlock(&supply->mutex);
+    return due;
+}
+
+/* A job that lives on what is there already registers again, too. */
+static void look_at_host(fth_supply *supply)
+{
+    pthread_mutex_lock(&supply->mutex);
+    fth_connection *connection = fth_connection_hold(supply->connection);
+    pthread_mutex_unlock(&supply->mutex);
+    if (connection && fth_connection_is_lost(connection)) {
+        pthread_mutex_lock(&supply->mutex);
+        if (supply->connection == connection && supply->connected)
+            note_trouble(supply, 0);
+        pthread_mutex_unlock(&supply->mutex);
+    }
+    fth_connection_release(connection);
 }
 
 /* The host says that it cannot get anything, since Redis or the coordinator is away: it is only waited for briefly until it can. */
@@ -422,7 +461,8 @@ fth_supply_answer fth_supply_get(fth_supply *supply, fth_item_id id, fth_deadlin
     if (waited)
         fth_supply_count(supply, FTH_SLOT_WAIT_NS, (uint64_t)((fth_clock_seconds() - began_s) * 1e9));
     if (answer == FTH_SUPPLY_GIVEN) {
-        note_progress(supply, waited);
+        if (note_progress(supply, waited, began_s))
+            look_at_host(supply);
         fth_supply_count(supply, waited ? FTH_SLOT_WAITS : FTH_SLOT_HITS, 1);
         fth_supply_count(supply, FTH_SLOT_BYTES, lease->pin.size_bytes);
     }

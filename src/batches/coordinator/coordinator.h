@@ -28,7 +28,7 @@
  *
  * Then it sends, over and over on its one connection,
  *     POST /v1/sync  {"agent":TEXT, "wait_ms":25,
- *                     "jobs":[{"job":JOB, "processes":[[SLOT, NEXT, STRIDE, END], ...], "counters":[8 numbers: fth_slot_counter]}, ...],
+ *                     "jobs":[{"job":JOB, "processes":[[SLOT, NEXT, STRIDE, END, BEGIN?], ...], "counters":[9 numbers: fth_slot_counter]}, ...],
  *                     "finished":[JOB, ...],     done, as {"op":"finish"}
  *                     "left":[JOB, ...],         all processes of it are gone, without a word
  *                     "wanted":[ID, ...],        not in its segment; soonest first, 512 at most

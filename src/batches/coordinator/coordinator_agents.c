@@ -189,7 +189,7 @@ static bool has_slot(const int *slots, int count, int slot)
     return false;
 }
 
-/* [[SLOT, NEXT, STRIDE, END], ...] */
+/* [[SLOT, NEXT, STRIDE, END, BEGIN], ...]; without BEGIN it has taken nothing. */
 static fth_status read_processes(fth_agents *agents, agent *one, agent_job *job, const json_t *processes)
 {
     fth_status status = FTH_OK;
@@ -200,12 +200,19 @@ static fth_status read_processes(fth_agents *agents, agent *one, agent_job *job,
     FTH_TRY(fth_allocate(count + 1, sizeof *slots, &slots));
     json_array_foreach(processes, index, process)
     {
-        int64_t numbers[4];
-        for (size_t i = 0; i < 4; i++)
+        int64_t numbers[5];
+        const size_t given = json_array_size(process);
+        bool good = given == 4 || given == 5;
+        for (size_t i = 0; i < 5; i++) {
+            good = good && (i >= given || json_is_integer(json_array_get(process, i)));
             numbers[i] = json_integer_value(json_array_get(process, i));
-        FTH_REQUIRE(json_array_size(process) == 4 && numbers[0] >= 0 && numbers[0] < FTH_BOARD_SLOTS, FTH_INVALID,
-                    "a process is [SLOT, NEXT, STRIDE, END]");
+        }
+        FTH_REQUIRE(good && numbers[0] >= 0 && numbers[0] < FTH_BOARD_SLOTS, FTH_INVALID,
+                    "a process is [SLOT, NEXT, STRIDE, END, BEGIN]");
         slots[used++] = (int)numbers[0];
+        if (!has_slot(job->slots, job->slot_count, (int)numbers[0]) && given == 5 && numbers[4] < numbers[1])
+            fth_served_jobs_move(agents->jobs, job->job, process_number(one, (int)numbers[0]), numbers[4], numbers[2],
+                                 numbers[3]);
         fth_served_jobs_move(agents->jobs, job->job, process_number(one, (int)numbers[0]), numbers[1], numbers[2],
                              numbers[3]);
     }

@@ -308,7 +308,6 @@ static void copy(const fth_served_jobs *jobs, const entry *job, fth_served_job *
     *copied = job->job;
     if (!fth_dispatcher_get_job(jobs->dispatcher, job->job.id, &now))
         return;
-    now.samples += job->job.scheduled.samples;
     now.decoded_for_it += job->job.scheduled.decoded_for_it;
     now.decoded_by_others += job->job.scheduled.decoded_by_others;
     copied->scheduled = now;
@@ -460,7 +459,7 @@ json_t *fth_served_job_describe(const fth_served_job *job)
         (json_int_t)counters[FTH_SLOT_MISSES], "wait_s", 1e-9 * (double)counters[FTH_SLOT_WAIT_NS], "bytes",
         (json_int_t)counters[FTH_SLOT_BYTES], "fetch_s", 1e-9 * (double)counters[FTH_SLOT_FETCH_NS], "decode_s",
         1e-9 * (double)counters[FTH_SLOT_DECODE_NS], "corrupt", (json_int_t)counters[FTH_SLOT_CORRUPT], "samples",
-        (json_int_t)job->scheduled.samples, "decoded_for_it", (json_int_t)job->scheduled.decoded_for_it,
+        (json_int_t)counters[FTH_SLOT_SAMPLES], "decoded_for_it", (json_int_t)job->scheduled.decoded_for_it,
         "decoded_by_others", (json_int_t)job->scheduled.decoded_by_others, "usd", job->usd);
 }
 
@@ -483,13 +482,12 @@ json_t *fth_served_jobs_save(fth_served_jobs *jobs)
         const fth_served_job *job = &saved;
         copy(jobs, jobs->entries[i], &saved);
         json_array_append_new(
-            list, json_pack("{s:I, s:o, s:s, s:s, s:s, s:s, s:f, s:f, s:b, s:I, s:o, s:I, s:I, s:I, s:f}", "job",
+            list, json_pack("{s:I, s:o, s:s, s:s, s:s, s:s, s:f, s:f, s:b, s:I, s:o, s:I, s:I, s:f}", "job",
                             (json_int_t)job->id, "spec", fth_job_spec_save(&job->spec), "name", job->name, "host",
                             job->host, "access", job->access, "why", job->why, "began", job->began_s, "seen",
                             job->seen_s, "finished", (int)job->finished, "next", (json_int_t)job->next, "counters",
-                            save_counters(job->counters), "samples", (json_int_t)job->scheduled.samples,
-                            "decoded_for_it", (json_int_t)job->scheduled.decoded_for_it, "decoded_by_others",
-                            (json_int_t)job->scheduled.decoded_by_others, "usd", job->usd));
+                            save_counters(job->counters), "decoded_for_it", (json_int_t)job->scheduled.decoded_for_it,
+                            "decoded_by_others", (json_int_t)job->scheduled.decoded_by_others, "usd", job->usd));
     }
     pthread_mutex_unlock(&jobs->mutex);
     return list;
@@ -526,7 +524,6 @@ static fth_status load_job(fth_served_jobs *jobs, const json_t *json)
     job.seen_s = json_number_value(json_object_get(json, "seen"));
     job.finished = job.done = json_is_true(json_object_get(json, "finished"));
     job.next = json_integer_value(json_object_get(json, "next"));
-    job.scheduled.samples = load_count(json, "samples");
     job.scheduled.decoded_for_it = load_count(json, "decoded_for_it");
     job.scheduled.decoded_by_others = load_count(json, "decoded_by_others");
     job.usd = json_number_value(json_object_get(json, "usd"));

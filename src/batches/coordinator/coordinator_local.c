@@ -49,6 +49,8 @@ static bool note(fth_local_clients *clients, int slot, const fth_slot_state *sta
     }
     if (counted)
         fth_served_jobs_count(clients->with.jobs, state->job, more);
+    if (seen->next < 0 && state->begin < state->next) /* what it took before it was looked at first */
+        fth_served_jobs_move(clients->with.jobs, state->job, slot, state->begin, state->stride, state->end);
     if (state->next != seen->next || state->stride != seen->stride || state->end != seen->end) {
         seen->next = state->next;
         seen->stride = state->stride;
@@ -198,11 +200,12 @@ static void left(void *context, int slot, uint64_t job, bool finished)
     fth_local_clients *clients = context;
     fth_slot_state state;
     pthread_mutex_lock(&clients->mutex);
-    if (slot >= 0 && slot < FTH_BOARD_SLOTS) {
-        if (fth_board_read(clients->with.board, slot, &state) && state.job == job)
-            note(clients, slot, &state); /* its last counts */
+    for (int i = 0; i < FTH_BOARD_SLOTS;
+         i++) /* its last counts; and others of the job, which may not have been seen yet */
+        if (fth_board_read(clients->with.board, i, &state) && state.job == job)
+            note(clients, i, &state);
+    if (slot >= 0 && slot < FTH_BOARD_SLOTS)
         clients->seen[slot] = (seen_slot){0};
-    }
     fth_served_jobs_leave(clients->with.jobs, job, slot, finished);
     pthread_mutex_unlock(&clients->mutex);
 }

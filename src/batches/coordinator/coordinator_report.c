@@ -115,6 +115,7 @@ COUNTER(get_bytes, FTH_SLOT_BYTES, 1)
 COUNTER(get_fetch_s, FTH_SLOT_FETCH_NS, 1e-9)
 COUNTER(get_decode_s, FTH_SLOT_DECODE_NS, 1e-9)
 COUNTER(get_corrupt, FTH_SLOT_CORRUPT, 1)
+COUNTER(get_samples, FTH_SLOT_SAMPLES, 1)
 #undef COUNTER
 
 static double get_usd(const fth_served_job *job)
@@ -143,6 +144,7 @@ static double get_decoded_by_others(const fth_served_job *job)
 }
 
 static const job_metric job_metrics[] = {
+    {"batches_job_samples_total", "counter", "Samples of the batches that the job took", get_samples},
     {"batches_job_hits_total", "counter", "Items that were there when the job asked", get_hits},
     {"batches_job_waits_total", "counter", "Items that the job waited for", get_waits},
     {"batches_job_misses_total", "counter", "Items that the job fetched and decoded itself", get_misses},

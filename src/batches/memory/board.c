@@ -34,6 +34,7 @@ struct fth_slot {
     _Atomic int64_t next, stride, end;
     _Atomic uint64_t holder; /* who has it, for an owner that takes over; 0: it has left */
     _Atomic uint64_t counters[FTH_SLOT_COUNTERS];
+    _Atomic int64_t begin; /* of the position, too */
     _Alignas(64) _Atomic uint64_t pins[FTH_SLOT_PINS]; /* offset + 1; 0: none */
 };
 
@@ -127,6 +128,7 @@ static void empty_slot(fth_slot *slot)
     for (int i = 0; i < FTH_SLOT_COUNTERS; i++)
         atomic_store_explicit(&slot->counters[i], 0, memory_order_relaxed);
     atomic_store_explicit(&slot->version, 0, memory_order_relaxed);
+    atomic_store_explicit(&slot->begin, 0, memory_order_relaxed);
     atomic_store_explicit(&slot->next, 0, memory_order_relaxed);
     atomic_store_explicit(&slot->stride, 1, memory_order_relaxed);
     atomic_store_explicit(&slot->end, 0, memory_order_relaxed);
@@ -270,10 +272,12 @@ static void read_position(fth_slot *slot, fth_slot_state *state)
 {
     for (int i = 0; i < POSITION_TRIES; i++) {
         uint64_t before = atomic_load_explicit(&slot->version, memory_order_acquire);
+        int64_t begin = atomic_load_explicit(&slot->begin, memory_order_acquire);
         int64_t next = atomic_load_explicit(&slot->next, memory_order_acquire);
         int64_t stride = atomic_load_explicit(&slot->stride, memory_order_acquire);
         int64_t end = atomic_load_explicit(&slot->end, memory_order_acquire);
         state->next = before == 0 ? -1 : clamp(next, 0);
+        state->begin = before == 0 ? -1 : clamp(begin, 0);
         state->stride = clamp(stride, 1);
         state->end = clamp(end, 0);
         if (before % 2 == 0 && atomic_load_explicit(&slot->version, memory_order_relaxed) == before)
@@ -362,7 +366,12 @@ fth_slot *fth_board_slot(fth_board *board, int slot)
 
 void fth_slot_set_position(fth_slot *slot, int64_t next, int64_t stride, int64_t end)
 {
+    int64_t before = atomic_load_explicit(&slot->next, memory_order_relaxed);
+    bool goes_on = atomic_load_explicit(&slot->version, memory_order_relaxed) > 0 && next >= before && stride > 0 &&
+                   atomic_load_explicit(&slot->stride, memory_order_relaxed) == stride && (next - before) % stride == 0;
     uint64_t version = atomic_fetch_add(&slot->version, 1) + 1;
+    if (!goes_on)
+        atomic_store_explicit(&slot->begin, next, memory_order_release);
     atomic_store_explicit(&slot->next, next, memory_order_release);
     atomic_store_explicit(&slot->stride, stride, memory_order_release);
     atomic_store_explicit(&slot->end, end, memory_order_release);

@@ -24,6 +24,7 @@ typedef enum fth_slot_counter {
     FTH_SLOT_FETCH_NS, /* of what it did itself */
     FTH_SLOT_DECODE_NS,
     FTH_SLOT_CORRUPT, /* entries that were damaged */
+    FTH_SLOT_SAMPLES, /* samples of the batches that it has taken, wherever they came from */
     FTH_SLOT_COUNTERS
 } fth_slot_counter;
 
@@ -49,7 +50,8 @@ typedef struct fth_slot_state {
     uint64_t job;
     int64_t process;
     int64_t next, stride,
-        end; /* it needs batches next, next + stride, ...; below end (0: no end); next is -1 until it says */
+        end;       /* it needs batches next, next + stride, ...; below end (0: no end); next is -1 until it says */
+    int64_t begin; /* it has taken begin, begin + stride, ... below next */
     bool waiting;
     fth_item_id wanted; /* if it is waiting */
     uint64_t counters[FTH_SLOT_COUNTERS];
@@ -64,6 +66,7 @@ void fth_board_wake(fth_board *board, fth_item_id id, fth_status status);
 /* ---- a client ---- */
 fth_status fth_board_map(int fd, fth_board **board);  /* fth_board_free() it; `fd` is duplicated */
 fth_slot *fth_board_slot(fth_board *board, int slot); /* its own; NULL: there is no such slot */
+/* A position that comes after the last by strides: the batches from there to here were taken. */
 void fth_slot_set_position(fth_slot *slot, int64_t next, int64_t stride, int64_t end);
 void fth_slot_count(fth_slot *slot, fth_slot_counter counter, uint64_t amount);
 /* Waiting for an item that is not there, one thread of a slot at a time:

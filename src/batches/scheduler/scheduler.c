@@ -154,7 +154,7 @@ static void give(fth_scheduler *scheduler, uint32_t item, uint64_t size_bytes, i
     const fth_item_need *need = &scheduler->needs[earliest];
     const fth_consumer *consumer = scheduler->consumers[need->consumer];
     fth_known_item *known = &scheduler->items.items[item];
-    known->job = consumer->job->serial;
+    known->job = consumer->job->id;
     known->taken_s = scheduler->now_s;
     known->maker = (uint8_t)maker;
     if (known->state != FTH_ITEM_BEING_MADE) /* it may be overdue */
@@ -259,9 +259,9 @@ void fth_scheduler_done(fth_scheduler *scheduler, const fth_order *order, const 
     fth_known_item *known = &scheduler->items.items[item];
     known->kind = (uint8_t)order->kind;
     known->decoded = (uint32_t)preparation->decoded;
-    for (size_t i = 0; i < scheduler->job_count; i++)
-        if (scheduler->jobs[i]->serial == known->job)
-            scheduler->jobs[i]->decoded_for_it += known->decoded;
+    fth_scheduled_job *job = fth_scheduler_find_job(scheduler, known->job);
+    if (job)
+        job->decoded_for_it += known->decoded;
     end_making(scheduler, item);
     fth_item_group *group = fth_scheduler_group(scheduler, known->group);
     double size = (double)preparation->receipt.size_bytes;

@@ -103,7 +103,6 @@ typedef struct fth_scheduler_job_figures {
     int64_t position;           /* the first batch that some process of it still needs */
     int64_t ready_ahead;        /* batches from there on that are ready, in a row, all processes together */
     double pace;                /* batches a second; 0: not known */
-    uint64_t samples;           /* that it has had from the cache */
     uint64_t decoded_for_it;    /* images that were decoded because it came first */
     uint64_t decoded_by_others; /* that it used, decoded because of another job */
 } fth_scheduler_job_figures;

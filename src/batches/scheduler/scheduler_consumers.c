@@ -231,12 +231,9 @@ static bool open_step(fth_scheduler *scheduler, fth_consumer *consumer)
     return (consumer->job->kind == FTH_ITEM_BATCH ? open_batch : open_samples)(scheduler, consumer, turn, number);
 }
 
-static void count_use(fth_scheduled_job *job, const fth_known_item *known, int64_t samples)
+static void count_use(fth_scheduled_job *job, const fth_known_item *known)
 {
-    if (known->state != FTH_ITEM_READY)
-        return;
-    job->samples += (uint64_t)samples;
-    if (known->job != job->serial)
+    if (known->state == FTH_ITEM_READY && known->job != job->id)
         job->decoded_by_others += known->decoded;
 }
 
@@ -245,10 +242,6 @@ static void close_step(fth_scheduler *scheduler, fth_consumer *consumer, bool us
 {
     fth_scheduled_job *job = consumer->job;
     uint32_t turn = consumer->first;
-    int64_t number = consumer->next, samples = 1;
-    if (job->kind == FTH_ITEM_BATCH) {
-        samples = fth_part_samples(job->spec.part, fth_job_whole(job, number));
-    }
     if (consumer->untried == consumer->first)
         consumer->untried++;
     consumer->first++;
@@ -256,7 +249,7 @@ static void close_step(fth_scheduler *scheduler, fth_consumer *consumer, bool us
     for (uint32_t need = step_at(consumer, turn)->needs, sibling; need; need = sibling) {
         sibling = scheduler->needs[need].sibling;
         if (used)
-            count_use(job, &scheduler->items.items[scheduler->needs[need].item], samples);
+            count_use(job, &scheduler->items.items[scheduler->needs[need].item]);
         end_need(scheduler, need);
     }
 }
@@ -397,8 +390,13 @@ void fth_scheduler_set_position(fth_scheduler *scheduler, uint64_t id, int proce
         jump(scheduler, consumer, next, stride, end, now_s);
     } else {
         learn_pace(consumer, (next - consumer->next) / stride, now_s);
-        while (consumer->next < next && consumer->first != consumer->end_turn)
+        for (int passed = 0; consumer->next < next && passed < MAX_STEPS; passed++) { /* also beyond the window */
+            if (consumer->first == consumer->end_turn && (*job->refusal || !open_step(scheduler, consumer)))
+                break;
             close_step(scheduler, consumer, true);
+        }
+        if (consumer->next < next)
+            fth_consumer_clear(scheduler, consumer);
         consumer->next = next;
     }
     open_window(scheduler, consumer);
@@ -460,7 +458,6 @@ bool fth_scheduler_get_job_figures(const fth_scheduler *scheduler, uint64_t id, 
         return false;
     *figures = (fth_scheduler_job_figures){.position = fth_job_position(job),
                                            .pace = fth_scheduler_pace(scheduler, id),
-                                           .samples = job->samples,
                                            .decoded_for_it = job->decoded_for_it,
                                            .decoded_by_others = job->decoded_by_others};
     for (size_t i = 0; i < job->consumer_count; i++) {

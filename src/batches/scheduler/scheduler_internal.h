@@ -30,13 +30,13 @@ typedef struct fth_known_item {
     fth_item_id id;
     uint64_t size_bytes; /* while it is being made: what is expected */
     uint64_t checksum;
+    uint64_t job;          /* for which it was made */
     double taken_s;        /* when it was given to a maker */
     int64_t place;         /* the sample; or where in the order of its group the batch begins, over all epochs */
     uint32_t next;         /* in its bucket, or in the list of free records */
     uint32_t needs;        /* the first */
     uint32_t newer, older; /* in its list */
     uint32_t group;        /* 0: not known, and then it has no needs */
-    uint32_t job;          /* for which it was made: its serial number */
     uint32_t decoded;      /* images that were decoded for it */
     uint32_t trouble;
     uint8_t state, kind, list;
@@ -87,18 +87,18 @@ typedef struct fth_item_group {
 
 typedef struct fth_scheduled_job {
     uint64_t id;
-    uint32_t serial, group;
+    uint32_t group;
     fth_job_spec spec;
     int64_t set_count, per_epoch;
     fth_item_kind kind;
     struct fth_consumer **consumers;
     size_t consumer_count, consumer_capacity;
-    int64_t position; /* of a job without consumers: where it was */
-    double left_s;    /* when the last consumer left, or it was added */
-    bool expired;     /* it has had no consumers for long */
+    int64_t position;  /* of a job without consumers: where it was */
+    double left_s;     /* when the last consumer left, or it was added */
+    bool expired;      /* it has had no consumers for long */
     char refusal[160]; /* why nothing is prepared for it; "": it is */
     bool refusal_told;
-    uint64_t samples, decoded_for_it, decoded_by_others;
+    uint64_t decoded_for_it, decoded_by_others;
     int64_t *plan; /* (batch): room for a plan's samples */
 } fth_scheduled_job;
 
@@ -207,7 +207,6 @@ struct fth_scheduler {
     size_t wanted_count, wanted_capacity;
     fth_costs costs[FTH_ITEM_KINDS];
     fth_scheduler_figures totals;
-    uint32_t last_serial;
 };
 
 /* ---- scheduler_jobs.c ---- */

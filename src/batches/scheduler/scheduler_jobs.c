@@ -207,7 +207,6 @@ fth_status fth_scheduler_add_job(fth_scheduler *scheduler, uint64_t id, const ft
                                                  : FTH_ITEM_ENCODED;
     job->left_s = now_s;
     FTH_TRY(join_group(scheduler, job));
-    job->serial = ++scheduler->last_serial;
     memmove(scheduler->jobs + place + 1, scheduler->jobs + place,
             (scheduler->job_count - place) * sizeof *scheduler->jobs);
     scheduler->jobs[place] = job;
