@@ -17,6 +17,7 @@
 #include "base/printable.h"
 #include "base/processors.h"
 #include "base/random.h"
+#include "base/remove.h"
 #include "base/status.h"
 #include "base/stop.h"
 

@@ -137,44 +137,75 @@ out:
     return status;
 }
 
-fth_status fth_file_create(const char *path, fth_file **file)
+/* The names: ".tmp-NAME-PID-" and these many hex digits. */
+enum { TEMPORARY_DIGITS = 16, TEMPORARY_NAME_BYTES = 100 };
+
+bool fth_file_is_temporary(const char *name)
+{
+    static const char hex[] = "0123456789abcdef";
+    size_t length = strlen(name), begin = strlen(FTH_FILE_TEMPORARY);
+    if (strncmp(name, FTH_FILE_TEMPORARY, begin) != 0 || length < begin + TEMPORARY_DIGITS)
+        return false;
+    const char *at = name + length - TEMPORARY_DIGITS;
+    if (strspn(at, hex) != TEMPORARY_DIGITS || *--at != '-')
+        return false;
+    const char *process = at;
+    while (process > name + begin && process[-1] >= '0' && process[-1] <= '9')
+        process--;
+    return process < at && process > name + begin && process[-1] == '-';
+}
+
+fth_status fth_file_open_temporary(const char *path, char **temporary, int *descriptor)
 {
     fth_status status = FTH_OK;
-    fth_file *fresh = NULL;
-    char *folder = fth_path_folder(path);
+    char *folder = fth_path_folder(path), *candidate = NULL;
     const char *slash = path ? strrchr(path, '/') : NULL;
     const char *name = slash ? slash + 1 : path;
     uint64_t suffix = 0;
 
-    *file = NULL;
+    *temporary = NULL;
+    *descriptor = -1;
     FTH_REQUIRE(folder, FTH_NO_MEMORY, "no memory for a path");
     FTH_REQUIRE(*name != '\0', FTH_INVALID, "'%s' names a folder, not a file", path);
-    FTH_TRY(create_blank(path, &fresh));
 
     /* Names are drawn until one is free; a second draw is already next to impossible. */
-    for (int attempt = 0; fresh->descriptor < 0; attempt++) {
+    for (int attempt = 0; *descriptor < 0; attempt++) {
         FTH_REQUIRE(getrandom(&suffix, sizeof suffix, 0) == (ssize_t)sizeof suffix, FTH_IO, "getrandom: %s",
                     strerror(errno));
-        char *base = fth_format(FTH_FILE_TEMPORARY "%.100s-%ld-%016" PRIx64, name, (long)getpid(), suffix);
-        char *temporary = fth_path_join(folder, base);
+        char *base = fth_format(FTH_FILE_TEMPORARY "%.*s-%ld-%0*" PRIx64, TEMPORARY_NAME_BYTES, name, (long)getpid(),
+                                TEMPORARY_DIGITS, suffix);
+        free(candidate);
+        candidate = fth_path_join(folder, base);
         free(base);
-        FTH_REQUIRE(temporary, FTH_NO_MEMORY, "no memory for a path");
-        fresh->descriptor = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-        if (fresh->descriptor >= 0) {
-            fresh->temporary = temporary;
-        } else {
-            free(temporary);
-            if (errno != EINTR && !(errno == EEXIST && attempt < 8)) {
-                status = fth_file_fail("create", path, errno);
-                goto out;
-            }
+        FTH_REQUIRE(candidate, FTH_NO_MEMORY, "no memory for a path");
+        *descriptor = open(candidate, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+        if (*descriptor < 0 && errno != EINTR && !(errno == EEXIST && attempt < 8)) {
+            status = fth_file_fail("create", path, errno);
+            goto out;
         }
     }
+    *temporary = candidate;
+    candidate = NULL;
+
+out:
+    free(candidate);
+    free(folder);
+    return status;
+}
+
+fth_status fth_file_create(const char *path, fth_file **file)
+{
+    fth_status status = FTH_OK;
+    fth_file *fresh = NULL;
+
+    *file = NULL;
+    FTH_REQUIRE(path, FTH_NO_MEMORY, "no memory for a path");
+    FTH_TRY(create_blank(path, &fresh));
+    FTH_TRY(fth_file_open_temporary(path, &fresh->temporary, &fresh->descriptor));
     *file = fresh;
     fresh = NULL;
 
 out:
-    free(folder);
     fth_file_free(fresh);
     return status;
 }

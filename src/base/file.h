@@ -20,6 +20,11 @@
 
 #define FTH_FILE_TEMPORARY ".tmp-"
 
+/* Opens (O_RDWR) an empty file of a temporary name beside `path`, which the caller renames or deletes; free() its path. */
+fth_status fth_file_open_temporary(const char *path, char **temporary, int *descriptor);
+/* Is `name` such a name? Other programs, too, begin names with FTH_FILE_TEMPORARY; those are not ours to delete. */
+bool fth_file_is_temporary(const char *name);
+
 typedef struct fth_file fth_file;
 
 fth_status fth_file_create(const char *path, fth_file **file);

@@ -62,9 +62,20 @@ out:
     return status;
 }
 
+fth_status fth_folder_sync_at(int folder, const char *path)
+{
+    while (fsync(folder) != 0) {
+        if (errno == EINTR)
+            continue;
+        if (errno != EINVAL && errno != ENOTSUP && errno != EROFS) /* file systems that cannot sync a folder */
+            return fth_file_fail("sync folder", path, errno);
+        break;
+    }
+    return FTH_OK;
+}
+
 fth_status fth_folder_sync(const char *path)
 {
-    fth_status status = FTH_OK;
     int descriptor;
     if (!path)
         return fth_fail(FTH_NO_MEMORY, "no memory for a path");
@@ -74,13 +85,7 @@ fth_status fth_folder_sync(const char *path)
     if (descriptor < 0)
         return errno == EACCES ? FTH_OK
                                : fth_file_fail("open folder", path, errno); /* writable yet unreadable: rare, legal */
-    while (fsync(descriptor) != 0) {
-        if (errno == EINTR)
-            continue;
-        if (errno != EINVAL && errno != ENOTSUP && errno != EROFS) /* file systems that cannot sync a folder */
-            status = fth_file_fail("sync folder", path, errno);
-        break;
-    }
+    fth_status status = fth_folder_sync_at(descriptor, path);
     close(descriptor);
     return status;
 }

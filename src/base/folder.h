@@ -11,6 +11,7 @@ bool fth_folder_exists(const char *path);
 fth_status fth_folder_create(const char *path); /* with its parents; fine if it exists */
 /* Makes the entries of a folder durable, as far as its file system can. */
 fth_status fth_folder_sync(const char *path);
+fth_status fth_folder_sync_at(int folder, const char *path); /* one that is open for reading; `path` for messages */
 
 /* Makes a folder under $TMPDIR, or /tmp, of its own; the caller removes it. free() its path. */
 fth_status fth_folder_create_temporary(char **folder);

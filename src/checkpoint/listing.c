@@ -216,7 +216,7 @@ void fth_checkpoint_remove_temporaries(const char *folder)
 {
     DIR *directory = folder ? opendir(folder) : NULL;
     for (struct dirent *entry = directory ? readdir(directory) : NULL; entry; entry = readdir(directory))
-        if (strncmp(entry->d_name, ".tmp-", 5) == 0 && unlinkat(dirfd(directory), entry->d_name, 0) != 0)
+        if (fth_file_is_temporary(entry->d_name) && unlinkat(dirfd(directory), entry->d_name, 0) != 0)
             fth_log_warning("cannot remove %s/%s: %s", folder, entry->d_name, strerror(errno));
     if (directory)
         closedir(directory);

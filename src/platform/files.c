@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,19 +57,6 @@ fth_status fth_make_id(size_t bytes, char *id)
 }
 
 /* ---- files ---- */
-
-static int remove_one(const char *path, const struct stat *facts, int kind, struct FTW *place)
-{
-    (void)facts, (void)kind, (void)place;
-    remove(path);
-    return 0;
-}
-
-void fth_remove_tree(const char *path)
-{
-    if (path)
-        nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
 
 fth_status fth_write_private(const char *path, const void *bytes, size_t size_bytes)
 {

@@ -1,4 +1,4 @@
-/* What the parts of the platform share: identities of processes and activations, folders removed with their contents. */
+/* What the parts of the platform share: identities of processes and activations, private files, JSON. */
 #ifndef FTH_PLATFORM_FILES_H
 #define FTH_PLATFORM_FILES_H
 
@@ -14,9 +14,6 @@ bool fth_owner_is_alive(const char *text);
 
 /* `bytes` random bytes as hex digits; room for 2 * bytes + 1. */
 fth_status fth_make_id(size_t bytes, char *id);
-
-/* Removes what is at `path` and below; links are removed, not followed. Missing is fine. */
-void fth_remove_tree(const char *path);
 
 /* Writes a new file that only this user can read, synced. */
 fth_status fth_write_private(const char *path, const void *bytes, size_t size_bytes);

@@ -182,7 +182,7 @@ static void remove_leftovers(const fth_record *record)
 {
     DIR *directory = opendir(record->folder);
     for (struct dirent *entry = directory ? readdir(directory) : NULL; entry; entry = readdir(directory))
-        if (strncmp(entry->d_name, ".tmp-", 5) == 0)
+        if (fth_file_is_temporary(entry->d_name))
             unlinkat(dirfd(directory), entry->d_name, 0);
     if (directory)
         closedir(directory);

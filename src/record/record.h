@@ -84,6 +84,9 @@ bool fth_record_discard_unbegun(fth_record *record);
  * is being trained, or is no run's folder. Files that no run makes stay, and with them the folder: *others_left. Both
  * results may be NULL. */
 fth_status fth_record_remove(const char *run_folder, uint64_t *freed_bytes, bool *others_left);
+/* True if the folder at `path` is a run, is part of one, or holds runs and nothing else, in a runs folder or as a store,
+ * and none of these runs holds anything that runs do not make. */
+bool fth_record_is_runs_alone(const char *path);
 /* Removes what was left under `runs_folder` by processes that were killed before the first step of a run with this
  * "identity". */
 void fth_record_sweep(const char *runs_folder, const char *identity);

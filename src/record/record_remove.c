@@ -20,11 +20,6 @@ static bool is_dots(const char *name)
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
-static fth_status fail_removing(const char *path)
-{
-    return fth_fail(FTH_IO, "remove %s: %s", path, strerror(errno));
-}
-
 /* What a run on text makes beside its record. */
 #define TEXT_NAMES "tokenizer.json", "tokenizer_config.json", "vocab.txt", "config.json"
 
@@ -39,58 +34,30 @@ static bool begins_with(const char *text, const char *beginning)
 
 /* Is `name`, in a run's `folder`, something that runs make? Others may have put files of theirs beside it. A server's
  * workers have runs of their own in workers/1, workers/2, ..., and what they said in workers/1.txt. */
-static bool is_own(const char *folder, const char *name)
+static bool is_own(const char *folder, const char *name, bool is_folder)
 {
+    (void)is_folder;
     if (strcmp(folder, "checkpoints") == 0)
-        return begins_with(name, "step-") || begins_with(name, "log-") || begins_with(name, FTH_FILE_TEMPORARY) ||
+        return begins_with(name, "step-") || begins_with(name, "log-") || fth_file_is_temporary(name) ||
                strcmp(name, ".farthing-lock") == 0;
     if (strcmp(folder, "workers") == 0) {
         size_t digits = strspn(name, "0123456789");
         return digits > 0 && (!name[digits] || strcmp(name + digits, ".txt") == 0);
     }
-    bool own = strcmp(name, ".lock") == 0 || begins_with(name, FTH_FILE_TEMPORARY);
+    bool own = strcmp(name, ".lock") == 0 || fth_file_is_temporary(name);
     for (size_t i = 0; i < FTH_COUNT_OF(own_names); i++)
         own = own || strcmp(name, own_names[i]) == 0;
     return own;
 }
 
-/* Removes `name` in the open folder `parent`, and if it is a folder all that runs make in it; it stays where it holds
- * more. A link is removed, not followed. `path` is for messages. */
-static fth_status remove_tree(int parent, const char *name, const char *path, uint64_t *freed_bytes)
+/* Opens a run's folder, unless it is a link; NULL if that fails. */
+static DIR *open_run_folder(const char *run_folder)
 {
-    fth_status status = FTH_OK;
-    struct stat facts;
-    DIR *directory = NULL;
-
-    if (fstatat(parent, name, &facts, AT_SYMLINK_NOFOLLOW) != 0)
-        return errno == ENOENT ? FTH_OK : fail_removing(path);
-    if (S_ISDIR(facts.st_mode)) {
-        int folder = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        directory = folder >= 0 ? fdopendir(folder) : NULL;
-        if (!directory && folder >= 0)
-            close(folder);
-        if (!directory)
-            return fail_removing(path);
-        for (struct dirent *entry = readdir(directory); entry; entry = readdir(directory)) {
-            if (is_dots(entry->d_name) || !is_own(name, entry->d_name))
-                continue;
-            char *inside = fth_path_join(path, entry->d_name);
-            status = remove_tree(dirfd(directory), entry->d_name, inside, freed_bytes);
-            free(inside);
-            FTH_TRY(status);
-        }
-    }
-    if (unlinkat(parent, name, S_ISDIR(facts.st_mode) ? AT_REMOVEDIR : 0) != 0) {
-        if (errno != ENOENT && errno != ENOTEMPTY && errno != EEXIST)
-            status = fail_removing(path);
-    } else {
-        *freed_bytes += (uint64_t)facts.st_blocks * 512;
-    }
-
-out:
-    if (directory)
-        closedir(directory);
-    return status;
+    int folder = open(run_folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *directory = folder >= 0 ? fdopendir(folder) : NULL;
+    if (!directory && folder >= 0)
+        close(folder);
+    return directory;
 }
 
 /* A run's folder itself: not a link to one, and with a run.json that says so. */
@@ -125,7 +92,8 @@ fth_status fth_record_remove(const char *run_folder, uint64_t *freed_bytes, bool
     FTH_REQUIRE(folder >= 0, FTH_IO, "open %s: %s", run_folder, strerror(errno));
     for (size_t i = 0; i < FTH_COUNT_OF(own_names); i++) {
         char *path = fth_path_join(run_folder, own_names[i]);
-        status = remove_tree(folder, own_names[i], path, &freed);
+        status = path ? fth_remove_tree_at(folder, own_names[i], path, is_own, &freed)
+                      : fth_fail(FTH_NO_MEMORY, "no memory for a path");
         free(path);
         FTH_TRY(status);
     }
@@ -140,6 +108,63 @@ out:
         close(folder);
     fth_record_free(record);
     return status;
+}
+
+/* ---- folders that hold nothing but runs ---- */
+
+/* What a run has in a store (train/run_store.h), beyond the names it has in its folder. */
+static const char *const store_names[] = {"events", "best", "lease.json", ".farthing", ".farthing-lock"};
+
+static bool is_run_name(const char *name)
+{
+    bool known = is_own("", name, false);
+    for (size_t i = 0; i < FTH_COUNT_OF(store_names); i++)
+        known = known || strcmp(name, store_names[i]) == 0;
+    return known;
+}
+
+/* True if the folder at `path` has entries, and `holds` for each of them. */
+static bool all_entries(const char *path, bool (*holds)(const char *path, const char *name))
+{
+    DIR *directory = open_run_folder(path);
+    bool all = directory != NULL, any = false;
+    for (struct dirent *entry = directory ? readdir(directory) : NULL; all && entry; entry = readdir(directory)) {
+        if (is_dots(entry->d_name))
+            continue;
+        any = true;
+        all = holds(path, entry->d_name);
+    }
+    if (directory)
+        closedir(directory);
+    return all && any;
+}
+
+static bool has_run_name(const char *path, const char *name)
+{
+    (void)path;
+    return is_run_name(name);
+}
+
+static bool is_whole_run(const char *path, const char *name)
+{
+    char *folder = *name ? fth_path_join(path, name) : fth_format("%s", path);
+    bool run = folder && check_is_run(folder) == FTH_OK && all_entries(folder, has_run_name);
+    free(folder);
+    return run;
+}
+
+bool fth_record_is_runs_alone(const char *path)
+{
+    bool inside = false;
+    if (is_whole_run(path, "") || all_entries(path, is_whole_run))
+        return true;
+    char *run = fth_format("%s", path);
+    for (char *slash = run ? strrchr(run, '/') : NULL; slash && slash > run && !inside; slash = strrchr(run, '/')) {
+        *slash = '\0';
+        inside = is_run_name(slash + 1) && is_whole_run(run, "");
+    }
+    free(run);
+    return inside;
 }
 
 uint64_t fth_record_disk_bytes(const char *run_folder)
@@ -160,12 +185,12 @@ uint64_t fth_record_disk_bytes(const char *run_folder)
 void fth_record_remove_files(const char *run_folder)
 {
     static const char *const files[] = {TEXT_NAMES, "events.jsonl", "run.json"};
-    DIR *directory = opendir(run_folder);
+    DIR *directory = open_run_folder(run_folder);
     if (!directory)
         return;
     int folder = dirfd(directory);
     for (struct dirent *entry = readdir(directory); entry; entry = readdir(directory))
-        if (strncmp(entry->d_name, FTH_FILE_TEMPORARY, strlen(FTH_FILE_TEMPORARY)) == 0)
+        if (fth_file_is_temporary(entry->d_name))
             unlinkat(folder, entry->d_name, 0);
     unlinkat(folder, "checkpoints", AT_REMOVEDIR); /* made for a download; empty, or the run had begun */
     for (size_t i = 0; i < FTH_COUNT_OF(files); i++)
@@ -173,25 +198,18 @@ void fth_record_remove_files(const char *run_folder)
     closedir(directory);
 }
 
-static bool holds_only_its_lock(const char *run_folder)
-{
-    DIR *directory = opendir(run_folder);
-    bool only = directory != NULL;
-    for (struct dirent *entry = directory ? readdir(directory) : NULL; entry; entry = readdir(directory))
-        only = only && (is_dots(entry->d_name) || strcmp(entry->d_name, ".lock") == 0);
-    if (directory)
-        closedir(directory);
-    return only;
-}
-
 void fth_record_remove_folder(const char *run_folder)
 {
-    char *lock = fth_path_join(run_folder, ".lock");
-    if (holds_only_its_lock(run_folder)) {
-        unlink(lock);
+    DIR *directory = open_run_folder(run_folder);
+    bool only_its_lock = directory != NULL;
+    for (struct dirent *entry = directory ? readdir(directory) : NULL; entry; entry = readdir(directory))
+        only_its_lock = only_its_lock && (is_dots(entry->d_name) || strcmp(entry->d_name, ".lock") == 0);
+    if (only_its_lock) {
+        unlinkat(dirfd(directory), ".lock", 0);
         rmdir(run_folder);
     }
-    free(lock);
+    if (directory)
+        closedir(directory);
 }
 
 void fth_record_remove_copy(const char *run_folder)

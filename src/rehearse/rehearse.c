@@ -1,7 +1,7 @@
 /* Machine after machine until the job ends, and the account of it. See rehearse.h. */
 #include "rehearse/rehearse.h"
 
-#include <ftw.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
@@ -431,14 +431,10 @@ static bool remember_key(void *context, const fth_store_object *object)
 }
 
 /* Folders that are empty, and what a machine that was killed had half written; anything else stays. */
-static int remove_leftover(const char *path, const struct stat *facts, int kind, struct FTW *where)
+static bool is_leftover(const char *folder, const char *name, bool is_folder)
 {
-    (void)facts;
-    if (kind == FTW_DP)
-        (void)rmdir(path);
-    else if (strncmp(path + where->base, ".tmp-", 5) == 0)
-        unlink(path);
-    return 0;
+    (void)folder;
+    return is_folder || strncmp(name, FTH_FILE_TEMPORARY, strlen(FTH_FILE_TEMPORARY)) == 0;
 }
 
 static void clear_store(const char *url, const fth_store_options *options)
@@ -456,9 +452,9 @@ static void clear_store(const char *url, const fth_store_options *options)
     if (status != FTH_OK)
         fth_log_warning("what the rehearsal stored under %.*s is still there: %s", (int)strcspn(url, "?"), url,
                         fth_error_message());
-    const char *folder = strncmp(url, "file://", 7) == 0 ? url + 7 : url;
-    if (status == FTH_OK && !strstr(folder, "://"))
-        nftw(folder, remove_leftover, 16, FTW_DEPTH | FTW_PHYS);
+    const char *folder = status == FTH_OK ? fth_store_folder(store) : NULL;
+    if (folder && fth_remove_tree_at(AT_FDCWD, folder, folder, is_leftover, NULL) != FTH_OK)
+        fth_log_warning("%s", fth_error_message());
     free(list.keys);
     fth_store_free(store);
 }

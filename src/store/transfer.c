@@ -409,23 +409,16 @@ static fth_status make_room(fth_landing *landing, const char *folder, char **tem
 {
     const fth_store_fetch *fetch = landing->fetch;
     uint64_t size_bytes = fetch->object->size_bytes;
-    char *path = fth_path_join(folder, ".tmp-XXXXXX");
-    if (!path)
-        return fth_fail(FTH_NO_MEMORY, "no memory for a path");
-    landing->descriptor = mkostemp(path, O_CLOEXEC);
-    if (landing->descriptor < 0) {
-        free(path);
-        return fth_fail(FTH_IO, "create a file in %s: %s", folder, strerror(errno));
-    }
-    *temporary = path;
-    fchmod(landing->descriptor, 0644);
+    fth_status status = fth_file_open_temporary(fetch->path, temporary, &landing->descriptor);
+    if (status != FTH_OK)
+        return status;
     /* Looked at rather than reserved: reserving writes zeros on some file systems. */
     struct statvfs room;
     if (fstatvfs(landing->descriptor, &room) == 0 && (double)room.f_bavail * (double)room.f_frsize < (double)size_bytes)
         return fth_fail(FTH_IO, "disk full: %s has no room for the %.1f MB of %s", folder, (double)size_bytes / 1e6,
                         fetch->key);
     if (ftruncate(landing->descriptor, (off_t)size_bytes) != 0)
-        return fth_fail(FTH_IO, "write %s: %s", path, strerror(errno));
+        return fth_fail(FTH_IO, "write %s: %s", *temporary, strerror(errno));
     return FTH_OK;
 }
 

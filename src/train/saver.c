@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/json.h"
 #include "base/process.h"
@@ -201,7 +202,7 @@ void fth_saver_check_best(fth_saver *saver)
     if (!message)
         return;
     bool stored = fth_publisher_has_best(saver->publisher, state->best_step); /* this machine had an older one */
-    bool removed = remove(path) == 0;
+    bool removed = unlink(path) == 0;
     if (!stored)
         state->best_step = -1;
     if (!stored && removed)

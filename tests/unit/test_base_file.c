@@ -122,9 +122,24 @@ static void killed_writers_leave_the_old_file(void **state)
     DIR *entries = opendir(test_folder);
     for (struct dirent *entry; (entry = readdir(entries));) {
         if (entry->d_name[0] == '.' && strlen(entry->d_name) > 2)
-            assert_int_equal(strncmp(entry->d_name, ".tmp-target-", 12), 0);
+            assert_true(fth_file_is_temporary(entry->d_name));
     }
     closedir(entries);
+}
+
+static void names_of_other_programs_are_no_temporaries(void **state)
+{
+    (void)state;
+    assert_true(fth_file_is_temporary(".tmp-a.json-17-00ff00ff00ff00ff"));
+    static const char *const others[] = {".tmp-",
+                                         ".tmp-backup",
+                                         ".tmp-0123456789abcdef",
+                                         ".tmp-a-17-00ff",
+                                         ".tmp-a--00ff00ff00ff00ff",
+                                         "a-17-00ff00ff00ff00ff",
+                                         ".tmp-17-00ff00ff00ff00ff"};
+    for (size_t i = 0; i < FTH_COUNT_OF(others); i++)
+        assert_false(fth_file_is_temporary(others[i]));
 }
 
 /* A file-size limit stands in for a full disk: the write comes back short, then fails. */
@@ -301,6 +316,7 @@ int main(void)
         TEST(publishing_replaces_at_once),
         TEST(checksums_go_on_after_being_asked_for),
         TEST(killed_writers_leave_the_old_file),
+        TEST(names_of_other_programs_are_no_temporaries),
         TEST(failed_writes_keep_the_old_file),
         TEST(errors_name_the_file),
         TEST(reading_has_a_limit),

@@ -97,7 +97,7 @@ static void leftovers_of_a_kill_do_no_harm(void **state)
     (void)state;
     assert_int_equal(save(5, 3), FTH_OK);
     test_write_text("step-000000000007.safetensors", "half a file");
-    test_write_text(".tmp-step-000000000007.json-1-2", "{");
+    test_write_text(".tmp-step-000000000007.json-1-0123456789abcdef", "{");
     expect_latest(5);
     assert_int_equal(save(8, 3), FTH_OK);
     expect_latest(8);
