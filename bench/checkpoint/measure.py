@@ -142,7 +142,7 @@ class Place:
 
     def forget(self, url, env):
         """The server keeps everything in memory."""
-        subprocess.run([FARTHING, "store", "rm", "-r", "--yes", url], env=env, capture_output=True)
+        subprocess.run([FARTHING, "store", "rm", "-r", "--yes", "--confirm", url, url], env=env, capture_output=True)
 
     def close(self):
         if self.server:

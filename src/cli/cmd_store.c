@@ -1,8 +1,7 @@
-/* farthing store ls|cat|cp|rm|presign: look into stores and move things between them. cp is in store_copy.c. */
+/* farthing store ls|cat|cp|rm|presign: look into stores and move things between them. cp is in store_copy.c, rm in store_remove.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/s3_flags.h"
 #include "cli/store_cli.h"
@@ -12,8 +11,8 @@ enum { PIECE_BYTES = 8 << 20, SMALL = 64 };
 
 typedef struct store_options {
     fth_given given;
-    bool recursive, list_long, yes, all, verify, json;
-    char *method;
+    bool recursive, list_long, yes, force, all, verify, json;
+    char *method, *confirm;
     double expires_s, timeout_s;
     int64_t parallel;
     fth_s3_flags s3;
@@ -39,7 +38,13 @@ static const fth_option store_rows[] = {
      .maximum = 64,
      .help = "cp: objects copied at once"},
     {.name = "verify", .type = FTH_OPTION_SWITCH, AT(verify), .help = "cp: read the copy back and compare its SHA-256"},
-    {.name = "yes", .type = FTH_OPTION_SWITCH, AT(yes), .help = "rm -r: do not ask (also -y)"},
+    {.name = "yes", .type = FTH_OPTION_SWITCH, AT(yes), .help = "rm -r: do not ask, up to 1,000 objects (also -y)"},
+    {.name = "force", .type = FTH_OPTION_SWITCH, AT(force), .help = "rm -r: do not ask, however many there are"},
+    {.name = "confirm",
+     .type = FTH_OPTION_TEXT,
+     AT(confirm),
+     .argument = "ADDRESS",
+     .help = "rm -r: the address again, which deletes a folder that holds more than runs"},
     {.name = "all", .type = FTH_OPTION_SWITCH, AT(all), .help = "rm -r: a whole bucket or top-level folder may go"},
     {.name = "method",
      .type = FTH_OPTION_CHOICE,
@@ -203,91 +208,15 @@ out:
 
 /* ---- rm ---- */
 
-typedef struct doomed {
-    char **keys;
-    size_t count, capacity;
-    uint64_t bytes;
-    fth_status status;
-} doomed;
-
-static bool doom(void *context, const fth_store_object *object)
-{
-    doomed *list = context;
-    list->status = fth_grow(&list->keys, list->count, &list->capacity, sizeof *list->keys);
-    char *key = list->status == FTH_OK ? strdup(object->key) : NULL;
-    if (!key)
-        return false;
-    list->keys[list->count++] = key;
-    list->bytes += object->size_bytes;
-    return true;
-}
-
-/* Asks on a terminal; elsewhere --yes must have been given. */
-static fth_status ask_to_delete(const doomed *list, const char *name, const store_options *options)
-{
-    char size[SMALL], answer[SMALL] = "";
-    if (options->yes)
-        return FTH_OK;
-    fth_text_bytes((int64_t)list->bytes, size, sizeof size);
-    const char *objects = FTH_COUNTED(list->count, "object");
-    if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
-        return fth_fail(FTH_INVALID, "%s holds %s, %s; to delete them without a question, add --yes", name, objects,
-                        size);
-    fth_print(stderr, "delete %s, %s, below %s? [y/N] ", objects, size, name);
-    if (fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y'))
-        return FTH_OK;
-    return fth_fail(FTH_INTERRUPTED, "nothing was deleted");
-}
-
-static fth_status delete_below(const fth_place *place, const char *name, const store_options *options)
-{
-    fth_status status = FTH_OK;
-    doomed list = {0};
-    const char *root = place->root ? place->root + strspn(place->root, "/") : "";
-    bool top = !*place->prefix && !strchr(root, '/') && (!place->root || place->root[0] == '/');
-    FTH_REQUIRE(!top || options->all, FTH_INVALID, "%s is the whole of it; if that is meant, add --all", name);
-    FTH_TRY(fth_store_list(place->store, place->prefix, doom, &list));
-    FTH_TRY(list.status);
-    FTH_REQUIRE(list.count > 0, FTH_INVALID, "there is nothing below %s", name);
-    FTH_TRY(ask_to_delete(&list, name, options));
-    for (size_t i = 0; i < list.count; i++)
-        FTH_TRY(fth_store_delete(place->store, list.keys[i]));
-    if (place->root && !*place->prefix)
-        rmdir(place->root); /* stays if something is in it that is no object */
-    fth_print_line(stdout, "deleted %s below %s", FTH_COUNTED(list.count, "object"), name);
-
-out:
-    for (size_t i = 0; i < list.count; i++)
-        free(list.keys[i]);
-    free(list.keys);
-    return status;
-}
-
 static fth_status delete_place(const char *address, const store_options *options)
 {
-    fth_status status = FTH_OK;
-    fth_place place = {0};
-    fth_store_options open = how_to_open(options);
-    fth_store_object object = {0};
-    bool found = false;
-    char *name = NULL;
-    FTH_TRY(fth_place_open(address, &open, &place));
-    name = fth_place_describe(&place);
-    if (options->recursive) {
-        FTH_TRY(delete_below(&place, name, options));
-        goto out;
-    }
-    FTH_REQUIRE(*place.key && !place.folder, FTH_INVALID, "%s is not one object; all below it is deleted with -r",
-                name);
-    FTH_TRY(fth_store_stat(place.store, place.key, &object, &found));
-    FTH_REQUIRE(found, FTH_INVALID, "there is no object %s", name);
-    FTH_TRY(fth_store_delete(place.store, place.key));
-
-out:
-    fth_store_object_release(&object);
-    free(name);
-    fth_place_release(&place);
-    return status;
+    fth_remove_options how = {.recursive = options->recursive,
+                              .yes = options->yes,
+                              .force = options->force,
+                              .all = options->all,
+                              .confirm = options->confirm,
+                              .store = how_to_open(options)};
+    return fth_cli_remove(address, &how);
 }
 
 /* ---- presign ---- */
@@ -354,6 +283,8 @@ static fth_exit_code perform(const fth_command *command, const fth_arguments *ar
     }
     if (arguments->count == 1)
         return fth_cli_usage(command, "%s needs an address: farthing store %s s3://bucket/key", verb->name, verb->name);
+    if (*options->confirm && arguments->count > 2)
+        return fth_cli_usage(command, "--confirm names one address; %d are given", arguments->count - 1);
     fth_exit_code code = FTH_EXIT_OK;
     for (int i = 1; i < arguments->count; i++) {
         if (verb->each(arguments->positional[i], options) == FTH_OK)
@@ -372,8 +303,7 @@ static const char *full_name(char letter)
     case 'r':
     case 'R': return "--recursive";
     case 'l': return "--long";
-    case 'y':
-    case 'f': return "--yes";
+    case 'y': return "--yes";
     default: return NULL;
     }
 }
@@ -423,16 +353,18 @@ const fth_command fth_command_store = {
     .summary = "look into buckets and folders, copy, delete, make links",
     .details = "Addresses: a path, s3://bucket/key, gs://bucket/key, az://account/container/key, https://host/path\n",
     .actions = choose_verb,
-    .examples = (const fth_example[]){{"farthing store ls -l s3://bucket/runs", "with size and time"},
-                                      {"farthing store cat s3://bucket/runs/a/run.json", "to standard output"},
-                                      {"farthing store cp model.safetensors s3://bucket/models/", "into a folder"},
-                                      {"farthing store cp -r s3://bucket/runs/a copies/a",
-                                       "what is in the one goes into the other"},
-                                      {"farthing store cp s3://bucket/set.tar - | tar t", "- is standard output"},
-                                      {"farthing store rm -r s3://bucket/runs/old", "all below it"},
-                                      {"farthing store presign s3://bucket/models/m.safetensors --expires 10m",
-                                       "a link for someone without keys"},
-                                      {0}},
+    .examples =
+        (const fth_example[]){
+            {"farthing store ls -l s3://bucket/runs", "with size and time"},
+            {"farthing store cat s3://bucket/runs/a/run.json", "to standard output"},
+            {"farthing store cp model.safetensors s3://bucket/models/", "into a folder"},
+            {"farthing store cp -r s3://bucket/runs/a copies/a", "what is in the one goes into the other"},
+            {"farthing store cp s3://bucket/set.tar - | tar t", "- is standard output"},
+            {"farthing store rm -r s3://bucket/runs/old", "all below it"},
+            {"farthing store rm -r -y --confirm copies copies", "a folder that is no run is named twice"},
+            {"farthing store presign s3://bucket/models/m.safetensors --expires 10m",
+             "a link for someone without keys"},
+            {0}},
     .table = &store_table,
     .run = run,
 };

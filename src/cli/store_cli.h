@@ -37,6 +37,15 @@ typedef struct fth_copy_options {
 fth_exit_code fth_cli_copy(const fth_command *command, const char *const *addresses, int count,
                            const fth_copy_options *options);
 
+typedef struct fth_remove_options {
+    bool recursive, yes, force, all;
+    const char *confirm; /* the address again; "": not given */
+    fth_store_options store;
+} fth_remove_options;
+
+/* Deletes the object at `address`, or all below it. */
+fth_status fth_cli_remove(const char *address, const fth_remove_options *options);
+
 /* ---- store_bar.c: how a copy comes along ---- */
 
 /* Starts counting to `total_bytes`; draws only on a terminal. */

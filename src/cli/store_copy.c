@@ -108,13 +108,13 @@ out:
 }
 
 /* Where a local copy goes, if that is standard output, a device, a pipe or a link (base/output.h); NULL if it is
- * not. free() it. */
+ * not. With -r nobody named it, and what is there is replaced like a file, not written to. free() it. */
 static char *find_output(const copy *all, const copy_item *item)
 {
     struct stat facts;
     if (!all->to.store)
         return fth_format("-");
-    char *path = all->to.root ? fth_path_join(all->to.root, item->to_key) : NULL;
+    char *path = all->to.root && !all->options->recursive ? fth_path_join(all->to.root, item->to_key) : NULL;
     if (path && lstat(path, &facts) == 0 && !S_ISREG(facts.st_mode))
         return path;
     free(path);

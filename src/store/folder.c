@@ -15,7 +15,9 @@
  * one size, written within a tick of the file system's clock into a reused inode, differ. A list, which reads nothing,
  * gives versions without that checksum; they match any version that goes on from them.
  *
- * Listing is in folder_list.c. */
+ * A delete enters no folder through a link below the root (base/remove.h).
+ *
+ * Listing is in folder_list.c, deleting a whole folder in folder_delete.c. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -39,11 +41,18 @@ enum {
 
 typedef struct folder_state {
     char *root;
+    bool strict; /* no link leads to the root */
 } folder_state;
 
 static const char *root_of(const fth_store *store)
 {
     return ((const folder_state *)store->state)->root;
+}
+
+static void close_object(int descriptor)
+{
+    if (descriptor >= 0)
+        close(descriptor);
 }
 
 /* ---- opening ---- */
@@ -52,8 +61,8 @@ static fth_status folder_open(fth_store *store, const char *scheme, const char *
 {
     fth_status status = FTH_OK;
     folder_state *state = NULL;
-    (void)options;
     FTH_TRY(fth_allocate(1, sizeof *state, &state));
+    state->strict = options->no_links;
     store->state = state;
     if (*scheme) {
         if (strncmp(rest, "localhost/", 10) == 0)
@@ -85,18 +94,42 @@ static const char *folder_path(const fth_store *store)
     return root_of(store);
 }
 
+/* Opens the root (O_PATH); *folder is -1 if it is not there. */
+static fth_status open_root(const fth_store *store, int *folder)
+{
+    const folder_state *state = store->state;
+    if (state->strict) {
+        char *path = NULL;
+        fth_status status = fth_folder_open_strictly(state->root, &path, folder);
+        free(path);
+        return status;
+    }
+    *folder = open(state->root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (*folder < 0 && errno != ENOENT && errno != ENOTDIR)
+        return fth_fail(FTH_IO, "open %s: %s", state->root, strerror(errno));
+    return FTH_OK;
+}
+
 /* ---- paths ---- */
+
+static fth_status check_name(const char *key)
+{
+    const char *slash = strrchr(key, '/');
+    if (!fth_folder_is_reserved(slash ? slash + 1 : key))
+        return FTH_OK;
+    return fth_fail(FTH_INVALID,
+                    "'%s' cannot be a key in a folder: names that begin with \"" FTH_FILE_TEMPORARY
+                    "\" and \"" FTH_FOLDER_LOCK "\" are for farthing's own use",
+                    key);
+}
 
 /* The file of an object, and the folder that holds it (may be NULL). */
 static fth_status locate(const fth_store *store, const char *key, char **path, char **folder)
 {
     fth_status status = FTH_OK;
-    const char *slash = strrchr(key, '/');
+    const char *slash;
     *path = NULL;
-    FTH_REQUIRE(!fth_folder_is_reserved(slash ? slash + 1 : key), FTH_INVALID,
-                "'%s' cannot be a key in a folder: names that begin with \"" FTH_FILE_TEMPORARY
-                "\" and \"" FTH_FOLDER_LOCK "\" are for farthing's own use",
-                key);
+    FTH_TRY(check_name(key));
     *path = fth_path_join(root_of(store), key);
     FTH_REQUIRE(*path, FTH_NO_MEMORY, "no memory for a path");
     if (folder) {
@@ -184,12 +217,6 @@ static fth_status open_object(const char *path, int *descriptor, struct stat *fa
     close(*descriptor);
     *descriptor = -1;
     return S_ISDIR(facts->st_mode) ? FTH_OK : fth_fail(FTH_INVALID, "read %s: not a regular file", path);
-}
-
-static void close_object(int descriptor)
-{
-    if (descriptor >= 0)
-        close(descriptor);
 }
 
 static fth_status folder_get(fth_store *store, const char *key, size_t max_bytes, fth_deadline deadline, char **bytes,
@@ -307,7 +334,12 @@ static fth_status folder_list(fth_store *store, const char *prefix, const char *
                               bool (*visit)(void *context, const fth_store_object *), void *context)
 {
     (void)after;
-    return fth_folder_list(root_of(store), prefix, visit, context);
+    int root = -1;
+    fth_status status = open_root(store, &root);
+    if (root >= 0)
+        status = fth_folder_list(root, root_of(store), prefix, visit, context);
+    close_object(root);
+    return status;
 }
 
 /* ---- locks ---- */
@@ -326,18 +358,19 @@ static int try_lock(int descriptor, bool exclusive, fth_deadline deadline)
     }
 }
 
-/* Closing *descriptor unlocks. Where nothing can be locked, a shared lock is none: *descriptor is -1. */
-static fth_status lock_folder(const char *folder, bool exclusive, fth_deadline deadline, int *descriptor)
+/* Locks `folder`, relative to the open folder `parent`. Closing *descriptor unlocks. Where nothing can be locked, a
+ * shared lock is none: *descriptor is -1. */
+static fth_status lock_folder(int parent, const char *folder, bool exclusive, fth_deadline deadline, int *descriptor)
 {
     fth_status status = FTH_OK;
     char *name = NULL;
     int error;
-    *descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    *descriptor = openat(parent, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     error = *descriptor < 0 ? errno : try_lock(*descriptor, exclusive, deadline);
     if (error == EBADF) { /* NFS: only what is open for writing can be locked exclusively */
         close(*descriptor);
         name = fth_path_join(folder, FTH_FOLDER_LOCK);
-        *descriptor = name ? open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0666) : -1;
+        *descriptor = name ? openat(parent, name, O_RDWR | O_CREAT | O_CLOEXEC, 0666) : -1;
         error = *descriptor < 0 ? errno : try_lock(*descriptor, exclusive, deadline);
     }
     if (error == 0)
@@ -391,7 +424,7 @@ static fth_status place(fth_file *file, const char *path, const char *folder, co
     fth_status status = FTH_OK;
     fth_store_version now;
     int lock = -1;
-    FTH_TRY(lock_folder(folder, exclusive, deadline, &lock));
+    FTH_TRY(lock_folder(AT_FDCWD, folder, exclusive, deadline, &lock));
     if (options->condition == FTH_STORE_IF_ABSENT && !exclusive) {
         FTH_TRY(fth_file_publish_new(file, lost));
         goto out;
@@ -474,45 +507,44 @@ static fth_status folder_put(fth_store *store, const char *key, const void *byte
     return folder_put_source(store, key, &source, options, deadline, lost, version);
 }
 
-/* Folders that held nothing else go with their last object, up to the root. */
-static void remove_empty_folders(const fth_store *store, char *folder)
+/* Makes a deletion in an open folder durable, unless it cannot be read: writable yet unreadable is rare, but legal. */
+static fth_status sync_deletion(int folder, const char *where)
 {
-    size_t root_length = strlen(root_of(store));
-    while (root_length > 0 && root_of(store)[root_length - 1] == '/')
-        root_length--;
-    while (strlen(folder) > root_length && rmdir(folder) == 0) {
-        char *slash = strrchr(folder, '/');
-        if (!slash)
-            return;
-        *slash = '\0';
-    }
+    int readable = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    fth_status status = readable >= 0 ? fth_folder_sync_at(readable, where) : FTH_OK;
+    close_object(readable);
+    return status;
 }
 
+/* An object that is a link goes itself. Folders that held nothing else go with their last object, up to the root. */
 static fth_status folder_remove(fth_store *store, const char *key, fth_deadline deadline)
 {
     fth_status status = FTH_OK;
-    char *path = NULL, *folder = NULL;
-    int lock = -1;
-    FTH_TRY(locate(store, key, &path, &folder));
-    if (!fth_folder_exists(folder))
+    const char *slash = strrchr(key, '/'), *name = slash ? slash + 1 : key;
+    size_t above = slash ? (size_t)(slash - key) : 0;
+    int root = -1, folder = -1, lock = -1;
+    struct stat facts;
+    FTH_TRY(check_name(key));
+    FTH_TRY(open_root(store, &root));
+    if (root < 0)
         goto out;
-    FTH_TRY(lock_folder(folder, false, deadline, &lock));
-    if (unlink(path) != 0) {
-        bool absent = errno == ENOENT || errno == ENOTDIR || fth_folder_exists(path);
-        FTH_REQUIRE(absent, FTH_IO, "delete %s: %s", path, strerror(errno));
+    FTH_TRY(fth_folder_enter(root, root_of(store), key, above, &folder));
+    if (folder < 0)
+        goto out;
+    FTH_TRY(lock_folder(folder, ".", false, deadline, &lock));
+    if (fstatat(folder, name, &facts, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(facts.st_mode))
+        goto out; /* which is no object */
+    if (unlinkat(folder, name, 0) != 0) {
+        FTH_REQUIRE(errno == ENOENT, FTH_IO, "delete %s/%s: %s", root_of(store), key, strerror(errno));
         goto out;
     }
-    status = fth_folder_sync(folder);              /* what is deleted must not come back after a crash */
-    if (status != FTH_OK && status != FTH_INVALID) /* the folder itself may be gone */
-        goto out;
-    status = FTH_OK;
-    if (strchr(key, '/'))
-        remove_empty_folders(store, folder);
+    FTH_TRY(sync_deletion(folder, root_of(store))); /* what is deleted must not come back after a crash */
+    fth_remove_empty_folders(root, key, above);
 
 out:
     close_object(lock);
-    free(folder);
-    free(path);
+    close_object(folder);
+    close_object(root);
     return status;
 }
 

@@ -28,7 +28,7 @@ typedef struct entry {
 } entry;
 
 typedef struct listing {
-    const char *root;
+    const char *where; /* the root, for messages */
     const char *prefix;
     bool (*visit)(void *context, const fth_store_object *);
     void *context;
@@ -52,7 +52,7 @@ static bool describe_entry(int folder, const char *name, entry *result)
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || fstatat(folder, name, &facts, AT_SYMLINK_NOFOLLOW) != 0)
         return false; /* or it vanished meanwhile */
     if (fth_folder_is_reserved(name)) {
-        bool leftover = strcmp(name, FTH_FOLDER_LOCK) != 0 && S_ISREG(facts.st_mode) &&
+        bool leftover = fth_file_is_temporary(name) && S_ISREG(facts.st_mode) &&
                         fth_clock_wall_seconds() - (double)facts.st_mtim.tv_sec > LEFTOVER_S;
         if (leftover)
             unlinkat(folder, name, 0); /* of a writer that was killed */
@@ -72,19 +72,30 @@ static bool describe_entry(int folder, const char *name, entry *result)
     return result->name != NULL;
 }
 
-/* The names in `path`, in order. A folder that is not there has none. */
-static fth_status read_folder(const char *path, entry **entries, size_t *count)
+static fth_status fail_reading(const listing *list, const char *within, int error)
+{
+    return fth_fail(FTH_IO, "read folder %s/%s: %s", list->where, within, strerror(error));
+}
+
+/* The names in the folder `name` of the open folder `parent`, in order, and the folder itself (free: closedir()). One
+ * that is not there any more has none, as has a link that took its place. */
+static fth_status read_folder(const listing *list, int parent, const char *name, const char *within, DIR **folder,
+                              entry **entries, size_t *count)
 {
     fth_status status = FTH_OK;
     size_t capacity = 0;
-    struct dirent *name;
-    DIR *folder = opendir(path);
-    if (!folder)
-        return errno == ENOENT || errno == ENOTDIR ? FTH_OK
-                                                   : fth_fail(FTH_IO, "read folder %s: %s", path, strerror(errno));
-    while (errno = 0, (name = readdir(folder)) != NULL) {
+    struct dirent *next;
+    int descriptor = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    *folder = descriptor >= 0 ? fdopendir(descriptor) : NULL;
+    if (!*folder) {
+        int error = errno;
+        if (descriptor >= 0)
+            close(descriptor);
+        return error == ENOENT || error == ENOTDIR || error == ELOOP ? FTH_OK : fail_reading(list, within, error);
+    }
+    while (errno = 0, (next = readdir(*folder)) != NULL) {
         entry found;
-        if (!describe_entry(dirfd(folder), name->d_name, &found))
+        if (!describe_entry(descriptor, next->d_name, &found))
             continue;
         status = fth_grow(entries, *count, &capacity, sizeof **entries);
         if (status != FTH_OK) {
@@ -93,31 +104,34 @@ static fth_status read_folder(const char *path, entry **entries, size_t *count)
         }
         (*entries)[(*count)++] = found;
     }
-    FTH_REQUIRE(errno == 0, FTH_IO, "read folder %s: %s", path, strerror(errno));
-    if (*count > 0)
+    if (errno != 0)
+        status = fail_reading(list, within, errno);
+    else if (*count > 0)
         qsort(*entries, *count, sizeof **entries, compare_entries);
 
 out:
-    closedir(folder);
     return status;
 }
 
-/* Visits what lies below `within` ("" or "a/b/"). */
-static fth_status walk(listing *list, const char *within)
+/* Visits what lies below `within` ("" or "a/b/"), the folder `name` of the open folder `parent`. */
+static fth_status walk(listing *list, int parent, const char *name, const char *within)
 {
     fth_status status = FTH_OK;
+    DIR *directory = NULL;
     entry *entries = NULL;
     size_t count = 0;
-    char *key = NULL, *path = fth_path_join(list->root, within);
-    FTH_REQUIRE(path, FTH_NO_MEMORY, "no memory for a path");
-    FTH_TRY(read_folder(path, &entries, &count));
+    char *key = NULL;
+    FTH_TRY(read_folder(list, parent, name, within, &directory, &entries, &count));
     for (size_t i = 0; i < count && !list->ended; i++) {
         free(key);
         key = fth_format("%s%s", within, entries[i].name);
         FTH_REQUIRE(key, FTH_NO_MEMORY, "no memory for a path");
-        bool folder = key[strlen(key) - 1] == '/';
-        if (folder && (begins(key, list->prefix) || begins(list->prefix, key)))
-            FTH_TRY(walk(list, key));
+        size_t length = strlen(entries[i].name);
+        bool folder = entries[i].name[length - 1] == '/';
+        if (folder && (begins(key, list->prefix) || begins(list->prefix, key))) {
+            entries[i].name[length - 1] = '\0'; /* O_NOFOLLOW follows a link with a slash after it */
+            FTH_TRY(walk(list, dirfd(directory), entries[i].name, key));
+        }
         if (folder || !begins(key, list->prefix))
             continue;
         fth_store_object object = {.key = key,
@@ -132,13 +146,14 @@ out:
         free(entries[i].name);
     free(entries);
     free(key);
-    free(path);
+    if (directory)
+        closedir(directory);
     return status;
 }
 
-fth_status fth_folder_list(const char *root, const char *prefix, bool (*visit)(void *context, const fth_store_object *),
-                           void *context)
+fth_status fth_folder_list(int root, const char *where, const char *prefix,
+                           bool (*visit)(void *context, const fth_store_object *), void *context)
 {
-    listing list = {.root = root, .prefix = prefix, .visit = visit, .context = context};
-    return walk(&list, "");
+    listing list = {.where = where, .prefix = prefix, .visit = visit, .context = context};
+    return walk(&list, root, ".", "");
 }

@@ -33,6 +33,7 @@ typedef struct fth_store_options {
     const char *s3_region; /* NULL or "": AWS_REGION, AWS_DEFAULT_REGION, the profile's, us-east-1 */
     const char *s3_style;  /* "path", "host"; NULL or "auto": path where an endpoint is given, else host */
     const char *profile;   /* NULL or "": AWS_PROFILE, else "default" */
+    bool no_links;         /* deletes in a folder refuse an address with a part "..", or that leads through a link */
     double deadline_s;     /* of a small request with its retries; 0: 60. Large transfers: while they make progress */
 } fth_store_options;
 
@@ -150,7 +151,7 @@ fth_status fth_store_put_source(fth_store *store, const char *key, const fth_sto
  * stopped. */
 fth_status fth_store_put_file(fth_store *store, const char *key, const char *path, const fth_store_put_options *options,
                               fth_store_version *version);
-/* Gone or never there: FTH_OK. */
+/* Gone or never there: FTH_OK. In a folder, a key that leads through a symbolic link is FTH_INVALID. */
 fth_status fth_store_delete(fth_store *store, const char *key);
 /* Fails with FTH_UNSUPPORTED, saying why, unless conditional writes are enforced. Asks the server once. */
 fth_status fth_store_check_conditions(fth_store *store);
@@ -158,6 +159,21 @@ fth_status fth_store_check_conditions(fth_store *store);
 /* A URL that lets anyone GET or PUT the object for a while. FTH_UNSUPPORTED for folders and plain web servers. free()
  * it. */
 fth_status fth_store_presign(fth_store *store, const char *method, const char *key, double seconds, char **url);
+
+/* ---- deleting all below a prefix, on a user's word ---- */
+
+/* Finds what is to be deleted; nothing is deleted yet. A folder store is deleted with everything in it, and `prefix` must
+ * be "": FTH_INVALID, saying why and what to do, where the address has a part ".." or leads through a symbolic link, where
+ * something is mounted at the folder or below it, and where the folder is or holds the current folder or a home folder. It
+ * is held open from then on, so that no other folder is deleted if something takes its place. */
+typedef struct fth_store_deletion fth_store_deletion;
+fth_status fth_store_deletion_begin(fth_store *store, const char *prefix, fth_store_deletion **deletion);
+uint64_t fth_store_deletion_count(const fth_store_deletion *deletion); /* objects, or files */
+uint64_t fth_store_deletion_bytes(const fth_store_deletion *deletion);
+/* The folder's path from "/" on, without links or dots; NULL for other stores. */
+const char *fth_store_deletion_folder(const fth_store_deletion *deletion);
+fth_status fth_store_deletion_perform(fth_store_deletion *deletion);
+void fth_store_deletion_free(fth_store_deletion *deletion);
 
 /* Bytes per second that the last large put or get of this store reached; 0 before the first. */
 double fth_store_upload_rate(const fth_store *store);

@@ -2,6 +2,7 @@
  *
  * store.c       finds the kind of a URL; checks keys and options, and hands over to the kind
  * request.c     one HTTP request with its retries inside a deadline, over kept connections
+ * deletion.c    all that is below a prefix, deleted on a user's word
  * transfer.c    large objects: threads, the meter, parallel ranges into a file
  * bucket_*.c    what the buckets of all clouds share (bucket_internal.h); a cloud is a table there
  * s3_*.c        buckets over the S3 protocol, Amazon's and Google's (s3_internal.h)

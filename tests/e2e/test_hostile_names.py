@@ -92,7 +92,7 @@ def test_store(hostile):
     assert len([json.loads(line) for line in out.splitlines()]) == 4 * 3
     copy = b"copy" + CLASSES[2]
     run(hostile, "store", "cp", "-r", "set", copy)
-    out, _ = run(hostile, "store", "rm", "-r", "-y", copy)
+    out, _ = run(hostile, "store", "rm", "-r", "-y", "--confirm", copy, copy)
     assert "copy" + SHOWN[2] in out
 
 

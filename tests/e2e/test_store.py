@@ -84,7 +84,8 @@ def test_lists_of_many_pages(store, bucket):
     assert lines == [f"{number:04}" for number in range(1100)]
     assert store("ls", bucket.url).out.split() == ["n/", "na"]
     assert "1,101 objects" in store("ls", "-lr", bucket.url).out
-    store("rm", "-r", "-y", bucket.url + "/n")
+    assert "1,100 objects" in (err := store("rm", "-r", "-y", bucket.url + "/n", code=1).err) and "--force" in err
+    store("rm", "-r", "--force", bucket.url + "/n")
     assert bucket.keys() == ["na"]
 
 

@@ -268,20 +268,41 @@ static void listed_versions_are_read(void **state)
     assert_message_has("replaced meanwhile");
 }
 
+static void write_aged(const char *name, const struct timespec *times)
+{
+    assert_int_equal(fth_file_write_all(inside(name), "x", 1), FTH_OK);
+    assert_int_equal(utimensat(AT_FDCWD, inside(name), times, 0), 0);
+}
+
 static void leftovers_are_hidden_and_swept(void **state)
 {
     (void)state;
     struct timespec old[2] = {{.tv_sec = time(NULL) - 2 * 86400}, {.tv_sec = time(NULL) - 2 * 86400}};
     put("sub/a", "x");
-    assert_int_equal(fth_file_write_all(inside("sub/.tmp-old"), "x", 1), FTH_OK);
-    assert_int_equal(fth_file_write_all(inside("sub/.tmp-new"), "x", 1), FTH_OK);
-    assert_int_equal(utimensat(AT_FDCWD, inside("sub/.tmp-old"), old, 0), 0);
+    write_aged("sub/.tmp-old-12-0123456789abcdef", old);
+    write_aged("sub/.tmp-new-12-0123456789abcdef", NULL);
+    write_aged("sub/.tmp-of-another-program", old);
     assert_int_equal(symlink("..", inside("sub/circle")), 0);
     assert_int_equal(symlink("a", inside("sub/link")), 0);
     assert_list("", "sub/a sub/link ");
-    assert_false(fth_file_exists(inside("sub/.tmp-old")));
-    assert_true(fth_file_exists(inside("sub/.tmp-new")));
+    assert_false(fth_file_exists(inside("sub/.tmp-old-12-0123456789abcdef")));
+    assert_true(fth_file_exists(inside("sub/.tmp-new-12-0123456789abcdef")));
+    assert_true(fth_file_exists(inside("sub/.tmp-of-another-program")));
     assert_int_equal(fth_store_put(store, "sub/.tmp-mine", "x", 1, NULL, NULL, NULL), FTH_INVALID);
+}
+
+static void a_delete_follows_no_link_below_the_root(void **state)
+{
+    (void)state;
+    put("outside/kept", "x");
+    put("in/a", "x");
+    assert_int_equal(symlink("../outside", inside("in/link")), 0);
+    assert_int_equal(symlink("../outside/kept", inside("in/object")), 0);
+    assert_int_equal(fth_store_delete(store, "in/link/kept"), FTH_INVALID);
+    assert_message_has("in/link is a symbolic link");
+    assert_int_equal(fth_store_delete(store, "in/object"), FTH_OK); /* the link itself */
+    assert_object("outside/kept", "x");
+    assert_object("in/object", NULL);
 }
 
 static void deleting_takes_empty_folders_along(void **state)
@@ -442,6 +463,7 @@ int main(void)
         TEST(lists_begin_behind_a_key),
         TEST(listed_versions_are_read),
         TEST(leftovers_are_hidden_and_swept),
+        TEST(a_delete_follows_no_link_below_the_root),
         TEST(deleting_takes_empty_folders_along),
         TEST(folders_may_vanish_under_a_writer),
         TEST(large_objects_travel_as_files),
