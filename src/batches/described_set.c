@@ -22,7 +22,6 @@ static void save_source(const fth_set_source *source, json_t *json)
     if (address) {
         json_object_set_new(json, "address", json_string(address));
         json_object_set_new(json, "seed", json_integer((json_int_t)source->seed));
-        fth_json_set_number(json, "validation_fraction", source->validation_fraction);
     }
     free(address);
 }
@@ -46,6 +45,10 @@ json_t *fth_described_set_save(const fth_dataset *dataset, const char *name, con
         fth_fail(FTH_NO_MEMORY, "no memory for the description of a data set");
     }
     json_decref(rest);
+    if (json && info->held_out.fraction > 0) {
+        json_object_set_new(json, "split", json_string(info->held_out.by_class ? "stratified" : "random"));
+        fth_json_set_number(json, "validation_fraction", info->held_out.fraction);
+    }
     if (json)
         save_source(source, json);
     return json;
@@ -72,12 +75,19 @@ out:
     return status;
 }
 
-static void load_source(const json_t *json, fth_set_source *source)
+/* And what is held out, which a job cannot tell from the samples. */
+static void load_source(const json_t *json, fth_described_set *set)
 {
     const json_t *seed = json_object_get(json, "seed"), *fraction = json_object_get(json, "validation_fraction");
-    *source = (fth_set_source){.address = json_string_value(json_object_get(json, "address")),
-                               .seed = (uint64_t)json_integer_value(seed),
-                               .validation_fraction = json_number_value(fraction)};
+    const char *split = json_string_value(json_object_get(json, "split"));
+    const bool random = split && strcmp(split, "random") == 0;
+    set->source = (fth_set_source){.address = json_string_value(json_object_get(json, "address")),
+                                   .seed = (uint64_t)json_integer_value(seed),
+                                   .validation_fraction = json_number_value(fraction),
+                                   .random_split = random};
+    if (split)
+        set->set.info.held_out =
+            (fth_held_out){.fraction = set->source.validation_fraction, .seed = set->source.seed, .by_class = !random};
 }
 
 fth_status fth_described_set_load(const json_t *json, const char *shown, fth_described_set *set)
@@ -100,7 +110,7 @@ fth_status fth_described_set_load(const json_t *json, const char *shown, fth_des
     FTH_REQUIRE(fth_normalization_from_json(set->json, info->channels, &info->normalization), FTH_INVALID,
                 "mean or std are missing or wrong");
     FTH_TRY(load_names(set->json, set));
-    load_source(set->json, &set->source);
+    load_source(set->json, set);
 
 out:
     if (status != FTH_OK) {

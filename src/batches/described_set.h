@@ -1,9 +1,9 @@
 /* A data set as the coordinator describes it to jobs and agents: "set" of their registration, and GET /v1/data/NAME.
  *
  *     {"name", "version", "files", "channels", "raw_height", "raw_width", "training", "validation",
- *      "mean":[...], "std":[...], "class_names":[...], "address", "seed", "validation_fraction"}
+ *      "mean":[...], "std":[...], "class_names":[...], "split", "validation_fraction", "address", "seed"}
  *
- * The last three are for jobs that read the data themselves, with their own credentials: the address has no secrets. It is left
+ * "split", "stratified" or "random", and the fraction are there if validation samples are held out. The last two are for jobs that read the data themselves, with their own credentials: the address has no secrets. It is left
  * out where nobody else can open it. */
 #ifndef FTH_BATCHES_DESCRIBED_SET_H
 #define FTH_BATCHES_DESCRIBED_SET_H
@@ -17,6 +17,7 @@ typedef struct fth_set_source {
     const char *address; /* as --data has it, or NULL */
     uint64_t seed;       /* of the validation split, where the set has none */
     double validation_fraction;
+    bool random_split; /* see fth_dataset_options */
 } fth_set_source;
 
 /* NULL: no memory, or the set has no version, which the error message says. */

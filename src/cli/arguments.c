@@ -66,7 +66,7 @@ bool fth_cli_layer_options(const fth_invocation *invocation, const json_t *base,
     fth_options_release(table, options);
     FTH_TRY(fth_options_set_defaults(table, options));
     if (base)
-        FTH_TRY(fth_options_from_json(table, options, base, "the run's configuration"));
+        FTH_TRY(fth_train_options_read_run(options, base, "the run's configuration"));
     if (path)
         FTH_TRY(fth_options_read_yaml(table, options, path));
     FTH_TRY(fth_allocate((size_t)invocation->argc + 1, sizeof *positional, &positional));

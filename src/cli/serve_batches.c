@@ -17,7 +17,8 @@ typedef struct serve_options {
     fth_given given;
     fth_serving_flags serving;
     fth_s3_flags s3;
-    char *data_cache, *data_cache_folder, *data, *cache, *prefetch, *functions, *cache_memory, *state;
+    char *data_cache, *data_cache_folder, *data, *validation_split, *cache, *prefetch, *functions, *cache_memory,
+        *state;
     int64_t seed, function_memory_mb;
     double budget_per_hour, cache_price, function_price, request_price, validation_fraction, max_bad_images;
     bool json;
@@ -42,6 +43,13 @@ static const fth_option rows[] = {
      .minimum = 0.001,
      .maximum = 0.9,
      .help = "held out for validation where a data set has no validation part"},
+    {.name = "validation-split",
+     .type = FTH_OPTION_CHOICE,
+     AT(validation_split),
+     .fallback = "stratified",
+     .argument = "HOW",
+     .choices = (const char *const[]){"stratified", "random", NULL},
+     .help = "which samples: the same share of every class, or random ones, for runs that began with those"},
     {.name = "data-cache",
      .type = FTH_OPTION_TEXT,
      AT(data_cache),
@@ -56,7 +64,7 @@ static const fth_option rows[] = {
     {.name = "seed",
      .type = FTH_OPTION_INTEGER,
      AT(seed),
-     .fallback = "0",
+     .fallback = "1",
      .argument = "N",
      .maximum = 9e18,
      .help = "of the order that jobs share (share=order, share=all), and of validation parts that are held out"},
@@ -255,6 +263,7 @@ static fth_status serve(const serve_options *asked)
     const fth_store_options store = fth_s3_store_options(&asked->s3, 0);
     fth_dataset_options data = {.seed = (uint64_t)asked->seed,
                                 .validation_fraction = asked->validation_fraction,
+                                .random_split = strcmp(asked->validation_split, "random") == 0,
                                 .max_bad_images = asked->max_bad_images,
                                 .store = &store,
                                 .disk_cache_folder = asked->data_cache_folder,

@@ -200,6 +200,8 @@ static fth_status set_model_facts(const fth_option_table *table, const serve_opt
 {
     fth_status status = FTH_OK;
     const fth_model *model = NULL;
+    fth_dataset_info shape = {0};
+    fth_usual usual;
     options->has_data = fth_options_was_given(table, asked, "data");
     FTH_REQUIRE(!*asked->shards || (!*asked->data_shape && asked->classes == 0 && asked->epoch_samples == 0),
                 FTH_INVALID,
@@ -209,20 +211,21 @@ static fth_status set_model_facts(const fth_option_table *table, const serve_opt
                 "--shards say how large their images are; leave --image-size out");
     FTH_REQUIRE(!options->has_data || (!*asked->data_shape && asked->classes == 0), FTH_INVALID,
                 "--data says what its images are like; leave --data-shape and --classes out");
-    if (fth_usual_needs_data(options->train)) {
-        FTH_REQUIRE(options->has_data || *asked->shards, FTH_INVALID,
-                    "nothing says which network to serve: give --model, or --data or --shards to choose it by");
-        return FTH_OK;
-    }
-    FTH_TRY(fth_model_find(options->train->model, &model));
+    if (fth_usual_needs_data(options->train) && (options->has_data || *asked->shards))
+        return FTH_OK; /* which say it all */
+    FTH_REQUIRE(!fth_usual_needs_data(options->train) || *asked->data_shape, FTH_INVALID,
+                "nothing says which network to serve: give --model, or --data, --shards or --data-shape to choose it "
+                "by");
+    if (*asked->data_shape)
+        sscanf(asked->data_shape, "%5dx%5dx%5d", &shape.channels, &shape.height, &shape.width);
+    FTH_TRY(fth_usual_find(options->train, &shape, &usual));
+    FTH_TRY(fth_model_find(usual.model, &model));
     FTH_REQUIRE(!model->build_text || options->has_data || *asked->shards, FTH_INVALID,
                 "%s is a model for text: give --data, which says what tokenizer, classes and task it has", model->name);
-    options->channels = model->channels;
-    options->height = model->height;
-    options->width = model->width;
+    options->channels = *asked->data_shape ? shape.channels : model->channels;
+    options->height = *asked->data_shape ? shape.height : model->height;
+    options->width = *asked->data_shape ? shape.width : model->width;
     options->classes = asked->classes > 0 ? (int)asked->classes : model->classes;
-    if (*asked->data_shape)
-        sscanf(asked->data_shape, "%5dx%5dx%5d", &options->channels, &options->height, &options->width);
 
 out:
     return status;

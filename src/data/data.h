@@ -41,6 +41,7 @@ typedef struct fth_text_options {
 typedef struct fth_dataset_options {
     uint64_t seed;              /* of the validation split, where the set has none */
     double validation_fraction; /* share held out where the set has no validation part; in (0, 1) */
+    bool random_split;          /* hold out samples at random, not the same share of every class */
     bool whole;                 /* hold nothing out: a set without a validation part has no validation images */
     int threads;                /* for decompression, and to tokenize text */
     const fth_stop *stop;       /* asked: opening ends with FTH_INTERRUPTED, and leaves nothing unfinished; or NULL */
@@ -69,6 +70,7 @@ typedef struct fth_dataset_options {
 typedef struct fth_held_out {
     double fraction; /* 0: the set has a part of its own */
     uint64_t seed;   /* that the samples are drawn by */
+    bool by_class;   /* the same share of every class */
 } fth_held_out;
 
 /* What is the same for all samples of a set of text. */

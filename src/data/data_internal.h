@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
+#include "data/held_out.h"
 #include "data/transform.h"
 #include "data/version.h"
 
@@ -103,8 +104,7 @@ struct fth_dataset {
     fth_blob blobs[FTH_MAX_BLOBS];
     int blob_count;
     fth_part parts[2];              /* by fth_split */
-    bool held_out;                  /* validation is a share of parts[FTH_TRAIN] ... */
-    fth_random_key split_key;       /* ... chosen by this */
+    fth_held_out_samples held_out;  /* of parts[FTH_TRAIN], where validation has no part */
     fth_gallery *gallery;           /* of a built-in set; then there are no parts */
     fth_image_set *images;          /* of image files; then there are no parts */
     fth_memory_set *memory;         /* of arrays in memory; then there are no parts */
@@ -124,10 +124,6 @@ typedef struct fth_file_format {
 } fth_file_format;
 extern const fth_file_format fth_format_idx, fth_format_cifar, fth_format_images, fth_format_text;
 
-/* Decides how many of the samples of a set without a validation part are held out: fills in counts and held_out. `noun`
- * is what the samples are. */
-fth_status fth_hold_out(const fth_dataset_options *options, const char *name, const char *noun, fth_dataset_info *info);
-
 /* Hands the bytes of a load to the data set. */
 const fth_blob *fth_dataset_keep(fth_dataset *dataset, fth_load *load);
 
@@ -138,9 +134,6 @@ fth_status fth_dataset_look(const fth_dataset *dataset, fth_split split, int64_t
 
 /* Decides what images go through: transforms, whether there are any, and so the size and normalization in its info. */
 fth_status fth_dataset_prepare(const fth_dataset_options *options, const fth_raw_images *raw, fth_dataset *dataset);
-
-/* Where a sample of a split lies in a set whose validation part is held out of its training part. */
-int64_t fth_dataset_place(const fth_dataset *dataset, fth_split split, int64_t index);
 
 static inline size_t fth_image_bytes(const fth_dataset_info *info)
 {

@@ -2,8 +2,8 @@
  * and a row in `formats`; a new built-in set is a file with an fth_generator and a row in `generators`.
  *
  * A set of such files stays as their bytes; a sample is a pointer into them. Sets of image files (image_set.c) may also
- * be an archive or a URL, and are decoded for every batch. Where a set has no validation part, a keyed permutation of
- * the training samples gives it the first share of them. */
+ * be an archive or a URL, and are decoded for every batch. Where a set has no validation part, samples are held out
+ * for it (held_out.h). */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,31 +34,30 @@ fth_choice fth_dataset_choice(size_t index)
     return (fth_choice){fth_dataset_builtins[index].name, fth_dataset_builtins[index].summary};
 }
 
-fth_status fth_hold_out(const fth_dataset_options *options, const char *name, const char *noun, fth_dataset_info *info)
+/* Of a sample among all those for training. */
+static int32_t get_class(const void *context, int64_t sample)
 {
-    int64_t total = info->count[FTH_TRAIN];
-    double fraction = options->validation_fraction;
-    if (!(fraction > 0 && fraction < 1))
-        return fth_fail(FTH_INVALID,
-                        "%s has no validation %ss, and a share of %g cannot be held out: give one between 0 and 1, as "
-                        "0.1",
-                        name, noun, fraction);
-    if (total < 2)
-        return fth_fail(FTH_INVALID, "%s has %s: too few to hold any out for validation", name,
-                        FTH_COUNTED(total, noun));
-    int64_t held = (int64_t)((double)total * fraction + 0.5);
-    held = held < 1 ? 1 : held > total - 1 ? total - 1 : held;
-    info->held_out = (fth_held_out){fraction, options->seed};
-    info->count[FTH_VALIDATION] = held;
-    info->count[FTH_TRAIN] = total - held;
-    return FTH_OK;
+    const fth_dataset *dataset = context;
+    if (dataset->images) {
+        const fth_image_index *index = &dataset->images->index;
+        return index->folders[index->entries[sample].folder].class_index;
+    }
+    if (dataset->memory) {
+        const uint8_t *pixels;
+        int32_t label;
+        fth_memory_set_look(dataset->memory, FTH_TRAIN, sample, 0, &pixels, &label);
+        return label;
+    }
+    const fth_segment *segment = dataset->parts[FTH_TRAIN].segments;
+    for (; sample >= segment->count; segment++)
+        sample -= segment->count;
+    return segment->labels[(size_t)sample * segment->label_stride];
 }
 
 static fth_status hold_out(const fth_dataset_options *options, const char *folder, fth_dataset *dataset)
 {
-    dataset->held_out = true;
-    dataset->split_key = fth_random_key_for(options->seed, FTH_RANDOM_SPLIT);
-    return fth_hold_out(options, folder, "image", &dataset->info);
+    const fth_sample_classes classes = {.classes = dataset->info.classes, .get = get_class, .context = dataset};
+    return fth_held_out_choose(options, folder, "image", &classes, &dataset->info, &dataset->held_out);
 }
 
 static fth_status open_files(const fth_file_format *format, const char *folder, const fth_dataset_options *options,
@@ -235,6 +234,7 @@ void fth_dataset_free(fth_dataset *dataset)
     fth_memory_set_free(dataset->memory);
     fth_provided_samples_free(dataset->provided);
     fth_text_set_free(dataset->text);
+    fth_held_out_release(&dataset->held_out);
     free(dataset->class_name_text);
     free(dataset);
 }
@@ -256,15 +256,6 @@ bool fth_dataset_is_transformed(const fth_dataset *dataset)
 const fth_dataset_info *fth_dataset_get_info(const fth_dataset *dataset)
 {
     return &dataset->info;
-}
-
-int64_t fth_dataset_place(const fth_dataset *dataset, fth_split split, int64_t index)
-{
-    const int64_t *count = dataset->info.count;
-    if (!dataset->held_out)
-        return index;
-    uint64_t position = (uint64_t)(split == FTH_VALIDATION ? index : index + count[FTH_VALIDATION]);
-    return (int64_t)fth_random_permute(dataset->split_key, (uint64_t)(count[0] + count[1]), position);
 }
 
 static fth_status check_index(const fth_dataset *dataset, fth_split split, int64_t index)
@@ -292,8 +283,8 @@ fth_status fth_dataset_look(const fth_dataset *dataset, fth_split split, int64_t
         *pixels = scratch;
         return fth_provided_look(dataset, split, index, scratch, label);
     }
-    index = fth_dataset_place(dataset, split, index);
-    if (dataset->held_out)
+    index = fth_held_out_place(&dataset->held_out, split, index);
+    if (dataset->held_out.any)
         split = FTH_TRAIN;
     if (dataset->memory) {
         fth_memory_set_look(dataset->memory, split, index, fth_raw_bytes(dataset), pixels, label);

@@ -22,8 +22,8 @@ void fth_image_set_free(fth_image_set *set)
 size_t fth_image_set_find(const fth_dataset *dataset, fth_split split, int64_t sample)
 {
     const fth_image_index *index = &dataset->images->index;
-    int64_t first = dataset->held_out ? 0 : index->first[split];
-    return (size_t)(first + fth_dataset_place(dataset, split, sample));
+    int64_t first = dataset->held_out.any ? 0 : index->first[split];
+    return (size_t)(first + fth_held_out_place(&dataset->held_out, split, sample));
 }
 
 size_t fth_dataset_expect(const fth_dataset *dataset, fth_split split, const int64_t *samples, size_t count)

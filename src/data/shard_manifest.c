@@ -66,6 +66,7 @@ static fth_status read_held_out(const json_t *root, const char *source, fth_held
                 "%s: \"held_out\" has no fraction between 0 and 1", source);
     FTH_TRY(read_integer(json, "seed", source, 0, INT64_MAX, &seed));
     held_out->seed = (uint64_t)seed;
+    held_out->by_class = json_is_true(json_object_get(json, "by_class"));
 
 out:
     return status;
@@ -223,8 +224,8 @@ static json_t *to_json(const fth_shard_manifest *manifest)
     }
     json_t *held_out = NULL;
     if (manifest->held_out.fraction > 0)
-        held_out = json_pack("{s:f, s:I}", "fraction", manifest->held_out.fraction, "seed",
-                             (json_int_t)manifest->held_out.seed);
+        held_out = json_pack("{s:f, s:I, s:b}", "fraction", manifest->held_out.fraction, "seed",
+                             (json_int_t)manifest->held_out.seed, "by_class", manifest->held_out.by_class);
     return json_pack("{s:i, s:s, s:i, s:o, s:i, s:i, s:i, s:o, s:I, s:I, s:o*, s:o}", "format", FORMAT, "dataset",
                      manifest->dataset, "classes", manifest->classes, "class_names", names, "channels",
                      manifest->channels, "height", manifest->height, "width", manifest->width, "normalization",

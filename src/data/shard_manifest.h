@@ -3,7 +3,7 @@
  *
  *     {"format": 1, "dataset": "mnist", "classes": 10, "class_names": ["0", ...], "channels": 1, "height": 28, "width": 28,
  *      "normalization": {"mean": [0.1307], "std": [0.3081]}, "samples": 60000, "seed": 0,
- *      "held_out": {"fraction": 0.1, "seed": 1},
+ *      "held_out": {"fraction": 0.1, "seed": 1, "by_class": true},
  *      "shards": [{"name": "part-0001.tar.gz", "samples": 10000, "size_bytes": 1650000, "sha256": "..."}, ...]}
  *
  * "held_out" is there if the set had no validation part of its own: who validates has to hold out the same samples.

@@ -32,11 +32,10 @@ struct fth_text_set {
     char **label_names; /* of label columns, then of numbers, and a NULL */
     int label_columns;
     int classes;
-    fth_random_key split_key; /* of what is held out */
-    bool held_out;
-    text_part parts[2];    /* by fth_split */
-    fth_text_rows rows[2]; /* by file; with keep_text to the end, else until they are encoded */
-    uint64_t contents;     /* a hash of the files' bytes */
+    fth_held_out_samples held_out; /* of the rows for training, where there are no others */
+    text_part parts[2];            /* by fth_split */
+    fth_text_rows rows[2];         /* by file; with keep_text to the end, else until they are encoded */
+    uint64_t contents;             /* a hash of the files' bytes */
 };
 
 static void free_part(text_part *part)
@@ -62,6 +61,7 @@ void fth_text_set_free(fth_text_set *set)
     free(set->label_names);
     fth_labels_free(set->labels);
     fth_tokenizer_free(set->learned);
+    fth_held_out_release(&set->held_out);
     free(set->name);
     free(set);
 }
@@ -215,12 +215,8 @@ out:
 /* Where a sample of a split is among the rows. */
 static size_t find_row(const fth_text_set *set, fth_split split, int64_t index, fth_text_rows const **rows)
 {
-    *rows = &set->rows[set->held_out ? FTH_TRAIN : split];
-    if (!set->held_out)
-        return (size_t)index;
-    const int64_t held = set->parts[FTH_VALIDATION].count, total = held + set->parts[FTH_TRAIN].count;
-    return (size_t)fth_random_permute(set->split_key, (uint64_t)total,
-                                      (uint64_t)(split == FTH_VALIDATION ? index : index + held));
+    *rows = &set->rows[set->held_out.any ? FTH_TRAIN : split];
+    return (size_t)fth_held_out_place(&set->held_out, split, index);
 }
 
 /* Numbers for every class of every sample. Pages of zeros cost nothing until they are used, so what is too much would show only
@@ -389,6 +385,21 @@ static char *name_set(const char *address)
     return strndup(address + begin, length - begin);
 }
 
+static int32_t get_class(const void *context, int64_t row)
+{
+    const fth_text_rows *rows = context;
+    return rows->labels[row];
+}
+
+/* As the labels were met: sets of them, and numbers, are no classes. */
+static fth_sample_classes find_classes(const fth_text_rows *rows, fth_label_kind kind)
+{
+    int most = 0;
+    for (size_t i = 0; kind == FTH_LABEL_CLASS && i < rows->count; i++)
+        most = rows->labels[i] >= most ? rows->labels[i] + 1 : most;
+    return (fth_sample_classes){.classes = most, .get = get_class, .context = rows};
+}
+
 static fth_status split_rows(fth_text_set *set, const fth_dataset_options *options, fth_dataset_info *info)
 {
     fth_status status = FTH_OK;
@@ -396,9 +407,8 @@ static fth_status split_rows(fth_text_set *set, const fth_dataset_options *optio
     info->count[FTH_VALIDATION] = (int64_t)set->rows[FTH_VALIDATION].count;
     FTH_REQUIRE(info->count[FTH_TRAIN] > 0, FTH_INVALID, "%s has no rows to train with", set->name);
     if (info->count[FTH_VALIDATION] == 0 && !options->whole) {
-        FTH_TRY(fth_hold_out(options, set->name, "text", info));
-        set->held_out = true;
-        set->split_key = fth_random_key_for(options->seed, FTH_RANDOM_SPLIT);
+        const fth_sample_classes classes = find_classes(&set->rows[FTH_TRAIN], options->text.label);
+        FTH_TRY(fth_held_out_choose(options, set->name, "text", &classes, info, &set->held_out));
     }
     for (int split = 0; split < 2; split++)
         set->parts[split].count = info->count[split];
@@ -511,8 +521,7 @@ void fth_text_set_add_version(const fth_text_set *set, fth_version_hash *hash)
 {
     fth_version_add_text(hash, "text");
     fth_version_add_number(hash, set->contents);
-    fth_version_add_number(hash, set->held_out);
-    fth_version_add_number(hash, set->held_out ? set->split_key.bits : 0);
+    fth_held_out_add_version(&set->held_out, hash);
 }
 
 bool fth_text_set_get_text(const fth_text_set *set, fth_split split, int64_t index, fth_text_pair *text)

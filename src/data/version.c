@@ -68,7 +68,7 @@ static void add_segments(const fth_dataset *dataset, fth_version_hash *hash)
 static void add_arrays(const fth_dataset *dataset, fth_version_hash *hash)
 {
     int64_t counts[2] = {dataset->info.count[0], dataset->info.count[1]};
-    if (dataset->held_out) {
+    if (dataset->held_out.any) {
         counts[FTH_TRAIN] += counts[FTH_VALIDATION];
         counts[FTH_VALIDATION] = 0;
     }
@@ -113,9 +113,7 @@ static void add_classes(const fth_dataset_info *info, fth_version_hash *hash)
 
 static void add_split(const fth_dataset *dataset, fth_version_hash *hash)
 {
-    fth_version_add_number(hash, dataset->held_out);
-    if (dataset->held_out)
-        fth_version_add_number(hash, dataset->split_key.bits);
+    fth_held_out_add_version(&dataset->held_out, hash);
     for (int split = 0; split < 2; split++)
         fth_version_add_number(hash, (uint64_t)dataset->info.count[split]);
 }

@@ -58,6 +58,7 @@ static fth_status add_own_flags(const local *all, int number, fth_words *words)
     FTH_TRY(fth_words_add(words, "--server=http://127.0.0.1:%d", fth_parameters_port(all->server)));
     if (*normalization)
         FTH_TRY(fth_words_add(words, "--normalize=%s", normalization));
+    FTH_TRY(fth_words_add(words, "--validation-split=%s", fth_parameters_split(all->server)));
     if (fth_parameters_takes_text(all->server))
         FTH_TRY(fth_words_add(words, "--vocab=%s", fth_parameters_run_folder(all->server)));
     FTH_TRY(fth_words_add(words, "--model=%s", fth_parameters_model(all->server)));

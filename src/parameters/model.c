@@ -39,6 +39,31 @@ out:
     return status;
 }
 
+/* Of a run that is continued, as it began: at random in versions that could not do otherwise. */
+static fth_status choose_split(fth_served_model *model, const char *checkpoints)
+{
+    fth_status status = FTH_OK;
+    json_t *run = NULL;
+    char *folder = NULL;
+    const char *split = "stratified";
+
+    if (!fth_usual_is_open(model->train, "validation-split"))
+        return FTH_OK;
+    folder = fth_served_record_find(model->train, checkpoints);
+    if (folder) {
+        FTH_TRY(fth_record_read_run(folder, &run));
+        const char *before =
+            json_string_value(json_object_get(json_object_get(run, "configuration"), "validation-split"));
+        split = !before || strcmp(before, "random") == 0 ? "random" : "stratified";
+    }
+    model->adapted.validation_split = (char *)(uintptr_t)split; /* lent */
+
+out:
+    json_decref(run);
+    free(folder);
+    return status;
+}
+
 /* Where shards are of a set without a validation part, the samples to validate with are those that they leave out. */
 static fth_status open_validation(fth_served_model *model)
 {
@@ -46,6 +71,7 @@ static fth_status open_validation(fth_served_model *model)
     if (model->shards && model->shards->held_out.fraction > 0) {
         used.seed = (int64_t)model->shards->held_out.seed;
         used.validation_fraction = model->shards->held_out.fraction;
+        used.validation_split = (char *)(uintptr_t)(model->shards->held_out.by_class ? "stratified" : "random");
     }
     return fth_service_open_data(&used, model->tokenizer, &model->dataset);
 }
@@ -128,6 +154,7 @@ static fth_status open_data(fth_served_model *model, const fth_parameters_option
     if (options->has_data) {
         FTH_TRY(fth_options_check_length(train));
         FTH_TRY(find_tokenizer(model, options->checkpoints));
+        FTH_TRY(choose_split(model, options->checkpoints));
         FTH_TRY(open_validation(model));
         const fth_dataset_info *info = fth_dataset_get_info(model->dataset);
         if (shards)
@@ -267,6 +294,7 @@ json_t *fth_served_model_describe(const fth_served_model *model, const fth_param
     fth_options_identity(&fth_train_option_table, options->train, identity);
     fth_consistency_format(options->consistency, consistency, sizeof consistency);
     json_object_set_new(configuration, "strategy", json_string("parameter-server"));
+    json_object_set_new(configuration, "validation-split", json_string(model->train->validation_split));
     json_object_set_new(configuration, "model", json_string(model->usual.model));
     json_object_set_new(configuration, "optimizer", json_string(model->usual.optimizer));
     json_object_set_new(configuration, "lr", json_real(fth_served_model_base_rate(model)));

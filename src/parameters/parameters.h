@@ -110,6 +110,8 @@ fth_status fth_parameters_start(const fth_parameters_options *options, fth_param
 const fth_normalization *fth_parameters_normalization(const fth_parameters *server);
 /* The name of the model, which fits the data. */
 const char *fth_parameters_model(const fth_parameters *server);
+/* Which samples of its data are held out, as --validation-split has it. */
+const char *fth_parameters_split(const fth_parameters *server);
 /* Then its run folder has the tokenizer, which workers are to use. */
 bool fth_parameters_takes_text(const fth_parameters *server);
 int fth_parameters_port(const fth_parameters *server);

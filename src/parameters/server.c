@@ -402,6 +402,11 @@ const fth_normalization *fth_parameters_normalization(const fth_parameters *serv
     return &server->model->normalization;
 }
 
+const char *fth_parameters_split(const fth_parameters *server)
+{
+    return server->model->train->validation_split;
+}
+
 const char *fth_parameters_model(const fth_parameters *server)
 {
     return server->model->train->model;

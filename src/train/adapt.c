@@ -9,6 +9,7 @@
 #include "batches/client/client.h"
 #include "train/classifier.h"
 #include "train/setup.h"
+#include "train/usual.h"
 
 bool fth_options_say_normalization(const fth_train_options *options)
 {
@@ -83,6 +84,44 @@ fth_status fth_adapt_batch_cache(fth_beginning *beginning)
     free(options->data);
     options->data = address;
     return FTH_OK;
+}
+
+static fth_status set_split(const char *split, fth_train_options *options)
+{
+    free(options->validation_split);
+    options->validation_split = fth_format("%s", split);
+    return options->validation_split ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for the options");
+}
+
+fth_status fth_adapt_split(fth_beginning *beginning)
+{
+    fth_train_options *options = &beginning->options;
+    const json_t *stored = json_object_get(json_object_get(beginning->run, "configuration"), "validation-split");
+    if (!fth_usual_is_open(options, "validation-split"))
+        return FTH_OK;
+    if (beginning->run) /* of a version without the option: at random */
+        return set_split(stored ? json_string_value(stored) : "random", options);
+    return fth_batches_is_address(options->data) ? FTH_OK : set_split("stratified", options);
+}
+
+fth_status fth_adapt_check_split(fth_beginning *beginning, const fth_dataset_info *info, json_t *configuration)
+{
+    fth_train_options *options = &beginning->options;
+    const char *found = info->held_out.fraction == 0 || info->held_out.by_class ? "stratified" : "random";
+    fth_status status = FTH_OK;
+
+    if (fth_usual_is_open(options, "validation-split"))
+        FTH_TRY(set_split(found, options));
+    FTH_REQUIRE(info->held_out.fraction == 0 || !fth_batches_is_address(options->data) ||
+                    strcmp(options->validation_split, found) == 0,
+                FTH_INVALID,
+                "%s holds out %s samples for validation, and this run %s ones: start its coordinator with "
+                "--validation-split %s",
+                options->data, found, options->validation_split, options->validation_split);
+    json_object_set_new(configuration, "validation-split", json_string(options->validation_split));
+
+out:
+    return status;
 }
 
 void fth_adapt_threads(fth_train_options *options, int processors)

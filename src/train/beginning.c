@@ -288,7 +288,7 @@ static fth_status use_named(const fth_train_options *asked, const char *folder, 
     FTH_REQUIRE(json_is_object(stored), FTH_CORRUPT, "%s/run.json holds no configuration", folder);
     fth_options_release(&fth_train_option_table, options);
     FTH_TRY(fth_options_set_defaults(&fth_train_option_table, options));
-    FTH_TRY(fth_options_from_json(&fth_train_option_table, options, stored, folder));
+    FTH_TRY(fth_train_options_read_run(options, stored, folder));
     FTH_TRY(override(asked, options, folder));
     FTH_TRY(fth_beginning_complete(options));
     beginning->folder = fth_format("%s", folder);

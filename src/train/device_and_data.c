@@ -1,6 +1,7 @@
 /* Opening the device and the data set at the same time: starting a compute library and reading files both take a while. */
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/process.h"
 #include "base/size.h"
@@ -33,6 +34,7 @@ static void *open_data(void *context)
                                            .schemes = fth_batches_schemes,
                                            .seed = (uint64_t)options->seed,
                                            .validation_fraction = options->validation_fraction,
+                                           .random_split = strcmp(options->validation_split, "random") == 0,
                                            .threads = options->loader_threads > 0 ? (int)options->loader_threads : 2,
                                            .image_size = (int)options->image_size,
                                            .transform = options->transform,

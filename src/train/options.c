@@ -15,8 +15,10 @@
 #include "train/recompute.h"
 #include "train/text_data.h"
 #include "train/train_internal.h"
+#include "train/usual.h"
 
 static const char *const best_measures[] = {"loss", "accuracy", NULL};
+static const char *const validation_splits[] = {FTH_AUTO, "stratified", "random", NULL};
 static const char *const batch_norms[] = {"worker", "synchronized", NULL};
 static const char *const rate_scalings[] = {"none", "sqrt", "linear", NULL};
 static const char *const wires[] = {"f32", "f16", "bf16", NULL};
@@ -76,6 +78,11 @@ static const fth_option options[] = {
     {ROW("validation-fraction", NUMBER, validation_fraction), .fallback = "0.1", .argument = "X",
      .help = "share held out for validation where the data set has no such part", .minimum = 1e-6, .maximum = 0.99,
      .identity = true, .fixed = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
+    {ROW("validation-split", CHOICE, validation_split), .fallback = FTH_AUTO, .argument = "HOW",
+     .help = "which samples are held out: stratified, the same share of every class; or random. auto: stratified, and "
+             "for a run that is continued as it began",
+     .choices = validation_splits, .identity = true, .optional_identity = true, .fixed = true,
+     .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
     {ROW("seed", INTEGER, seed), .fallback = "1", .argument = "N",
      .help = "seed of initial weights, order of samples, augmentation, dropout, and of which samples are held out",
      .minimum = 0, .maximum = 9007199254740991.0, .identity = true,

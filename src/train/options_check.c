@@ -52,6 +52,18 @@ out:
     return status;
 }
 
+fth_status fth_train_options_read_run(fth_train_options *options, const json_t *configuration, const char *origin)
+{
+    const fth_option_table *table = &fth_train_option_table;
+    fth_status status = fth_options_from_json(table, options, configuration, origin);
+    if (status != FTH_OK || json_object_get(configuration, "validation-split"))
+        return status;
+    json_t *random = json_pack("{s:s}", "validation-split", "random");
+    status = fth_options_from_json(table, options, random, origin);
+    json_decref(random);
+    return status;
+}
+
 /* How images are varied and normalized is said once, or alike. */
 static fth_status check_images(const fth_train_options *options)
 {

@@ -26,7 +26,7 @@ static fth_status read_configuration(const fth_stored_record *record, const char
     *configuration = NULL;
     FTH_REQUIRE(json_is_object(stored), FTH_CORRUPT, "%s/run.json holds no configuration", url);
     FTH_TRY(fth_options_set_defaults(&fth_train_option_table, &options));
-    FTH_TRY(fth_options_from_json(&fth_train_option_table, &options, stored, url));
+    FTH_TRY(fth_train_options_read_run(&options, stored, url));
     *configuration = fth_options_to_json(&fth_train_option_table, &options, true);
     FTH_REQUIRE(*configuration, FTH_NO_MEMORY, "no memory for the options");
 

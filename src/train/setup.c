@@ -77,6 +77,7 @@ static fth_status open_engine(fth_setup *setup, fth_beginning *beginning, const 
 
     FTH_TRY(fth_adapt_normalization(beginning, setup->strategy, &normalization_assumed));
     FTH_TRY(fth_adapt_batch_cache(beginning));
+    FTH_TRY(fth_adapt_split(beginning));
     fth_adapt_threads(options, beginning->processors);
     FTH_TRY(fth_options_check_length(options));
     FTH_TRY(fth_adapt_tokenizer(beginning, &setup->tokenizer));
@@ -86,6 +87,7 @@ static fth_status open_engine(fth_setup *setup, fth_beginning *beginning, const 
     const fth_dataset_info *info = fth_dataset_get_info(setup->dataset);
     int64_t samples = fth_share_samples(setup->share, info->count[FTH_TRAIN]);
     fth_adapt_batch(options, samples);
+    FTH_TRY(fth_adapt_check_split(beginning, info, setup->configuration));
     FTH_TRY(fth_adapt_model(beginning, setup->strategy, info, setup->configuration));
     FTH_TRY(fth_adapt_vocabulary(beginning, info));
     if (normalization_assumed && info->kind == FTH_DATASET_IMAGES)

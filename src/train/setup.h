@@ -61,6 +61,10 @@ fth_status fth_setup_prepare(const fth_setup *setup);
 fth_status fth_adapt_normalization(fth_beginning *beginning, const fth_strategy *strategy, bool *assumed);
 /* Before the data is opened: a run that is continued has of the batch cache what was chosen for it at its beginning. */
 fth_status fth_adapt_batch_cache(fth_beginning *beginning);
+/* Before the data is opened: which samples are held out, as it was in the run that is continued. */
+fth_status fth_adapt_split(fth_beginning *beginning);
+/* With the data open: fails if a coordinator of batches holds out others; what is held out is set in `configuration`. */
+fth_status fth_adapt_check_split(fth_beginning *beginning, const fth_dataset_info *info, json_t *configuration);
 /* Before the data is opened: the tokenizer of the run that is continued, of --vocab or of --weights; NULL: there is none
  * yet. The caller's. */
 fth_status fth_adapt_tokenizer(const fth_beginning *beginning, fth_tokenizer **tokenizer);

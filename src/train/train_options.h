@@ -59,6 +59,7 @@ typedef struct fth_train_options {
     int64_t decoded_cache_mb;
     char *data_cache, *data_cache_folder; /* on the disk; "": none, the usual one */
     double validation_fraction;
+    char *validation_split; /* auto, stratified, random */
     int64_t validate_every; /* epochs */
     char *best_by;          /* loss, accuracy */
 
@@ -119,6 +120,9 @@ typedef enum fth_option_side {
 /* Brings what was given to its recorded form: --model resnet18 --stem small becomes the model resnet18-small. Without --model it
  * is the one that --weights are of, where that shows. */
 fth_status fth_train_options_resolve(fth_train_options *options);
+
+/* Reads the stored configuration of a run. One of a version that only held out samples at random says so. */
+fth_status fth_train_options_read_run(fth_train_options *options, const json_t *configuration, const char *origin);
 
 /* --bucket: bytes, with K, M or G behind them; 0 for "auto". */
 fth_status fth_bucket_parse(const char *text, size_t *bytes);

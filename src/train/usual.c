@@ -17,6 +17,7 @@ bool fth_usual_is_open(const fth_train_options *options, const char *name)
 {
     return (strcmp(name, "model") == 0 && fth_usual_needs_data(options)) ||
            (strcmp(name, "optimizer") == 0 && strcmp(options->optimizer, FTH_AUTO) == 0) ||
+           (strcmp(name, "validation-split") == 0 && strcmp(options->validation_split, FTH_AUTO) == 0) ||
            (strcmp(name, "lr") == 0 && options->lr <= 0);
 }
 

@@ -5,7 +5,7 @@
 #include "data/data.h"
 #include "train/train_options.h"
 
-/* The value of --model and --optimizer that leaves the choice. */
+/* The value of --model, --optimizer and --validation-split that leaves the choice. */
 #define FTH_AUTO "auto"
 
 /* Names live as long as the options and the process. */

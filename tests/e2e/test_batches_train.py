@@ -232,3 +232,30 @@ def test_doctor_looks_at_coordinator_data_set_and_data(farthing, tmp_path, photo
 def test_wrong_addresses_are_refused(farthing):
     for address in ("batches://host/name", "batches://host:1/name?form=other", "batches://host:1"):
         assert "batches://host:port/NAME" in farthing("train", *QUICK, "--data", address, code=None).err
+
+
+def test_jobs_agree_on_the_split(tmp_path, farthing):
+    """Also jobs that began with an older version, which held out samples at random."""
+    folder = tmp_path / "uneven"
+    for number, (name, count) in enumerate((("many", 40), ("few", 10))):
+        (folder / name).mkdir(parents=True)
+        for i in range(count):
+            (folder / name / f"{i:03d}.png").write_bytes(png(24, 24, number * 99 + i))
+    ends = {}
+    for split in ("stratified", "random"):
+        direct = ["--data", folder, "--validation-split", split, "--name", f"direct-{split}"]
+        farthing("train", "--model", "linear", "--batch", 8, "--threads", 1, "--image-size", 24, "--steps", 4, *direct)
+        (tmp_path / split[0]).mkdir()  # sockets have short paths
+        with Coordinator(tmp_path / split[0], "--data", f"photos={folder}", "--validation-split", split) as coordinator:
+            job = ["--model", "linear", "--batch", 8, "--threads", 1, "--image-size", 24, "--data",
+                   coordinator.address("photos", "?share=none&form=encoded")]
+            train(coordinator, farthing, *job, "--steps", 4, "--name", split)
+            run = json.loads((farthing.folder / "runs" / split / "run.json").read_text())
+            assert run["configuration"]["validation-split"] == split
+            ends[split] = record(farthing.folder / "runs" / split)[-1]["loss"]
+            assert weights(farthing, split) == weights(farthing, f"direct-{split}")
+            assert ends[split] == record(farthing.folder / "runs" / f"direct-{split}")[-1]["loss"]
+            other = {"stratified": "random", "random": "stratified"}[split]
+            assert f"--validation-split {other}" in train(coordinator, farthing, *job, "--steps", 4, "--validation-split",
+                                                          other, code=1).err
+    assert ends["stratified"] != ends["random"]

@@ -366,6 +366,78 @@ def test_an_empty_value_is_a_mistake(farthing, tiny, flag):
     assert not (farthing.folder / "runs").exists()
 
 
+# ---- what is held out for validation ----
+
+UNEVEN = {"many": 90, "some": 20, "few": 10}
+
+
+def write_uneven(folder):
+    for number, (name, count) in enumerate(UNEVEN.items()):
+        (folder / name).mkdir(parents=True)
+        for i in range(count):
+            (folder / name / f"{i}.png").write_bytes(png(8, 8, 80 * number + i % 60))
+    return folder
+
+
+def supports(farthing, *arguments):
+    """How many validation samples of each class there are."""
+    result = farthing("evaluate", *arguments, "--json").events[0]
+    return {row["name"]: row["samples"] for row in result["classes"]}
+
+
+def forget_split(run):
+    """As a version without --validation-split recorded it."""
+    path = run / "run.json"
+    facts = json.loads(path.read_text())
+    del facts["configuration"]["validation-split"]
+    path.write_text(json.dumps(facts))
+
+
+def test_every_class_gives_its_share_to_validation(farthing):
+    data = write_uneven(farthing.folder / "photos")
+    train = ["train", *SMALL, "--data", data, "--batch", 16]
+    farthing(*train, "--steps", 2, "--name", "x")
+    by_class = {"few": 1, "many": 9, "some": 2}
+    assert supports(farthing, "x") == by_class
+    assert supports(farthing, "--weights", "runs/x/last.safetensors", "--data", data) == by_class
+    farthing(*train, "--steps", 2, "--name", "y", "--validation-split", "random")
+    assert supports(farthing, "y") != by_class
+    assert "--validation-split cannot change" in farthing(
+        *train, "--steps", 3, "--resume", "y", "--validation-split", "stratified", code=1).err
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_run_of_an_older_version_keeps_its_split(farthing, stored):
+    data = write_uneven(farthing.folder / "photos")
+    train = ["train", *SMALL, "--data", data, "--batch", 16, "--threads", 1]
+    place = ["--checkpoints", "store", "--watch", "none", "--lease", "off"] if stored else []
+    farthing(*train, "--steps", 6, "--name", "whole", "--validation-split", "random")
+    farthing(*train, "--steps", 3, "--name", "x", "--validation-split", "random", *place)
+    forget_split(farthing.folder / ("store" if stored else "runs/x"))
+    if stored:
+        forget_split(farthing.folder / "runs/x")
+    farthing(*train, "--steps", 6, *(place if stored else ["--resume", "x"]))
+    ends = [record(farthing.folder / "runs" / name)[-1] for name in ("whole", "x")]
+    assert ends[0]["loss"] == ends[1]["loss"]
+    whole, x = (farthing.folder / "runs" / name / "last.safetensors" for name in ("whole", "x"))
+    assert tensors(whole) == tensors(x)
+    assert supports(farthing, "x") == supports(farthing, "whole") != {"few": 1, "many": 9, "some": 2}
+
+
+def test_a_server_and_its_workers_hold_out_the_same(farthing):
+    data = write_uneven(farthing.folder / "photos")
+    train = ["train", *SMALL, "--data", data, "--batch", 16, "--strategy", "parameter-server", "--workers", 1,
+             "--name", "x"]
+    splits = lambda: {json.loads(path.read_text())["configuration"]["validation-split"]
+                      for path in farthing.folder.glob("runs/x/**/run.json")}
+    farthing(*train, "--steps", 2)
+    assert splits() == {"stratified"}
+    forget_split(farthing.folder / "runs/x")
+    forget_split(farthing.folder / "runs/x/workers/1")
+    farthing(*train, "--steps", 4, "--resume")
+    assert "random" in splits()
+
+
 # ---- without --model ----
 
 def write_photos(folder, sides):

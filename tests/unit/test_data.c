@@ -288,6 +288,56 @@ static void finds_cifar_in_its_own_folder_and_reads_its_names(void **state)
     fth_dataset_free(dataset);
 }
 
+/* Of 1000, 100, 41, 9, 2 and 1 samples. */
+static void holds_out_the_same_share_of_every_class(void **state)
+{
+    enum { CLASSES = 6, TOTAL = 1153 };
+    static const int counts[CLASSES] = {1000, 100, 41, 9, 2, 1}, expected[CLASSES] = {100, 10, 4, 1, 0, 0};
+    static int32_t labels[TOTAL];
+    static uint8_t pixels[TOTAL * 2];
+    fth_image_arrays arrays = {.name = "mine",
+                               .channels = 1,
+                               .height = 1,
+                               .width = 2,
+                               .classes = CLASSES,
+                               .parts = {{pixels, labels, TOTAL}}};
+    fth_dataset_options options = {.seed = 3, .validation_fraction = 0.1};
+    int next = 0;
+    (void)state;
+    for (int label = 0; label < CLASSES; label++)
+        for (int i = 0; i < counts[label]; i++, next++) {
+            labels[next] = label;
+            pixels[2 * next] = (uint8_t)next;
+            pixels[2 * next + 1] = (uint8_t)(next >> 8);
+        }
+    for (int random = 0; random < 2; random++) {
+        int held[CLASSES] = {0};
+        bool seen[TOTAL] = {false};
+        fth_dataset *dataset = NULL;
+        options.random_split = random;
+        assert_int_equal(fth_dataset_create(&arrays, &options, &dataset), FTH_OK);
+        const fth_dataset_info *info = fth_dataset_get_info(dataset);
+        assert_int_equal(info->count[FTH_VALIDATION], 115);
+        assert_int_equal(info->held_out.by_class, !random);
+        for (int split = 0; split < 2; split++)
+            for (int64_t i = 0; i < info->count[split]; i++) {
+                uint8_t pair[2];
+                int32_t label;
+                assert_int_equal(fth_dataset_read(dataset, (fth_split)split, i, pair, &label), FTH_OK);
+                const int number = pair[0] + 256 * pair[1];
+                assert_false(seen[number]);
+                seen[number] = true;
+                assert_int_equal(label, labels[number]);
+                held[label] += split == FTH_VALIDATION;
+            }
+        if (random)
+            assert_memory_not_equal(held, expected, sizeof held);
+        else
+            assert_memory_equal(held, expected, sizeof held);
+        fth_dataset_free(dataset);
+    }
+}
+
 static void holds_out_validation_images(void **state)
 {
     (void)state;
@@ -525,6 +575,7 @@ int main(void)
         IN_FOLDER(plain_and_gzip_files_leave_nothing_in_the_cache_folder),
         IN_FOLDER(finds_cifar_in_its_own_folder_and_reads_its_names),
         IN_FOLDER(holds_out_validation_images),
+        cmocka_unit_test(holds_out_the_same_share_of_every_class),
         IN_FOLDER(says_what_it_looked_for),
         IN_FOLDER(refuses_bad_idx_headers),
         IN_FOLDER(refuses_bad_labels_and_pairs),

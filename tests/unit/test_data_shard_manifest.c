@@ -39,7 +39,7 @@ static void reads_what_the_issue_shows(void **state)
     char *written = NULL, *again = NULL;
     fth_shard_manifest back;
     manifest.seed = 12;
-    manifest.held_out = (fth_held_out){0.15, 3};
+    manifest.held_out = (fth_held_out){.fraction = 0.15, .seed = 3, .by_class = true};
     assert_int_equal(fth_shard_manifest_format(&manifest, &written), FTH_OK);
     assert_int_equal(parse(written, &back), FTH_OK);
     assert_int_equal(back.seed, 12);

@@ -86,6 +86,8 @@ static void a_held_out_share_counts(void **state)
     version_text first = version_of(test_folder);
     assert_other(first, version_with(test_folder, &(fth_dataset_options){.seed = 6, .validation_fraction = 0.2}));
     assert_other(first, version_with(test_folder, &(fth_dataset_options){.seed = 5, .validation_fraction = 0.3}));
+    assert_other(first, version_with(test_folder, &(fth_dataset_options){
+                                                      .seed = 5, .validation_fraction = 0.2, .random_split = true}));
 }
 
 static void arrays_go_by_their_contents(void **state)

@@ -15,6 +15,7 @@ struct fth_direct {
     char *address, version[65];
     uint64_t seed;
     double validation_fraction;
+    bool random_split;
 
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t changed;
@@ -40,6 +41,7 @@ fth_status fth_direct_create(const fth_described_set *set, fth_direct **direct)
     pthread_mutex_init(&own->stop.mutex, NULL);
     own->seed = set->source.seed;
     own->validation_fraction = set->source.validation_fraction;
+    own->random_split = set->source.random_split;
     snprintf(own->version, sizeof own->version, "%s", set->set.version);
     if (set->source.address && !(own->address = fth_format("%s", set->source.address))) {
         fth_direct_free(own);
@@ -73,8 +75,11 @@ static fth_status open_data(fth_direct *direct, fth_dataset **dataset)
 {
     fth_status status = FTH_OK;
     char version[65];
-    const fth_dataset_options options = {
-        .seed = direct->seed, .validation_fraction = direct->validation_fraction, .threads = 2, .stop = &direct->stop};
+    const fth_dataset_options options = {.seed = direct->seed,
+                                         .validation_fraction = direct->validation_fraction,
+                                         .random_split = direct->random_split,
+                                         .threads = 2,
+                                         .stop = &direct->stop};
 
     FTH_REQUIRE(direct->address, FTH_UNSUPPORTED, "the coordinator does not say where the data is");
     FTH_TRY(fth_dataset_open(direct->address, &options, dataset));

@@ -49,7 +49,8 @@ static fth_status open_set(const fth_served_set *asked, const fth_dataset_option
     set->description = fth_described_set_save(dataset, asked->name,
                                               &(fth_set_source){.address = address,
                                                                 .seed = options->seed,
-                                                                .validation_fraction = options->validation_fraction});
+                                                                .validation_fraction = options->validation_fraction,
+                                                                .random_split = options->random_split});
     set->files = json_is_true(json_object_get(set->description, "files"));
     if (!set->description)
         status = FTH_NO_MEMORY; /* with its message */

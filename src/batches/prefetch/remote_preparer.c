@@ -48,8 +48,10 @@ static fth_status open_preparer(fth_remote_preparer *remote, const char *name, f
     FTH_TRY(fth_described_set_load(json, name, &described));
     FTH_REQUIRE(described.source.address, FTH_IO, "the coordinator does not say where %s is: only it can open that",
                 name);
-    const fth_dataset_options options = {
-        .seed = described.source.seed, .validation_fraction = described.source.validation_fraction, .threads = 1};
+    const fth_dataset_options options = {.seed = described.source.seed,
+                                         .validation_fraction = described.source.validation_fraction,
+                                         .random_split = described.source.random_split,
+                                         .threads = 1};
     FTH_TRY(fth_preparer_open(described.source.address, &options, preparer));
 
 out:
