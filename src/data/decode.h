@@ -1,8 +1,10 @@
-/* Decoding image files (decode.c), a row for each format (decode_jpeg.c, decode_png.c); and writing PNG. */
+/* Decoding image files (decode.c), a row for each format (decode_jpeg.c, decode_png.c); and writing PNG. Images come out
+ * upright, as the Exif data of the file says: sizes, parts and pictures are of the upright image, except in the rows. */
 #ifndef FTH_DATA_DECODE_H
 #define FTH_DATA_DECODE_H
 
 #include "data/data_internal.h"
+#include "data/exif.h"
 
 enum {
     FTH_IMAGE_CHANNELS = 3,
@@ -17,6 +19,7 @@ typedef struct fth_image_header {
     fth_image_kind kind;
     int width, height;
     bool grey;
+    fth_orientation orientation; /* in which a row found it stored; upright to callers of the decoder */
 } fth_image_header;
 
 /* A part of an image as 8-bit RGB. The image may have been decoded at a reduced size; coordinates are of that. */

@@ -125,6 +125,7 @@ static fth_status begin(void *state, const uint8_t *bytes, size_t size_bytes, ft
     header->width = (int)library->image_width;
     header->height = (int)library->image_height;
     header->grey = library->jpeg_color_space == JCS_GRAYSCALE;
+    header->orientation = fth_exif_read_jpeg(bytes, size_bytes);
     if (library->jpeg_color_space == JCS_UNKNOWN) {
         snprintf(jpeg->message, sizeof jpeg->message, "an unknown colour space of %d components",
                  library->num_components);

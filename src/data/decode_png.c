@@ -54,6 +54,10 @@ static fth_status begin(void *state, const uint8_t *bytes, size_t size_bytes, ft
     header->height = (int)png->header.height;
     header->grey = png->header.color_type == SPNG_COLOR_TYPE_GRAYSCALE ||
                    png->header.color_type == SPNG_COLOR_TYPE_GRAYSCALE_ALPHA;
+    struct spng_exif exif;
+    header->orientation = spng_get_exif(png->library, &exif) == 0
+                              ? fth_exif_read((const uint8_t *)exif.data, exif.length)
+                              : (fth_orientation){0};
     return FTH_OK;
 }
 

@@ -20,7 +20,7 @@
 #include "data/provided_set.h"
 #include "data/text_set.h"
 
-enum { FORMAT = 1 };
+enum { FORMAT = 2 };
 
 struct fth_version_hash {
     EVP_MD_CTX *digest;

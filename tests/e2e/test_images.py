@@ -4,7 +4,7 @@ import struct
 import zlib
 
 import pytest
-from conftest import SMALL, Program, png
+from conftest import SMALL, Program, png, tensors
 from parameter_client import Client
 
 QUICK = [*SMALL, "--batch", "32", "--lr", "0.05"]
@@ -305,3 +305,41 @@ def test_augment_is_not_for_image_files(farthing):
             path.write_bytes(grey_png(8, lambda x, y: 30 * i))
     err = farthing("train", *SMALL, "--data", "set", "--batch", 2, "--augment", "flip", code=None).err
     assert "--transform" in err and "--augment" in err
+
+
+# ---- orientation ----
+
+def exif(orientation):
+    return b"MM\0*" + struct.pack(">IHHHIHHI", 8, 1, 0x112, 3, 1, orientation, 0, 0)
+
+
+def picture(width, height, value, orientation=None):
+    """A PNG of value(x, y), with the orientation that a camera would write beside it."""
+    def chunk(kind, body):
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+    rows = b"".join(b"\0" + b"".join(bytes(value(x, y)) for x in range(width)) for y in range(height))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) +
+            (chunk(b"eXIf", exif(orientation)) if orientation else b"") + chunk(b"IDAT", zlib.compress(rows)) +
+            chunk(b"IEND", b""))
+
+
+def test_photos_taken_sideways_are_the_same_as_upright_ones(farthing):
+    """In training, evaluation and predictions: the weights and numbers are equal, bit for bit."""
+    upright, sideways = farthing.folder / "upright", farthing.folder / "sideways"
+    for number in range(24):
+        value = lambda x, y: (x * 9 % 256, y * 7 % 256, number * 10)
+        for folder, data in ((upright, picture(20, 28, value)),
+                             (sideways, picture(28, 20, lambda x, y: value(19 - y, x), 6))):
+            place = folder / "ab"[number % 2]
+            place.mkdir(parents=True, exist_ok=True)
+            (place / f"{number:02d}.png").write_bytes(data)
+    train = ["train", *SMALL, "--batch", 8, "--steps", 4, "--threads", 1]
+    for folder in (upright, sideways):
+        farthing(*train, "--data", folder, "--name", folder.name)
+    models = [farthing.folder / "runs" / folder.name / "last.safetensors" for folder in (upright, sideways)]
+    assert tensors(models[0]) == tensors(models[1])
+    predict = lambda folder: farthing("predict", "--weights", models[0], "--json", folder / "a/00.png").events[0]["predictions"]
+    assert predict(upright) == predict(sideways)
+    losses = [farthing("evaluate", "--weights", models[0], *SMALL, "--data", folder, "--json").events[0]["loss"]
+              for folder in (upright, sideways)]
+    assert losses[0] == losses[1]

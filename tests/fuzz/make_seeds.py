@@ -87,10 +87,26 @@ def png(width, height, colour_type, depth=8, interlaced=False, extra=b""):
             palette + extra + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
 
 
+def exif(orientation, order="<"):
+    entries = [(0x10F, 2, 1, 0), (0x112, 3, 1, orientation if order == "<" else orientation << 16), (0x128, 3, 1, 0)]
+    return ((b"II*\0" if order == "<" else b"MM\0*") + struct.pack(order + "IH", 8, len(entries)) +
+            b"".join(struct.pack(order + "HHII", *entry) for entry in entries) + struct.pack(order + "I", 0))
+
+
+def with_exif(data, orientation, order="<"):
+    body = b"Exif\0\0" + exif(orientation, order)
+    return data[:2] + struct.pack(">BBH", 0xFF, 0xE1, len(body) + 2) + body + data[2:]
+
+
+def make_exif():
+    return {"little": exif(6), "big": exif(3, ">"), "jpeg": with_exif(jpeg(8, 8), 8), "none": jpeg(8, 8)}
+
+
 def make_jpegs():
     files = {"grey": jpeg(8, 8), "colour": jpeg(16, 16, ((1, 1),) * 3), "subsampled": jpeg(40, 24, ((2, 2), (1, 1), (1, 1))),
              "progressive": jpeg(24, 16, ((1, 1),) * 3, progressive=True), "restarts": jpeg(40, 8, restart=2),
-             "cmyk": jpeg(16, 8, ((1, 1),) * 4, adobe=0), "ycck": jpeg(16, 8, ((1, 1),) * 4, adobe=2)}
+             "cmyk": jpeg(16, 8, ((1, 1),) * 4, adobe=0), "ycck": jpeg(16, 8, ((1, 1),) * 4, adobe=2),
+             "turned": with_exif(jpeg(40, 24, ((2, 2), (1, 1), (1, 1))), 6), "mirrored": with_exif(jpeg(24, 16), 7, ">")}
     # The first two bytes choose size, smoothing and part: whole, and a part at half the size.
     return {f"{name}-{choice:02x}": bytes([choice, 0x37]) + data for name, data in files.items() for choice in (3, 0x7E)}
 
@@ -334,7 +350,7 @@ def make_tokenizers():
 
 def main():
     folder = Path(sys.argv[1])
-    seeds = {"archive": make_archives(), "archive_set": make_archive_sets(), "shard_manifest": make_shard_manifests(), "cifar": make_cifar(), "gradient": make_gradients(), "idx": make_idx(), "index_file": make_index_files(),
+    seeds = {"archive": make_archives(), "archive_set": make_archive_sets(), "shard_manifest": make_shard_manifests(), "cifar": make_cifar(), "exif": make_exif(), "gradient": make_gradients(), "idx": make_idx(), "index_file": make_index_files(),
              "tar_scan": {name: data for name, data in make_archives().items() if data[257:262] == b"ustar"}, "jpeg": make_jpegs(),
              "manifest": make_manifests(), "payload": make_payloads(), "png": make_pngs(), "prices": make_prices(), "pth": make_pth(), "record": make_records(),
              "text_table": make_text_tables(), "xml": make_xml(), "safetensors": make_safetensors(), "yaml": make_yaml(), "tokenizer": make_texts(), "tokenizer_json": make_tokenizers()}

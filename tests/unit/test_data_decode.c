@@ -151,6 +151,93 @@ static void decodes_pngs_of_every_kind(void **state)
     free(png.bytes);
 }
 
+/* The Exif segment of a camera, behind the first marker of a JPEG. */
+static encoded add_exif(encoded jpeg, int orientation, bool little)
+{
+    const uint8_t low = (uint8_t)orientation;
+    const uint8_t of_little[] = {0xff, 0xe1, 0,    34, 'E', 'x', 'i', 'f', 0, 0, 'I', 'I', '*', 0, 8, 0, 0, 0,
+                                 1,    0,    0x12, 1,  3,   0,   1,   0,   0, 0, low, 0,   0,   0, 0, 0, 0, 0};
+    const uint8_t of_big[] = {0xff, 0xe1, 0, 34,   'E', 'x', 'i', 'f', 0, 0, 'M', 'M', 0, '*', 0, 0, 0, 8,
+                              0,    1,    1, 0x12, 0,   3,   0,   0,   0, 1, 0,   low, 0, 0,   0, 0, 0, 0};
+    encoded result = {malloc(jpeg.size_bytes + sizeof of_big), jpeg.size_bytes + sizeof of_big};
+    assert_non_null(result.bytes);
+    memcpy(result.bytes, jpeg.bytes, 2);
+    memcpy(result.bytes + 2, little ? of_little : of_big, sizeof of_big);
+    memcpy(result.bytes + 2 + sizeof of_big, jpeg.bytes + 2, jpeg.size_bytes - 2);
+    return result;
+}
+
+/* Where a pixel of the upright image is stored, after the pictures in the Exif standard. */
+static void find_stored(int orientation, int x, int y, int width, int height, int *stored_x, int *stored_y)
+{
+    const int right = width - 1, bottom = height - 1; /* of the stored image */
+    const int places[][2] = {{x, y}, {right - x, y},  {right - x, bottom - y}, {x, bottom - y},
+                             {y, x}, {y, bottom - x}, {right - y, bottom - x}, {right - y, x}};
+    *stored_x = places[orientation - 1][0];
+    *stored_y = places[orientation - 1][1];
+}
+
+/* Whole and in parts, at every size: what is stored, turned. */
+static void images_come_out_upright(void **state)
+{
+    enum { W = 72, H = 40 };
+    encoded plain = encode_jpeg(W, H, (jpeg_kind){JCS_RGB, 90, false, true}, wild);
+    fth_decoder *other;
+    assert_int_equal(fth_decoder_create(&other), FTH_OK);
+    for (int o = 1; o <= 8; o++)
+        for (int eighths = 1; eighths <= 8; eighths *= 2)
+            for (int part = 0; part < 2; part++) {
+                encoded jpeg = add_exif(plain, o, o % 2);
+                const int stored_width = fth_reduced_side(W, eighths), stored_height = fth_reduced_side(H, eighths);
+                fth_image_header header;
+                fth_picture stored, upright;
+                assert_int_equal(fth_decoder_begin(other, plain.bytes, plain.size_bytes, &header), FTH_OK);
+                fth_decode_request request = {
+                    .eighths = eighths, .width = stored_width, .height = stored_height, .smooth_chroma = true};
+                assert_int_equal(fth_decoder_finish(other, &request, &stored), FTH_OK);
+                assert_int_equal(fth_decoder_begin(*state, jpeg.bytes, jpeg.size_bytes, &header), FTH_OK);
+                assert_int_equal(header.width, o < 5 ? W : H);
+                assert_int_equal(header.height, o < 5 ? H : W);
+                request.width = fth_reduced_side(header.width, eighths);
+                request.height = fth_reduced_side(header.height, eighths);
+                if (part) {
+                    request.left = request.width / 5;
+                    request.top = request.height / 3;
+                    request.width = request.width / 3 + 1;
+                    request.height = request.height / 4 + 1;
+                }
+                assert_int_equal(fth_decoder_finish(*state, &request, &upright), FTH_OK);
+                for (int y = request.top; y < request.top + request.height; y++)
+                    for (int x = request.left; x < request.left + request.width; x++)
+                        for (int c = 0; c < 3; c++) {
+                            int stored_x, stored_y;
+                            find_stored(o, x, y, stored_width, stored_height, &stored_x, &stored_y);
+                            assert_int_equal(pixel(&upright, x, y, c), pixel(&stored, stored_x, stored_y, c));
+                        }
+                free(jpeg.bytes);
+            }
+    fth_decoder_free(other);
+    free(plain.bytes);
+}
+
+static void an_orientation_that_makes_no_sense_changes_nothing(void **state)
+{
+    encoded plain = encode_jpeg(16, 8, (jpeg_kind){JCS_RGB, 90, false, false}, wild);
+    fth_image_header header;
+    fth_picture picture;
+    for (int orientation = 0; orientation < 20; orientation += 9) {
+        encoded jpeg = add_exif(plain, orientation, true);
+        assert_int_equal(decode_all(*state, jpeg, &header, &picture), FTH_OK);
+        assert_int_equal(header.width, 16);
+        jpeg.bytes[12 + 4] = 200; /* a directory behind the end */
+        jpeg.bytes[30] = 6;
+        assert_int_equal(decode_all(*state, jpeg, &header, &picture), FTH_OK);
+        assert_int_equal(header.width, 16);
+        free(jpeg.bytes);
+    }
+    free(plain.bytes);
+}
+
 static void truncated_files_are_refused(void **state)
 {
     fth_image_header header;
@@ -214,6 +301,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(decodes_inverted_cmyk, setup, teardown),
         cmocka_unit_test_setup_teardown(a_part_is_as_in_the_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(decodes_pngs_of_every_kind, setup, teardown),
+        cmocka_unit_test_setup_teardown(images_come_out_upright, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_orientation_that_makes_no_sense_changes_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(truncated_files_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(claims_of_size_take_no_memory, setup, teardown),
     };
