@@ -4,7 +4,7 @@
  * call that finds the rendezvous unreachable tries again; the beating thread alone decides that it has been so for too long.
  *
  * `mutex` guards what both threads know. `delivery` is held while on_end() is called and while a new group is taken over, so
- * that the end of one group is never reported to somebody who has the next one already; on_end() must not call the
+ * that the end of one group is never reported to a caller that has the next one already; on_end() must not call the
  * membership. */
 #include "cluster/membership.h"
 
@@ -50,7 +50,7 @@ struct fth_membership {
         int64_t generation; /* 0: there was none yet */
         int rank;
         bool live;           /* it has not ended, as far as is known here */
-        bool ending;         /* somebody waits to join */
+        bool ending;         /* others wait to join */
         char *reason;        /* why it ended */
     } group;                 /* the newest one */
     int64_t beat_generation; /* that the beat under way has told */
@@ -166,7 +166,7 @@ static void compare_clocks(const fth_membership *membership, double wall_s)
     if (fabs(apart_s) > CLOCKS_APART_S)
         fth_log_warning("the clock of %s is %.0f s %s that of the rendezvous; training does not mind, but certificates "
                         "and leases do: set the clocks",
-                        membership->options.host, fabs(apart_s), apart_s > 0 ? "ahead of" : "behind");
+                        membership->options.node, fabs(apart_s), apart_s > 0 ? "ahead of" : "behind");
 }
 
 /* From now on the rendezvous is there, where this process is to be a new member. Takes `address`. */
@@ -359,8 +359,8 @@ static fth_status copy_options(fth_membership *membership, const fth_membership_
     copy->configuration = strdup(options->configuration ? options->configuration : "");
     copy->facts = options->facts ? json_incref(options->facts) : json_object();
     membership->who = options->rank >= 0
-                          ? fth_format("rank %d on %s (process %d)", options->rank, options->host, (int)getpid())
-                          : fth_format("%s (process %d)", options->host, (int)getpid());
+                          ? fth_format("rank %d on %s (process %d)", options->rank, options->node, (int)getpid())
+                          : fth_format("%s (process %d)", options->node, (int)getpid());
     if (!membership->address || !copy->rendezvous || !copy->token || !copy->run || !copy->node || !copy->host ||
         !copy->address || !copy->configuration || !copy->facts || !membership->who)
         return fth_fail(FTH_NO_MEMORY, "no memory for a membership");
@@ -641,8 +641,8 @@ fth_status fth_membership_join(fth_membership *membership, fth_stop *stop, fth_g
     int64_t after = membership->group.generation;
     pthread_mutex_unlock(&membership->mutex);
     patience.in_group = after > 0;
-    request = json_pack("{s:I, s:i, s:s, s:s*}", "after", (json_int_t)after, "unreached", membership->blamed, "host",
-                        membership->options.host, "found", membership->found);
+    request = json_pack("{s:I, s:i, s:s, s:s*}", "after", (json_int_t)after, "unreached", membership->blamed, "node",
+                        membership->options.node, "found", membership->found);
     membership->blamed = -1;
     for (;;) {
         status = ask(membership, "/join", request, &patience, &code, &answer);

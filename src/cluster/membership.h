@@ -2,7 +2,7 @@
  *
  * The members of a run meet at a rendezvous (rendezvous.h). It puts them into groups, one after the other: each has a
  * generation, its number, and members that do not change. A group ends when one of its members is lost or leaves, or when
- * somebody waits to join it; those that are left join again and get the next one.
+ * new members wait to join it; those that are left join again and get the next one.
  *
  *     open -> find_run -> prepare: data, device, plans -> join -> train ... the group ends: on_end() -> join -> train ...
  *          -> leave -> close
@@ -28,12 +28,12 @@ typedef struct fth_membership_options {
     const char *token;      /* that all members and the rendezvous know; "": none */
     const char *run;        /* the run's name: two runs on one rendezvous are an error */
     const char *node;    /* which machine this is: a name that its processes have in common and no other machine has */
-    const char *host;    /* the machine's name, for people */
+    const char *host;    /* the machine's own name, for the record */
     const char *address; /* at which other machines reach this one; "": that from which the rendezvous sees it come */
     int local_rank;      /* among the processes of this machine */
     int local_size;      /* how many of them there are: the first group waits for all */
     int rank;            /* that a launcher has set; -1: the rendezvous decides */
-    const char *configuration; /* of what was asked: members that differ are refused, with both hosts named */
+    const char *configuration; /* of what was asked: members that differ are refused, with both nodes named */
     json_t *facts;             /* for the other members and the record: machine, price, ...; borrowed */
     void *context;
     /* From the membership's thread: the group of this generation has ended, for this reason ("rank 2 on b.example was lost:
@@ -57,7 +57,7 @@ typedef struct fth_group_view {
 } fth_group_view;
 void fth_group_view_release(fth_group_view *view);
 
-/* Reaches the rendezvous. FTH_INVALID, naming host and rank, if it refuses this process: wrong token, another run, version or
+/* Reaches the rendezvous. FTH_INVALID, naming node and rank, if it refuses this process: wrong token, another run, version or
  * configuration; FTH_TIMEOUT if it cannot be reached. */
 fth_status fth_membership_open(const fth_membership_options *options, fth_deadline deadline,
                                fth_membership **membership);
@@ -68,7 +68,7 @@ void fth_membership_close(fth_membership *membership);
 fth_status fth_membership_find_run(fth_membership *membership, fth_stop *stop, json_t **run);
 fth_status fth_membership_share_run(fth_membership *membership, const json_t *run);
 
-/* Before join: what this process found where it is, such as how many images, as an object. FTH_INVALID from join, with hosts and
+/* Before join: what this process found where it is, such as how many images, as an object. FTH_INVALID from join, with nodes and
  * values, if it is not what the first that joined had found. */
 fth_status fth_membership_announce(fth_membership *membership, const json_t *found);
 
@@ -84,7 +84,7 @@ void fth_membership_report(fth_membership *membership, int64_t step, const char 
 /* Before a join: that the member of this rank in the present group could not be connected to. If that one says the same of
  * this process, they are not put into one group for a while. */
 void fth_membership_blame(fth_membership *membership, int rank);
-/* True if somebody waits to join: members end the group together, between two updates. */
+/* True if others wait to join: members end the group together, between two updates. */
 bool fth_membership_is_ending(const fth_membership *membership);
 
 /* Leaves for good: the group ends at once for the others, which is not a loss. `reason` is for them: "preempted". */

@@ -4,7 +4,7 @@
  *
  *     GET  /rendezvous  who answers here; needs no token
  *     POST /open        a process becomes a member
- *     POST /beat        a sign of life; answered after BEAT_S, or at once when the member's group has ended, somebody waits to
+ *     POST /beat        a sign of life; answered after BEAT_S, or at once when the member's group has ended, others wait to
  *                       join, or the member is not one any more (410)
  *     POST /join        answered with a group, or 202 and what is waited for
  *     POST /find        answered with the run, with "find" in the one that is to find it, or 202
@@ -72,8 +72,8 @@ struct fth_rendezvous {
     fth_group_keys *keys;
     int64_t keys_generation; /* whose keys those are */
     held *held;
-    char *configuration, *configured_by; /* that of the first member, and its host; NULL: there is none */
-    char *found, *found_by;              /* what the first that joined had found, and its host; NULL: there is none */
+    char *configuration, *configured_by; /* that of the first member, and its node; NULL: there is none */
+    char *found, *found_by;              /* what the first that joined had found, and its node; NULL: there is none */
     int64_t finder;                      /* that one */
     struct {
         char *address; /* of a successor; NULL: there is none */
@@ -391,14 +391,14 @@ static bool may_join(fth_rendezvous *rendezvous, fth_exchange *exchange, const i
         free(rendezvous->configuration);
         free(rendezvous->configured_by);
         rendezvous->configuration = strdup(opening->configuration);
-        rendezvous->configured_by = strdup(opening->who.host);
+        rendezvous->configured_by = strdup(opening->who.node);
     }
     if (!rendezvous->configuration || !rendezvous->configured_by) {
         refuse(exchange, 503, "no memory");
         return false;
     }
     char *difference = fth_configuration_difference(rendezvous->configuration, rendezvous->configured_by,
-                                                    opening->configuration, opening->who.host);
+                                                    opening->configuration, opening->who.node);
     if (difference)
         refuse(exchange, 409, "%s was asked for something else than the others: %s", name, difference);
     free(difference);
@@ -407,8 +407,8 @@ static bool may_join(fth_rendezvous *rendezvous, fth_exchange *exchange, const i
 
 static char *name_newcomer(const fth_newcomer *who)
 {
-    return who->rank >= 0 ? fth_format("rank %d on %s (process %" PRId64 ")", who->rank, who->host, who->process)
-                          : fth_format("%s (process %" PRId64 ")", who->host, who->process);
+    return who->rank >= 0 ? fth_format("rank %d on %s (process %" PRId64 ")", who->rank, who->node, who->process)
+                          : fth_format("%s (process %" PRId64 ")", who->node, who->process);
 }
 
 /* What members need to know in case that one of them has to host a successor. */
@@ -522,7 +522,7 @@ static void post_beat(void *context, fth_exchange *exchange)
 
 /* True if the member found what the others have found; else refuses it. What counts is what the first one found, until it
  * is gone without having been in a group, or nobody else is left. */
-static bool has_found_the_same(fth_rendezvous *rendezvous, fth_exchange *exchange, int64_t member, const char *host,
+static bool has_found_the_same(fth_rendezvous *rendezvous, fth_exchange *exchange, int64_t member, const char *node,
                                const char *found)
 {
     const fth_roster *roster = rendezvous->roster;
@@ -532,14 +532,14 @@ static bool has_found_the_same(fth_rendezvous *rendezvous, fth_exchange *exchang
         free(rendezvous->found);
         free(rendezvous->found_by);
         rendezvous->found = strdup(found);
-        rendezvous->found_by = strdup(host);
+        rendezvous->found_by = strdup(node);
         rendezvous->finder = member;
     }
     if (!rendezvous->found || !rendezvous->found_by) {
         refuse(exchange, 503, "no memory");
         return false;
     }
-    char *difference = fth_configuration_difference(rendezvous->found, rendezvous->found_by, found, host);
+    char *difference = fth_configuration_difference(rendezvous->found, rendezvous->found_by, found, node);
     if (difference)
         refuse(exchange, 409, "nodes have different data: %s", difference);
     free(difference);
@@ -550,14 +550,14 @@ static void post_join(void *context, fth_exchange *exchange)
 {
     fth_rendezvous *rendezvous = context;
     json_int_t member, after;
-    const char *host = "a node", *found = NULL;
+    const char *node = "a node", *found = NULL;
     int unreached = -1;
     json_t *json = read_request(exchange, "{s:I, s:I, s?i, s?s, s?s}", "member", &member, "after", &after, "unreached",
-                                &unreached, "host", &host, "found", &found);
+                                &unreached, "node", &node, "found", &found);
     if (!json)
         return;
     if (enter(rendezvous, exchange, member)) {
-        if (!found || has_found_the_same(rendezvous, exchange, member, host, found)) {
+        if (!found || has_found_the_same(rendezvous, exchange, member, node, found)) {
             fth_roster_blame(rendezvous->roster, member, after, unreached);
             fth_roster_join(rendezvous->roster, fth_clock_seconds(), member, after);
             hold(rendezvous, exchange, &(held){.kind = HELD_JOIN, .member = member, .generation = after}, JOIN_S);

@@ -79,8 +79,8 @@ int fth_roster_count(const fth_roster *roster)
 static char *name_member(const fth_roster *roster, const fth_roster_member *member)
 {
     int rank = fth_roster_rank(roster, member->id);
-    return rank >= 0 ? fth_format("rank %d on %s (process %" PRId64 ")", rank, member->host, member->process)
-                     : fth_format("process %" PRId64 " on %s", member->process, member->host);
+    return rank >= 0 ? fth_format("rank %d on %s (process %" PRId64 ")", rank, member->node, member->process)
+                     : fth_format("process %" PRId64 " on %s", member->process, member->node);
 }
 
 const char *fth_roster_why_gone(const fth_roster *roster, int64_t id)
@@ -144,7 +144,7 @@ fth_status fth_roster_add(fth_roster *roster, double now_s, const fth_newcomer *
     }
     FTH_REQUIRE(roster->count < FTH_ROSTER_MOST_MEMBERS, FTH_INVALID,
                 "the rendezvous has its limit of %d members; process %" PRId64 " on %s is refused",
-                FTH_ROSTER_MOST_MEMBERS, newcomer->process, newcomer->host);
+                FTH_ROSTER_MOST_MEMBERS, newcomer->process, newcomer->node);
     if (roster->count == 0)
         roster->began_s = now_s;
     FTH_TRY(fth_grow(&roster->members, roster->count, &roster->capacity, sizeof roster->members[0]));

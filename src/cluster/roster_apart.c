@@ -106,9 +106,9 @@ void fth_roster_part(fth_roster *roster, double now_s)
         roster->apart.stalled_s = 0; /* that was the reason */
         fth_log_warning(
             "rank %d on %s and rank %d on %s cannot connect to each other; leaving out the latter for %.0f s",
-            other_rank, other->host, rank, member->host, pause_s);
+            other_rank, other->node, rank, member->node, pause_s);
         fth_roster_remove(roster, now_s, member,
                           "was left out for %.0f s: it and rank %d on %s cannot connect to each other", pause_s,
-                          other_rank, other->host);
+                          other_rank, other->node);
     }
 }

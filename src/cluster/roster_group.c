@@ -1,4 +1,4 @@
-/* Groups of the roster: when one is formed, of whom and in which order; when somebody holds one up.
+/* Groups of the roster: when one is formed, of whom and in which order; when a member holds one up.
  *
  * Order: nodes in the order of their first members, and in each node its members. Members of the group before keep their
  * order; new ones follow: the one that found the run, then by the launcher's rank, then as they came. So rank 0 stays
@@ -149,7 +149,7 @@ static int collect_nodes(const fth_roster *roster, candidate_node *nodes)
 
 /* ---- forming ---- */
 
-static bool somebody_is(const fth_roster *roster, fth_roster_state state)
+static bool has_any(const fth_roster *roster, fth_roster_state state)
 {
     for (size_t i = 0; i < roster->count; i++)
         if (roster->members[i]->state == state)
@@ -188,13 +188,13 @@ static bool is_time(fth_roster *roster, double now_s, candidate_node *nodes, int
     if (enough && !roster->enough)
         roster->enough_s = now_s;
     roster->enough = enough;
-    if (!enough || somebody_is(roster, FTH_ROSTER_GROUPED))
+    if (!enough || has_any(roster, FTH_ROSTER_GROUPED))
         return false;
     if (!begins(roster) || is_complete(roster, nodes, count))
         return true;
     if (now_s - roster->arrival_s < roster->options.join_wait_s)
         return false;
-    return !somebody_is(roster, FTH_ROSTER_PREPARING) || now_s - roster->enough_s >= PREPARING_S;
+    return !has_any(roster, FTH_ROSTER_PREPARING) || now_s - roster->enough_s >= PREPARING_S;
 }
 
 static json_t *describe_member(const fth_roster_member *member, int node_number, int local_rank)
@@ -263,7 +263,7 @@ void fth_roster_form_group(fth_roster *roster, double now_s)
 {
     if (roster->group.live || roster->count == 0)
         return;
-    if (!somebody_is(roster, FTH_ROSTER_GROUPED))
+    if (!has_any(roster, FTH_ROSTER_GROUPED))
         fth_roster_part(roster, now_s);
     candidate_node *nodes = calloc(roster->count, sizeof *nodes);
     int count = nodes ? collect_nodes(roster, nodes) : 0;
@@ -296,7 +296,7 @@ bool fth_roster_is_ending(const fth_roster *roster)
         if (member->state == FTH_ROSTER_WAITING && has_room_for(roster, member) &&
             !fth_roster_is_kept_out(roster, member) &&
             (roster->advanced_s - member->state_s >= roster->options.join_wait_s ||
-             !somebody_is(roster, FTH_ROSTER_PREPARING)))
+             !has_any(roster, FTH_ROSTER_PREPARING)))
             return true;
     }
     return false;
@@ -328,9 +328,9 @@ static int count_on_node(const fth_roster *roster, const char *node, fth_roster_
     return count;
 }
 
-/* The hosts of nodes that have members in this state, each once; with how many of them are there where some miss: those
+/* The nodes that have members in this state, each once; with how many of them are there where some miss: those
  * are not in *count. */
-static char *list_hosts(const fth_roster *roster, fth_roster_state state, int *count)
+static char *list_nodes(const fth_roster *roster, fth_roster_state state, int *count)
 {
     bool beginning = state == FTH_ROSTER_WAITING && awaits_all(roster);
     char *text = strdup("");
@@ -345,14 +345,14 @@ static char *list_hosts(const fth_roster *roster, fth_roster_state state, int *c
             continue;
         int there = count_on_node(roster, member->node, state);
         int needed = needed_on_node(member, beginning);
-        char *host = there < needed ? fth_format("%s (%d of %d workers)", member->host, there, needed)
-                                    : fth_format("%s", member->host);
+        char *name = there < needed ? fth_format("%s (%d of %d workers)", member->node, there, needed)
+                                    : fth_format("%s", member->node);
         *count += there >= needed;
         if (++named <= MOST_NAMED)
-            text = append(text, ", ", host ? host : "?");
+            text = append(text, ", ", name ? name : "?");
         else if (named == MOST_NAMED + 1)
             text = append(text, ", ", "...");
-        free(host);
+        free(name);
     }
     return text;
 }
@@ -361,9 +361,9 @@ char *fth_roster_missing(const fth_roster *roster, int64_t id, bool *few)
 {
     const fth_roster_member *member = fth_roster_find(roster, id);
     int ready_count, late_count, preparing_count;
-    char *ready = list_hosts(roster, FTH_ROSTER_WAITING, &ready_count);
-    char *late = list_hosts(roster, FTH_ROSTER_GROUPED, &late_count);
-    char *preparing = list_hosts(roster, FTH_ROSTER_PREPARING, &preparing_count);
+    char *ready = list_nodes(roster, FTH_ROSTER_WAITING, &ready_count);
+    char *late = list_nodes(roster, FTH_ROSTER_GROUPED, &late_count);
+    char *preparing = list_nodes(roster, FTH_ROSTER_PREPARING, &preparing_count);
     char *text = NULL;
 
     *few = false;

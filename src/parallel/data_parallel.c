@@ -157,8 +157,8 @@ static void say_where_it_shows(const fth_data_parallel *self)
     const fth_group_view *view = fth_worker_group_view(self->group);
     const fth_group_member *own = &view->members[view->rank];
     if (own->node_number > 0 && own->local_rank == 0)
-        fth_log_info("%s has joined: %s on %s; %s shows the progress and keeps the run", own->host,
-                     FTH_COUNTED(view->size, "worker"), FTH_COUNTED(view->nodes, "node"), view->members[0].host);
+        fth_log_info("%s has joined: %s on %s; %s shows the progress and keeps the run", own->node,
+                     FTH_COUNTED(view->size, "worker"), FTH_COUNTED(view->nodes, "node"), view->members[0].node);
 }
 
 /* The same until it succeeds: while this process prepared itself, or waits for others, members may be lost. */

@@ -250,7 +250,7 @@ static fth_status name_members(fth_worker_group *group)
     FTH_TRY(fth_allocate((size_t)view->size, sizeof *group->names, &group->names));
     for (int r = 0; r < view->size; r++) {
         group->names[r] =
-            fth_format("rank %d on %s (process %lld)", r, view->members[r].host, (long long)view->members[r].process);
+            fth_format("rank %d on %s (process %lld)", r, view->members[r].node, (long long)view->members[r].process);
         FTH_REQUIRE(group->names[r], FTH_NO_MEMORY, "no memory for a member's name");
     }
 

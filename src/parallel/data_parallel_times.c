@@ -65,7 +65,8 @@ static json_t *describe(const fth_group_view *view, const double *seconds)
 {
     json_t *ranks = json_array();
     for (int r = 0; r < view->size; r++) {
-        json_t *rank = json_pack("{s:i, s:s}", "rank", r, "host", view->members[r].host);
+        json_t *rank =
+            json_pack("{s:i, s:s, s:s}", "rank", r, "host", view->members[r].host, "node", view->members[r].node);
         for (int i = 0; i < FTH_WORKER_ACTIVITIES; i++)
             json_object_set_new(rank, names[i], json_real(seconds[r * FTH_WORKER_ACTIVITIES + i]));
         json_array_append_new(ranks, rank);

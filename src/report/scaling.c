@@ -274,10 +274,10 @@ static const struct {
                   {"update_s", "update"}};
 enum { ACTIVITIES = 5 };
 
-/* A rank on a host, over all epochs. */
+/* A rank on a node, over all epochs. */
 typedef struct rank_times {
     json_int_t rank;
-    const char *host; /* lives with the summary's events */
+    const char *node; /* lives with the summary's events */
     double seconds[ACTIVITIES];
     int epochs, slow_epochs; /* in which it was a straggler */
 } rank_times;
@@ -301,16 +301,18 @@ static fth_status add_ranks(const json_t *event, rank_times **all, size_t *count
     json_array_foreach(json_object_get(event, "ranks"), i, each)
     {
         const char *host = json_string_value(json_object_get(each, "host"));
+        const char *node = json_string_value(json_object_get(each, "node"));
         json_int_t rank = json_integer_value(json_object_get(each, "rank"));
-        if (!host)
+        node = node ? node : host;
+        if (!node)
             continue;
-        for (at = 0; at < *count && ((*all)[at].rank != rank || strcmp((*all)[at].host, host) != 0);)
+        for (at = 0; at < *count && ((*all)[at].rank != rank || strcmp((*all)[at].node, node) != 0);)
             at++;
         if (at == *count) {
             fth_status status = fth_grow(all, *count, capacity, sizeof **all);
             if (status != FTH_OK)
                 return status;
-            (*all)[(*count)++] = (rank_times){.rank = rank, .host = host};
+            (*all)[(*count)++] = (rank_times){.rank = rank, .node = node};
         }
         for (int a = 0; a < ACTIVITIES; a++)
             (*all)[at].seconds[a] += json_number_value(json_object_get(each, activities[a].key));
@@ -323,7 +325,7 @@ static fth_status add_ranks(const json_t *event, rank_times **all, size_t *count
 static int compare_ranks(const void *a, const void *b)
 {
     const rank_times *left = a, *right = b;
-    return left->rank != right->rank ? (left->rank < right->rank ? -1 : 1) : strcmp(left->host, right->host);
+    return left->rank != right->rank ? (left->rank < right->rank ? -1 : 1) : strcmp(left->node, right->node);
 }
 
 /* free() *all. */
@@ -348,7 +350,7 @@ out:
 
 fth_status fth_scaling_print_ranks(FILE *output, const fth_record_summary *run)
 {
-    static const char *const headings[] = {"rank", "host", "compute", "data wait", "exchange", "waiting", "update", ""};
+    static const char *const headings[] = {"rank", "node", "compute", "data wait", "exchange", "waiting", "update", ""};
     static const fth_alignment alignments[] = {FTH_RIGHT, FTH_LEFT,  FTH_RIGHT, FTH_RIGHT,
                                                FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_LEFT};
     fth_status status = FTH_OK;
@@ -364,7 +366,7 @@ fth_status fth_scaling_print_ranks(FILE *output, const fth_record_summary *run)
     FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings) - !some_slow, &table));
     for (size_t i = 0; i < count; i++) {
         char rank[SMALL], note[SMALL] = "", texts[ACTIVITIES][SMALL];
-        const char *cells[FTH_COUNT_OF(headings)] = {rank, all[i].host};
+        const char *cells[FTH_COUNT_OF(headings)] = {rank, all[i].node};
         snprintf(rank, sizeof rank, "%lld", (long long)all[i].rank);
         for (int a = 0; a < ACTIVITIES; a++) {
             fth_duration_format(all[i].seconds[a], texts[a], SMALL);
@@ -395,7 +397,7 @@ static json_t *ranks_json(const fth_record_summary *run)
     if (gather_ranks(run, &all, &count) != FTH_OK)
         count = 0;
     for (size_t i = 0; i < count; i++) {
-        json_t *object = json_pack("{s:I, s:s, s:i, s:i}", "rank", all[i].rank, "host", all[i].host, "epochs",
+        json_t *object = json_pack("{s:I, s:s, s:i, s:i}", "rank", all[i].rank, "node", all[i].node, "epochs",
                                    all[i].epochs, "straggler_epochs", all[i].slow_epochs);
         for (int a = 0; a < ACTIVITIES; a++)
             fth_json_set_number(object, activities[a].key, all[i].seconds[a]);
