@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/process.h"
+#include "cluster/presence.h"
 #include "cluster/protocol.h"
 #include "cluster/rendezvous_client.h"
 #include "cluster/rendezvous_find.h"
@@ -35,6 +36,7 @@ struct fth_membership {
     char *who;                      /* "rank 2 on b (process 4711)", for messages */
     fth_rendezvous_client *caller, *beater;
     fth_succession *succession; /* where the rendezvous is when it is lost */
+    fth_presence presence;      /* of the nodes of groups so far */
     json_t *run;                /* what was found, or NULL */
     int blamed;                 /* a rank of the newest group, for the next join; -1: none */
     pthread_t thread;
@@ -262,8 +264,9 @@ static fth_status beat(fth_membership *membership, int64_t *generation, json_t *
                                 (json_int_t)*generation, "ending", membership->group.ending, "step",
                                 (json_int_t)membership->report.step, "activity", membership->report.activity);
     fth_status status = fth_rendezvous_client_point(membership->beater, membership->address);
-    /* What is left until the rendezvous counts as lost, but enough for a slow answer. */
-    double left_s = membership->heard_s + membership->lost_after_s - fth_clock_seconds();
+    /* Until just after the rendezvous counts as lost, so that no other beat is needed to find that; but enough for a slow
+     * answer. */
+    double left_s = membership->heard_s + membership->lost_after_s + 0.05 - fth_clock_seconds();
     pthread_mutex_unlock(&membership->mutex);
     if (status == FTH_OK)
         status = fth_rendezvous_client_post(membership->beater, "/beat", request, fth_deadline_in(fmax(left_s, 1.5)),
@@ -415,6 +418,7 @@ void fth_membership_close(fth_membership *membership)
     fth_rendezvous_client_free(membership->caller);
     fth_rendezvous_client_free(membership->beater);
     fth_succession_free(membership->succession);
+    fth_presence_release(&membership->presence);
     json_decref(membership->run);
     free(membership->address);
     free(membership->found);
@@ -605,8 +609,13 @@ out:
 }
 
 /* From here on the membership is in this group. */
-static void take_group(fth_membership *membership, const fth_group_view *view)
+static void take_group(fth_membership *membership, fth_group_view *view)
 {
+    json_t *nodes = json_array();
+    for (int i = 0; i < view->size; i++)
+        json_array_append_new(nodes, json_string(view->members[i].node));
+    view->present = fth_presence_take_group(&membership->presence, nodes);
+    json_decref(nodes);
     pthread_mutex_lock(&membership->delivery);
     pthread_mutex_lock(&membership->mutex);
     membership->group.generation = view->generation;
@@ -634,6 +643,7 @@ fth_status fth_membership_join(fth_membership *membership, fth_stop *stop, fth_g
     stop_patience patience = {.stop = stop};
     int code = 0, few = 0, before = 0;
     const char *waiting = "";
+    json_t *ready = NULL;
 
     fth_group_view_release(view);
     pthread_mutex_lock(&membership->mutex);
@@ -651,22 +661,23 @@ fth_status fth_membership_join(fth_membership *membership, fth_stop *stop, fth_g
         FTH_TRY(status);
         if (code != 202)
             break;
-        FTH_REQUIRE(json_unpack(answer, "{s:s, s:b, s:i}", "waiting", &waiting, "few", &few, "before", &before) == 0,
+        FTH_REQUIRE(json_unpack(answer, "{s:s, s:b, s:i, s:o}", "waiting", &waiting, "few", &few, "before", &before,
+                                "ready", &ready) == 0,
                     FTH_CORRUPT, "the answer of the rendezvous to %s says nothing", membership->who);
-        if (few && !is_at_home(membership) &&
-            fth_succession_home_is_back(membership->succession, membership->address, patience_is_spent, &patience)) {
-            char *home = strdup(membership->options.rendezvous);
-            FTH_REQUIRE(home, FTH_NO_MEMORY, "no memory for an address");
-            move_to(membership, home);
-        }
+        char *address =
+            few ? fth_succession_find_others(membership->succession, membership->address, patience_is_spent, &patience)
+                : NULL;
+        if (address)
+            move_to(membership, address);
         view->rank = before;
+        view->present = fth_presence_share(&membership->presence, ready);
         FTH_REQUIRE(!few || !fth_deadline_passed(deadline), FTH_TIMEOUT, "there are too few nodes: %s", waiting);
         json_decref(answer);
         answer = NULL;
     }
     FTH_TRY(read_view(answer, view));
     take_group(membership, view);
-    fth_succession_set_members(membership->succession, json_object_get(answer, "members"));
+    fth_succession_set_members(membership->succession, membership->address, json_object_get(answer, "members"));
 
 out:
     json_decref(request);
@@ -801,7 +812,7 @@ fth_status fth_membership_get(void *context, const char *key, fth_deadline deadl
         free(answer.bytes);
         answer = (fth_rendezvous_bytes){0};
         if (fth_deadline_passed(deadline))
-            return fth_fail(FTH_TIMEOUT, "nobody has told %s the key %s in time", membership->who, key);
+            return fth_fail(FTH_TIMEOUT, "the key %s did not come to %s in time", key, membership->who);
         fth_status status = exchange_key(membership, NULL, key, deadline, &answer, &code);
         if (status != FTH_OK) {
             free(answer.bytes);

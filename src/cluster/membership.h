@@ -53,6 +53,7 @@ typedef struct fth_group_member {
 typedef struct fth_group_view {
     int64_t generation; /* 1 for the first */
     int rank, size, nodes;
+    double present;            /* share of the run's nodes that the group has: presence.h */
     fth_group_member *members; /* by rank */
 } fth_group_view;
 void fth_group_view_release(fth_group_view *view);
@@ -74,8 +75,9 @@ fth_status fth_membership_announce(fth_membership *membership, const json_t *fou
 
 /* Waits until there is a group with this process, and frees what *view held. FTH_INTERRUPTED when `stop` is asked; some seconds
  * after that where this process was in a group before, whose members are to stop together. While there are fewer nodes than
- * the least number, returns FTH_TIMEOUT every few seconds, with a message that says who is missing, and as view->rank how
- * many of those that wait come before this process: the first of them saves, and all call again. */
+ * the least number, returns FTH_TIMEOUT every few seconds, with a message that says what is missing, as view->rank how many
+ * of those that wait come before this process, and as view->present the share of the nodes that they have: 0 where no
+ * rendezvous answers. The first of them saves, and all call again. */
 fth_status fth_membership_join(fth_membership *membership, fth_stop *stop, fth_group_view *view);
 
 /* What this process does now: its own words for messages ("computing", "exchanging"), and its step. A member that does the

@@ -148,8 +148,9 @@ static bool answer_join(fth_rendezvous *rendezvous, const held *item, bool last)
     bool few = false;
     char *missing = fth_roster_missing(rendezvous->roster, item->member, &few);
     answer(item->exchange, 202,
-           json_pack("{s:s, s:b, s:i}", "waiting", missing ? missing : "", "few", few, "before",
-                     fth_roster_count_before(rendezvous->roster, item->member)));
+           json_pack("{s:s, s:b, s:i, s:o}", "waiting", missing ? missing : "", "few", few, "before",
+                     fth_roster_count_before(rendezvous->roster, item->member), "ready",
+                     fth_roster_list_ready(rendezvous->roster)));
     free(missing);
     return true;
 }
@@ -347,7 +348,8 @@ static void get_rendezvous(void *context, fth_exchange *exchange)
     pthread_mutex_lock(&rendezvous->mutex);
     bool moved = rendezvous->moved.address && fth_clock_seconds() < rendezvous->moved.until_s;
     answer(exchange, 200,
-           json_pack("{s:s, s:b, s:s*}", "version", FTH_VERSION, "token", rendezvous->needs_token, "moved",
+           json_pack("{s:s, s:b, s:I, s:s*}", "version", FTH_VERSION, "token", rendezvous->needs_token, "newest",
+                     (json_int_t)fth_roster_newest(rendezvous->roster), "moved",
                      moved ? rendezvous->moved.address : NULL));
     pthread_mutex_unlock(&rendezvous->mutex);
 }

@@ -17,6 +17,7 @@ struct fth_rendezvous_client {
     fth_http_client *http;
     char *address, *who, *authorization; /* the header; NULL: there is no token */
     char *moved;                         /* where the last answer said that the rendezvous is; NULL: here */
+    int64_t generation;                  /* that the last probe found */
 };
 
 typedef struct give_up_call {
@@ -164,6 +165,11 @@ fth_status fth_rendezvous_client_post(fth_rendezvous_client *client, const char 
     return FTH_OK;
 }
 
+int64_t fth_rendezvous_client_generation(const fth_rendezvous_client *client)
+{
+    return client->generation;
+}
+
 const char *fth_rendezvous_client_moved(const fth_rendezvous_client *client)
 {
     return client->moved;
@@ -221,6 +227,7 @@ static fth_status probe(fth_rendezvous_client *client, fth_deadline deadline, ft
     }
     const char *moved = json_string_value(json_object_get(json, "moved"));
     client->moved = moved ? strdup(moved) : NULL;
+    client->generation = json_integer_value(json_object_get(json, "newest"));
     json_decref(json);
     fth_http_response_release(&response);
     return status;

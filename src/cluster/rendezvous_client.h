@@ -33,6 +33,9 @@ fth_status fth_rendezvous_client_post(fth_rendezvous_client *client, const char 
                                       fth_deadline deadline, fth_give_up give_up, void *context, int *code,
                                       json_t **answer);
 
+/* After a probe that was answered: the generation of the newest group that is known there. */
+int64_t fth_rendezvous_client_generation(const fth_rendezvous_client *client);
+
 /* Where the rendezvous is instead, if the last request was refused with FTH_RENDEZVOUS_MOVED, or would have been; else NULL.
  * Valid until the next request. */
 const char *fth_rendezvous_client_moved(const fth_rendezvous_client *client);

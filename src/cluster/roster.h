@@ -100,9 +100,11 @@ typedef struct fth_roster_group {
 
 /* The newest group. Valid until the next call that changes something. */
 fth_roster_group fth_roster_get_group(const fth_roster *roster);
+/* The generation of the newest group that this roster or one of its members was in. */
+int64_t fth_roster_newest(const fth_roster *roster);
 /* The member's rank in the newest group; -1 if it is in none. */
 int fth_roster_rank(const fth_roster *roster, int64_t member);
-/* True if somebody waits whom the live group would take in. */
+/* True if there are members that wait and that the live group would take in. */
 bool fth_roster_is_ending(const fth_roster *roster);
 int fth_roster_count(const fth_roster *roster);
 bool fth_roster_has(const fth_roster *roster, int64_t member);
@@ -110,6 +112,8 @@ bool fth_roster_has(const fth_roster *roster, int64_t member);
 const char *fth_roster_why_gone(const fth_roster *roster, int64_t member);
 /* What a member that waits is waiting for: "2 nodes of at least 3: a, b". `few`: for nodes that are missing. free() it. */
 char *fth_roster_missing(const fth_roster *roster, int64_t member, bool *few);
+/* The nodes of those that wait, an array of names. The caller's. */
+json_t *fth_roster_list_ready(const fth_roster *roster);
 /* How many of those that wait come before this member: its rank, if they were a group. */
 int fth_roster_count_before(const fth_roster *roster, int64_t member);
 /* All of it for people and programs that watch. The caller's. */

@@ -33,6 +33,11 @@ fth_roster_group fth_roster_get_group(const fth_roster *roster)
                               .reason = group->reason ? group->reason : ""};
 }
 
+int64_t fth_roster_newest(const fth_roster *roster)
+{
+    return roster->newest_generation;
+}
+
 int fth_roster_rank(const fth_roster *roster, int64_t id)
 {
     for (int rank = 0; rank < roster->group.size; rank++)
@@ -300,6 +305,15 @@ bool fth_roster_is_ending(const fth_roster *roster)
             return true;
     }
     return false;
+}
+
+json_t *fth_roster_list_ready(const fth_roster *roster)
+{
+    json_t *nodes = json_array();
+    for (size_t i = 0; i < roster->count; i++)
+        if (roster->members[i]->state == FTH_ROSTER_WAITING)
+            json_array_append_new(nodes, json_string(roster->members[i]->node));
+    return nodes;
 }
 
 int fth_roster_count_before(const fth_roster *roster, int64_t id)

@@ -1,4 +1,4 @@
-/* See succession.h. Of one thread, that of the calls of a membership; while this process has a rendezvous, a second one tells
+/* See succession.h. Of one thread, that of the calls of a membership; while this process has the rendezvous, a second one tells
  * the first rendezvous so. It uses what does not change meanwhile, and a client of its own. */
 #include "cluster/succession.h"
 
@@ -11,13 +11,16 @@
 #include "cluster/rendezvous.h"
 #include "cluster/rendezvous_find.h"
 
-static const double TURN_S = 2, PROBE_S = 0.7, DRAIN_S = 3;
+static const double PROBE_S = 0.7, DRAIN_S = 3;
+/* Members find the rendezvous lost up to 1.5 s after each other, and look at its address once more before their turn. */
+static const double TURN_S = 3;
 static const double ANNOUNCE_S = 0.2; /* with PROBE_S less than the second that the first rendezvous waits: agent.c */
 
-/* A node that may have the rendezvous. */
+/* A node that may become a candidate. */
 typedef struct host_node {
     char *node, *address; /* "10.0.0.2:4711" */
     int members;
+    bool hosted; /* it had the rendezvous of the last group */
 } host_node;
 
 struct fth_succession {
@@ -26,14 +29,16 @@ struct fth_succession {
     fth_rendezvous_client *client;
     fth_rendezvous_options limits; /* numbers alone */
     double lost_after_s;
-    host_node *nodes; /* in the order of their turns */
+    host_node *nodes; /* of the last group, in the order of their turns */
     int count;
-    fth_rendezvous *rendezvous; /* that this process has, or NULL */
-    bool cannot_host;           /* the port is somebody else's */
+    double searches_since_s;    /* since when no rendezvous has answered, as far as this process has noticed */
+    int looked_at;              /* the last of them that was looked at by one that waits */
+    fth_rendezvous *rendezvous; /* of this process, a candidate or more; NULL: it has none */
+    char *address;              /* its */
+    bool cannot_host;           /* the port is taken */
     struct {
         pthread_t thread;
-        atomic_bool running, stopping;
-        char *address; /* of `rendezvous` */
+        atomic_bool running, stopping; /* while the candidate has the rendezvous */
     } announcer;
 };
 
@@ -79,11 +84,10 @@ static void *announce(void *context)
         return NULL;
     while (!succession->announcer.stopping) {
         int64_t generation = fth_rendezvous_generation(succession->rendezvous);
-        json_t *answer = NULL,
-               *request = json_pack("{s:s, s:s, s:I}", "run", succession->run, "address", succession->announcer.address,
-                                    "generation", (json_int_t)generation);
+        json_t *answer = NULL, *request = json_pack("{s:s, s:s, s:I}", "run", succession->run, "address",
+                                                    succession->address, "generation", (json_int_t)generation);
         int code = 0;
-        if (generation > 0) /* who does not answer is asked again */
+        if (generation > 0)
             fth_rendezvous_client_post(client, "/moved", request, fth_deadline_in(PROBE_S), is_stopping, succession,
                                        &code, &answer);
         json_decref(request);
@@ -94,13 +98,17 @@ static void *announce(void *context)
     return NULL;
 }
 
-/* Without it members are where they are; only those that come back or are new do not find them. */
-static void start_announcing(fth_succession *succession, const char *address)
+/* The candidate of this process has a group. Where no thread can be had, members are where they are; only those that come
+ * back or are new do not find them. */
+static void start_announcing(fth_succession *succession)
 {
+    if (succession->announcer.running || strcmp(succession->address, succession->home) == 0)
+        return;
+    fth_log_warning(
+        "%s has the rendezvous now, at %s: until the node that had it is back, new processes need this address",
+        succession->who, succession->address);
     succession->announcer.stopping = false;
-    succession->announcer.address = strdup(address);
     succession->announcer.running =
-        succession->announcer.address && strcmp(address, succession->home) != 0 &&
         fth_thread_start(&succession->announcer.thread, "announcer", announce, succession) == 0;
 }
 
@@ -110,13 +118,13 @@ static void stop_rendezvous(fth_succession *succession)
     if (succession->announcer.running)
         pthread_join(succession->announcer.thread, NULL);
     succession->announcer.running = false;
-    free(succession->announcer.address);
-    succession->announcer.address = NULL;
     fth_rendezvous_stop(succession->rendezvous);
     succession->rendezvous = NULL;
+    free(succession->address);
+    succession->address = NULL;
 }
 
-/* ---- who has its turn ---- */
+/* ---- whose turn it is ---- */
 
 static void forget_nodes(fth_succession *succession)
 {
@@ -173,7 +181,8 @@ static void add_nodes(fth_succession *succession, const json_t *members, bool ho
         if (known == succession->count) {
             succession->nodes[known] = (host_node){
                 .node = strdup(node),
-                .address = fth_format(strchr(address, ':') ? "[%s]:%d" : "%s:%d", address, succession->port)};
+                .address = fth_format(strchr(address, ':') ? "[%s]:%d" : "%s:%d", address, succession->port),
+                .hosted = hosting};
             if (!succession->nodes[known].node || !succession->nodes[known].address)
                 return;
             succession->count++;
@@ -182,8 +191,12 @@ static void add_nodes(fth_succession *succession, const json_t *members, bool ho
     }
 }
 
-void fth_succession_set_members(fth_succession *succession, const json_t *members)
+void fth_succession_set_members(fth_succession *succession, const char *address, const json_t *members)
 {
+    if (succession->rendezvous && strcmp(succession->address, address) == 0)
+        start_announcing(succession);
+    else
+        stop_rendezvous(succession);
     forget_nodes(succession);
     succession->nodes = calloc(json_array_size(members) + 1, sizeof *succession->nodes);
     if (!succession->nodes)
@@ -195,8 +208,18 @@ void fth_succession_set_members(fth_succession *succession, const json_t *member
 
 /* ---- where it is ---- */
 
-/* Serves a rendezvous here, if the port is free. */
-static bool host(fth_succession *succession, int place)
+/* How many members will come to the candidate of that turn: not those of earlier turns, nor of the machine that had the
+ * rendezvous, which are lost. 0: it is not known. */
+static int count_expected(const fth_succession *succession, int turn)
+{
+    int count = 0;
+    for (int i = turn; i < succession->count; i++)
+        count += succession->nodes[i].hosted ? 0 : succession->nodes[i].members;
+    return count;
+}
+
+/* Becomes a candidate, if the port is free. */
+static void host(fth_succession *succession, int turn)
 {
     fth_rendezvous_options options = succession->limits;
     bool local = strncmp(succession->home, "127.", 4) == 0 || strncmp(succession->home, "localhost:", 10) == 0;
@@ -206,17 +229,11 @@ static bool host(fth_succession *succession, int place)
     options.token = succession->token;
     options.run = succession->run;
     options.first_least = succession->count <= 2 ? 1 : succession->count / 2 + 1;
-    for (int i = place; i < succession->count; i++) /* those before have had their turns: they are lost */
-        options.expected += succession->nodes[i].members;
-    if (fth_rendezvous_start(&options, &succession->rendezvous) != FTH_OK) {
-        succession->cannot_host = true;
-        return false;
-    }
-    fth_log_warning(
-        "%s has the rendezvous now, at %s: until the node that had it is back, new processes need this address",
-        succession->who, succession->nodes[place].address);
-    start_announcing(succession, succession->nodes[place].address);
-    return true;
+    options.expected = count_expected(succession, turn);
+    succession->address = strdup(succession->nodes[turn].address);
+    succession->cannot_host = !succession->address || fth_rendezvous_start(&options, &succession->rendezvous) != FTH_OK;
+    if (succession->cannot_host)
+        stop_rendezvous(succession);
 }
 
 static bool answers(fth_succession *succession, const char *address, fth_give_up give_up, void *context)
@@ -225,47 +242,100 @@ static bool answers(fth_succession *succession, const char *address, fth_give_up
            fth_rendezvous_client_probe(succession->client, PROBE_S, give_up, context);
 }
 
-bool fth_succession_home_is_back(fth_succession *succession, const char *former, fth_give_up give_up, void *context)
+/* Whether the first rendezvous answers, and does not send members to `present`. */
+static bool home_is_back(fth_succession *succession, const char *present, fth_give_up give_up, void *context)
 {
     if (!answers(succession, succession->home, give_up, context))
         return false;
     const char *moved = fth_rendezvous_client_moved(succession->client);
-    if (moved && strcmp(moved, former) == 0)
-        return false;
-    if (succession->rendezvous)
-        fth_log_info("%s gives up the rendezvous that it has for the one at %s", succession->who, succession->home);
-    stop_rendezvous(succession);
-    return true;
+    return !moved || strcmp(moved, present) != 0;
 }
 
-/* Whether a rendezvous that this process has is at the address of the first one. */
-static bool is_at_home(const fth_succession *succession)
+/* The address to go to; what this process serves elsewhere ends. */
+static char *go_to(fth_succession *succession, const char *address)
 {
-    for (int i = 0; succession->rendezvous && i < succession->count; i++)
-        if (strcmp(succession->nodes[i].node, succession->node) == 0)
-            return strcmp(succession->nodes[i].address, succession->home) == 0;
-    return false;
+    char *copy = strdup(address);
+    if (succession->rendezvous && strcmp(succession->address, address) != 0) {
+        if (succession->announcer.running)
+            fth_log_info("%s gives up the rendezvous that it has for the one at %s", succession->who, address);
+        stop_rendezvous(succession);
+    }
+    return copy;
+}
+
+static bool is_own(const fth_succession *succession, const host_node *node)
+{
+    return strcmp(node->node, succession->node) == 0;
 }
 
 char *fth_succession_find(fth_succession *succession, const char *former, double silent_s, fth_give_up give_up,
                           void *context)
 {
-    double late_s = silent_s - succession->lost_after_s;
-    if (succession->lost_after_s <= 0 || succession->port == 0 || late_s < 0)
+    const double now_s = fth_clock_seconds();
+    const bool at_home = succession->rendezvous && strcmp(succession->address, succession->home) == 0;
+    if (succession->lost_after_s <= 0 || succession->port == 0 || silent_s < succession->lost_after_s)
         return NULL;
-    if (!is_at_home(succession) && fth_succession_home_is_back(succession, former, give_up, context))
-        return strdup(succession->home);
-    for (int i = 0; i < succession->count && i <= late_s / TURN_S; i++) {
+    if (succession->searches_since_s < now_s - silent_s)
+        succession->searches_since_s = now_s;
+    const double searched_s = now_s - succession->searches_since_s;
+    if (!at_home && home_is_back(succession, former, give_up, context))
+        return go_to(succession, succession->home);
+    for (int i = 0; i < succession->count && i <= searched_s / TURN_S; i++) {
         const host_node *node = &succession->nodes[i];
-        bool mine = strcmp(node->node, succession->node) == 0;
-        if (mine && !succession->rendezvous && !succession->cannot_host)
+        if (is_own(succession, node) && !succession->rendezvous && !succession->cannot_host)
             host(succession, i);
-        if ((mine && succession->rendezvous) || answers(succession, node->address, give_up, context)) {
-            fth_log_info("%s goes to the rendezvous at %s", succession->who, node->address);
-            return strdup(node->address);
+        if (is_own(succession, node) && succession->rendezvous)
+            return go_to(succession, succession->address);
+        if (answers(succession, node->address, give_up, context)) {
+            fth_log_info("%s looks for the other nodes at %s, as the rendezvous does not answer", succession->who,
+                         node->address);
+            return go_to(succession, node->address);
         }
         if (give_up && give_up(context))
             return NULL;
+    }
+    return NULL;
+}
+
+/* The turn of the node with that address; the number of nodes: it is none of them. */
+static int find_turn(const fth_succession *succession, const char *address)
+{
+    int turn = 0;
+    while (turn < succession->count && strcmp(succession->nodes[turn].address, address) != 0)
+        turn++;
+    return turn;
+}
+
+/* Whether one that waits at `present` is to go to that node: a candidate that knows of a newer group has its members, and of
+ * the same group all know the same turns. */
+static bool is_better(fth_succession *succession, const char *present, int turn, fth_give_up give_up, void *context)
+{
+    const char *address = succession->nodes[turn].address;
+    const bool earlier = turn < find_turn(succession, present);
+    if (!answers(succession, present, give_up, context))
+        return false;
+    const int64_t generation = fth_rendezvous_client_generation(succession->client);
+    if (!answers(succession, address, give_up, context))
+        return false;
+    const int64_t other = fth_rendezvous_client_generation(succession->client);
+    return other > generation || (other == generation && earlier);
+}
+
+char *fth_succession_find_others(fth_succession *succession, const char *present, fth_give_up give_up, void *context)
+{
+    if (strcmp(present, succession->home) == 0)
+        return NULL;
+    if (home_is_back(succession, present, give_up, context))
+        return go_to(succession, succession->home);
+    for (int i = 0; i < succession->count; i++) { /* one at a time: those that are lost take time */
+        succession->looked_at = (succession->looked_at + 1) % succession->count;
+        const host_node *node = &succession->nodes[succession->looked_at];
+        if (is_own(succession, node) || strcmp(node->address, present) == 0 ||
+            strcmp(node->address, succession->home) == 0)
+            continue;
+        return is_better(succession, present, succession->looked_at, give_up, context)
+                   ? go_to(succession, node->address)
+                   : NULL;
     }
     return NULL;
 }

@@ -1,17 +1,28 @@
 /* What members do when the rendezvous is lost with the machine that had it: one of them has another.
  *
- * Every member knows, from its last group, the nodes in the order of ranks, those first that the rendezvous was not on. After
- * lost_after_s without an answer the first node's turn comes, TURN_S later the second's, and so on: at its turn a node
- * serves a rendezvous on the same port, in one of its processes (the port keeps others out), and everybody looks for one at
- * the nodes whose turn it is or was. Members bring along what the successor has to know: their generation and rank, and the
- * run.
+ *     at the first rendezvous --- no answer for lost_after_s ---> looks for another <--- no answer ---.
+ *                    ^              its node's turn | | one answers                                   |
+ *                    |                              v v                                               |
+ *                    |                       candidate, guest: wait there for a group                 |
+ *                    |                          | |     | |  ^                                        |
+ *                    '-- the first one answers -' |     | '--' a better candidate answers             |
+ *                                                 |     '------------------------------------------->-|
+ *                          a group is formed      v                                                   |
+ *                                     the candidate has the rendezvous, the others are members -------'
  *
- * Against two groups of one run, where the network is split and nothing is lost: a successor forms its first group only with
- * more than half of the nodes of the last one (of two nodes: one), and never with fewer than the least number. A least number
- * that is more than half of the most excludes two groups for certain. Members that are too few keep asking at the address they
- * began with, and return to it when somebody answers.
+ * Every member knows, from its last group, the nodes in the order of ranks, those first that the rendezvous was not on. When it
+ * has found the rendezvous lost the first node's turn comes, TURN_S later the second's, and so on: at its turn a node becomes
+ * a candidate and serves on the same port, in one of its processes (the port keeps others out), and all members look for one
+ * at the nodes whose turn it is or was. They bring along what it has to know: their generation and rank, and the run.
  *
- * New processes know only that address, and the machine that had it may come back. So the process that has a successor, as
+ * A candidate is no rendezvous yet: it may be on the node that is cut off. Its first group needs more than half of the nodes of
+ * the last one (of two nodes: one), and never fewer than the least number, so that a network that splits, where nothing is
+ * lost, does not get two groups. (A least number that is more than half of the most excludes two for certain.) When that group
+ * is there, the candidate has the rendezvous, and says so. Until then members keep looking: they return to the first
+ * rendezvous when it answers, and leave a candidate for one that knows of a newer group, or of the same with an earlier turn.
+ * So those that can reach each other meet, however a network was split before.
+ *
+ * New processes know only the first address, and the machine that had it may come back. So the process that has a successor, as
  * long as there is a group, tells whatever rendezvous answers there, again and again, that it has moved: that one then sends members, its
  * own and new ones, to the successor. */
 #ifndef FTH_CLUSTER_SUCCESSION_H
@@ -32,14 +43,16 @@ void fth_succession_free(fth_succession *succession);
 
 /* From the answers of the rendezvous: "limits" and the members of the newest group. */
 void fth_succession_set_limits(fth_succession *succession, const json_t *limits);
-void fth_succession_set_members(fth_succession *succession, const json_t *members);
+/* That group was formed at `address`: a candidate that is there, in this process, has the rendezvous from now on. */
+void fth_succession_set_members(fth_succession *succession, const char *address, const json_t *members);
 
-/* Where there is a rendezvous now, after `silent_s` without an answer from the one at `former`; this process may have started
- * it. NULL: nowhere yet. free() it. */
+/* Where to go after `silent_s` without an answer from the one at `former`: to a rendezvous or a candidate, which may be in this
+ * process. NULL: nowhere yet. free() it. */
 char *fth_succession_find(fth_succession *succession, const char *former, double silent_s, fth_give_up give_up,
                           void *context);
-/* Whether the first rendezvous answers again, and does not send members to `former`. One that this process has is
- * stopped then. */
-bool fth_succession_home_is_back(fth_succession *succession, const char *former, fth_give_up give_up, void *context);
+/* Where to go for one that waits at `present` with too few others: to the first rendezvous, if it answers and does not send
+ * members to `present`, or to a better candidate; one of this process is stopped then. NULL: stay, and ask again. Takes a
+ * second or two. free() it. */
+char *fth_succession_find_others(fth_succession *succession, const char *present, fth_give_up give_up, void *context);
 
 #endif

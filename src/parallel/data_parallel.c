@@ -73,6 +73,12 @@ static fth_status share_run(void *state, const json_t *run)
     return fth_worker_group_share_run(self->group, run);
 }
 
+static const char *get_node(const void *state)
+{
+    const fth_data_parallel *self = state;
+    return fth_worker_group_node(self->group);
+}
+
 static int count_processors(const void *state)
 {
     const fth_data_parallel *self = state;
@@ -143,7 +149,7 @@ static fth_status form_group(fth_data_parallel *self, fth_peer_place *place)
         !fth_engine_is_synchronized(self->engine)) /* else in one piece, behind all sums of batch norms */
         peers.bucket_floats = DEVICE_BUCKET_BYTES / sizeof(float);
     FTH_TRY(fth_engine_set_peers(self->engine, view->size > 1 ? peers : (fth_peers){0}));
-    *place = (fth_peer_place){.part = {view->rank, view->size}, .follows = view->rank > 0};
+    *place = (fth_peer_place){.part = {view->rank, view->size}, .follows = view->rank > 0, .present = view->present};
     self->tally = (fth_update_tally){0};
     note_group(self);
 
@@ -236,8 +242,11 @@ static fth_status rejoin(void *state, fth_peer_place *place)
 {
     fth_data_parallel *self = state;
     fth_status status = form_group(self, place);
-    if (status == FTH_TIMEOUT)
-        place->follows = fth_worker_group_view(self->group)->rank > 0;
+    if (status == FTH_TIMEOUT) {
+        const fth_group_view *view = fth_worker_group_view(self->group);
+        place->follows = view->rank > 0;
+        place->present = view->present;
+    }
     fth_worker_times_pause(self->times);
     return status;
 }
@@ -461,6 +470,7 @@ const fth_strategy fth_strategy_data_parallel = {
     .check = check,
     .meet = meet,
     .share_run = share_run,
+    .get_node = get_node,
     .count_processors = count_processors,
     .announce = announce,
     .connect = connect_worker,

@@ -178,6 +178,11 @@ int fth_worker_group_processors(const fth_worker_group *group)
     return usable > workers ? usable / workers : 1;
 }
 
+const char *fth_worker_group_node(const fth_worker_group *group)
+{
+    return group->launched.node;
+}
+
 fth_status fth_worker_group_find_run(fth_worker_group *group, json_t **run)
 {
     *run = NULL;
@@ -228,7 +233,7 @@ static fth_status form_alone(fth_group_view *view)
     if (view->size == 1)
         return FTH_OK;
     FTH_TRY(fth_allocate(1, sizeof *view->members, &view->members));
-    *view = (fth_group_view){.generation = 1, .rank = 0, .size = 1, .nodes = 1, .members = view->members};
+    *view = (fth_group_view){.generation = 1, .rank = 0, .size = 1, .nodes = 1, .present = 1, .members = view->members};
     char host[256] = "unknown";
     gethostname(host, sizeof host - 1);
     view->members[0] = (fth_group_member){.node = fth_format("%s", host),

@@ -32,6 +32,8 @@ void fth_worker_group_close(fth_worker_group *group);
 /* How many processors each of the workers of this machine has to itself. */
 int fth_worker_group_processors(const fth_worker_group *group);
 
+/* The name of this process's machine. */
+const char *fth_worker_group_node(const fth_worker_group *group);
 /* See membership.h; alone: *run is NULL. */
 fth_status fth_worker_group_find_run(fth_worker_group *group, json_t **run);
 fth_status fth_worker_group_share_run(fth_worker_group *group, const json_t *run);

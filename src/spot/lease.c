@@ -1,13 +1,13 @@
 /* The lease: one machine at a time owns a run in a store. The states are drawn in spot.h; the rules behind them:
  *
  * - lease.json is only ever written on the condition that it is still the text last seen. So of all who try to follow
- *   one owner, one succeeds, and a renewal fails once somebody else has followed.
+ *   one owner, one succeeds, and a renewal fails once another owner has followed.
  * - An owner counts its period from before it sends a renewal; who waits counts from after it has read the text. The
  *   first count always ends before the second, however long requests take and whatever the wall clocks say.
  * - Every text differs from every other (a count of renewals, the owner's random name), so "unchanged" means "not
  *   renewed", also where versions are checksums of the content.
- * - An owner's random name begins with that of its group. Whoever leads a group by now writes over the text of the one
- *   that led before, on the same condition: it has no more right to the run than its group had.
+ * - An owner's random name begins with that of its group. The process that leads a group writes over the text of the one
+ *   that led before, on the same condition: that one has no more right to the run than its group has.
  * - A renewal whose answer is lost may have happened: the text is read again, and if it is ours it is renewed again. */
 #include <jansson.h>
 #include <math.h>
@@ -168,7 +168,7 @@ static fth_status set_lost(fth_lease *lease, const lease_text *text)
     pthread_mutex_lock(&lease->mutex);
     if (!lease->lost)
         snprintf(lease->lost_to, sizeof lease->lost_to, "%.180s has taken this run over; this machine writes no more",
-                 *text->owner ? name : "somebody");
+                 *name ? name : "another machine");
     lease->lost = true;
     lease->held_until_s = -INFINITY;
     pthread_mutex_unlock(&lease->mutex);
@@ -329,7 +329,10 @@ static fth_status create(fth_store *store, const fth_lease_options *options, fth
     draw_owner(lease->owner);
     if (options->group && strlen(options->group) == FTH_LEASE_GROUP_BYTES - 1)
         memcpy(lease->owner, options->group, FTH_LEASE_GROUP_BYTES - 1);
-    gethostname(lease->host, sizeof lease->host - 1);
+    if (options->name && *options->name)
+        snprintf(lease->host, sizeof lease->host, "%s", options->name);
+    else
+        gethostname(lease->host, sizeof lease->host - 1);
     snprintf(lease->instance, sizeof lease->instance, "%s", options->instance ? options->instance : "");
     *created = lease;
     return FTH_OK;
@@ -350,10 +353,11 @@ static fth_status sleep_unless_stopped(const fth_lease *lease, double seconds)
     }
 }
 
-/* Whether a process of our group, which no longer leads it, is the owner, and was given a moment to leave in order. */
-static bool is_of_our_group(const lease_text *text, const fth_lease_options *options, double waited_s)
+/* Whether the owner is a process of our group, which we lead now, and was given a moment to leave in order. */
+static bool is_former_leader(const lease_text *text, const fth_lease_options *options, double waited_s)
 {
-    return waited_s >= HANDOVER_S && options->group && *options->group && text->present && *text->owner &&
+    return waited_s >= HANDOVER_S && options->leads && atomic_load(options->leads) && options->group &&
+           *options->group && text->present && *text->owner &&
            strncmp(text->owner, options->group, strlen(options->group)) == 0;
 }
 
@@ -362,7 +366,7 @@ static bool same_text(const lease_text *a, const lease_text *b)
     return a->present == b->present && (!a->present || strcmp(a->bytes, b->bytes) == 0);
 }
 
-/* Writes ourselves over `seen`. FTH_OK and *ours false: somebody else was faster. */
+/* Writes ourselves over `seen`. FTH_OK and *ours false: another owner was faster. */
 static fth_status take(fth_lease *lease, const lease_text *seen, bool *ours)
 {
     bool lost = false;
@@ -398,7 +402,7 @@ typedef struct waiting {
     lease_text seen;       /* the text as it last changed */
     double seen_at_s;      /* when that was; fth_clock_boot_seconds() */
     bool looked;           /* the store has been read at least once */
-    bool held_by_another;  /* there was somebody to wait for */
+    bool held_by_another;  /* there was an owner to wait for */
     bool warned;           /* of a store that fails */
     double refused_from_s; /* the first of the writes in a row that failed; NAN: the last one did not */
     int lost_writes;       /* in a row, while the text stayed as it was */
@@ -481,7 +485,7 @@ static fth_status wait_and_take(fth_lease *lease, const fth_lease_options *optio
         /* The owner's own period counts, should it be longer than ours; a wild one does not hold us for ever. */
         double patience_s = fmax(lease->period_s, fmin(w.seen.period_s, 3600));
         bool lapsed = w.seen.present && *w.seen.owner && now_s - w.seen_at_s >= patience_s;
-        if (!w.seen.present || !*w.seen.owner || lapsed || is_of_our_group(&w.seen, options, now_s - began_s)) {
+        if (!w.seen.present || !*w.seen.owner || lapsed || is_former_leader(&w.seen, options, now_s - began_s)) {
             FTH_TRY(try_to_take(lease, &w, deadline, &ours));
             if (ours && lapsed) {
                 name_owner(&w.seen, owner, sizeof owner);
@@ -581,7 +585,7 @@ fth_status fth_lease_release(fth_lease *lease)
     if (!lost)
         FTH_TRY(write_text(lease, "", &lease->version, fmax(lease->period_s, 1), &lost));
     if (lost)
-        status = fth_fail(FTH_PEER_LOST, "somebody else has the lease of %s by now", fth_store_url(lease->store));
+        status = fth_fail(FTH_PEER_LOST, "another machine has taken the lease of %s", fth_store_url(lease->store));
 out:
     release_text(&text);
     pthread_mutex_unlock(&lease->renewing);

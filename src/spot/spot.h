@@ -9,6 +9,8 @@
 #ifndef FTH_SPOT_SPOT_H
 #define FTH_SPOT_SPOT_H
 
+#include <stdatomic.h>
+
 #include "base/base.h"
 #include "store/store.h"
 
@@ -57,10 +59,11 @@ void fth_watch_free(fth_watch *watch);
  *     held             -> held, renewed every third of a period
  *                      -> free at once, when its owner releases it
  *     held by another  -> held by us, once its text has not changed for a whole period of OUR clock; or after a moment, if
- *                         it is held by our group
+ *                         it is held by our group, which we lead
  *
- * A group is of processes that train one run together and know among themselves which of them leads: it takes the lease
- * from the one that led before, which finds out at its next renewal if it is only cut off.
+ * A group is of processes that train one run together and agree on which of them leads. That one takes the lease from the
+ * former leader, which finds out at its next renewal if it is only cut off. A process that cannot know whether others of
+ * the group lead it, since it does not reach most of them, waits for the lease as any other does.
  *
  * Skewed clocks do not matter. A lease that was not renewed for a period of its owner's own clock (CLOCK_BOOTTIME:
  * sleep counts) is not to be relied on; the next renewal finds out whether it is still held, or lost: then the stop is
@@ -72,8 +75,10 @@ typedef struct fth_lease_options {
     const char *instance; /* told to who waits; may be NULL */
     fth_stop *stop;       /* asked when the lease is lost; also ends waiting. May be NULL */
     fth_stop *lost;       /* asked instead of `stop` when the lease is lost; NULL: `stop` is */
+    const char *name;     /* of this machine, for people; NULL, "": its host's */
     const char
         *group; /* of which this process is one, as fth_lease_get_group() gave it; NULL, "": none, or the first */
+    const atomic_bool *leads; /* that group, and knows it; may change while this process waits. NULL: it does not */
     /* Called about once a second while waiting, with who holds it; may be NULL. */
     void (*waiting)(void *context, const char *owner, double since_s);
     void *waiting_context;
@@ -91,7 +96,7 @@ double fth_lease_previous_seen_s(const fth_lease *lease);
 /* How long its process had run by then, on its own steady clock; 0: not known. */
 double fth_lease_previous_process_s(const fth_lease *lease);
 /* To be called right before every write: FTH_OK if the lease is certainly held for at least another `margin_s`; renews
- * it in place if it is not; FTH_PEER_LOST if somebody else has it. */
+ * it in place if it is not; FTH_PEER_LOST if another owner has it. */
 fth_status fth_lease_guard(fth_lease *lease, double margin_s);
 /* In order; then _free. A guard that is asked afterwards says FTH_PEER_LOST. */
 fth_status fth_lease_release(fth_lease *lease);

@@ -2,8 +2,10 @@
 #include "train/keeper.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/process.h"
 #include "train/run_record.h"
@@ -34,8 +36,10 @@ struct fth_keeper {
     fth_saver *saver;         /* NULL, as the paths: the run is not kept here */
     char *last_path, *best_path;
 
-    bool wanted;   /* it is to be kept here, and is not yet */
-    bool restores; /* at its newest checkpoint */
+    char *node;        /* of this process; NULL: it has no peers */
+    bool wanted;       /* it is to be kept here, and is not yet */
+    atomic_bool leads; /* and no other process can be to keep it; read by the search */
+    bool restores;     /* at its newest checkpoint */
     char reason[256];
     double next_try_s; /* fth_clock_seconds() */
     bool warned;       /* of what stands in the way */
@@ -84,7 +88,22 @@ static void set_takeover(const fth_keeper *keeper)
                               takeover.previous_process_s);
 }
 
-fth_status fth_keeper_find_run(fth_keeper *keeper, const fth_train_options *asked, bool shared)
+fth_status fth_keeper_set_node(fth_keeper *keeper, const char *node)
+{
+    keeper->node = fth_format("%s", node);
+    return keeper->node ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for the name of a node");
+}
+
+/* `id`: of the group whose lease it is, "" for a new one. */
+static void set_group(fth_keeper *keeper, fth_run_store *run_store, const char *id)
+{
+    if (keeper->node)
+        fth_run_store_set_group(
+            run_store,
+            &(fth_run_group){.group = id, .name = keeper->node, .leads = &keeper->leads, .lost = &keeper->lost});
+}
+
+fth_status fth_keeper_find_run(fth_keeper *keeper, const fth_train_options *asked)
 {
     fth_status status = FTH_OK;
     fth_beginning *beginning = keeper->with.beginning;
@@ -94,8 +113,7 @@ fth_status fth_keeper_find_run(fth_keeper *keeper, const fth_train_options *aske
         return fth_beginning_find(asked, beginning);
     FTH_TRY(fth_beginning_prepare(asked, beginning));
     FTH_TRY(fth_run_store_open(asked, &keeper->run_store));
-    if (shared)
-        fth_run_store_set_group(keeper->run_store, "", &keeper->lost);
+    set_group(keeper, keeper->run_store, "");
     fth_guardian_set_run(keeper->with.guardian, &(fth_guarded_run){.run_store = keeper->run_store});
     FTH_TRY(fth_stored_run_find(keeper->run_store, keeper->with.stop, asked->standby, beginning));
     fth_run_store_get_group(keeper->run_store, group);
@@ -216,7 +234,7 @@ static fth_status begin_search(fth_keeper *keeper)
                                   "the run"));
     fth_options_identity(&fth_train_option_table, &self->found.options, self->found.identity);
     FTH_TRY(fth_run_store_open(&beginning->options, &self->run_store));
-    fth_run_store_set_group(self->run_store, beginning->lease_group, &keeper->lost);
+    set_group(keeper, self->run_store, beginning->lease_group);
     self->running = fth_thread_start(&self->thread, "take-over", search_store, self) == 0;
     FTH_REQUIRE(self->running, FTH_NO_MEMORY, "no thread could be started to take the run over");
 
@@ -298,8 +316,9 @@ out:
 
 /* ---- taking over ---- */
 
-void fth_keeper_take_over(fth_keeper *keeper, const char *reason, bool restores)
+void fth_keeper_take_over(fth_keeper *keeper, const char *reason, bool leads, bool restores)
 {
+    atomic_store(&keeper->leads, leads);
     if (keeper->wanted || keeper->saver)
         return;
     snprintf(keeper->reason, sizeof keeper->reason, "%s", reason);
@@ -427,6 +446,7 @@ fth_stop_reason fth_keeper_why_lost(const fth_keeper *keeper)
 void fth_keeper_give_up(fth_keeper *keeper)
 {
     keeper->wanted = false;
+    atomic_store(&keeper->leads, false);
     end_search(&keeper->search);
     close_record(keeper);
     if (keeper->run_store && !fth_keeper_is_lost(keeper)) {
@@ -469,6 +489,7 @@ void fth_keeper_free(fth_keeper *keeper)
     fth_run_store_free(keeper->run_store);
     free(keeper->last_path);
     free(keeper->best_path);
+    free(keeper->node);
     pthread_mutex_destroy(&keeper->search.mutex);
     pthread_cond_destroy(&keeper->search.changed);
     pthread_mutex_destroy(&keeper->lost.mutex);

@@ -144,8 +144,10 @@ fth_status fth_run_store_take(fth_run_store *run, fth_stop *stop, bool for_a_run
     fth_lease *lease = NULL;
     fth_lease_options options = {.period_s = run->period_s,
                                  .stop = stop,
-                                 .lost = run->lost_stop,
-                                 .group = run->group,
+                                 .lost = run->group.lost,
+                                 .name = run->group.name,
+                                 .group = run->group.group,
+                                 .leads = run->group.leads,
                                  .waiting = say_waiting,
                                  .waiting_context = &context};
 
@@ -170,10 +172,9 @@ out:
     return status;
 }
 
-void fth_run_store_set_group(fth_run_store *run, const char *group, fth_stop *lost)
+void fth_run_store_set_group(fth_run_store *run, const fth_run_group *group)
 {
-    snprintf(run->group, sizeof run->group, "%s", group);
-    run->lost_stop = lost;
+    run->group = *group;
 }
 
 void fth_run_store_get_group(const fth_run_store *run, char group[FTH_LEASE_GROUP_BYTES])

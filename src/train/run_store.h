@@ -36,9 +36,16 @@ int64_t fth_run_store_last_owner(const fth_run_store *run); /* of the last event
 /* Takes the lease, however long another machine holds it, and logs which one. `for_a_run`: waits until there is a run to
  * take (a standby). FTH_INTERRUPTED if `stop` is asked. */
 fth_status fth_run_store_take(fth_run_store *run, fth_stop *stop, bool for_a_run);
-/* Before that: this process is one of `group`, "" for the first of it, of which another may have the lease now
- * (fth_lease_options); `lost`, which outlives the run store, is asked instead of `stop` when the lease is lost. */
-void fth_run_store_set_group(fth_run_store *run, const char *group, fth_stop *lost);
+/* A process that trains the run together with peers, of which another may have the lease now (fth_lease_options). What is
+ * pointed to outlives the run store. */
+typedef struct fth_run_group {
+    const char *group;        /* "" for the first process of it */
+    const char *name;         /* of this process's node */
+    const atomic_bool *leads; /* whether it leads the group */
+    fth_stop *lost;           /* asked instead of the take's `stop` when the lease is lost */
+} fth_run_group;
+/* Before the take. */
+void fth_run_store_set_group(fth_run_store *run, const fth_run_group *group);
 /* After it; "" without a lease. */
 void fth_run_store_get_group(const fth_run_store *run, char group[FTH_LEASE_GROUP_BYTES]);
 /* How the last take went. */

@@ -10,8 +10,7 @@
 struct fth_run_store {
     fth_store *store;
     bool leased;
-    char group[FTH_LEASE_GROUP_BYTES];
-    fth_stop *lost_stop; /* NULL: that of the take */
+    fth_run_group group; /* the lease's; all zero: there are no peers */
     double period_s, waited_s;
     _Atomic(fth_lease *) lease; /* NULL: --lease off, or not taken yet; released and replaced under `mutex` */
     atomic_bool lost;           /* another machine has it */

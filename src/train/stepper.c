@@ -69,6 +69,11 @@ int fth_stepper_count_processors(const fth_stepper *stepper)
     return strategy && strategy->count_processors && stepper->state ? strategy->count_processors(stepper->state) : 0;
 }
 
+const char *fth_stepper_get_node(const fth_stepper *stepper)
+{
+    return stepper->strategy->get_node ? stepper->strategy->get_node(stepper->state) : "";
+}
+
 fth_status fth_stepper_share_run(fth_stepper *stepper, const json_t *run)
 {
     return stepper->strategy->share_run(stepper->state, run);
@@ -227,6 +232,11 @@ bool fth_stepper_follows(const fth_stepper *stepper)
     return stepper->place.follows;
 }
 
+double fth_stepper_get_present(const fth_stepper *stepper)
+{
+    return stepper->place.present;
+}
+
 /* ---- peers ---- */
 
 fth_status fth_stepper_agree(fth_stepper *stepper, fth_intent *intent)
@@ -292,7 +302,7 @@ bool fth_stepper_has_peers(const fth_stepper *stepper)
 
 /* ---- the end ---- */
 
-/* In every agreement of the end, `checkpoint` means that somebody saves yet. */
+/* In every agreement of the end, `checkpoint` means that a peer saves yet. */
 static void *say_saving(void *context)
 {
     const double every_s = 0.5; /* much less than what a peer waits for another before it counts as lost */

@@ -26,6 +26,8 @@ fth_status fth_stepper_meet(fth_stepper *stepper, const fth_strategy *strategy, 
 bool fth_stepper_has_met(const fth_stepper *stepper);
 /* How many processors are for this process; 0: all. */
 int fth_stepper_count_processors(const fth_stepper *stepper);
+/* After a meeting: this process's machine, by the name that peers have for it; "": its own. */
+const char *fth_stepper_get_node(const fth_stepper *stepper);
 fth_status fth_stepper_share_run(fth_stepper *stepper, const json_t *run);
 /* Connects to the processes that the strategy needs, which is the setup's. */
 fth_status fth_stepper_connect(fth_stepper *stepper, fth_setup *setup);
@@ -39,6 +41,8 @@ fth_status fth_stepper_form_again(fth_stepper *stepper);
 const void *fth_stepper_get_state(const fth_stepper *stepper);
 /* Whether a peer saves the run, and this process does not. */
 bool fth_stepper_follows(const fth_stepper *stepper);
+/* What share of the machines is here (fth_peer_place.present). */
+double fth_stepper_get_present(const fth_stepper *stepper);
 
 /* Before an update: makes `intent` what all peers do. */
 fth_status fth_stepper_agree(fth_stepper *stepper, fth_intent *intent);

@@ -37,6 +37,8 @@ typedef enum fth_optimizer_owner {
 typedef struct fth_peer_place {
     fth_share part; /* of every training batch: `batch` samples are those of all parts together */
     bool follows;   /* a peer leads: it has the record, checkpoints and models, and this process writes nothing */
+    double present; /* share of the machines that trained together last which this process reaches. Above 0.5, no other
+                       process can lead the run; below, others may well */
 } fth_peer_place;
 
 /* What a process would do before the next update. */
@@ -45,7 +47,7 @@ typedef struct fth_intent {
     bool stop;       /* save and end, since a stop was asked for */
     bool leave;      /* with `stop`: for this machine alone, which is about to vanish; peers continue without it */
     bool checkpoint;
-    bool rejoin; /* set by agree() alone: somebody waits to join, so a new group is formed before the next update */
+    bool rejoin; /* set by agree() alone: new peers wait to join, so a new group is formed before the next update */
 } fth_intent;
 
 /* Wide because it is a table: functions and the capabilities they need, no state. */
@@ -83,6 +85,8 @@ struct fth_strategy {
      * connect(). */
     fth_status (*meet)(const fth_train_options *options, fth_stop *stop, void **state, json_t **run);
     fth_status (*share_run)(void *state, const json_t *run);
+    /* Optional, after meet(): this process's machine, as messages to people call it. Lent. */
+    const char *(*get_node)(const void *state);
     /* Optional, after meet(): how many of this machine's processors are for this process, which has peers on it. */
     int (*count_processors)(const void *state);
     /* Optional, after meet(): what this process found its data and model to be, as names and values. connect() fails
@@ -109,8 +113,8 @@ struct fth_strategy {
      * any more, which then means that the process saves yet; there, from a thread of its own. */
     fth_status (*agree)(void *state, fth_intent *intent);
     /* Optional: after FTH_PEER_LOST, or where agree() asks for it, forms a group of those that are left, and perhaps of new
-     * ones. FTH_TIMEOUT, every few seconds, while there are too few: place->follows says whether another of those that wait
-     * comes first; the one that does saves, and all call again. */
+     * ones. FTH_TIMEOUT, every few seconds, while there are too few: `place` says whether another of those that wait comes
+     * first (`follows`), and what share of the machines they are (`present`); the first saves, and all call again. */
     fth_status (*rejoin)(void *state, fth_peer_place *place);
     /* Computes gradients of `batch` and updates at the end of each group of `accumulate` batches. A strategy with
      * several workers may only take the batch (a copy of it) and return the sum of what was finished meanwhile: `result`

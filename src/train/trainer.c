@@ -107,6 +107,18 @@ static fth_status follow_run(fth_trainer *trainer, const fth_train_options *aske
     return status;
 }
 
+/* Reaches peers; *run is what one of them found, or NULL. */
+static fth_status meet(fth_trainer *trainer, const fth_train_options *asked, const fth_strategy *strategy, json_t **run)
+{
+    fth_status status = FTH_OK;
+
+    FTH_TRY(fth_stepper_meet(trainer->stepper, strategy, asked, run));
+    FTH_TRY(fth_keeper_set_node(trainer->keeper, fth_stepper_get_node(trainer->stepper)));
+
+out:
+    return status;
+}
+
 /* One of several peers looks for it, and the others follow what that one found. A run that is finished sets the
  * outcome. */
 static fth_status find_run(fth_trainer *trainer, const fth_train_options *asked, const fth_strategy *const *strategies,
@@ -118,14 +130,14 @@ static fth_status find_run(fth_trainer *trainer, const fth_train_options *asked,
 
     if (fth_strategy_find(strategies, asked->strategy, &strategy) == FTH_OK && strategy->meet) {
         FTH_TRY(fth_strategy_choose(strategies, asked, &strategy)); /* said now, and not after waiting for peers */
-        FTH_TRY(fth_stepper_meet(trainer->stepper, strategy, asked, &run));
+        FTH_TRY(meet(trainer, asked, strategy, &run));
     }
     if (run) {
         FTH_TRY(follow_run(trainer, asked, run, outcome));
         goto out;
     }
     trainer->found = true;
-    status = fth_keeper_find_run(trainer->keeper, asked, fth_stepper_has_met(trainer->stepper));
+    status = fth_keeper_find_run(trainer->keeper, asked);
     if (status == FTH_OK && trainer->beginning.finished) {
         if (fth_keeper_get_store(trainer->keeper))
             fth_run_store_fetch_models(fth_keeper_get_store(trainer->keeper), trainer->beginning.folder);
@@ -146,7 +158,7 @@ static fth_status meet_late(fth_trainer *trainer, const fth_train_options *asked
     fth_status status = FTH_OK;
     json_t *run = NULL;
 
-    FTH_TRY(fth_stepper_meet(trainer->stepper, strategy, asked, &run));
+    FTH_TRY(meet(trainer, asked, strategy, &run));
     if (run) {
         trainer->found = false;
         fth_beginning_release(&trainer->beginning);
@@ -206,6 +218,12 @@ out:
     return status;
 }
 
+/* Whether this process reaches so many of the machines that no other can lead the run. */
+static bool has_most(const fth_trainer *trainer)
+{
+    return fth_stepper_get_present(trainer->stepper) > 0.5;
+}
+
 /* The peers that had the run were lost, or have not begun, and this process leads instead: it finds the run where they
  * did, if it can, at its newest checkpoint. */
 static fth_status open_run_of_peer(fth_trainer *trainer, bool resumed)
@@ -216,7 +234,7 @@ static fth_status open_run_of_peer(fth_trainer *trainer, bool resumed)
     const fth_start_facts facts = describe_start(trainer, true);
     const fth_deadline deadline = fth_deadline_in(patience_s);
 
-    fth_keeper_take_over(keeper, "the process that had the run was lost", true);
+    fth_keeper_take_over(keeper, "the process that had the run was lost", has_most(trainer), true);
     while (!fth_keeper_look(keeper, &facts, (fth_deadline){0})) {
         FTH_REQUIRE(!trainer->stop || !trainer->stop->asked, FTH_INTERRUPTED, "asked to stop");
         FTH_REQUIRE(fth_keeper_is_taking_over(keeper), FTH_PEER_LOST, "run %s has ended meanwhile",
@@ -281,7 +299,7 @@ static void take_place(fth_trainer *trainer, const char *reason)
 {
     fth_validator_set_peers(trainer->validator, fth_stepper_get_peers(trainer->stepper));
     if (!fth_stepper_follows(trainer->stepper)) {
-        fth_keeper_take_over(trainer->keeper, reason, false);
+        fth_keeper_take_over(trainer->keeper, reason, has_most(trainer), false);
         return;
     }
     fth_validator_set_saver(trainer->validator, NULL, NULL);
@@ -464,14 +482,24 @@ static bool can_save(const fth_trainer *trainer)
     return false;
 }
 
+/* Whether this process, which waits for peers, is to keep the run: it is the first of those that wait. Where these are the
+ * smaller part of the machines, the others may train on, and their run is not taken from the store under their hands. */
+static bool should_keep(const fth_trainer *trainer)
+{
+    const bool stored = *trainer->beginning.options.checkpoints;
+    return !fth_stepper_follows(trainer->stepper) && (!stored || fth_stepper_get_present(trainer->stepper) >= 0.5);
+}
+
 /* The first of those that wait keeps the run, and saves once: *saved. */
 static fth_status save_while_waiting(fth_trainer *trainer, const char *reason, const char *message, bool *saved)
 {
     const double patience_s = 2; /* with a store, before the others are looked for again */
     fth_status status = FTH_OK;
 
-    if (!fth_stepper_follows(trainer->stepper))
-        fth_keeper_take_over(trainer->keeper, reason, false);
+    if (should_keep(trainer))
+        fth_keeper_take_over(trainer->keeper, reason, has_most(trainer), false);
+    else if (fth_keeper_is_taking_over(trainer->keeper))
+        fth_keeper_give_up(trainer->keeper);
     follow_takeover(trainer, fth_deadline_in(patience_s));
     if (*saved || !get_saver(trainer))
         goto out;
@@ -488,6 +516,19 @@ out:
     return status;
 }
 
+/* That another process has the run is found out by saving, and is no failure where there are peers: they agree on what
+ * follows from it, once they are together. */
+static fth_status pardon_fence(const fth_trainer *trainer, fth_status status)
+{
+    return status == FTH_PEER_LOST && is_fenced(trainer) ? FTH_OK : status;
+}
+
+/* Records saves that ended. */
+static fth_status collect_saves(fth_trainer *trainer)
+{
+    return pardon_fence(trainer, fth_saver_collect(get_saver(trainer), fth_guardian_get_step_s(trainer->guardian)));
+}
+
 /* There are too few peers to go on. */
 static fth_status wait_for_peers(fth_trainer *trainer, const char *reason, bool *waiting, bool *saved)
 {
@@ -497,8 +538,9 @@ static fth_status wait_for_peers(fth_trainer *trainer, const char *reason, bool 
     if (!*waiting)
         fth_log_info("waiting after step %" PRId64 ": %s", trainer->position.step, message ? message : "");
     *waiting = true;
-    FTH_TRY(save_while_waiting(trainer, reason, message ? message : "", saved));
-    FTH_TRY(fth_saver_collect(get_saver(trainer), fth_guardian_get_step_s(trainer->guardian)));
+    status = save_while_waiting(trainer, reason, message ? message : "", saved);
+    FTH_TRY(pardon_fence(trainer, status));
+    FTH_TRY(collect_saves(trainer));
     FTH_REQUIRE(!trainer->stop || !trainer->stop->asked, FTH_INTERRUPTED, "asked to stop");
 
 out:
@@ -533,13 +575,6 @@ static void recover(fth_trainer *trainer, fth_status *status)
     fth_reporter_warn(trainer->reporter, "%s; continuing with the peers that are left", fth_error_message());
     *status = rejoin(trainer, reason ? reason : "a peer was lost");
     free(reason);
-}
-
-/* Records saves that ended. Where another has the run by now, peers find out together why. */
-static fth_status collect_saves(fth_trainer *trainer)
-{
-    fth_status status = fth_saver_collect(get_saver(trainer), fth_guardian_get_step_s(trainer->guardian));
-    return status == FTH_PEER_LOST && is_fenced(trainer) ? FTH_OK : status;
 }
 
 /* A stop that all have agreed on, or that is this process's alone. */

@@ -5,6 +5,15 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
+static atomic_int claims; /* to have the rendezvous */
+
+static void count_claims(void *context, fth_log_level level, const char *message)
+{
+    (void)context;
+    (void)level;
+    claims += strstr(message, "has the rendezvous now") != NULL;
+}
+
 static void members_have_another_rendezvous(void **state)
 {
     meeting fixture = {0};
@@ -21,8 +30,12 @@ static void members_have_another_rendezvous(void **state)
     assert_int_equal(members[1].view.rank, 0);
     fth_rendezvous_stop(fixture.rendezvous);
     wait_until(members[0].ended && members[1].ended && members[2].ended);
+    claims = 0;
+    fth_log_set_function(count_claims, NULL);
     join_all(members, 3); /* one of them serves it now */
+    fth_log_set_function(NULL, NULL);
     for (int i = 0; i < 3; i++) {
+        assert_true(members[i].view.present == 1);
         assert_int_equal(members[i].view.generation, 2);
         assert_int_equal(members[i].view.size, 3);
     }
@@ -100,13 +113,15 @@ static void the_machine_with_the_rendezvous_is_lost(void **state)
     munmap(fixture, sizeof *fixture);
 }
 
-/* One of three that reaches nobody does not train on by itself, although one node would be enough for a group; it returns
- * when the rendezvous answers again. */
+/* One of three that reaches none of the others does not train on by itself, although one node would be enough for a group, and
+ * does not claim to have the rendezvous; it returns when the first one answers again. */
 static void a_node_that_is_cut_off_waits_and_returns(void **state)
 {
     meeting fixture = {0};
     test_member members[3];
     (void)state;
+    claims = 0;
+    fth_log_set_function(count_claims, NULL);
     start_at(&fixture, "127.0.0.2", 0, 1, 3, "secret");
     open_member(&fixture, &members[0], "a");
     open_member(&fixture, &members[1], "b");
@@ -122,11 +137,14 @@ static void a_node_that_is_cut_off_waits_and_returns(void **state)
         status = fth_membership_join(members[2].membership, NULL, &members[2].view);
     while (status == FTH_TIMEOUT && !strstr(fth_error_message(), "1 node of at least 2: c"));
     assert_int_equal(status, FTH_TIMEOUT);
+    assert_true(fabs(members[2].view.present - 1.0 / 3) < 1e-9);
     start_at(&fixture, "127.0.0.2", port, 1, 3, "secret");
     open_member(&fixture, &members[0], "a");
     begin_join(&members[2]);
     join_until(&members[0], 2);
     pthread_join(members[2].thread, NULL);
+    assert_int_equal(claims, 0);
+    fth_log_set_function(NULL, NULL);
     close_member(&members[0]);
     close_member(&members[2]);
     fth_rendezvous_stop(fixture.rendezvous);

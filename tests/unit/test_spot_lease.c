@@ -97,6 +97,54 @@ static void test_held_renewed_released(void **state)
     fth_store_free(store);
 }
 
+/* What a process of a group, with its own view of who leads, waits with. */
+typedef struct peer {
+    atomic_bool leads;
+    char group[FTH_LEASE_GROUP_BYTES];
+    fth_store *store;
+    fth_status status;
+    fth_lease *lease;
+} peer;
+
+static void *follow_as_peer(void *context)
+{
+    peer *self = context;
+    const fth_lease_options options = {.period_s = 60, .name = "node2", .group = self->group, .leads = &self->leads};
+    self->status = fth_lease_acquire(self->store, &options, test_deadline_in(PATIENCE_S), &self->lease);
+    return NULL;
+}
+
+/* A process of the owner's group waits as any other does, until it leads the group; and the former owner hears which node has
+ * the run, by its name. */
+static void test_only_the_one_that_leads_follows_at_once(void **state)
+{
+    (void)state;
+    fth_store *store = open_store();
+    fth_stop lost = FTH_STOP_INITIALIZER;
+    fth_lease *lease = NULL;
+    pthread_t thread;
+    const fth_lease_options first = {.period_s = 60, .lost = &lost, .name = "node1", .group = ""};
+    assert_int_equal(fth_lease_acquire(store, &first, test_deadline_in(PATIENCE_S), &lease), FTH_OK);
+    peer other = {.store = open_store()};
+    fth_lease_get_group(lease, other.group);
+    assert_int_equal(pthread_create(&thread, NULL, follow_as_peer, &other), 0);
+    nap(1.5); /* three times what it would wait as the one that leads */
+    json_t *text = read_lease();
+    assert_string_equal(json_string_value(json_object_get(text, "host")), "node1");
+    json_decref(text);
+    atomic_store(&other.leads, true);
+    pthread_join(thread, NULL);
+    assert_int_equal(other.status, FTH_OK);
+    assert_int_equal(fth_lease_fence(other.lease), 2);
+    assert_int_equal(fth_lease_release(other.lease), FTH_OK); /* the name stays */
+    assert_int_equal(fth_lease_guard(lease, 61), FTH_PEER_LOST);
+    assert_non_null(strstr(fth_stop_get(&lost).message, "node2 has taken this run over"));
+    fth_lease_free(other.lease);
+    fth_store_free(other.store);
+    fth_lease_free(lease);
+    fth_store_free(store);
+}
+
 static void count_waiting(void *context, const char *owner, double since_s)
 {
     assert_non_null(strstr(owner, "(g4dn.xlarge)"));
@@ -477,6 +525,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_FOLDER(test_paused_owner_is_fenced), /* first: it forks, and no thread is there yet */
         WITH_FOLDER(test_held_renewed_released),
+        WITH_FOLDER(test_only_the_one_that_leads_follows_at_once),
         WITH_FOLDER(test_waiting_ends),
         WITH_FOLDER(test_taken_over_whatever_the_clocks_say),
         WITH_FOLDER(test_not_a_lease),

@@ -215,6 +215,7 @@ struct rank {
     group *all;
     int number;
     int order; /* who has the lowest leads */
+    int looks; /* for the others, in vain, while it is cut off */
     fth_engine *engine;
     fth_stop *stop;
     fth_engine_sizes sizes;
@@ -283,7 +284,7 @@ static fth_peer_place place_of(const rank *self)
     int before = 0;
     for (int i = 0; i < MAX_RANKS; i++)
         before += self->all->ranks[i] && self->all->ranks[i]->order < self->order;
-    return (fth_peer_place){.part = {before, self->all->size}, .follows = before > 0};
+    return (fth_peer_place){.part = {before, self->all->size}, .follows = before > 0, .present = 1};
 }
 
 /* ---- group: the strategy ---- */
@@ -293,7 +294,8 @@ static group the_group;
 /* What happens to a rank, and when: batches and updates count from 1, 0 is never. */
 static struct {
     int64_t lost_at_batch, stop_at_batch, notice_at_batch;
-    int64_t hangs_at_batch; /* cut off: it comes back when another has a record of the run */
+    int64_t hangs_at_batch;   /* it comes back when another has a record of the run */
+    int64_t cut_off_at_batch; /* for about a second, as one of three machines */
     bool lost_before_training;
     bool lost_in_last_drain, lost_at_end; /* the latter while peers wait for what it saves */
     bool lost_in_validation, stop_in_validation;
@@ -457,6 +459,13 @@ static fth_status group_rejoin(void *state, fth_peer_place *place)
     group *all = self->all;
     pthread_mutex_lock(&all->mutex);
     int64_t generation = all->generation;
+    if (self->looks > 0) { /* it does not reach the others */
+        pthread_mutex_unlock(&all->mutex);
+        usleep(500000);
+        all->hangs = --self->looks > 0;
+        *place = (fth_peer_place){.present = 1.0 / 3};
+        return fth_fail(FTH_TIMEOUT, "1 of 2 ranks is there");
+    }
     if (!all->ranks[self->number]) { /* back, after the others */
         all->ranks[self->number] = self;
         self->order += MAX_RANKS;
@@ -567,6 +576,13 @@ static fth_status group_step(void *state, const fth_batch *batch, double learnin
     if (plans[me].hangs_at_batch > 0 && batch->number == plans[me].hangs_at_batch) {
         plans[me].hangs_at_batch = 0;
         return hang(self);
+    }
+    if (plans[me].cut_off_at_batch > 0 && batch->number == plans[me].cut_off_at_batch) {
+        plans[me].cut_off_at_batch = 0;
+        self->looks = 3;
+        self->all->hangs = true;
+        leave(self);
+        return fth_fail(FTH_PEER_LOST, "cut off for a while");
     }
     if (self->all->hangs)
         usleep(5000); /* so that the run is not over before */
@@ -1002,6 +1018,38 @@ static void a_former_leader_comes_back_and_follows(void **state)
     release(ranks, 2);
 }
 
+/* One that follows is cut off, alone, but for the store: it waits for the others, and neither takes the run from the one that
+ * leads nor saves what it has, which is old. */
+static void a_rank_that_is_cut_off_does_not_take_the_lease(void **state)
+{
+    (void)state;
+    trainee ranks[2] = {0};
+    char flags[300], url[TEST_MAX_PATH];
+    fth_run_store *store = NULL;
+    fth_stored_record record = {0};
+    const char *of_run = "--batch 47 --epochs 100 --lr 0.005 --checkpoint-every 100 --validate-every 10";
+    snprintf(flags, sizeof flags, "%s --checkpoints %s --lease 60s --watch none", of_run,
+             test_path(url, "cut-off-store"));
+    train_alone(of_run);
+    plans[1].cut_off_at_batch = 7;
+    train_group(ranks, 2, flags);
+    assert_all_ended_well(ranks, 2);
+    assert_true(!ranks[0].outcome.follows && ranks[1].outcome.follows);
+    assert_true(!ranks[0].outcome.fenced && !ranks[1].outcome.fenced);
+    assert_true(compare_models("runs/alone", "runs0/run") < rounding);
+    assert_false(test_exists("runs1/run"));
+
+    fth_train_options options = options_of("--checkpoints %s", url);
+    assert_int_equal(fth_run_store_open(&options, &store), FTH_OK);
+    assert_int_equal(fth_run_store_read(store, &record), FTH_OK);
+    assert_true(record.finished);
+    assert_int_equal(fth_run_store_last_owner(store), 1);
+    fth_stored_record_release(&record);
+    fth_run_store_free(store);
+    fth_options_release(&fth_train_option_table, &options);
+    release(ranks, 2);
+}
+
 /* All end as the one that looks for the run does: it finds that there is nothing left to do, or none at all. */
 static void what_one_finds_holds_for_all(void **state)
 {
@@ -1076,6 +1124,7 @@ int main(void)
         TEST(too_few_save_and_wait),
         TEST(a_stop_in_a_validation_stops_all),
         TEST(a_former_leader_comes_back_and_follows),
+        TEST(a_rank_that_is_cut_off_does_not_take_the_lease),
         TEST(what_one_finds_holds_for_all),
         TEST(followers_take_the_options_of_the_run),
     };
