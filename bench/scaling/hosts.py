@@ -7,13 +7,16 @@ killed study left behind is found and removed by the next one. Needs root.
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 
 PREFIX = "fthscale"
-NETWORK = "10.77"
+# Of the range for benchmarks (RFC 2544), which no real network has; of each process its own, so that two can work at once.
+NETWORK = f"198.{18 + (os.getpid() >> 8 & 1)}.{os.getpid() & 255}"
+GATEWAY = f"{NETWORK}.254"
 MOST_HOSTS = 250
 
 
@@ -87,16 +90,20 @@ class Host:
     def __init__(self, hosts, index):
         self.index = index
         self.name = f"{PREFIX}{os.getpid()}n{index}"
-        self.outside = f"{PREFIX[:5]}{os.getpid()}h{index}"[:15]
-        self.address = f"{NETWORK}.0.{index + 1}"
+        self.outside = Host.link_name(index)
+        self.address = f"{NETWORK}.{index + 1}"
         run("ip", "netns", "add", self.name)
         run("ip", "link", "add", self.outside, "type", "veth", "peer", "name", "eth0", "netns", self.name)
         run("ip", "link", "set", self.outside, "master", hosts.bridge, "up")
         run("ip", "-n", self.name, "link", "set", "lo", "up")
-        run("ip", "-n", self.name, "addr", "add", f"{self.address}/16", "dev", "eth0")
+        run("ip", "-n", self.name, "addr", "add", f"{self.address}/24", "dev", "eth0")
         run("ip", "-n", self.name, "link", "set", "eth0", "up")
         self._shape(["-n", self.name], "eth0", hosts)
         self._shape([], self.outside, hosts)
+
+    @staticmethod
+    def link_name(index):
+        return f"{PREFIX[:5]}{os.getpid()}h{index}"[:15]
 
     @staticmethod
     def _shape(where, device, hosts):
@@ -125,6 +132,11 @@ class Host:
     def set_link(self, up):
         run("ip", "link", "set", self.outside, "up" if up else "down")
 
+    def set_fast(self):
+        """Its link has no limits any more."""
+        for where, device in ((["-n", self.name], "eth0"), ([], self.outside)):
+            run("tc", *where, "qdisc", "del", "dev", device, "root", check=False)
+
     def set_route(self, other, up):
         """Whether what this host sends to the other one gets there."""
         run("ip", "-n", self.name, "route", "del" if up else "add", "blackhole", f"{other.address}/32")
@@ -135,13 +147,14 @@ class Host:
 
 
 class Hosts:
-    """A context: the hosts are there inside it, and nothing of them is left behind it."""
+    """A context: the hosts are there inside it, and nothing of them is left behind it. `gateway`: this machine has an address on
+    the bridge, GATEWAY, for a store that is reached over the hosts' links."""
 
-    def __init__(self, count, rate_bit=None, delay_s=None, buffer_bytes=None):
+    def __init__(self, count, rate_bit=None, delay_s=None, buffer_bytes=None, gateway=False):
         if count > MOST_HOSTS:
             raise ValueError(f"at most {MOST_HOSTS} hosts")
         self.count, self.rate_bit, self.delay_s, self.buffer_bytes = count, rate_bit, delay_s, buffer_bytes
-        self.bridge = f"{PREFIX}{os.getpid()}b"
+        self.bridge, self.gateway = f"{PREFIX}{os.getpid()}b", gateway
         self.hosts = []
 
     def __enter__(self):
@@ -150,6 +163,8 @@ class Hosts:
         remove_leftovers()
         try:
             run("ip", "link", "add", self.bridge, "type", "bridge")
+            if self.gateway:
+                run("ip", "addr", "add", f"{GATEWAY}/24", "dev", self.bridge)
             run("ip", "link", "set", self.bridge, "up")
             for index in range(self.count):
                 self.hosts.append(Host(self, index))
@@ -159,10 +174,52 @@ class Hosts:
         return self.hosts
 
     def __exit__(self, *_):
-        for name in [f"{PREFIX}{os.getpid()}n{index}" for index in range(self.count)]:
+        for index in range(self.count):
+            name = f"{PREFIX}{os.getpid()}n{index}"
             end_all(name)
+            run("ip", "link", "del", Host.link_name(index), check=False)  # now: it would go a moment after the namespace
             run("ip", "netns", "del", name, check=False)
         run("ip", "link", "del", self.bridge, check=False)
+
+
+class Forwarder:
+    """Passes connections to GATEWAY on to a port of this machine's loopback interface, until it is closed."""
+
+    def __init__(self, port):
+        self.target = port
+        self.listener = socket.create_server((GATEWAY, 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                near = self.listener.accept()[0]
+            except OSError:
+                return
+            try:
+                far = socket.create_connection(("127.0.0.1", self.target))
+            except OSError:
+                near.close()
+                continue
+            for source, sink in ((near, far), (far, near)):
+                threading.Thread(target=self._copy, args=(source, sink), daemon=True).start()
+
+    @staticmethod
+    def _copy(source, sink):
+        try:
+            while data := source.recv(65536):
+                sink.sendall(data)
+        except OSError:
+            pass
+        for end in (source, sink):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def close(self):
+        self.listener.close()
 
 
 def has_netem():
