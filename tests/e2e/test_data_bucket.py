@@ -193,7 +193,7 @@ def test_an_object_that_is_replaced_or_removed_in_mid_run(program, data, s3_serv
 
 
 def test_weather(program, data, s3_server):
-    """Broken connections, errors and turned bits are tried again; what comes is right."""
+    """Broken connections and errors are tried again; what comes is right."""
     with FaultProxy(s3_server.port) as proxy:
         proxy.rules = [Rule("status", code=503, method="GET", chance=0.1), Rule("cut_answer", method="GET", after=50,
                        chance=0.1), Rule("refuse", method="GET", chance=0.1)]
@@ -202,4 +202,16 @@ def test_weather(program, data, s3_server):
         assert sum(proxy.count(kind) for kind in ("status", "cut_answer", "refuse")) > 5
     program(*TRAIN, "--data", data.folder, "--epochs", 1, "--name", "good")
     both = [tensors(program.folder / "runs" / name / "last.safetensors") for name in ("bad", "good")]
+    assert both[0] == both[1]
+
+
+def test_objects_are_checked_against_their_etags(program, data, s3_server):
+    """A flipped bit in three of ten answers is noticed, and the object fetched again, before it is used or kept."""
+    with FaultProxy(s3_server.port) as proxy:
+        proxy.rules = [Rule("flip", method="GET", target=r"/objects/.*\.png", chance=0.3, after=60)]
+        program(*TRAIN, "--data", data.bucket.url + "/objects", "--data-cache", "10m", "--epochs", 2, "--name", "flipped",
+                env=s3_server.environment(proxy.endpoint))
+        assert proxy.count("flip") > 3
+    program(*TRAIN, "--data", data.folder, "--epochs", 2, "--name", "whole")
+    both = [tensors(program.folder / "runs" / name / "last.safetensors") for name in ("flipped", "whole")]
     assert both[0] == both[1]

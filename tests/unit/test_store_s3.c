@@ -153,7 +153,11 @@ static char *give_object(bucket *b, const stub_request *request, const object *o
     bool range = sscanf(stub_header(request, "Range"), "bytes=%lu-%lu", &first, &last) == 2,
          head = *request->method == 'H';
     size_t length = o->size_bytes ? (size_t)(last - first + 1) : 0;
-    snprintf(lines, sizeof lines, "ETag: \"%s\"\r\nx-goog-generation: %d\r\n%s", o->etag, o->generation, o->lines);
+    int told =
+        snprintf(lines, sizeof lines, "ETag: \"%s\"\r\nx-goog-generation: %d\r\n%s", o->etag, o->generation, o->lines);
+    if (range)
+        snprintf(lines + told, sizeof lines - (size_t)told, "Content-Range: bytes %lu-%lu/%zu\r\n", first, last,
+                 o->size_bytes);
     int used = asprintf(&text, "HTTP/1.1 %d X\r\n%sContent-Length: %zu\r\n\r\n", range ? 206 : 200, lines, length);
     text = realloc(text, (size_t)used + length + 1);
     *size_bytes = (size_t)used + (head ? 0 : length);
@@ -620,6 +624,36 @@ static void changed_bytes_are_noticed(void **state)
     fth_store_free(store);
 }
 
+static void changed_bytes_of_a_range_that_is_the_whole_are_noticed(void **state)
+{
+    bucket *b = *state;
+    /* By the ETag, also of objects that are encrypted with S3's own keys; and by Google's MD5, which is of what is stored. */
+    static const struct {
+        const char *url, *lines;
+        bool noticed;
+    } cases[] = {
+        {"s3://bucket", "", true},
+        {"s3://bucket", "x-amz-server-side-encryption: AES256\r\n", true},
+        {"s3://bucket", "x-amz-server-side-encryption: aws:kms\r\n", false},
+        {"gs://bucket", "x-goog-hash: crc32c=mnG7TA==\r\nx-goog-hash: md5=XUFAKrxLKna5cZ2REBfFkg==\r\n", true},
+        {"gs://bucket", "x-goog-hash: crc32c=mnG7TA==,md5=XUFAKrxLKna5cZ2REBfFkg==\r\n", true},
+        {"gs://bucket", "x-goog-hash: md5=XUFAKrxLKna5cZ2REBfFkg==\r\nx-goog-stored-content-encoding: gzip\r\n", false},
+    };
+    for (size_t i = 0; i < FTH_COUNT_OF(cases); i++) {
+        fth_store *store = open_store(cases[i].url, 2);
+        char bytes[6] = "", part[4] = "";
+        store_object(b, "/bucket/a", cases[i].lines, "hello", 5);
+        b->corrupt_gets = 1;
+        assert_int_equal(fth_store_get_range(store, "a", 0, bytes, 5, NULL), FTH_OK);
+        if ((strcmp(bytes, "hello") == 0) != cases[i].noticed)
+            fail_msg("%s %s: %s", cases[i].url, cases[i].lines, bytes);
+        b->corrupt_gets = 0;
+        assert_int_equal(fth_store_get_range(store, "a", 1, part, 3, NULL), FTH_OK); /* no checksum is of it */
+        assert_string_equal(part, "ell");
+        fth_store_free(store);
+    }
+}
+
 /* ---- large objects ---- */
 
 enum { LARGE_BYTES = 33 << 20 }; /* five parts */
@@ -784,6 +818,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_metadata_service_may_be_away_for_a_while, start, stop),
         cmocka_unit_test_setup_teardown(a_server_out_of_reach_is_a_failure_of_the_store, start, stop),
         cmocka_unit_test_setup_teardown(changed_bytes_are_noticed, start, stop),
+        cmocka_unit_test_setup_teardown(changed_bytes_of_a_range_that_is_the_whole_are_noticed, start, stop),
         cmocka_unit_test_setup_teardown(large_objects_go_in_parts, start, stop),
         cmocka_unit_test_setup_teardown(files_go_on_where_they_stopped, start, stop),
         cmocka_unit_test_setup_teardown(transfers_can_be_cancelled, start, stop),
