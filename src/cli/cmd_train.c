@@ -7,6 +7,7 @@
 
 #include "base/process.h"
 #include "cli/cli.h"
+#include "cli/weights.h"
 #include "cluster/launcher.h"
 #include "parallel/parallel.h"
 #include "report/report.h"
@@ -232,6 +233,27 @@ static fth_status check_strategy(const fth_train_options *options)
     return fth_strategy_choose(fth_strategies, options, &strategy);
 }
 
+/* --weights RUN: the model of a run in --runs. Anything else stays as it is, for the training to open. */
+static fth_status find_weights(fth_train_options *options)
+{
+    fth_status status = FTH_OK;
+    fth_cli_weights weights = {0};
+    char *run = fth_path_join(options->runs, options->weights);
+
+    FTH_REQUIRE(run, FTH_NO_MEMORY, "no memory for a path");
+    if (!*options->weights || strchr(options->weights, '/') || fth_folder_exists(options->weights) ||
+        fth_file_exists(options->weights) || !fth_record_exists(run))
+        goto out;
+    FTH_TRY(fth_cli_find_weights(options->weights, options->runs, NULL, &weights));
+    free(options->weights);
+    options->weights = fth_format("%s", weights.path);
+
+out:
+    free(run);
+    fth_cli_weights_release(&weights);
+    return status;
+}
+
 fth_exit_code fth_cli_train(const fth_command *command, const fth_invocation *invocation, bool standby)
 {
     fth_train_options options = {0};
@@ -258,7 +280,8 @@ fth_exit_code fth_cli_train(const fth_command *command, const fth_invocation *in
         if (!fth_cli_layer_options(invocation, NULL, file, &options, &code))
             goto out;
     }
-    if (fth_train_options_resolve(&options) != FTH_OK || fth_train_options_check(&options) != FTH_OK) {
+    if (find_weights(&options) != FTH_OK || fth_train_options_resolve(&options) != FTH_OK ||
+        fth_train_options_check(&options) != FTH_OK) {
         code = fth_cli_usage(command, "%s", fth_error_message());
         goto out;
     }

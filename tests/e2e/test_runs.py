@@ -591,3 +591,12 @@ def test_a_dry_run_looks_at_a_stored_run_without_touching_it(stored, farthing):
     assert "--lr is" in stored("--lr", 0.5, "--dry-run", code=1).err
     assert {path: path.read_bytes() for path in stored.store.rglob("*") if path.is_file()} == before
     assert contents(farthing.folder) == folders
+
+
+def test_weights_of_a_run_by_its_id(farthing, tiny):
+    arguments = ["train", *SMALL, "--data", tiny, "--steps", 4]
+    farthing(*arguments, "--name", "first")
+    farthing(*arguments, "--weights", "first", "--name", "second")
+    (event,) = [event for event in record(farthing.folder / "runs/second") if event["event"] == "weights"]
+    assert event["file"] == "runs/first/best.safetensors"
+    assert "nowhere" in farthing(*arguments, "--weights", "nowhere", code=1).err
