@@ -105,7 +105,7 @@ static void print_end(const fth_train_outcome *outcome)
     if (isfinite(number_of(end, "samples_per_s")))
         fth_text_count(llround(number_of(end, "samples_per_s")), speed, sizeof speed);
     double epochs = number_of(end, "epochs");
-    fth_print(stdout, "%s %s on %s: accuracy %s, loss %s, %.4g epoch%s, %s in %s (%s samples/s)", verb,
+    fth_print(stdout, "%s %s on %s: validation accuracy %s, loss %s, %.4g epoch%s, %s in %s (%s samples/s)", verb,
               configured(run, "model"), configured(run, "data"), accuracy, loss, epochs, epochs == 1 ? "" : "s",
               FTH_COUNTED(json_number_value(json_object_get(end, "steps")), "step"), time, speed);
     if (isfinite(number_of(end, "spent_usd"))) {
@@ -122,7 +122,12 @@ static void print_end(const fth_train_outcome *outcome)
     if (best && fth_file_exists(best)) {
         fth_text_percent(number_of(end, "best_accuracy"), accuracy, sizeof accuracy);
         fth_text_loss(number_of(end, "best_loss"), loss, sizeof loss);
-        fth_print(stdout, ", best %s (accuracy %s, loss %s)", best, accuracy, loss);
+        fth_print(stdout, ", best %s (validation accuracy %s, loss %s)", best, accuracy, loss);
+    }
+    if (isfinite(number_of(end, "test_loss"))) {
+        fth_text_percent(number_of(end, "test_accuracy"), accuracy, sizeof accuracy);
+        fth_text_loss(number_of(end, "test_loss"), loss, sizeof loss);
+        printf("; test accuracy %s, loss %s, of the best model", accuracy, loss);
     }
     putchar('\n');
     json_decref(run);
