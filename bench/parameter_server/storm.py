@@ -91,7 +91,7 @@ def main():
     options, flags = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as folder:
         server = subprocess.Popen(
-            [*options.server.split(), FARTHING, "serve", "parameters", "--model", options.model, "--data-shape",
+            [*options.server.split(), FARTHING, "serve", "parameters", "--unsigned", "--model", options.model, "--data-shape",
              options.data_shape, "--optimizer", "sgd", "--lr", "1", "--momentum", "0", "--lease", "10s",
              "--checkpoint-every", "10s", "--port", "0", "--json", *flags], cwd=folder, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL, text=True)

@@ -7,16 +7,14 @@
 #include <string.h>
 
 #include "http/http.h"
-#include "http/signature.h"
+#include "http/local_token.h"
 
 enum { MAX_ANSWER_BYTES = 64 << 20 };
 #define CONNECT_S 2.0
 
 struct fth_coordinator_link {
-    char *url;       /* for messages */
-    char *whole_url; /* without a '/' at its end */
-    bool is_signed;
-    fth_signer signer;
+    char *url;               /* for messages */
+    char *whole_url;         /* without a '/' at its end */
     fth_http_client *client; /* of whoever has the turn */
     pthread_mutex_t mutex;
     pthread_cond_t next_turn;
@@ -41,7 +39,6 @@ fth_status fth_coordinator_link_open(const fth_coordinator_link_options *options
                 "\"%s\" is not a coordinator's address; expected http://HOST:PORT", link->url);
     for (length = strlen(link->whole_url); length > 0 && link->whole_url[length - 1] == '/';)
         link->whole_url[--length] = '\0';
-    FTH_TRY(fth_signer_from_environment(&link->signer, &link->is_signed));
     FTH_TRY(fth_http_client_open(
         &(fth_http_client_options){.ca_file = options->ca_file, .pinned_key = options->pinned_key}, &link->client));
     *result = link;
@@ -57,7 +54,6 @@ void fth_coordinator_link_free(fth_coordinator_link *link)
     if (!link)
         return;
     fth_http_client_free(link->client);
-    fth_wipe(&link->signer, sizeof link->signer);
     fth_wipe_text(link->whole_url);
     free(link->url);
     pthread_mutex_destroy(&link->mutex);
@@ -68,11 +64,6 @@ void fth_coordinator_link_free(fth_coordinator_link *link)
 const char *fth_coordinator_link_url(const fth_coordinator_link *link)
 {
     return link->url;
-}
-
-const char *fth_coordinator_link_access_key(const fth_coordinator_link *link)
-{
-    return link->is_signed ? link->signer.access : NULL;
 }
 
 /* ---- requests ---- */
@@ -102,11 +93,13 @@ static fth_status perform(fth_coordinator_link *link, const char *target, fth_ht
     char authorization[FTH_MAX_AUTHORIZATION + 32] = "Authorization: ";
     const char *headers[] = {request->headers ? request->headers[0] : NULL, NULL, NULL};
     char *url = fth_format("%s%s", link->whole_url, target);
-    bool has_turn = false;
+    bool has_turn = false, is_signed = false;
+    fth_signer signer;
 
     FTH_REQUIRE(url, FTH_NO_MEMORY, "no memory for a request");
-    if (link->is_signed) {
-        FTH_TRY(fth_signer_sign(&link->signer, request->method, target, request->body, request->body_bytes,
+    FTH_TRY(fth_signer_find(link->whole_url, &signer, &is_signed));
+    if (is_signed) {
+        FTH_TRY(fth_signer_sign(&signer, request->method, target, request->body, request->body_bytes,
                                 authorization + strlen(authorization)));
         headers[headers[0] ? 1 : 0] = authorization;
     }
@@ -122,6 +115,7 @@ out:
         end_turn(link);
     if (status != FTH_OK)
         status = fth_fail_within(status, "coordinator %s", link->url);
+    fth_wipe(&signer, sizeof signer);
     fth_wipe_text(url);
     return status;
 }

@@ -17,8 +17,7 @@ typedef struct fth_coordinator_link_options {
 /* Connects when it is first used. The key is the environment's (http/signature.h), if there is one. */
 fth_status fth_coordinator_link_open(const fth_coordinator_link_options *options, fth_coordinator_link **link);
 void fth_coordinator_link_free(fth_coordinator_link *link);
-const char *fth_coordinator_link_url(const fth_coordinator_link *link);        /* without secrets */
-const char *fth_coordinator_link_access_key(const fth_coordinator_link *link); /* NULL: requests are not signed */
+const char *fth_coordinator_link_url(const fth_coordinator_link *link); /* without secrets */
 
 /* One request: `body` (may be NULL) and the answer in JSON; json_decref() it. An answer that is an error fails with its status and
  * text. FTH_PEER_LOST and FTH_TIMEOUT: the coordinator is away. Tries once. */

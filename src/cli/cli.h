@@ -78,6 +78,7 @@ extern const fth_option_table fth_no_option_table;
     ROW(worker)                                                                                                        \
     ROW(functions)                                                                                                     \
     ROW(keys)                                                                                                          \
+    ROW(token)                                                                                                         \
     ROW(completion)                                                                                                    \
     ROW(bench)                                                                                                         \
     ROW(options)                                                                                                       \

@@ -148,6 +148,7 @@ static const fth_option rows[] = {
      .help = "where it keeps what it must know after a restart; else batches-PORT in the cache folder",
      .group = "Serving"},
     FTH_SERVING_ROWS(offsetof(serve_options, serving), "29600"),
+    FTH_SERVING_OPEN_ROW(offsetof(serve_options, serving)),
     {.name = "json", .type = FTH_OPTION_SWITCH, AT(json), .help = "say where it serves as one JSON object"},
     FTH_S3_FLAG_ROWS(offsetof(serve_options, s3)),
 };
@@ -304,6 +305,7 @@ static fth_status serve(const serve_options *asked)
     }
     FTH_TRY(fth_serving_read(&asked->serving, tls, &secrets));
     options.keys = secrets.keys;
+    options.open = asked->serving.open;
     options.certificate_pem = secrets.certificate_pem;
     options.key_pem = secrets.key_pem;
     FTH_TRY(fth_coordinator_start(&options, &coordinator));

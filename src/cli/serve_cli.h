@@ -12,7 +12,7 @@ typedef struct fth_serving_flags {
     char *address, *host_names, *keys, *certificate, *key;
     int64_t port;
     double max_rate;
-    bool tls;
+    bool tls, open;
 } fth_serving_flags;
 
 /* What the flags name: keys and certificate. All NULL where they name none. */
@@ -74,6 +74,12 @@ void fth_serving_url(const fth_serving_flags *flags, bool tls, int port, char ur
     {                                                                                                                  \
         .name = "max-rate", .type = FTH_OPTION_NUMBER, .offset = (at) + offsetof(fth_serving_flags, max_rate),         \
         .fallback = "0", .argument = "N", .maximum = 1e9, .help = "requests a second of one address; 0: any"           \
+    }
+/* For servers that otherwise have a token. */
+#define FTH_SERVING_OPEN_ROW(at)                                                                                       \
+    {                                                                                                                  \
+        .name = "unsigned", .type = FTH_OPTION_SWITCH, .offset = (at) + offsetof(fth_serving_flags, open),             \
+        .help = "answer every user of this machine, not only the one that runs the server"                             \
     }
 /* clang-format on */
 

@@ -12,7 +12,9 @@ fth_status fth_serving_read(const fth_serving_flags *flags, const char *tls_fold
 
     *secrets = (fth_serving_secrets){0};
     FTH_REQUIRE(!*flags->certificate == !*flags->key, FTH_INVALID, "--certificate and --key belong together");
-    FTH_TRY(fth_keys_read(flags->keys, &secrets->keys));
+    FTH_REQUIRE(!flags->open || !*flags->keys, FTH_INVALID, "--unsigned and --keys exclude each other");
+    if (!flags->open)
+        FTH_TRY(fth_keys_read(flags->keys, &secrets->keys));
     if (*flags->certificate)
         FTH_TRY(fth_tls_load(flags->certificate, flags->key, &secrets->certificate_pem, &secrets->key_pem));
     else if (flags->tls)

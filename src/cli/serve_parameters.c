@@ -61,6 +61,7 @@ static const fth_option own_rows[] = {
      .argument = "TIME",
      .help = "how long the links to a bucket's shards that workers are given are good for"},
     FTH_SERVING_ROWS(offsetof(serve_options, serving), "29500"),
+    FTH_SERVING_OPEN_ROW(offsetof(serve_options, serving)),
     {.name = "consistency",
      .type = FTH_OPTION_CHOICE,
      AT(consistency),
@@ -325,6 +326,7 @@ static fth_status serve(const fth_option_table *table, const serve_options *aske
     tls = fth_path_join(train.runs, "tls");
     FTH_TRY(fth_serving_read(&asked->serving, tls, &secrets));
     options.keys = secrets.keys;
+    options.open = asked->serving.open;
     options.certificate_pem = secrets.certificate_pem;
     options.key_pem = secrets.key_pem;
     FTH_TRY(fth_parameters_start(&options, &server));

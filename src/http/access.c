@@ -2,6 +2,7 @@
 #include "http/access.h"
 
 #include <inttypes.h>
+#include <openssl/crypto.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -9,10 +10,15 @@
 
 #include "base/printable.h"
 #include "http/host.h"
+#include "http/local_token.h"
 #include "http/request_limit.h"
 
 struct fth_access {
     fth_keys *keys; /* or NULL */
+    char *address;
+    bool open;
+    fth_local_token *token; /* without keys, unless open; NULL until the port is known */
+    _Atomic(fth_keys *) token_keys;
     fth_hosts *hosts;
     fth_rates *rates; /* or NULL */
     double max_requests_per_s;
@@ -21,6 +27,7 @@ struct fth_access {
 };
 
 enum { MAX_MESSAGE = 512 };
+static const char BEARER[] = "Bearer ";
 
 __attribute__((format(printf, 4, 5))) static void refuse(const fth_refuser *refuser, fth_exchange *exchange,
                                                          fth_access_refusal why, const char *format, ...)
@@ -52,8 +59,13 @@ fth_status fth_access_create(const fth_access_options *options, fth_access **res
     FTH_TRY(fth_allocate(1, sizeof *access, &access));
     access->max_requests_per_s = options->max_requests_per_s;
     access->open_reads = options->open_reads;
+    access->open = options->open;
     if (options->keys)
         FTH_TRY(fth_keys_parse(options->keys, "the keys", &access->keys));
+    access->address = fth_format("%s", options->address && *options->address ? options->address : "127.0.0.1");
+    FTH_REQUIRE(access->address, FTH_NO_MEMORY, "no memory for an address");
+    if (options->port > 0) /* clients that wait for the server find its token before they find the server */
+        FTH_TRY(fth_access_set_port(access, options->port));
     FTH_TRY(fth_hosts_create(options->address, options->host_names, options->certificate_pem, &access->hosts));
     if (options->max_requests_per_s > 0)
         FTH_TRY(fth_rates_create(options->max_requests_per_s, &access->rates));
@@ -70,6 +82,9 @@ void fth_access_free(fth_access *access)
     if (!access)
         return;
     fth_keys_free(access->keys);
+    fth_keys_free(access->token_keys);
+    fth_local_token_free(access->token);
+    free(access->address);
     fth_hosts_free(access->hosts);
     fth_rates_free(access->rates);
     free(access);
@@ -78,6 +93,25 @@ void fth_access_free(fth_access *access)
 bool fth_access_keyed(const fth_access *access)
 {
     return access->keys != NULL;
+}
+
+fth_status fth_access_set_port(fth_access *access, int port)
+{
+    fth_status status = FTH_OK;
+    fth_keys *keys = NULL;
+    char *line = NULL;
+
+    if (access->keys || access->open || access->token)
+        return FTH_OK;
+    FTH_TRY(fth_local_token_create(access->address, port, &access->token));
+    line = fth_format(FTH_LOCAL_ACCESS_KEY " %s admin", fth_local_token_secret(access->token));
+    FTH_REQUIRE(line, FTH_NO_MEMORY, "no memory for a token");
+    FTH_TRY(fth_keys_parse(line, "the token", &keys));
+    atomic_store(&access->token_keys, keys);
+
+out:
+    fth_wipe_text(line);
+    return status;
 }
 
 fth_status fth_access_remember(fth_access *access, const char *folder)
@@ -93,7 +127,7 @@ fth_status fth_access_remember(fth_access *access, const char *folder)
 /* What a caller may do who signs nothing. */
 static fth_role unsigned_role(const fth_access *access)
 {
-    if (!access->keys)
+    if (access->open && !access->keys)
         return FTH_ROLE_ADMIN;
     return access->open_reads ? FTH_ROLE_READ : FTH_ROLE_NONE;
 }
@@ -123,7 +157,7 @@ static bool check_origin(const fth_refuser *refuser, fth_exchange *exchange)
 }
 
 static void refuse_signature(const fth_refuser *refuser, fth_exchange *exchange, fth_signature_result result,
-                             const fth_signed *who)
+                             const fth_signed *who, bool has_keys)
 {
     bool ahead = who->ahead_s > 0;
     if (result == FTH_SIGNATURE_FULL) {
@@ -134,9 +168,29 @@ static void refuse_signature(const fth_refuser *refuser, fth_exchange *exchange,
                "check the clocks of both machines",
                ahead ? who->ahead_s : -who->ahead_s, ahead ? "future" : "past");
     } else {
-        fth_exchange_set_header(exchange, "WWW-Authenticate", "FTH1");
-        refuse(refuser, exchange, FTH_ACCESS_UNSIGNED, "the signature is %s", fth_signature_result_name(result));
+        fth_exchange_set_header(exchange, "WWW-Authenticate", has_keys ? "FTH1" : "Bearer");
+        if (result == FTH_SIGNATURE_MISSING && !has_keys)
+            refuse(refuser, exchange, FTH_ACCESS_UNSIGNED,
+                   "the token is missing: without --keys or --unsigned the server answers the user that runs it "
+                   "(`farthing token`)");
+        else
+            refuse(refuser, exchange, FTH_ACCESS_UNSIGNED, "the signature is %s", fth_signature_result_name(result));
     }
+}
+
+/* The token itself, as curl sends it. */
+static bool admit_token(const fth_access *access, const fth_refuser *refuser, fth_exchange *exchange, const char *token,
+                        fth_role *role)
+{
+    const char *secret = fth_local_token_secret(access->token);
+    if (strlen(token) != strlen(secret) || CRYPTO_memcmp(token, secret, strlen(secret)) != 0) {
+        fth_exchange_set_header(exchange, "WWW-Authenticate", "Bearer");
+        refuse(refuser, exchange, FTH_ACCESS_UNSIGNED, "the token is not the one of this server (`farthing token`)");
+        return false;
+    }
+    *role = FTH_ROLE_ADMIN;
+    fth_exchange_set_authenticated(exchange);
+    return true;
 }
 
 bool fth_access_admit(fth_access *access, const fth_refuser *refuser, fth_exchange *exchange, const fth_route *route,
@@ -153,21 +207,29 @@ bool fth_access_admit(fth_access *access, const fth_refuser *refuser, fth_exchan
     if (!check_origin(refuser, exchange))
         return false;
     *role = unsigned_role(access);
-    if (!access->keys || (route->role <= *role && !header))
+    if ((access->open && !access->keys) || (route->role <= *role && !header))
         return check_host(access, refuser, exchange, route);
+    fth_keys *keys = access->keys ? access->keys : atomic_load(&access->token_keys);
+    if (!keys) {
+        refuse(refuser, exchange, FTH_ACCESS_BUSY, "the server is starting; try again");
+        return false;
+    }
+    if (!access->keys && header && strncmp(header, BEARER, strlen(BEARER)) == 0)
+        return admit_token(access, refuser, exchange, header + strlen(BEARER), role);
     fth_signed *who = calloc(1, sizeof *who);
     if (!who)
         return false;
-    fth_signature_result result =
-        fth_keys_check(access->keys, header, method, fth_exchange_target(exchange), changes, who);
+    fth_signature_result result = fth_keys_check(keys, header, method, fth_exchange_target(exchange), changes, who);
     atomic_fetch_add(&access->signatures[result], 1);
     if (result == FTH_SIGNATURE_GOOD) {
         *role = who->role;
+        if (!access->keys)
+            *who->access = '\0'; /* the user's own: it has no name */
         fth_exchange_set_authenticated(exchange);
         fth_exchange_set_data(exchange, who, free);
         return true;
     }
-    refuse_signature(refuser, exchange, result, who);
+    refuse_signature(refuser, exchange, result, who, access->keys != NULL);
     free(who);
     return false;
 }
@@ -180,15 +242,16 @@ void fth_access_forbid(const fth_refuser *refuser, fth_exchange *exchange, const
 
 const fth_signed *fth_access_signer(const fth_exchange *exchange)
 {
-    return fth_exchange_get_data(exchange);
+    const fth_signed *who = fth_exchange_get_data(exchange);
+    return who && *who->access ? who : NULL;
 }
 
 bool fth_access_check_body(const fth_access *access, const fth_refuser *refuser, fth_exchange *exchange)
 {
-    const fth_signed *who = fth_access_signer(exchange);
+    const fth_signed *who = fth_exchange_get_data(exchange);
     size_t size = 0;
     const void *body = fth_exchange_body(exchange, &size);
-    if (!access->keys || (who && fth_signed_body_matches(who, body, size)))
+    if (who ? fth_signed_body_matches(who, body, size) : !access->keys)
         return true;
     refuse(refuser, exchange, FTH_ACCESS_BODY, "the body is not the one that was signed");
     return false;

@@ -14,12 +14,17 @@ typedef struct fth_access_options {
     const char *certificate_pem; /* which has names too; or NULL */
     double max_requests_per_s;   /* of one address; 0: any number */
     bool open_reads;             /* what needs the role read needs no signature */
+    bool open;                   /* without keys: anyone on this machine may do everything */
+    int port;                    /* that will be served; 0: any free one, see fth_access_set_port() */
 } fth_access_options;
 
-/* Without keys only this machine may be served: else FTH_INVALID. */
+/* Without keys only this machine may be served: else FTH_INVALID. Callers then show this user's token for the server
+ * (local_token.h), unless it is `open`. */
 fth_status fth_access_create(const fth_access_options *options, fth_access **access);
 void fth_access_free(fth_access *access);
-bool fth_access_keyed(const fth_access *access); /* requests are signed */
+bool fth_access_keyed(const fth_access *access); /* there are keys, and requests are signed */
+/* Once the server listens: makes its token, if there is none yet. */
+fth_status fth_access_set_port(fth_access *access, int port);
 /* Requests that were good once, to a process before this one, are not good again: remembers them in `folder`. */
 fth_status fth_access_remember(fth_access *access, const char *folder);
 
@@ -46,7 +51,7 @@ bool fth_access_admit(fth_access *access, const fth_refuser *refuser, fth_exchan
                       fth_role *role);
 /* Refuses a caller whose role is too low; for fth_server_options.forbid. */
 void fth_access_forbid(const fth_refuser *refuser, fth_exchange *exchange, const fth_route *route, fth_role role);
-/* Who signed an admitted request; NULL if nobody did. */
+/* The key that signed an admitted request; NULL if there are no keys, or none was needed. */
 const fth_signed *fth_access_signer(const fth_exchange *exchange);
 /* True if the body is what was signed, or nothing need be; else refuses. */
 bool fth_access_check_body(const fth_access *access, const fth_refuser *refuser, fth_exchange *exchange);

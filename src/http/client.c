@@ -238,19 +238,32 @@ static curl_socket_t open_elsewhere(void *context, curlsocktype purpose, struct 
                           : socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
 
-bool fth_http_is_loopback(const char *url)
+bool fth_http_find_loopback(const char *url, char *host, size_t size, int *port)
 {
     CURLU *parts = curl_url();
-    char *host = NULL;
+    char *name = NULL, *number = NULL;
     struct in_addr v4;
     bool loopback = false;
     if (parts && curl_url_set(parts, CURLUPART_URL, url, 0) == CURLUE_OK &&
-        curl_url_get(parts, CURLUPART_HOST, &host, 0) == CURLUE_OK)
-        loopback = strcasecmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0 ||
-                   (inet_pton(AF_INET, host, &v4) == 1 && *(const unsigned char *)&v4 == 127);
-    curl_free(host);
+        curl_url_get(parts, CURLUPART_HOST, &name, 0) == CURLUE_OK &&
+        curl_url_get(parts, CURLUPART_PORT, &number, CURLU_DEFAULT_PORT) == CURLUE_OK) {
+        bool v6 = strcmp(name, "[::1]") == 0;
+        loopback = v6 || strcasecmp(name, "localhost") == 0 ||
+                   (inet_pton(AF_INET, name, &v4) == 1 && *(const unsigned char *)&v4 == 127);
+        snprintf(host, size, "%s", v6 ? "::1" : name);
+        *port = atoi(number);
+    }
+    curl_free(name);
+    curl_free(number);
     curl_url_cleanup(parts);
     return loopback;
+}
+
+bool fth_http_is_loopback(const char *url)
+{
+    char host[INET6_ADDRSTRLEN];
+    int port;
+    return fth_http_find_loopback(url, host, sizeof host, &port);
 }
 
 /* ---- a request ---- */

@@ -105,6 +105,8 @@ char *fth_http_header(const fth_http_response *response, const char *name);
 
 /* True if the URL's host is localhost or an address of the loopback. */
 bool fth_http_is_loopback(const char *url);
+/* The same; then `host` is without brackets, and *port the scheme's where the URL has none. */
+bool fth_http_find_loopback(const char *url, char *host, size_t size, int *port);
 /* A URL for messages: its public form (base/address.h), and no query at all. free() it. */
 char *fth_http_harmless_url(const char *url);
 /* Percent-encodes for URLs; '/' stays where `keep_slashes`. free() it. */

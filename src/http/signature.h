@@ -34,7 +34,8 @@ enum { FTH_MAX_ACCESS_KEY = 64, FTH_MAX_SECRET = 128, FTH_MAX_AUTHORIZATION = 51
 /* ---- who signs ---- */
 
 typedef struct fth_signer {
-    char access[FTH_MAX_ACCESS_KEY + 1], secret[FTH_MAX_SECRET + 1];
+    char access[FTH_MAX_ACCESS_KEY + 1], secret[FTH_MAX_SECRET + 1]; /* both empty: nothing is signed */
+    bool local; /* the secret is the token of a server of this user (local_token.h) */
 } fth_signer;
 
 /* From FARTHING_ACCESS_KEY and FARTHING_SECRET_KEY. False, and an empty signer, if they are not set. */

@@ -149,15 +149,6 @@ static char *copy_unless_empty(const char *text)
     return text && *text ? fth_format("%s", text) : NULL;
 }
 
-static fth_status find_signer(const fth_signer *given, fth_client_connection *connection)
-{
-    if (!given)
-        return fth_signer_from_environment(&connection->signer, &connection->has_key);
-    connection->signer = *given;
-    connection->has_key = *given->access != '\0';
-    return FTH_OK;
-}
-
 fth_status fth_worker_open(const fth_worker_options *options, fth_worker_client **result)
 {
     fth_status status = FTH_OK;
@@ -185,7 +176,8 @@ fth_status fth_worker_open(const fth_worker_options *options, fth_worker_client 
     client->connection.options =
         (fth_http_client_options){.ca_file = client->connection.ca_file, .pinned_key = client->connection.pinned_key};
     FTH_TRY(draw_names(client, options->worker));
-    FTH_TRY(find_signer(options->signer, &client->connection));
+    if (options->signer)
+        client->connection.signer = *options->signer;
     FTH_TRY(fth_http_client_open(&client->connection.options, &client->connection.http));
     FTH_TRY(fth_client_register(client));
     client->keeper.pause_s = fmax(client->registration.lease_s / 3, 0.1);

@@ -20,7 +20,8 @@ typedef struct fth_worker_options {
     double patience_s;                /* how long a server that does not answer is tried again */
     fth_deadline deadline;            /* nothing is waited for beyond it: FTH_TIMEOUT; at_seconds 0: none */
     const fth_stop *stop;             /* ends whatever waits, with FTH_INTERRUPTED; outlives the client. NULL: none */
-    const struct fth_signer *signer;  /* copied; NULL: from the environment (http/signature.h) */
+    const struct fth_signer *
+        signer; /* copied; NULL or empty: a token of this user's server, or from the environment (http/local_token.h) */
     const json_t *function; /* that the worker runs in, for the server's record: {"provider", "function", "id",
                                "memory_mb"}; copied. NULL: in none */
 } fth_worker_options;

@@ -19,8 +19,7 @@
 typedef struct fth_client_connection {
     fth_http_client *http;
     fth_http_client_options options;
-    fth_signer signer;
-    bool has_key;
+    fth_signer signer; /* empty: one is looked for (http/local_token.h) */
     char *url, *pinned_key, *ca_file;
     char *whole_url; /* with user and password, for requests alone */
 } fth_client_connection;

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "http/local_token.h"
 #include "parameters/client_internal.h"
 
 #define REQUEST_S    300.0
@@ -21,13 +22,18 @@ fth_status fth_client_ask_once(fth_worker_client *client, fth_http_client *http,
     fth_status status = FTH_OK;
     char authorization[FTH_MAX_AUTHORIZATION + 32] = "Authorization: ", worker[FTH_MAX_WORKER_NAME + 32];
     char memory[96];
+    fth_signer signer = client->connection.signer;
+    bool has_key = *signer.access != '\0';
     const char *headers[5] = {worker, "Content-Type: application/octet-stream"};
     int header_count = 2;
     char *url = fth_format("%s%s", client->connection.whole_url, q->target);
 
     snprintf(worker, sizeof worker, "X-Farthing-Worker: %s", client->name);
-    if (client->connection.has_key) { /* for each try: a signature is good once */
-        FTH_TRY(fth_signer_sign(&client->connection.signer, q->method, q->target, q->body, q->body_bytes,
+    if (!has_key)
+        FTH_TRY(fth_signer_find(client->connection.whole_url, &signer, &has_key));
+    if (has_key) { /* for each try: a signature is good once. The server reads its own user's memory as it is. */
+        bool as_it_is = q->memory > 0 && signer.local;
+        FTH_TRY(fth_signer_sign(&signer, q->method, q->target, q->body, as_it_is ? 0 : q->body_bytes,
                                 authorization + strlen(authorization)));
         headers[header_count++] = authorization;
     }
@@ -52,6 +58,7 @@ fth_status fth_client_ask_once(fth_worker_client *client, fth_http_client *http,
     atomic_fetch_add(&client->traffic.received_bytes, response->body_bytes);
 
 out:
+    fth_wipe(&signer, sizeof signer);
     free(url);
     return status;
 }

@@ -297,6 +297,7 @@ static fth_status start_serving(fth_parameters *server)
                                                                          .metrics = server->metrics,
                                                                          .options = options},
                                         &server->service));
+    FTH_TRY(fth_access_set_port(server->access, fth_parameter_service_port(server->service)));
 
 out:
     return status;
@@ -365,6 +366,8 @@ fth_status fth_parameters_start(const fth_parameters_options *options, fth_param
                                                     .host_names = options->host_names,
                                                     .certificate_pem = options->certificate_pem,
                                                     .max_requests_per_s = options->max_requests_per_s,
+                                                    .open = options->open,
+                                                    .port = options->port,
                                                     .open_reads = options->open_reads},
                               &server->access));
     FTH_TRY(check_options(options));

@@ -15,11 +15,17 @@ ROOT = Path(__file__).resolve().parents[2]
 FARTHING = Path(os.environ.get("FARTHING", ROOT / "build" / "farthing")).resolve()
 
 
+def access_flags(arguments, environment):
+    """A server without keys answers anyone in most tests; test_local_token.py has its token."""
+    keyed = "--keys" in arguments or "FARTHING_KEYS" in environment or "FARTHING_ACCESS_KEY" in environment
+    return [] if keyed else ["--unsigned"]
+
+
 class Coordinator:
-    def __init__(self, folder, *arguments, port=0, environment=None):
+    def __init__(self, folder, *arguments, port=0, environment=None, token=False):
         self.folder, self.arguments, self.port = Path(folder), arguments, port
         self.environment = {**os.environ, "XDG_RUNTIME_DIR": str(self.folder), "OMP_WAIT_POLICY": "passive", **(environment or {})}
-        self.process = None
+        self.process, self.token = None, token
         self.errors = self.folder / "coordinator.err"
 
     def start(self):
@@ -27,7 +33,8 @@ class Coordinator:
         with open(self.errors, "a") as errors:
             self.process = subprocess.Popen(
                 [FARTHING, "serve", "batches", *map(str, self.arguments), "--port", str(self.port), "--state",
-                 str(self.folder / "state"), "--json"], cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=errors,
+                 str(self.folder / "state"), "--json",
+                 *([] if self.token else access_flags(self.arguments, self.environment))], cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=errors,
                 stdin=subprocess.DEVNULL, text=True)
         line = self.process.stdout.readline()
         if not line:

@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from batches_server import access_flags
 from conftest import FARTHING, PATIENCE_S, environment
 from parameter_client import Client
 
@@ -29,7 +30,8 @@ class Coordinator:
     def start(self):
         self.process = subprocess.Popen(
             [FARTHING, "serve", "batches", "--json", "--port", str(self.port), "--state", str(self.folder / "state"),
-             "--cache-memory", "64m", "--prefetch", "threads:1", *self.arguments],
+             "--cache-memory", "64m", "--prefetch", "threads:1", *self.arguments,
+             *access_flags(self.arguments, self.env)],
             cwd=self.folder, env=environment(XDG_RUNTIME_DIR=RUNTIME.name, FARTHING_CACHE=str(self.folder / "cache"),
                                              **self.env),
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.log.open("a"), text=True)

@@ -251,7 +251,7 @@ def test_keys_are_asked_for_and_given(tmp_path, farthing, expected):
 
 def test_an_envelope_is_opened(tmp_path):
     """As OpenWhisk's runtime asks: /init, then /run with {"value": ...}; what is no order is refused."""
-    with Worker(tmp_path, "--port", 0) as function:
+    with Worker(tmp_path, "--port", 0, "--unsigned") as function:
         url = function.serving()
 
         def post(path, body):

@@ -126,7 +126,8 @@ class ParameterServer:
         write_mnist(data)
         farthing("data", "shard", "--data", data, "--parts", 3, "--to", farthing.folder / "shards")
         self.process = farthing.start("serve", "parameters", "--model", "linear", "--shards", farthing.folder / "shards",
-                                      "--epochs", epochs, "--stay", "--name", "server", "--port", 0, "--json")
+                                      "--epochs", epochs, "--stay", "--name", "server", "--port", 0, "--json",
+                                      "--unsigned")
         self.port = json.loads(self.process.stdout.readline())["port"]
 
     def version(self):

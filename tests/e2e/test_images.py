@@ -191,7 +191,7 @@ def test_contradictions_are_refused(farthing, tiny):
 
 
 def test_a_parameter_server_says_what_its_images_are_normalized_by(farthing, tiny):
-    flags = ["serve", "parameters", *SMALL, "--lr", "0.1", "--data", tiny, "--normalize", "0.5/0.25", "--port", 0, "--json"]
+    flags = ["serve", "parameters", *SMALL, "--lr", "0.1", "--data", tiny, "--normalize", "0.5/0.25", "--port", 0, "--json", "--unsigned"]
     server = farthing.start(*map(str, flags))
     try:
         about = json.loads(server.stdout.readline())

@@ -19,6 +19,7 @@ import time
 import numpy
 import pytest
 import yaml
+from batches_server import access_flags
 from conftest import environment, FARTHING, PATIENCE_S, ROOT, wait_for
 from parameter_client import Client, pack, sign, unpack
 
@@ -32,13 +33,14 @@ WORKER, READER, BOSS, OTHER = [(line.split()[0], line.split()[1]) for line in
 
 
 class Server:
-    def __init__(self, folder, *arguments, env=None, port=0):
+    def __init__(self, folder, *arguments, env=None, port=0, token=False):
         self.folder, self.arguments, self.env = folder, [*PLAIN, *arguments], env or {}
-        self.process, self.port = None, port
+        self.process, self.port, self.token = None, port, token
 
     def start(self):
+        access = [] if self.token else access_flags(self.arguments, self.env)
         self.process = subprocess.Popen(
-            [FARTHING, "serve", "parameters", *map(str, self.arguments), "--port", str(self.port), "--json"],
+            [FARTHING, "serve", "parameters", *map(str, self.arguments), *access, "--port", str(self.port), "--json"],
             cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=open(self.folder / "stderr", "a"),
             text=True, env=environment(**self.env))
         line = self.process.stdout.readline()
@@ -372,14 +374,15 @@ def test_the_worked_example_works(serve):
     page = (ROOT / "docs" / "parameter-server.md").read_text()
     example = page[page.index("import http.client"):]
     example = example[:example.index("```")]
-    server = serve()
+    server = serve(token=True)
     done = subprocess.run([sys.executable, "-c", example.replace("29500", str(server.port))], capture_output=True, text=True,
-                          timeout=PATIENCE_S)
+                          timeout=PATIENCE_S, env=environment(PATH=f"{FARTHING.parent}:{os.environ['PATH']}"))
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]
     assert [line[:2] for line in lines] == [["200", str(i)] for i in range(20)]
     assert float(lines[-1][2]) < 0.5 * float(lines[0][2])
-    assert server.client().version() == 20 and server.client().metrics()["farthing_workers"] == 0
+    health = server.client()("GET", "/healthz").json
+    assert health["version"] == 20 and server.client().metrics()["farthing_workers"] == 0
 
 
 # ---- the dial ----

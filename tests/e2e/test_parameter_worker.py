@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from batches_server import access_flags
 from conftest import environment, FARTHING, PATIENCE_S, stop, wait_for
 from parameter_client import Client
 
@@ -22,7 +23,8 @@ class Server:
 
     def start(self):
         command = [FARTHING, "serve", "parameters", *MODEL, "--data", self.data, "--name", "server", "--port",
-                   str(self.port), "--json", *self.arguments]
+                   str(self.port), "--json", *self.arguments,
+                   *access_flags(self.arguments, self.env)]
         self.process = subprocess.Popen(command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=open(self.folder / "server.txt", "a"), text=True,
                                         env=environment(**self.env))

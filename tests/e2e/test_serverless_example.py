@@ -30,7 +30,8 @@ def test_six_functions_train_from_a_bucket(bucket, tiny, tmp_path):
 def services(farthing, tiny, tmp_path):
     """A parameter server, functions, and a shard; the variables that the README's lines use."""
     shards = farthing("data", "shard", "--data", tiny, "--parts", 2, "--to", tmp_path / "shards", "--presign", "1h")
-    processes = [farthing.start("serve", "parameters", "--data-shape", "1x28x28", "--classes", 10, "--port", 0, "--json"),
+    processes = [farthing.start("serve", "parameters", "--model", "mnist-cnn", "--data-shape", "1x28x28", "--classes", 10, "--port", 0,
+                                "--json"),
                  farthing.start("serve", "functions", "--folder", tmp_path / "functions", "--port", 0, "--json")]
     server, functions = (json.loads(process.stdout.readline()) for process in processes)
     yield {"SERVER": server["url"], "APIHOST": functions["url"], "SHARD": shards.out.split()[0],

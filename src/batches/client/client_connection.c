@@ -217,8 +217,7 @@ bool fth_connection_is_lost(fth_connection *connection)
 {
     if (atomic_load(&connection->lost))
         return true;
-    if (pthread_mutex_trylock(&connection->asking) != 0) /* who asks something now finds out */
-        return false;
+    pthread_mutex_lock(&connection->asking);
     bool gone = fth_host_is_gone(connection->link);
     pthread_mutex_unlock(&connection->asking);
     if (gone)

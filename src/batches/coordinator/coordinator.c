@@ -224,10 +224,13 @@ fth_status fth_coordinator_start(const fth_coordinator_options *options, fth_coo
                                                     .keys = options->keys,
                                                     .host_names = options->host_names,
                                                     .certificate_pem = options->certificate_pem,
-                                                    .max_requests_per_s = options->max_requests_per_s},
+                                                    .max_requests_per_s = options->max_requests_per_s,
+                                                    .open = options->open,
+                                                    .port = options->port},
                               &parts->access));
     FTH_TRY(open_state(coordinator, options));
     FTH_TRY(serve_http(coordinator, options));
+    FTH_TRY(fth_access_set_port(parts->access, coordinator->port));
     if (coordinator->segment)
         FTH_TRY(serve_this_machine(coordinator));
     FTH_TRY(fth_watcher_start(parts->watcher, atomic_load(&parts->local)));

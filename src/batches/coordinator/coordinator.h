@@ -84,6 +84,7 @@ typedef struct fth_coordinator_options {
     const char *address;
     int port;
     const char *certificate_pem, *key_pem, *host_names;
+    bool open;        /* as fth_access_options */
     const char *keys; /* as the parameter server's; a line may end with data=NAME[,NAME...] */
     double max_requests_per_s;
 } fth_coordinator_options;

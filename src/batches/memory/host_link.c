@@ -11,10 +11,10 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/private_folder.h"
 #include "batches/memory/host.h"
 #include "batches/memory/host_packet.h"
 
@@ -29,21 +29,6 @@ struct fth_host_link {
 };
 
 /* ---- where ---- */
-
-/* Makes the folder, or checks that it is this user's alone. */
-static fth_status check_folder(const char *folder)
-{
-    fth_status status = FTH_OK;
-    struct stat facts;
-    FTH_REQUIRE(mkdir(folder, 0700) == 0 || errno == EEXIST, FTH_IO, "cannot create %s: %s", folder, strerror(errno));
-    FTH_REQUIRE(lstat(folder, &facts) == 0, FTH_IO, "cannot look at %s: %s", folder, strerror(errno));
-    FTH_REQUIRE(S_ISDIR(facts.st_mode), FTH_INVALID, "%s is not a folder; remove it, or set XDG_RUNTIME_DIR", folder);
-    FTH_REQUIRE(facts.st_uid == geteuid(), FTH_INVALID, "%s belongs to another user; set XDG_RUNTIME_DIR", folder);
-    FTH_REQUIRE((facts.st_mode & 077) == 0, FTH_INVALID, "%s can be entered by others; run chmod 700 %s", folder,
-                folder);
-out:
-    return status;
-}
 
 /* Whether a host's name or address is this machine's own, by whatever name. */
 static bool is_this_machine(const char *host)
@@ -82,7 +67,7 @@ fth_status fth_host_socket_path(const char *address, int port, const char *acces
     FTH_REQUIRE(folder && asprintf(&text, "%s\n%d\n%s", is_this_machine(address) ? "" : address, port,
                                    access_key ? access_key : "") >= 0,
                 FTH_NO_MEMORY, "no memory for a path");
-    FTH_TRY(check_folder(folder));
+    FTH_TRY(fth_folder_create_private(folder));
     SHA256((const unsigned char *)text, strlen(text), digest);
     char name[2 * NAME_BYTES + 1];
     for (int i = 0; i < NAME_BYTES; i++)

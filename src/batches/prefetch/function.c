@@ -124,7 +124,8 @@ fth_status fth_prefetch_function_start(const fth_prefetch_function_options *opti
                                                         .keys = options->keys,
                                                         .host_names = options->host_names,
                                                         .certificate_pem = options->certificate_pem,
-                                                        .max_requests_per_s = options->max_requests_per_s},
+                                                        .max_requests_per_s = options->max_requests_per_s,
+                                                        .port = options->port},
                                   &started->access));
     FTH_TRY(fth_server_start(&(fth_server_options){.address = options->address,
                                                    .port = options->port,
@@ -135,6 +136,8 @@ fth_status fth_prefetch_function_start(const fth_prefetch_function_options *opti
                                                    .certificate_pem = options->certificate_pem,
                                                    .key_pem = options->key_pem},
                              &started->server));
+    if (started->access)
+        FTH_TRY(fth_access_set_port(started->access, fth_server_port(started->server)));
     *function = started;
     started = NULL;
 

@@ -17,7 +17,7 @@
 #include "base/process.h"
 #include "batches/prefetch/prefetch.h"
 #include "http/http.h"
-#include "http/signature.h"
+#include "http/local_token.h"
 
 enum { USUAL_CONCURRENCY = 8, MOST_CONCURRENCY = 64, MOST_FUNCTIONS = 32, MOST_ANSWER_BYTES = 64 << 10 };
 #define TAKE_S          0.25
@@ -35,8 +35,6 @@ typedef struct remote_function {
     char *url;     /* with secrets */
     char *name;    /* without: by which the coordinator knows it */
     const char *target;
-    fth_signer signer;
-    bool has_key;
     pthread_t threads[MOST_CONCURRENCY];
     int thread_count;
     atomic_bool stop;
@@ -77,10 +75,13 @@ static fth_status send_order(const remote_function *function, fth_http_client *h
     fth_status status = FTH_OK;
     char *body = NULL, authorization[FTH_MAX_AUTHORIZATION + 32] = "Authorization: ";
     const char *headers[] = {"Content-Type: application/json", NULL, NULL};
+    fth_signer signer = {0};
+    bool is_signed = false;
 
     FTH_TRY(make_body(function, order, &body));
-    if (function->has_key) {
-        FTH_TRY(fth_signer_sign(&function->signer, "POST", function->target, body, strlen(body),
+    FTH_TRY(fth_signer_find(function->url, &signer, &is_signed));
+    if (is_signed) {
+        FTH_TRY(fth_signer_sign(&signer, "POST", function->target, body, strlen(body),
                                 authorization + strlen(authorization)));
         headers[1] = authorization;
     }
@@ -99,6 +100,7 @@ static fth_status send_order(const remote_function *function, fth_http_client *h
         status = fth_fail(FTH_IO, "it answered with more than %d bytes", MOST_ANSWER_BYTES);
 
 out:
+    fth_wipe(&signer, sizeof signer);
     free(body);
     return status;
 }
@@ -309,7 +311,6 @@ static fth_status start_function(const char *url, const fth_order_source *source
     function->target = strchr(strstr(function->url, "://") + 3, '/');
     if (!function->target)
         function->target = "/";
-    FTH_TRY(fth_signer_from_environment(&function->signer, &function->has_key));
     while (function->thread_count < function->options.concurrency &&
            fth_thread_start(&function->threads[function->thread_count], "function", run, function) == 0)
         function->thread_count++;

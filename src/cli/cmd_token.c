@@ -1,0 +1,56 @@
+/* farthing token: the token of a server that this user runs without keys, as a header for curl. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "http/local_token.h"
+
+static fth_status print_token(const char *where)
+{
+    fth_status status = FTH_OK;
+    char secret[FTH_LOCAL_SECRET + 1] = "", *url = NULL;
+
+    bool is_port = *where && where[strspn(where, "0123456789")] == '\0';
+    url = is_port                ? fth_format("http://127.0.0.1:%s", where)
+          : strstr(where, "://") ? fth_format("%s", where)
+                                 : fth_format("http://%s", where);
+    FTH_REQUIRE(url, FTH_NO_MEMORY, "no memory for an address");
+    FTH_REQUIRE(fth_local_token_find(url, secret), FTH_INVALID,
+                "no token for %s: no server of this user runs there, or it has keys or --unsigned", where);
+    printf("Authorization: Bearer %s\n", secret);
+
+out:
+    fth_wipe(secret, sizeof secret);
+    fth_wipe_text(url);
+    return status;
+}
+
+static fth_exit_code run_token(const fth_command *command, const fth_invocation *invocation)
+{
+    fth_no_options options;
+    fth_arguments arguments;
+    fth_exit_code code = FTH_EXIT_OK;
+
+    if (fth_cli_read_flags(command, invocation, &options, &arguments, &code)) {
+        if (arguments.count != 1)
+            code = fth_cli_usage(command, "give the server's port or address");
+        else if (print_token(arguments.positional[0]) != FTH_OK)
+            code = fth_cli_fail();
+    }
+    fth_arguments_release(&arguments);
+    return code;
+}
+
+const fth_command fth_command_token = {
+    .name = "token",
+    .arguments = "PORT | URL",
+    .summary = "print the token of a server on this machine, for curl",
+    .details =
+        "A server without keys answers the user who runs it. farthing's own clients find its token by themselves;\n"
+        "others get it here, as a header. On a command line every user of the machine could read it.\n",
+    .examples =
+        (const fth_example[]){
+            {"farthing token 29500 | curl -H @- http://127.0.0.1:29500/getVersion", "ask a parameter server"}, {0}},
+    .run = run_token,
+};
