@@ -529,9 +529,10 @@ char *fth_http_unescape(const char *text)
     char *decoded = strdup(text), *to = decoded;
     for (const char *from = text; decoded && *from; from++) {
         int high = *from == '%' ? fth_hex_digit(from[1]) : -1, low = high >= 0 ? fth_hex_digit(from[2]) : -1;
-        if (low >= 0)
+        bool escape = low >= 0 && high + low > 0; /* a NUL would end the text */
+        *to++ = (char)(escape ? high * 16 + low : *from);
+        if (escape)
             from += 2;
-        *to++ = (char)(low >= 0 ? high * 16 + low : *from);
     }
     if (decoded)
         *to = '\0';

@@ -111,7 +111,7 @@ bool fth_http_find_loopback(const char *url, char *host, size_t size, int *port)
 char *fth_http_harmless_url(const char *url);
 /* Percent-encodes for URLs; '/' stays where `keep_slashes`. free() it. */
 char *fth_http_escape(const char *text, bool keep_slashes);
-/* The other way; what is no escape stays as it is. free() it. */
+/* The other way; what is no escape stays as it is, and so does %00. free() it. */
 char *fth_http_unescape(const char *text);
 
 /* ---- retries ---- */

@@ -207,6 +207,8 @@ static enum MHD_Result begin(fth_exchange *exchange, const char *path, const cha
     if (ambiguous) {
         fth_exchange_set_header(exchange, "Connection", "close");
         fth_exchange_refuse(exchange, 400, "a request has one Content-Length or one Transfer-Encoding");
+    } else if (strstr(exchange->target, "%00")) { /* decoded, it would end the name it is in */
+        fth_exchange_refuse(exchange, 400, "a request's target has no NUL (%%00)");
     } else if (fth_routes_admit(exchange)) {
         accept_body(exchange, announced);
     }

@@ -163,7 +163,7 @@ def test_web_actions_need_no_key_and_others_do(serve):
 def test_what_is_hostile_is_refused(serve, tmp_path):
     platform = serve()
     exec_ = {"exec": {"kind": "blackbox", "image": "x"}}
-    for name in ("..%2f..%2fescape", "a%2fb", "-x", "x" * 65, "%00", "a%20b"):
+    for name in ("..%2f..%2fescape", "a%2fb", "-x", "x" * 65, "%00", "a%00b", "a%00", "a%20b"):
         assert platform.ask("PUT", f"actions/{name}", exec_).code in (400, 404, 405), name
     assert not list((tmp_path / "platform").glob("actions/*")) and not (tmp_path / "escape").exists()
     for body in (b"", b"[]", b"{", b'{"exec": {"kind": "python:3", "code": "x"}}', b'{"exec": 1, "parameters": [1]}'):
