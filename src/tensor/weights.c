@@ -347,22 +347,28 @@ out:
 
 /* ---- opening ---- */
 
-/* Splits "file:key" at the last colon before which a file's name ends; *path is fresh, *key points into the text. */
+/* A file, or a folder as on the Hugging Face hub. */
+static bool exists(const char *path)
+{
+    return fth_file_exists(path) || fth_folder_exists(path);
+}
+
+/* Splits "file:key" at the last colon before which a name that exists ends; *path is fresh, *key points into the text. */
 static fth_status split_key(const char *path_and_key, char **path, const char **key)
 {
-    const char *colon = strrchr(path_and_key, ':'), *at = fth_file_exists(path_and_key) ? NULL : colon;
+    const char *colon = strrchr(path_and_key, ':'), *at = exists(path_and_key) ? NULL : colon;
     *path = NULL;
     while (at) {
         free(*path);
         *path = strndup(path_and_key, (size_t)(at - path_and_key));
-        if (!*path || fth_file_exists(*path))
+        if (!*path || exists(*path))
             break;
         do
             at = at > path_and_key ? at - 1 : NULL;
         while (at && *at != ':');
     }
     if (!at) { /* no such file: the message had better name what precedes the last colon */
-        at = fth_file_exists(path_and_key) || !colon ? path_and_key + strlen(path_and_key) : colon;
+        at = exists(path_and_key) || !colon ? path_and_key + strlen(path_and_key) : colon;
         free(*path);
         *path = strndup(path_and_key, (size_t)(at - path_and_key));
     }

@@ -64,6 +64,14 @@ def test_a_named_model_has_the_channels_of_its_file(farthing, tiny):
         assert "resnet20 for 1x28x28 images" in result.out
 
 
+def test_a_folder_with_a_colon_in_its_name(linear):
+    folder = linear.folder / "a:b"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes((linear.folder / "runs/a/best.safetensors").read_bytes())
+    assert linear("weights", "a:b").out == linear("weights", "a:b/model.safetensors").out.replace("a:b/model.safetensors", "a:b")
+
+
 def test_weights_lists_a_file(linear):
     text = linear("weights", "a").out
     assert text.splitlines()[0] == "runs/a/best.safetensors: safetensors, 2 tensors, 7,850 parameters, 31 kB"
