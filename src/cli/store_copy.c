@@ -406,14 +406,23 @@ static void copy_all(copy *all)
     fth_bar_stop();
 }
 
+/* What the lists of the sources left out, which the copies lack. */
+static uint64_t left_out(const copy *all)
+{
+    uint64_t count = 0;
+    for (int i = 0; i < all->source_count; i++)
+        count += fth_store_left_out(all->sources[i].store);
+    return count;
+}
+
 static void print_summary(const copy *all, double seconds)
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < all->count; i++)
         bytes += all->items[i].size_bytes;
     if (all->options->json) {
-        json_t *json = json_pack("{s:I, s:I, s:f}", "objects", (json_int_t)all->count, "bytes", (json_int_t)bytes,
-                                 "seconds", seconds);
+        json_t *json = json_pack("{s:I, s:I, s:I, s:f}", "objects", (json_int_t)all->count, "bytes", (json_int_t)bytes,
+                                 "left_out", (json_int_t)left_out(all), "seconds", seconds);
         fth_cli_print_json(json);
         json_decref(json);
         return;
@@ -440,6 +449,12 @@ static fth_exit_code conclude(copy *all, double seconds)
         return FTH_EXIT_FAILURE;
     }
     print_summary(all, seconds);
+    if (left_out(all) > 0) {
+        fth_log_error("%s left out, which cannot be copied: links to folders, broken links, special files, or names "
+                      "that no object can have",
+                      FTH_COUNTED(left_out(all), "entry"));
+        return FTH_EXIT_FAILURE;
+    }
     return FTH_EXIT_OK;
 }
 

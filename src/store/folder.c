@@ -334,10 +334,12 @@ static fth_status folder_list(fth_store *store, const char *prefix, const char *
                               bool (*visit)(void *context, const fth_store_object *), void *context)
 {
     (void)after;
+    uint64_t left_out = 0;
     int root = -1;
     fth_status status = open_root(store, &root);
     if (root >= 0)
-        status = fth_folder_list(root, root_of(store), prefix, visit, context);
+        status = fth_folder_list(root, root_of(store), prefix, visit, context, &left_out);
+    atomic_fetch_add(&store->left_out, left_out);
     close_object(root);
     return status;
 }

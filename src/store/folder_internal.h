@@ -27,8 +27,9 @@ fth_status fth_folder_deletion_begin(const char *address, fth_folder_deletion *d
 fth_status fth_folder_deletion_perform(const fth_folder_deletion *deletion);
 void fth_folder_deletion_release(fth_folder_deletion *deletion);
 /* Visits the objects below the open folder `root` (`where`, for messages) whose keys begin with `prefix`, in order of
- * keys; deletes temporaries that a killed writer left a day ago or earlier. Versions have no checksums, which would cost opening every file. */
+ * keys; deletes temporaries that a killed writer left a day ago or earlier. *left_out is increased by each link to a folder,
+ * broken link and special file. Versions have no checksums, which would cost opening every file. */
 fth_status fth_folder_list(int root, const char *where, const char *prefix,
-                           bool (*visit)(void *context, const fth_store_object *), void *context);
+                           bool (*visit)(void *context, const fth_store_object *), void *context, uint64_t *left_out);
 
 #endif

@@ -32,6 +32,7 @@ typedef struct listing {
     const char *prefix;
     bool (*visit)(void *context, const fth_store_object *);
     void *context;
+    uint64_t *left_out;
     bool ended;
 } listing;
 
@@ -45,10 +46,11 @@ static bool begins(const char *text, const char *beginning)
     return strncmp(text, beginning, strlen(beginning)) == 0;
 }
 
-/* Describes one name of a folder; false if it is nothing to list. */
-static bool describe_entry(int folder, const char *name, entry *result)
+/* Describes one name of a folder; false if it is nothing to list. *odd is set for what a store cannot hold. */
+static bool describe_entry(int folder, const char *name, entry *result, bool *odd)
 {
     struct stat facts, target;
+    *odd = false;
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || fstatat(folder, name, &facts, AT_SYMLINK_NOFOLLOW) != 0)
         return false; /* or it vanished meanwhile */
     if (fth_folder_is_reserved(name)) {
@@ -59,11 +61,12 @@ static bool describe_entry(int folder, const char *name, entry *result)
         return false;
     }
     if (S_ISLNK(facts.st_mode)) {
-        if (fstatat(folder, name, &target, 0) != 0 || !S_ISREG(target.st_mode))
-            return false;
-        facts = target;
+        *odd = fstatat(folder, name, &target, 0) != 0 || !S_ISREG(target.st_mode);
+        if (!*odd)
+            facts = target;
     }
-    if (!S_ISDIR(facts.st_mode) && !S_ISREG(facts.st_mode))
+    *odd = *odd || (!S_ISDIR(facts.st_mode) && !S_ISREG(facts.st_mode));
+    if (*odd)
         return false;
     result->name = fth_format("%s%s", name, S_ISDIR(facts.st_mode) ? "/" : "");
     result->size_bytes = (uint64_t)facts.st_size;
@@ -95,8 +98,11 @@ static fth_status read_folder(const listing *list, int parent, const char *name,
     }
     while (errno = 0, (next = readdir(*folder)) != NULL) {
         entry found;
-        if (!describe_entry(descriptor, next->d_name, &found))
+        bool odd;
+        if (!describe_entry(descriptor, next->d_name, &found, &odd)) {
+            *list->left_out += odd && begins(within, list->prefix);
             continue;
+        }
         status = fth_grow(entries, *count, &capacity, sizeof **entries);
         if (status != FTH_OK) {
             free(found.name);
@@ -152,8 +158,8 @@ out:
 }
 
 fth_status fth_folder_list(int root, const char *where, const char *prefix,
-                           bool (*visit)(void *context, const fth_store_object *), void *context)
+                           bool (*visit)(void *context, const fth_store_object *), void *context, uint64_t *left_out)
 {
-    listing list = {.where = where, .prefix = prefix, .visit = visit, .context = context};
+    listing list = {.where = where, .prefix = prefix, .visit = visit, .context = context, .left_out = left_out};
     return walk(&list, root, ".", "");
 }

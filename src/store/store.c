@@ -299,12 +299,18 @@ fth_status fth_store_list_after(fth_store *store, const char *prefix, const char
         return fth_fail(FTH_UNSUPPORTED, "%s: what is there cannot be listed; a web server has no lists", store->url);
     sieve all = {.store = store, .after = after, .visit = visit, .context = context};
     fth_status status = store->kind->list(store, prefix, after, sift, &all);
+    atomic_fetch_add(&store->left_out, all.left_out);
     if (all.left_out > 0)
         fth_log_warning("%s: %" PRIu64
                         " object%s left out, whose names have a part \".\" or \"..\", a control character "
                         "or too many bytes",
                         store->url, all.left_out, all.left_out == 1 ? " is" : "s are");
     return status;
+}
+
+uint64_t fth_store_left_out(const fth_store *store)
+{
+    return store->left_out;
 }
 
 /* ---- writing ---- */

@@ -91,6 +91,9 @@ fth_status fth_store_list(fth_store *store, const char *prefix, bool (*visit)(vo
 fth_status fth_store_list_after(fth_store *store, const char *prefix, const char *after,
                                 bool (*visit)(void *context, const fth_store_object *), void *context);
 bool fth_store_can_list(const fth_store *store);
+/* How many names all lists so far have left out: those that cannot be keys, and in folders links to folders, broken links
+ * and what is neither file nor folder. */
+uint64_t fth_store_left_out(const fth_store *store);
 
 /* ---- many requests at once ---- */
 

@@ -69,6 +69,7 @@ struct fth_store {
     void *state; /* the kind's own */
     char *url;   /* as given, without secrets */
     double deadline_s;
+    _Atomic uint64_t left_out; /* of lists */
 
     pthread_mutex_t mutex; /* guards what follows */
     fth_http_client *idle[FTH_STORE_IDLE_CLIENTS];

@@ -139,3 +139,17 @@ def test_copying_below_a_folder_replaces_a_link(farthing):
     (farthing.folder / "to/a").symlink_to("../kept")
     farthing("store", "cp", "-r", "from", "to")
     assert (farthing.folder / "kept").read_text() == "old" and (farthing.folder / "to/a").read_text() == "new"
+
+
+def test_a_copy_that_leaves_something_out_fails(farthing):
+    folder = farthing.folder / "from"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "a").write_text("a")
+    farthing("store", "cp", "-r", "from", "to")
+    (folder / "to-folder").symlink_to("sub")
+    (folder / "broken").symlink_to("nothing")
+    os.mkfifo(folder / "pipe")
+    (folder / "new\nline").write_text("a")
+    result = farthing("store", "cp", "-r", "--json", "from", "to", code=1)
+    assert "4 entries left out" in result.err and result.events[0]["left_out"] == 4
+    assert tree(farthing.folder / "to") == ["a"]
