@@ -2,11 +2,12 @@
 """How far gradients in f32 are from exact ones: farthing's and PyTorch's against PyTorch's in f64, tensor by tensor.
 
     PYTHON_WITH_TORCH bench/engine/gradients.py [--model resnet18] [--batch 64] [--size 64] [--classes 200] [--seeds 3]
-        [--levels avx512,avx2,baseline] [--step BUILD/tests/image_step] [--tensors 5]
+        [--levels avx512,avx2,baseline] [--step BUILD/tests/image_step] [--tensors 5] [--jumps]
 
-The same weights, images and labels on all sides. An error is the norm of the difference over that of the exact gradient. Where
-networks have ReLU or maxima, rounding acts in jumps and errors are a matter of chance: hence several seeds, and the root of the
-mean square over tensors beside the worst one. tests/interop/test_gradients.py holds us to twice PyTorch's error.
+The same weights, images and labels on all sides. An error is the norm of the difference over that of the exact gradient. With
+ReLU and maxima, rounding acts in jumps: one activation within rounding of zero decides the figure, on either side. So the
+networks are measured with GELU and averages in their place, unless --jumps is given. tests/interop/test_gradients.py holds us to
+twice PyTorch's error.
 """
 import argparse
 import os
@@ -25,10 +26,12 @@ sys.path.insert(0, str(ROOT / "tests" / "torch"))
 import make_fixtures  # noqa: E402: PyTorch's side of every model
 
 
-def make_net(model, channels, size, classes, seed):
+def make_net(model, channels, size, classes, seed, jumps=False):
     torch.manual_seed(seed)
     net = make_fixtures.create(model, channels, size, size, classes).to_empty(device="cpu")
     make_fixtures.initialize(model, net)
+    if not jumps:
+        make_fixtures.smooth(net)
     with torch.no_grad():
         for parameter in net.parameters():  # as after some training: no two seeds alike, and no constants
             parameter += (0.05 * (parameter.std() if parameter.numel() > 1 else 1) + 0.02) * torch.randn_like(parameter)
@@ -45,8 +48,9 @@ def torch_gradients(net, images, labels, dtype, layout=torch.contiguous_format):
     return {name: parameter.grad.double() for name, parameter in net.named_parameters()}
 
 
-def our_gradients(step, model, folder, level, precision="f32"):
-    command = [step, model, folder / "weights.safetensors", folder / "batch.safetensors", folder / "out.safetensors", "cpu", precision]
+def our_gradients(step, model, folder, level, precision="f32", jumps=False):
+    command = [step, model, folder / "weights.safetensors", folder / "batch.safetensors", folder / "out.safetensors", "cpu", precision,
+               *([] if jumps else ["smooth"])]
     environment = dict(os.environ) if level == "native" else dict(os.environ, FARTHING_MAX_ISA=level)
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=600, env=environment)
     if done.returncode != 0:
@@ -62,9 +66,9 @@ def errors_of(found, exact):
             if gradient.norm().item() > 1e-9 * largest}
 
 
-def measure(step, model, batch, size, classes, seed, levels, channels=3, precision="f32"):
+def measure(step, model, batch, size, classes, seed, levels, channels=3, precision="f32", jumps=False):
     """{side: {tensor: error}} for PyTorch's f32 and each of our levels."""
-    net = make_net(model, channels, size, classes, seed)
+    net = make_net(model, channels, size, classes, seed, jumps)
     images, labels = torch.randn(batch, channels, size, size), torch.randint(0, classes, (batch,))
     sides = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -75,7 +79,7 @@ def measure(step, model, batch, size, classes, seed, levels, channels=3, precisi
         exact = torch_gradients(net, images, labels, torch.float64)
         sides["PyTorch"] = errors_of(f32, exact)
         for level in levels:
-            sides[level] = errors_of(our_gradients(step, model, folder, level, precision), exact)
+            sides[level] = errors_of(our_gradients(step, model, folder, level, precision, jumps), exact)
     return sides
 
 
@@ -94,13 +98,14 @@ def main():
     parser.add_argument("--levels", default="native", help="of farthing: avx512, avx2, baseline, separated by commas")
     parser.add_argument("--precision", default="f32", choices=["f32", "bf16"], help="of farthing")
     parser.add_argument("--step", default=str(ROOT / "build" / "tests" / "image_step"))
+    parser.add_argument("--jumps", action="store_true", help="keep ReLU and maxima")
     parser.add_argument("--tensors", type=int, default=0, help="show as many of the worst tensors of each")
     arguments = parser.parse_args()
     levels = arguments.levels.split(",")
     found = {}
     for seed in range(1, arguments.seeds + 1):
         sides = measure(arguments.step, arguments.model, arguments.batch, arguments.size, arguments.classes, seed, levels,
-                        arguments.channels, arguments.precision)
+                        arguments.channels, arguments.precision, arguments.jumps)
         for side, errors in sides.items():
             found.setdefault(side, []).append((root_mean_square(errors), max(errors.values())))
             for name, error in sorted(errors.items(), key=lambda item: -item[1])[:arguments.tensors]:

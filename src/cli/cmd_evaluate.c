@@ -47,9 +47,9 @@ enum { MOST_LISTED = 20 /* classes that are listed without being asked for */, M
 static void print_result_json(const fth_train_options *options, const char *weights, const fth_evaluation *result,
                               fth_confusion *confusion)
 {
-    json_t *event = json_pack("{s:s, s:o, s:o, s:I, s:f, s:s}", "event", "evaluation", "accuracy",
-                              fth_json_number(result->accuracy), "loss", fth_json_number(result->loss), "samples",
-                              (json_int_t)result->samples, "seconds", result->seconds, "weights", weights);
+    json_t *event = json_pack("{s:s, s:s, s:o, s:o, s:I, s:f, s:s}", "event", "evaluation", "part", "validation",
+                              "accuracy", fth_json_number(result->accuracy), "loss", fth_json_number(result->loss),
+                              "samples", (json_int_t)result->samples, "seconds", result->seconds, "weights", weights);
     if (confusion)
         json_object_set_new(event, "classes", fth_report_classes_json(confusion));
     if (*options->confusion && confusion)
@@ -69,8 +69,8 @@ static fth_status print_result(const fth_train_options *options, const char *wei
     fth_text_percent(result->accuracy, accuracy, sizeof accuracy);
     fth_text_loss(result->loss, loss, sizeof loss);
     fth_duration_format(result->seconds, time, sizeof time);
-    fth_print_line(stdout, "%s on %s: accuracy %s, loss %s over %s in %s; weights %s", options->model, options->data,
-                   accuracy, loss, FTH_COUNTED(result->samples, "sample"), time, weights);
+    fth_print_line(stdout, "%s on %s: validation accuracy %s, loss %s over %s in %s; weights %s", options->model,
+                   options->data, accuracy, loss, FTH_COUNTED(result->samples, "sample"), time, weights);
     if (!confusion)
         return FTH_OK;
     if (asked ? options->per_class : fth_confusion_classes(confusion) <= MOST_LISTED) {

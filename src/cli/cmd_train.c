@@ -7,6 +7,7 @@
 
 #include "base/process.h"
 #include "cli/cli.h"
+#include "cli/weights.h"
 #include "cluster/launcher.h"
 #include "parallel/parallel.h"
 #include "report/report.h"
@@ -104,7 +105,7 @@ static void print_end(const fth_train_outcome *outcome)
     if (isfinite(number_of(end, "samples_per_s")))
         fth_text_count(llround(number_of(end, "samples_per_s")), speed, sizeof speed);
     double epochs = number_of(end, "epochs");
-    fth_print(stdout, "%s %s on %s: accuracy %s, loss %s, %.4g epoch%s, %s in %s (%s samples/s)", verb,
+    fth_print(stdout, "%s %s on %s: validation accuracy %s, loss %s, %.4g epoch%s, %s in %s (%s samples/s)", verb,
               configured(run, "model"), configured(run, "data"), accuracy, loss, epochs, epochs == 1 ? "" : "s",
               FTH_COUNTED(json_number_value(json_object_get(end, "steps")), "step"), time, speed);
     if (isfinite(number_of(end, "spent_usd"))) {
@@ -121,7 +122,12 @@ static void print_end(const fth_train_outcome *outcome)
     if (best && fth_file_exists(best)) {
         fth_text_percent(number_of(end, "best_accuracy"), accuracy, sizeof accuracy);
         fth_text_loss(number_of(end, "best_loss"), loss, sizeof loss);
-        fth_print(stdout, ", best %s (accuracy %s, loss %s)", best, accuracy, loss);
+        fth_print(stdout, ", best %s (validation accuracy %s, loss %s)", best, accuracy, loss);
+    }
+    if (isfinite(number_of(end, "test_loss"))) {
+        fth_text_percent(number_of(end, "test_accuracy"), accuracy, sizeof accuracy);
+        fth_text_loss(number_of(end, "test_loss"), loss, sizeof loss);
+        printf("; test accuracy %s, loss %s, of the best model", accuracy, loss);
     }
     putchar('\n');
     json_decref(run);
@@ -232,6 +238,27 @@ static fth_status check_strategy(const fth_train_options *options)
     return fth_strategy_choose(fth_strategies, options, &strategy);
 }
 
+/* --weights RUN: the model of a run in --runs. Anything else stays as it is, for the training to open. */
+static fth_status find_weights(fth_train_options *options)
+{
+    fth_status status = FTH_OK;
+    fth_cli_weights weights = {0};
+    char *run = fth_path_join(options->runs, options->weights);
+
+    FTH_REQUIRE(run, FTH_NO_MEMORY, "no memory for a path");
+    if (!*options->weights || strchr(options->weights, '/') || fth_folder_exists(options->weights) ||
+        fth_file_exists(options->weights) || !fth_record_exists(run))
+        goto out;
+    FTH_TRY(fth_cli_find_weights(options->weights, options->runs, NULL, &weights));
+    free(options->weights);
+    options->weights = fth_format("%s", weights.path);
+
+out:
+    free(run);
+    fth_cli_weights_release(&weights);
+    return status;
+}
+
 fth_exit_code fth_cli_train(const fth_command *command, const fth_invocation *invocation, bool standby)
 {
     fth_train_options options = {0};
@@ -258,7 +285,8 @@ fth_exit_code fth_cli_train(const fth_command *command, const fth_invocation *in
         if (!fth_cli_layer_options(invocation, NULL, file, &options, &code))
             goto out;
     }
-    if (fth_train_options_resolve(&options) != FTH_OK || fth_train_options_check(&options) != FTH_OK) {
+    if (find_weights(&options) != FTH_OK || fth_train_options_resolve(&options) != FTH_OK ||
+        fth_train_options_check(&options) != FTH_OK) {
         code = fth_cli_usage(command, "%s", fth_error_message());
         goto out;
     }

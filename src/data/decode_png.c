@@ -55,9 +55,10 @@ static fth_status begin(void *state, const uint8_t *bytes, size_t size_bytes, ft
     header->grey = png->header.color_type == SPNG_COLOR_TYPE_GRAYSCALE ||
                    png->header.color_type == SPNG_COLOR_TYPE_GRAYSCALE_ALPHA;
     struct spng_exif exif;
-    header->orientation = spng_get_exif(png->library, &exif) == 0
-                              ? fth_exif_read((const uint8_t *)exif.data, exif.length)
-                              : (fth_orientation){0};
+    error = spng_get_exif(png->library, &exif); /* reads the chunks before the image data */
+    if (error && error != SPNG_ECHUNKAVAIL)
+        return fail_corrupt(png, error);
+    header->orientation = error ? (fth_orientation){0} : fth_exif_read((const uint8_t *)exif.data, exif.length);
     return FTH_OK;
 }
 

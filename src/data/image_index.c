@@ -312,6 +312,13 @@ static bool place_folder(const fth_image_index *index, size_t folder, const char
     return true;
 }
 
+/* Beside train/ and a validation part: samples of train --test. */
+static bool is_test_part(const fth_image_index *index, size_t folder, const char *root)
+{
+    const char *path = below_root(index, folder, root);
+    return index->has_splits && path && part_is(path, "test") && *after_part(path);
+}
+
 static fth_status list_classes(const fth_image_index *index, const char *root, const char *validation,
                                fth_class_list *list)
 {
@@ -441,7 +448,7 @@ static fth_status assign_classes(fth_image_index *index, const char *source, con
         fth_image_folder *folder = &index->folders[i];
         const char *name;
         if (!place_folder(index, i, root, validation, &folder->split, &name)) {
-            outside += folder->count;
+            outside += is_test_part(index, i, root) ? 0 : folder->count;
             continue;
         }
         int32_t class_index = find_class(list, name);

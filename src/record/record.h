@@ -48,7 +48,9 @@
  *     warning      step, message: a checkpoint or model could not be written and will be tried again
  *     error        step, epoch, status, message: the run failed
  *     interrupted  step, epoch, reason (for people), elapsed_s, samples, METERS: stopped on request; can be resumed
- *     end          accuracy, loss (of validation, final weights), epochs, steps, seconds, samples_per_s, model, best,
+ *     test         step, data, samples, test_loss, test_accuracy, seconds, file: the best model on test samples
+ *     end          validation_accuracy, validation_loss (of the final weights; also as accuracy, loss), test_loss,
+ *                  test_accuracy, test_samples (of the best model, where there are test samples), epochs, steps, seconds, samples_per_s, model, best,
  *                  best_loss, best_accuracy, best_step, best_by (of the model kept as the best), reason ("epochs",
  *                  "steps", "for", "until", "budget", "server"; of a parameter server "workers"), samples, elapsed_s,
  *                  METERS
@@ -192,6 +194,8 @@ typedef struct fth_record_summary {
     double samples_per_s; /* over the training time */
     /* Of validation; NAN where none. The best are the lowest and highest seen, which need not be of one model. */
     double best_loss, best_accuracy, last_loss, last_accuracy;
+    double test_loss,
+        test_accuracy;    /* of the best model, where the run has ended; NAN where there are no test samples */
     fth_record_best kept; /* the model in best.safetensors */
     int64_t peak_memory_bytes;
     double accelerator_s, accelerator_utilization; /* the latter a mean over time; NAN where there was no accelerator */

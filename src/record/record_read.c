@@ -247,6 +247,8 @@ static void summarize(const reader *r)
     double training_s = r->waits_are_known ? summary->data_wait_s + summary->compute_s : summary->elapsed_s;
     summary->samples_per_s = training_s > 0 ? (double)summary->samples / training_s : NAN;
     summary->finished = summary->end != NULL;
+    summary->test_loss = number_of(summary->end, "test_loss");
+    summary->test_accuracy = number_of(summary->end, "test_accuracy");
     find_kept(summary);
 }
 

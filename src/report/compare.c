@@ -194,6 +194,18 @@ static void write_last_accuracy(const fth_record_summary *run, const fth_record_
     fth_text_percent(run->last_accuracy, text, SMALL);
 }
 
+static void write_test_loss(const fth_record_summary *run, const fth_record_summary *first, char *text)
+{
+    (void)first;
+    fth_text_loss(run->test_loss, text, SMALL);
+}
+
+static void write_test_accuracy(const fth_record_summary *run, const fth_record_summary *first, char *text)
+{
+    (void)first;
+    fth_text_percent(run->test_accuracy, text, SMALL);
+}
+
 /* Of the model that is kept as the best; a parameter server keeps none, and the best of its validations stand in. */
 static void write_best_loss(const fth_record_summary *run, const fth_record_summary *first, char *text)
 {
@@ -314,14 +326,20 @@ static const result_row result_rows[] = {
     {"training loss", write_training_loss},
     {"validation loss", write_last_loss},
     {"validation accuracy", write_last_accuracy},
-    {"best model's loss", write_best_loss},
-    {"best model's accuracy", write_best_accuracy},
+    {"best validation loss", write_best_loss},
+    {"best validation accuracy", write_best_accuracy},
 };
 
 /* Where a run saw a better accuracy than the model has that it kept. */
 static const result_row seen_rows[] = {
     {"best model kept by", write_best_by},
-    {"best accuracy seen", write_seen_accuracy},
+    {"best validation seen", write_seen_accuracy},
+};
+
+/* Where a run has test samples. */
+static const result_row test_rows[] = {
+    {"test loss", write_test_loss},
+    {"test accuracy", write_test_accuracy},
 };
 
 static fth_status add_rows(const comparison *all, const result_row *rows, size_t row_count)
@@ -342,10 +360,14 @@ out:
 
 static fth_status add_results(const comparison *all)
 {
-    bool saw_better = false;
-    for (size_t i = 0; i < all->run_count; i++)
+    bool saw_better = false, tested = false;
+    for (size_t i = 0; i < all->run_count; i++) {
         saw_better = saw_better || fth_report_saw_better(&all->runs[i]);
+        tested = tested || isfinite(all->runs[i].test_loss);
+    }
     fth_status status = add_rows(all, result_rows, FTH_COUNT_OF(result_rows));
+    if (status == FTH_OK && tested)
+        status = add_rows(all, test_rows, FTH_COUNT_OF(test_rows));
     return status == FTH_OK && saw_better ? add_rows(all, seen_rows, FTH_COUNT_OF(seen_rows)) : status;
 }
 

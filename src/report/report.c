@@ -156,6 +156,16 @@ static char *describe_best(const fth_record_summary *run)
     return text;
 }
 
+/* "accuracy 97.10 %, loss 0.0912 of the best model, over 10,000 samples" */
+static char *describe_test(const fth_record_summary *run)
+{
+    char samples[SMALL], *numbers = describe_validation(run->test_loss, run->test_accuracy);
+    fth_text_count(json_integer_value(json_object_get(run->end, "test_samples")), samples, sizeof samples);
+    char *text = fth_format("%s; the best model, over %s samples", numbers, samples);
+    free(numbers);
+    return text;
+}
+
 /* A model that is not kept had it, since --best-by loss goes by the loss. */
 static char *describe_better(const fth_record_summary *run)
 {
@@ -254,11 +264,13 @@ static fth_status add_facts(fth_table *table, const fth_record_summary *run)
     fth_text_loss(fth_report_last_training_loss(run), text, sizeof text);
     FTH_TRY(add_fact(table, "training loss", fth_format("%s", text)));
     if (isfinite(run->last_loss)) {
-        FTH_TRY(add_fact(table, "validation", describe_validation(run->last_loss, run->last_accuracy)));
-        FTH_TRY(add_fact(table, "best", describe_best(run)));
+        FTH_TRY(add_fact(table, "last validation", describe_validation(run->last_loss, run->last_accuracy)));
+        FTH_TRY(add_fact(table, "best validation", describe_best(run)));
         if (fth_report_saw_better(run))
-            FTH_TRY(add_fact(table, "best accuracy seen", describe_better(run)));
+            FTH_TRY(add_fact(table, "best validation seen", describe_better(run)));
     }
+    if (isfinite(run->test_loss))
+            FTH_TRY(add_fact(table, "test", describe_test(run)));
     char *last = describe_file(run, "last.safetensors"), *best = describe_file(run, "best.safetensors");
     if (last)
         status = add_fact(table, "model file", last);
@@ -396,7 +408,8 @@ json_t *fth_report_json(const fth_record_summary *run, const fth_catalogue *cata
                    {"fetch_s", run->fetch_s},         {"checkpoint_s", run->checkpoint_s},
                    {"evaluate_s", run->evaluate_s},   {"training_loss", fth_report_last_training_loss(run)},
                    {"last_loss", run->last_loss},     {"last_accuracy", run->last_accuracy},
-                   {"best_loss", run->best_loss},     {"best_accuracy", run->best_accuracy}};
+                   {"best_loss", run->best_loss},     {"best_accuracy", run->best_accuracy},
+                   {"test_loss", run->test_loss},     {"test_accuracy", run->test_accuracy}};
     for (size_t i = 0; i < FTH_COUNT_OF(numbers); i++)
         fth_json_set_number(object, numbers[i].key, numbers[i].value);
     if (run->accelerator_memory_bytes > 0) {

@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "report/report_internal.h"
 
-enum { SMALL = 96, SCALING_COLUMNS = 13, CHART_ROWS = 12 };
+enum { SMALL = 96, SCALING_COLUMNS = 15, CHART_ROWS = 12 };
 
 static bool is_event(const json_t *event, const char *name)
 {
@@ -159,26 +159,32 @@ static fth_status add_row(fth_table *table, const fth_scaling_row *row)
     fth_text_loss(row->run->best_loss, texts[10], SMALL);
     fth_text_loss(row->run->last_loss, texts[11], SMALL);
     fth_text_percent(row->run->last_accuracy, texts[12], SMALL);
+    fth_text_loss(row->run->test_loss, texts[13], SMALL);
+    fth_text_percent(row->run->test_accuracy, texts[14], SMALL);
     return fth_table_add_row(table, cells);
 }
 
 static fth_status print_table(FILE *output, const fth_scaling_row *rows, size_t count)
 {
     static const char *const headings[SCALING_COLUMNS] = {
-        "run", "nodes",      "workers",        "lr",        "batch",   "steps/epoch", "epoch time", "epochs",
-        "in",  "efficiency", "best val. loss", "test loss", "accuracy"};
+        "run", "nodes",      "workers",        "lr",        "batch",         "steps/epoch", "epoch time",   "epochs",
+        "in",  "efficiency", "best val. loss", "val. loss", "val. accuracy", "test loss",   "test accuracy"};
     fth_alignment alignments[SCALING_COLUMNS] = {FTH_LEFT};
     fth_status status = FTH_OK;
     fth_table *table = NULL;
     for (int i = 1; i < SCALING_COLUMNS; i++)
         alignments[i] = FTH_RIGHT;
-    FTH_TRY(fth_table_create(headings, alignments, SCALING_COLUMNS, &table));
+    bool tested = false;
+    for (size_t i = 0; i < count; i++)
+        tested = tested || isfinite(rows[i].run->test_loss);
+    FTH_TRY(fth_table_create(headings, alignments, tested ? SCALING_COLUMNS : SCALING_COLUMNS - 2, &table));
     for (size_t i = 0; i < count; i++)
         FTH_TRY(add_row(table, &rows[i]));
     fth_table_print(output, table);
-    fputs("efficiency: images/s of a worker, against one of the smallest run; test loss and accuracy: of the last "
-          "weights\n",
-          output);
+    fprintf(output,
+            "efficiency: images/s of a worker, against one of the smallest run; val. loss and accuracy: validation of "
+            "the last weights%s\n",
+            tested ? "; test: of the best model, measured once" : "");
 
 out:
     fth_table_free(table);

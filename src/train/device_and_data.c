@@ -12,6 +12,7 @@ typedef struct data_opening {
     const fth_train_options *options;
     const fth_text_known *text;
     const fth_stop *stop;
+    bool whole; /* nothing is held out */
     fth_dataset *dataset;
     fth_status status;
     double seconds;
@@ -29,6 +30,7 @@ static void *open_data(void *context)
     const fth_store_options store = {
         .s3_endpoint = options->s3_endpoint, .s3_region = options->s3_region, .s3_style = options->s3_style};
     fth_dataset_options dataset_options = {.stop = opening->stop,
+                                           .whole = opening->whole,
                                            .store = &store,
                                            .disk_cache_folder = options->data_cache_folder,
                                            .schemes = fth_batches_schemes,
@@ -75,6 +77,20 @@ static void wait_for_data(data_opening *opening, double began_s)
         }
     }
     pthread_mutex_unlock(&opening->mutex);
+}
+
+fth_status fth_open_whole_data(const fth_train_options *options, const fth_text_known *text, const fth_stop *stop,
+                               fth_dataset **dataset)
+{
+    data_opening opening = {.options = options,
+                            .text = text,
+                            .stop = stop,
+                            .whole = true,
+                            .mutex = PTHREAD_MUTEX_INITIALIZER,
+                            .changed = PTHREAD_COND_INITIALIZER};
+    open_data(&opening);
+    *dataset = opening.dataset;
+    return opening.status; /* with its message */
 }
 
 fth_status fth_open_device_and_data(const fth_train_options *options, const fth_text_known *text, const fth_stop *stop,

@@ -44,6 +44,12 @@ static const fth_option options[] = {
          "file, or a folder or bucket with train.csv and test.csv; or batches://HOST:PORT/NAME of `farthing serve "
          "batches`",
      .identity = true, .fixed = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
+    /* Not part of the identity: the weights that are trained are the same. */
+    {ROW("test", TEXT, test), .address = true, .argument = "NAME|FOLDER",
+     .help =
+         "data that is measured once, with the best model, when the run ends: its test or validation part, else all "
+         "of it; if not given, the test/ part of a folder that has train/ and val/ too",
+     .commands = FTH_FOR_TRAIN, .side = FTH_SIDE_ONE_WORKER},
     {ROW("weights", TEXT, weights), .address = true, .argument = "FILE[:KEY]",
      .help = "weights to start from, or to measure: safetensors, PyTorch's .pth (FILE:KEY for a dictionary inside), or "
              "a folder as on the Hugging Face hub",

@@ -40,6 +40,7 @@ struct fth_reporter {
     since_event since_event;
     bool first_step_written;
     int64_t bad_images_written; /* of those that the data set has met */
+    fth_evaluation test;        /* of the best model; 0 samples: not measured */
     accelerator_facts accelerator;
     fth_window window; /* behind `progress` */
     fth_progress progress;
@@ -469,6 +470,21 @@ void fth_reporter_write_interrupted(fth_reporter *reporter, const fth_stop_reaso
     fth_reporter_write(reporter, "interrupted", event);
 }
 
+void fth_reporter_write_test(fth_reporter *reporter, const fth_test_result *result)
+{
+    json_t *event = new_event("test");
+    reporter->test = result->evaluation;
+    set_integer(event, "step", result->step);
+    set_text(event, "data", result->data);
+    set_integer(event, "samples", result->evaluation.samples);
+    fth_json_set_number(event, "test_loss", result->evaluation.loss);
+    if (has_accuracy(reporter))
+        fth_json_set_number(event, "test_accuracy", result->evaluation.accuracy);
+    fth_json_set_number(event, "seconds", result->evaluation.seconds);
+    set_text(event, "file", result->file);
+    fth_reporter_write(reporter, "test", event);
+}
+
 json_t *fth_reporter_write_end(fth_reporter *reporter, const char *reason, const char *last_path, const char *best_path)
 {
     fth_position *position = reporter->from.position;
@@ -476,8 +492,16 @@ json_t *fth_reporter_write_end(fth_reporter *reporter, const char *reason, const
     json_t *event = new_event("end");
     sample_accelerator(reporter, 0);
     if (state->validation_step >= 0) {
+        fth_json_set_number(event, "validation_accuracy", state->validation_accuracy);
+        fth_json_set_number(event, "validation_loss", state->validation_loss);
         fth_json_set_number(event, "accuracy", state->validation_accuracy);
         fth_json_set_number(event, "loss", state->validation_loss);
+    }
+    if (reporter->test.samples > 0) {
+        fth_json_set_number(event, "test_loss", reporter->test.loss);
+        if (has_accuracy(reporter))
+            fth_json_set_number(event, "test_accuracy", reporter->test.accuracy);
+        set_integer(event, "test_samples", reporter->test.samples);
     }
     if (state->batches % position->batches_per_epoch == 0)
         set_integer(event, "epochs", state->batches / position->batches_per_epoch);

@@ -76,6 +76,13 @@ void fth_reporter_write_warning(fth_reporter *reporter, const char *message);
 void fth_reporter_warn(fth_reporter *reporter, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void fth_reporter_write_error(fth_reporter *reporter, fth_status status, const char *message);
 void fth_reporter_write_interrupted(fth_reporter *reporter, const fth_stop_reason *reason);
+/* The best model on test samples; the "end" event has it too. */
+typedef struct fth_test_result {
+    int64_t step;            /* of the model */
+    const char *data, *file; /* the samples' address, the model's */
+    fth_evaluation evaluation;
+} fth_test_result;
+void fth_reporter_write_test(fth_reporter *reporter, const fth_test_result *result);
 /* Returns the event too. json_decref() it. */
 json_t *fth_reporter_write_end(fth_reporter *reporter, const char *reason, const char *last_path,
                                const char *best_path);

@@ -3,11 +3,13 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "batches/client/client.h"
 #include "train/classifier.h"
 #include "train/precision.h"
+#include "train/test_part.h"
 #include "train/usual.h"
 
 static fth_status make_loader_options(const fth_setup *setup, fth_split split, int64_t first_batch,
@@ -99,6 +101,8 @@ static fth_status open_engine(fth_setup *setup, fth_beginning *beginning, const 
                                              json_string_value(json_object_get(beginning->run, "precision"))};
     fth_engine_options_take_data(&engine_options, info);
     FTH_TRY(fth_engine_create(&engine_options, setup->device, &setup->engine));
+    if (setup->strategy->optimizer != FTH_OPTIMIZER_OF_SERVER)
+        FTH_TRY(fth_test_part_open(options, setup->dataset, stop, &setup->test, &setup->test_address));
     fth_precision_advise(options->precision, setup->device, fth_engine_graph(setup->engine), options->batch);
 
 out:
@@ -158,6 +162,8 @@ out:
 void fth_setup_release(fth_setup *setup)
 {
     fth_engine_free(setup->engine);
+    fth_dataset_free(setup->test);
+    free(setup->test_address);
     fth_dataset_free(setup->dataset);
     fth_tokenizer_free(setup->tokenizer);
     fth_device_close(setup->device);

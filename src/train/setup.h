@@ -25,7 +25,9 @@ typedef struct fth_setup {
     fth_device *device;
     fth_tokenizer *tokenizer; /* of text, where it is not the data set's own; else NULL */
     fth_dataset *dataset;
-    double read_s; /* that opening the data set took */
+    double read_s;     /* that opening the data set took */
+    fth_dataset *test; /* test_part.h; NULL: there is none */
+    char *test_address;
     fth_engine *engine;
     bool data_on_device;     /* loaders give recipes */
     char weights_format[48]; /* of the file the first weights were read from; "": none was */

@@ -56,6 +56,10 @@ fth_status fth_options_find_normalization(const fth_train_options *options, char
 fth_status fth_open_device_and_data(const fth_train_options *options, const fth_text_known *text, const fth_stop *stop,
                                     fth_device **device, fth_dataset **dataset, double *data_s);
 
+/* The data alone, with all samples for training that have no other part; as above. */
+fth_status fth_open_whole_data(const fth_train_options *options, const fth_text_known *text, const fth_stop *stop,
+                               fth_dataset **dataset);
+
 /* run.json's "machine": host, processor, memory, system, device. */
 json_t *fth_machine_describe(const fth_device *device);
 

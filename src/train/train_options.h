@@ -19,6 +19,7 @@ typedef struct fth_train_options {
     fth_train_own own; /* not in the table */
 
     char *model, *data, *weights;
+    char *test; /* "": none, or a part of the data */
     /* Of text. */
     char *vocab;        /* file or folder of a tokenizer; "": the weights', or one is learned */
     int64_t vocab_size; /* tokens of one that is learned */

@@ -20,6 +20,7 @@
 #include "train/keeper.h"
 #include "train/shared_run.h"
 #include "train/stepper.h"
+#include "train/test_part.h"
 #include "train/validator.h"
 
 enum { LOOK_EVERY_US = 20000 }; /* while there is nothing to do but to wait */
@@ -698,6 +699,28 @@ static void take_over_at_stop(fth_trainer *trainer, const fth_stop_reason *reaso
                         trainer->beginning.id);
 }
 
+/* The best model on test samples, by the process that keeps it. What fails is a warning: the model is saved. */
+static fth_status measure_test(fth_trainer *trainer)
+{
+    fth_status status = FTH_OK;
+    const fth_setup *setup = &trainer->setup;
+    const int64_t best_step = trainer->position.state.best_step;
+    fth_test_result result = {.step = best_step >= 0 ? best_step : trainer->position.step, .data = setup->test_address};
+
+    if (!setup->test || !get_saver(trainer))
+        return FTH_OK;
+    result.file = best_step >= 0 ? fth_keeper_best_path(trainer->keeper) : fth_keeper_last_path(trainer->keeper);
+    status = fth_test_part_measure(
+        setup, result.file, trainer->stop,
+        fth_spending_budget_deadline(trainer->spending, fth_saver_get_save_s(get_saver(trainer))), &result.evaluation);
+    if (status == FTH_OK)
+        fth_reporter_write_test(trainer->reporter, &result);
+    else if (status != FTH_INTERRUPTED)
+        fth_reporter_warn(trainer->reporter, "the test samples of %s could not be measured: %s", setup->test_address,
+                          fth_error_message());
+    return status == FTH_INTERRUPTED ? status : FTH_OK;
+}
+
 /* The last checkpoint, the models and the last event, by the process that keeps the run. */
 static fth_status finish_run(fth_trainer *trainer, const char *reason, json_t **event)
 {
@@ -716,6 +739,7 @@ static fth_status finish_run(fth_trainer *trainer, const char *reason, json_t **
     if (store)
         FTH_TRY(fth_run_store_put_models(store, trainer->position.state.best_step, fth_keeper_best_path(keeper),
                                          fth_keeper_last_path(keeper)));
+    FTH_TRY(measure_test(trainer));
     fth_reporter_write_data(trainer->reporter);
     json_decref(*event);
     *event =

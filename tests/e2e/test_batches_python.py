@@ -247,6 +247,18 @@ def test_a_job_that_lives_on_hits_registers_again(tmp_path, monkeypatch):
             assert figures["misses"] == figures["direct"] == 0
 
 
+def test_a_restarted_coordinator_is_told_of_the_end(tmp_path, monkeypatch):
+    """By the process that keeps a job, which asks for nothing and so has not noticed."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with Coordinator(tmp_path, "--data", f"digits={DATA}", "--cache-memory", "64m", "--prefetch", "threads:1") as running:
+        keeper = Reader(running.address("digits"), first_batch=1, batch_limit=1, **OPTIONS)
+        running.kill(signal.SIGKILL)
+        shutil.rmtree(tmp_path / "state")
+        running.start()
+        keeper.close()
+        until(running, json.loads(keeper.job)["job"], lambda row: row["finished"])
+
+
 def test_the_coordinators_url_is_an_address(coordinator, direct):
     address = coordinator.address("digits").replace("batches://", "http://")
     with Reader(address, share="none", **OPTIONS) as reader:

@@ -127,6 +127,6 @@ def test_a_server_and_its_workers_have_the_same_line(farthing, tiny):
     assert announced == {end["steps"]}  # it knew from the beginning how many there would be
     last = terminal.text.replace("\r\n", "\n").strip().splitlines()[-2]
     run = farthing.only_run().relative_to(farthing.folder)
-    assert re.match(r"trained linear on .*: accuracy [\d.]+ %, loss [\d.e-]+, 100 epochs, ", last.rpartition("\x1b[K")[2]), last
+    assert re.match(r"trained linear on .*: validation accuracy [\d.]+ %, loss [\d.e-]+, 100 epochs, ", last.rpartition("\x1b[K")[2]), last
     assert f"model {run}/last.safetensors" in last
     os.close(terminal.master)

@@ -532,7 +532,7 @@ def test_validation_is_with_what_the_shards_leave_out(farthing, serve, tmp_path)
             (photos / kind / f"{i}.png").write_bytes(png(8, 8, 100 * number + 3 * i))
     farthing("data", "shard", "--data", photos, "--validation-fraction", 0.25, "--parts", 2, "--to", place)
     manifest = json.loads((place / "shards.json").read_text())
-    assert manifest["samples"] == 30 and manifest["held_out"] == {"fraction": 0.25, "seed": 1}
+    assert manifest["samples"] == 30 and manifest["held_out"] == {"fraction": 0.25, "seed": 1, "by_class": True}
 
     def validate(*arguments):
         server = serve("--data", photos, "--weights", tmp_path / "weights.safetensors", *arguments)

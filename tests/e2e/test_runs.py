@@ -246,18 +246,18 @@ def test_the_best_by_loss_or_accuracy(farthing, noise):
         events = record(farthing.folder / "runs" / by)
         expected = best_of(events, by)
         assert kept(farthing, by) == expected
-        assert f"(accuracy {100 * expected[2]:.2f} %, loss {expected[1]:.4f})" in result.out
+        assert f"(validation accuracy {100 * expected[2]:.2f} %, loss {expected[1]:.4f})" in result.out
         measured = farthing("evaluate", "--weights", farthing.folder / f"runs/{by}/best.safetensors", *noise[1:5],
                             "--json").events[0]
         assert measured["accuracy"] == pytest.approx(expected[2]) and measured["loss"] == pytest.approx(expected[1])
         assert events[-1]["best_by"] == by and events[-1]["best_step"] == expected[0]
     assert best_of(events, "loss") != best_of(events, "accuracy")  # or the test shows nothing
     seen = f"{100 * best_of(events, 'accuracy')[2]:.2f} %"
-    assert "best accuracy seen" in farthing("report", "loss").out and "best accuracy seen" not in farthing("report", "accuracy").out
+    assert "best validation seen" in farthing("report", "loss").out and "best validation seen" not in farthing("report", "accuracy").out
     table = farthing("compare", "loss", "accuracy").out
-    row = [line for line in table.splitlines() if line.startswith("best model's accuracy")][0]
+    row = [line for line in table.splitlines() if line.startswith("best validation accuracy")][0]
     assert row.split("  ")[-1].strip() == seen and row.count(seen) == 1
-    assert [line for line in table.splitlines() if line.startswith("best accuracy seen")][0].count(seen) == 2
+    assert [line for line in table.splitlines() if line.startswith("best validation seen")][0].count(seen) == 2
 
 
 def test_what_is_best_survives_a_resume(farthing, noise):
@@ -591,3 +591,12 @@ def test_a_dry_run_looks_at_a_stored_run_without_touching_it(stored, farthing):
     assert "--lr is" in stored("--lr", 0.5, "--dry-run", code=1).err
     assert {path: path.read_bytes() for path in stored.store.rglob("*") if path.is_file()} == before
     assert contents(farthing.folder) == folders
+
+
+def test_weights_of_a_run_by_its_id(farthing, tiny):
+    arguments = ["train", *SMALL, "--data", tiny, "--steps", 4]
+    farthing(*arguments, "--name", "first")
+    farthing(*arguments, "--weights", "first", "--name", "second")
+    (event,) = [event for event in record(farthing.folder / "runs/second") if event["event"] == "weights"]
+    assert event["file"] == "runs/first/best.safetensors"
+    assert "nowhere" in farthing(*arguments, "--weights", "nowhere", code=1).err

@@ -83,7 +83,7 @@ def test_evaluate_a_run(trained):
     same = json.loads(trained("evaluate", "--weights", trained.run, "--json").out)
     assert same["accuracy"] == best["accuracy"]
     text = trained("evaluate", trained.run).out
-    assert re.match(r"mnist-cnn on .*: accuracy [\d.]+ %, loss " + LOSS + r" over 64 samples in ", text)
+    assert re.match(r"mnist-cnn on .*: validation accuracy [\d.]+ %, loss " + LOSS + r" over 64 samples in ", text)
 
 
 def test_evaluate_mistakes(farthing, trained, tiny):
@@ -106,9 +106,9 @@ def test_start_from_weights(farthing, trained, tiny):
 
 def test_last_lines_for_people(farthing, tiny):
     lines = farthing("train", *SMALL, "--data", tiny, "--steps", 20, "--name", "here").out.splitlines()
-    assert re.fullmatch(r"trained linear on .*: accuracy [\d.]+ %, loss " + LOSS + r", \S+ epochs, 20 steps in \S+ "
+    assert re.fullmatch(r"trained linear on .*: validation accuracy [\d.]+ %, loss " + LOSS + r", \S+ epochs, 20 steps in \S+ "
                         r"\([\d,]+ samples/s\); ended: --steps 20 reached; model runs/here/last.safetensors, best "
-                        r"runs/here/best.safetensors \(accuracy [\d.]+ %, loss " + LOSS + r"\)", lines[-2])
+                        r"runs/here/best.safetensors \(validation accuracy [\d.]+ %, loss " + LOSS + r"\)", lines[-2])
     assert lines[-1].endswith("report runs/here")
 
 

@@ -3,8 +3,10 @@
 Runs where a Python has torch ($FARTHING_TORCH_PYTHON names one for scripts/run-tests)."""
 import os
 import pickle
+import re
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -22,6 +24,7 @@ os.environ["FARTHING_BATCHES_LIBRARY"] = str(LIBRARY)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")]))  # for spawn
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "e2e")]
 from batches_server import Coordinator  # noqa: E402
+from conftest import png  # noqa: E402
 from farthing_batches import BatchError, Batches, BatchOrder, Reader, SampleOrder, Samples  # noqa: E402
 
 OPTIONS = dict(batch_size=600, seed=3, split="validation", shuffle=True)  # of digits, 4000 samples: 7 batches, the last of 400
@@ -226,3 +229,27 @@ def test_access_is_checked_by_the_constructor(coordinator):
     with pytest.raises(BatchError, match="photos"):
         Batches(coordinator.address("photos"), **OPTIONS)
     assert "photos" in str(pickle.loads(pickle.dumps(BatchError("photos", "invalid"))))
+
+
+def test_the_example_begins_each_measurement_with_an_empty_cache(tmp_path):
+    """Both halves decode the same images, none of which the one before has left, and count cost the same way."""
+    pytest.importorskip("torchvision", reason="the example needs torchvision")
+    photos = tmp_path / "photos"
+    for part, count in (("train", 16), ("val", 8)):
+        for i in range(count):
+            path = photos / part / "ab"[i % 2] / f"{i}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(png(28, 30, 9 * i))
+    done = subprocess.run([sys.executable, ROOT / "examples" / "resnet18-tiny-imagenet" / "run", photos, "--farthing", FARTHING, "--python",
+                           sys.executable, "--batch", "8", "--epochs", "1", "--workers", "1", "--jobs", "2", "--price", "3600", "--out",
+                           tmp_path / "out"], cwd=tmp_path, env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"},
+                          capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    decoded = re.findall(r"(\d+) \((\d) through (\w+)\)", done.stdout)
+    assert [(count, through) for _, count, through in decoded] == [(n, t) for t in ("farthing", "PyTorch") for n in "12"]
+    assert len({images for images, _, _ in decoded}) == 1 and int(decoded[0][0]) >= 24
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in done.stdout.splitlines() if re.match(r"\| \d of", line)]
+    assert len(rows) == 6
+    for row in rows:  # a second costs a dollar, of which each of the jobs has its share; all of a job's seconds count, also its start
+        computed, cost = float(row[9]), float(row[4]) * int(row[0][-1])
+        assert computed < cost

@@ -7,6 +7,7 @@
 #include "graph/ops.h"
 #include "model/model.h"
 #include "op_harness.h"
+#include "smooth_graph.h"
 
 /* Fixtures come in units of "error": how far float32 and noise of its size took PyTorch's own result. A dot product
  * with random signs scatters by one such error, and ours sums in another order and uses Winograd, whose transforms
@@ -105,70 +106,6 @@ static int whole_number(const json_t *fixture, const char *key)
     return (int)json_integer_value(value);
 }
 
-/* ---- the same network without jumps ---- */
-
-/* Takes the ReLU out of a node's attributes, where it has one. */
-static bool drop_relu(const fth_op *op, void *attributes)
-{
-    bool none = false, *relu = &none;
-    if (op == &fth_op_convolution)
-        relu = &((fth_convolution_attributes *)attributes)->relu;
-    else if (op == &fth_op_linear)
-        relu = &((fth_linear_attributes *)attributes)->relu;
-    else if (op == &fth_op_batch_norm)
-        relu = &((fth_batch_norm_attributes *)attributes)->relu;
-    else if (op == &fth_op_add)
-        relu = &((fth_add_attributes *)attributes)->relu;
-    bool had = *relu;
-    *relu = false;
-    return had;
-}
-
-enum { MAX_NODE_VALUES = 8, MAX_ATTRIBUTES = 256 };
-
-/* The forward node in `copy`: GELU behind it instead of a ReLU in it, an average instead of a maximum. */
-static void copy_node(const fth_node *node, fth_graph *copy, fth_value *copies)
-{
-    _Alignas(max_align_t) char attributes[MAX_ATTRIBUTES];
-    fth_value inputs[MAX_NODE_VALUES], outputs[MAX_NODE_VALUES];
-    const fth_op *op = node->op == &fth_op_max_pool ? &fth_op_average_pool : node->op;
-    assert_true(op != &fth_op_relu && op->attributes_size <= sizeof attributes && op->output_count <= MAX_NODE_VALUES);
-    for (int i = 0; i < node->input_count; i++)
-        inputs[i] = copies[node->inputs[i]];
-    memcpy(attributes, node->attributes, op->attributes_size);
-    if (op == &fth_op_average_pool)
-        ((fth_pool_attributes *)attributes)->count_padding = true;
-    bool active = drop_relu(op, attributes);
-    op_check(fth_graph_add_node(copy, op, attributes, inputs, node->input_count, outputs));
-    if (active)
-        op_check(fth_op_add_gelu(copy, outputs[0], &outputs[0]));
-    for (int i = 0; i < op->output_count; i++)
-        copies[node->outputs[i]] = outputs[i];
-}
-
-static fth_graph *make_smooth(const fth_graph *graph)
-{
-    fth_graph *copy = NULL;
-    fth_value *copies = calloc((size_t)fth_graph_value_count(graph), sizeof *copies);
-    assert_non_null(copies);
-    op_check(fth_graph_create(&copy));
-    for (fth_value v = 0; v < fth_graph_value_count(graph); v++) {
-        const fth_value_info *info = fth_graph_value(graph, v);
-        if (info->kind == FTH_VALUE_INPUT)
-            op_check(fth_graph_add_input(copy, info->name, info->type.dtype, info->type.shape, &copies[v]));
-        else if (info->kind == FTH_VALUE_PARAMETER)
-            op_check(fth_graph_add_parameter(copy, info->name, info->type.shape, info->init, &copies[v]));
-        else if (info->kind == FTH_VALUE_BUFFER)
-            op_check(fth_graph_add_buffer(copy, info->name, info->type.shape, info->init, &copies[v]));
-    }
-    for (int n = 0; n < fth_graph_forward_node_count(graph); n++)
-        copy_node(fth_graph_node(graph, n), copy, copies);
-    fth_graph_set_outputs(copy, copies[fth_graph_logits(graph)], copies[fth_graph_loss(graph)]);
-    op_check(fth_graph_differentiate(copy));
-    free(copies);
-    return copy;
-}
-
 static void build_network(const json_t *fixture, op_network *network)
 {
     const fth_model *model = NULL;
@@ -184,7 +121,8 @@ static void build_network(const json_t *fixture, op_network *network)
     op_check(fth_model_find(json_string_value(json_object_get(fixture, "model")), &model));
     op_check(fth_model_create_graph(model, &options, &graph));
     if (json_is_true(json_object_get(fixture, "smooth"))) {
-        fth_graph *smooth = make_smooth(graph);
+        fth_graph *smooth = NULL;
+        op_check(smooth_graph_create(graph, &smooth));
         fth_graph_free(graph);
         graph = smooth;
     }

@@ -168,11 +168,11 @@ class MnistCnn(nn.Module):
         self.conv2 = nn.Conv2d(32, 64, 3)
         self.fc1 = nn.Linear(64 * ((height - 4) // 2) * ((width - 4) // 2), 128)
         self.fc2 = nn.Linear(128, classes)
+        self.active, self.pool = nn.ReLU(), nn.MaxPool2d(2)
 
     def forward(self, x):
-        x = functional.relu(self.conv2(functional.relu(self.conv1(x))))
-        x = torch.flatten(functional.max_pool2d(x, 2), 1)
-        return self.fc2(functional.relu(self.fc1(x)))
+        x = self.active(self.pool(self.conv2(self.active(self.conv1(x)))))
+        return self.fc2(self.active(self.fc1(torch.flatten(x, 1))))
 
 
 class CifarCnn(nn.Module):
@@ -184,12 +184,13 @@ class CifarCnn(nn.Module):
         self.fc1 = nn.Linear(16 * shrink(height) * shrink(width), 120)
         self.fc2 = nn.Linear(120, 84)
         self.fc3 = nn.Linear(84, classes)
+        self.active, self.pool = nn.ReLU(), nn.MaxPool2d(2)
 
     def forward(self, x):
-        x = functional.max_pool2d(functional.relu(self.conv1(x)), 2)
-        x = functional.max_pool2d(functional.relu(self.conv2(x)), 2)
-        x = functional.relu(self.fc1(torch.flatten(x, 1)))
-        return self.fc3(functional.relu(self.fc2(x)))
+        x = self.active(self.pool(self.conv1(x)))
+        x = self.active(self.pool(self.conv2(x)))
+        x = self.active(self.fc1(torch.flatten(x, 1)))
+        return self.fc3(self.active(self.fc2(x)))
 
 
 class Linear(nn.Module):

@@ -217,7 +217,8 @@ bool fth_connection_is_lost(fth_connection *connection)
 {
     if (atomic_load(&connection->lost))
         return true;
-    pthread_mutex_lock(&connection->asking);
+    if (pthread_mutex_trylock(&connection->asking) != 0) /* who asks something now finds out */
+        return false;
     bool gone = fth_host_is_gone(connection->link);
     pthread_mutex_unlock(&connection->asking);
     if (gone)

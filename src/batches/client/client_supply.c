@@ -28,6 +28,8 @@
 #define LATER_S 0.5
 /* A host that gives everything is looked at this often: it may have gone, and what comes is what it has left in memory. */
 #define LOOK_EVERY_S 1.0
+/* For telling a host that was started again that the job is done. */
+#define FINISH_S 0.5
 
 struct fth_supply {
     const fth_batches_address *address;
@@ -258,8 +260,8 @@ static void tell_finished(fth_supply *supply)
     if (!connection || !supply->connected)
         return;
     if (fth_connection_is_lost(connection)) {
-        if (register_job(supply->address, &supply->spec, &supply->job, true, fth_deadline_in(LEAST_REGISTER_S), why,
-                         &again) != FTH_OK)
+        if (register_job(supply->address, &supply->spec, &supply->job, true, fth_deadline_in(FINISH_S), why, &again) !=
+            FTH_OK)
             return;
         replace(supply, again);
     }

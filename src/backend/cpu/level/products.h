@@ -22,6 +22,11 @@ enum { ROWS = 6, PANEL_COLUMNS = PANEL * LANES, MOST_DEPTH = 5120 / PANEL_COLUMN
 /* How many rows of u ahead to prefetch, which matters for the first rows of v: 64 channels take 3 % less time. */
 enum { ROWS_AHEAD = 8 };
 
+/* Rows of u whose products are summed up in registers before they are added to m. Rounding in these sums is most of
+ * Winograd's error: 32 instead of 80 brings resnet18's gradients from 2.2 to 1.8 times the error of PyTorch's, and takes 1 to
+ * 2 % of the products' speed. */
+enum { CHAIN_DEPTH = 32 };
+
 typedef struct product_sizes {
     int64_t rows, depth, columns; /* multiples of ROWS, LANES and LANES */
 } product_sizes;
@@ -69,37 +74,40 @@ INLINE int64_t m_offset(int64_t rows, int64_t columns, int64_t t, int64_t n)
 INLINE void multiply_registers(const float *v, int64_t group, const float *u, int64_t depth, float *m, const int R,
                                const int N, const int first)
 {
-    vector sum[24];
+    for (int64_t begin = 0; begin < depth; begin += CHAIN_DEPTH) {
+        const int64_t end = least(begin + CHAIN_DEPTH, depth);
+        vector sum[24];
 #pragma GCC unroll 24
-    for (int i = 0; i < R * N; i++) {
-        sum[i] = (vector){0};
-        if (!first && LANES * 4 * (i + 1) % 64 == 0)
-            __builtin_prefetch(m + i * LANES, 1, 3);
-    }
-    for (int64_t k = 0; k < depth; k += LANES) {
-#pragma GCC unroll 4
-        for (int l = 0; l < LANES; l++) {
-            vector w[PANEL];
-#pragma GCC unroll 4
-            for (int n = 0; n < N; n++) {
-                w[n] = load(u + n * LANES);
-                if (n * VECTOR_BYTES % 64 == 0)
-                    __builtin_prefetch(u + (ROWS_AHEAD * N + n) * LANES, 0, 3);
-            }
-            u += N * LANES;
-#pragma GCC unroll 12
-            for (int r = 0; r < R; r++) {
-                const vector x = broadcast(v[r / ROWS * group + r % ROWS * LANES + l]);
-#pragma GCC unroll 4
-                for (int n = 0; n < N; n++)
-                    sum[r * N + n] = multiply_add(x, w[n], sum[r * N + n]);
-            }
+        for (int i = 0; i < R * N; i++) {
+            sum[i] = (vector){0};
+            if (!first && begin == 0 && LANES * 4 * (i + 1) % 64 == 0)
+                __builtin_prefetch(m + i * LANES, 1, 3);
         }
-        v += ROWS * LANES;
-    }
+        for (int64_t k = begin; k < end; k += LANES) {
+#pragma GCC unroll 4
+            for (int l = 0; l < LANES; l++) {
+                vector w[PANEL];
+#pragma GCC unroll 4
+                for (int n = 0; n < N; n++) {
+                    w[n] = load(u + n * LANES);
+                    if (n * VECTOR_BYTES % 64 == 0)
+                        __builtin_prefetch(u + (ROWS_AHEAD * N + n) * LANES, 0, 3);
+                }
+                u += N * LANES;
+#pragma GCC unroll 12
+                for (int r = 0; r < R; r++) {
+                    const vector x = broadcast(v[r / ROWS * group + r % ROWS * LANES + l]);
+#pragma GCC unroll 4
+                    for (int n = 0; n < N; n++)
+                        sum[r * N + n] = multiply_add(x, w[n], sum[r * N + n]);
+                }
+            }
+            v += ROWS * LANES;
+        }
 #pragma GCC unroll 24
-    for (int i = 0; i < R * N; i++)
-        store(m + i * LANES, first ? sum[i] : load(m + i * LANES) + sum[i]);
+        for (int i = 0; i < R * N; i++)
+            store(m + i * LANES, first && begin == 0 ? sum[i] : load(m + i * LANES) + sum[i]);
+    }
 }
 
 /* What to prefetch meanwhile, once for every ROWS rows of a panel; each may be NULL. */
