@@ -136,8 +136,10 @@ fth_status fth_dataset_read(const fth_dataset *dataset, fth_split split, int64_t
 
 /* Says which samples will be read soon, in that order, so that a set that lies far away can fetch them ahead; loaders do
  * so themselves. Gives how many of them, from the first on, were taken note of: fewer than `count` where there is no
- * room; the others may be told again later. Never waits. Any thread. */
-size_t fth_dataset_expect(const fth_dataset *dataset, fth_split split, const int64_t *samples, size_t count);
+ * room; the others may be told again later. `needed_s` says when, by fth_clock_seconds(): what is needed first is fetched
+ * first, whoever asked for it; 0: at once. Never waits. Any thread. */
+size_t fth_dataset_expect(const fth_dataset *dataset, fth_split split, const int64_t *samples, size_t count,
+                          double needed_s);
 
 /* Unreadable image files met so far, by any loader of the set, in the order in which they were met. What
  * fth_dataset_get_bad_image() gives lives as long as the set. */

@@ -9,6 +9,7 @@
 #include "data/held_out.h"
 #include "data/transform.h"
 #include "data/version.h"
+#include "store/store.h"
 
 /* ---- stopping ---- */
 
@@ -105,6 +106,8 @@ struct fth_dataset {
     int blob_count;
     fth_part parts[2];              /* by fth_split */
     fth_held_out_samples held_out;  /* of parts[FTH_TRAIN], where validation has no part */
+    fth_store_switch *requests;     /* of the thread that opens it; NULL: that had one of its own */
+    fth_store_progress stopping;    /* by which these end when the opening is stopped */
     fth_gallery *gallery;           /* of a built-in set; then there are no parts */
     fth_image_set *images;          /* of image files; then there are no parts */
     fth_memory_set *memory;         /* of arrays in memory; then there are no parts */

@@ -13,6 +13,7 @@
 #include "data/provided_set.h"
 #include "data/text_files.h"
 #include "data/text_set.h"
+#include "store/store.h"
 
 static const fth_file_format *const formats[] = {&fth_format_idx, &fth_format_cifar, &fth_format_images,
                                                  &fth_format_text};
@@ -164,10 +165,30 @@ static const fth_dataset_scheme *find_scheme(const fth_dataset_options *options,
     return NULL;
 }
 
+static bool may_go_on(void *context, uint64_t done_bytes, uint64_t total_bytes)
+{
+    const fth_stop *stop = context;
+    (void)done_bytes;
+    (void)total_bytes;
+    return !(stop && stop->asked);
+}
+
+/* Requests of this thread end when the stop is asked, unless the caller has a switch of its own for that. */
+static fth_status use_switch(const fth_dataset_options *options, fth_dataset *opening)
+{
+    if (fth_store_switch_used())
+        return FTH_OK;
+    opening->stopping = (fth_store_progress){.context = (void *)options->stop, .moved = may_go_on};
+    fth_status status = fth_store_switch_create(&opening->stopping, NULL, &opening->requests);
+    fth_store_switch_use(opening->requests);
+    return status;
+}
+
 fth_status fth_dataset_open(const char *given, const fth_dataset_options *options, fth_dataset **dataset)
 {
     fth_status status = FTH_OK;
     fth_dataset *opened = NULL;
+    const fth_dataset *own = NULL;
     const fth_generator *generator = NULL;
     const fth_dataset_scheme *scheme = find_scheme(options, given);
     if (scheme)
@@ -180,6 +201,8 @@ fth_status fth_dataset_open(const char *given, const fth_dataset_options *option
         if (strcmp(name, generators[i]->info.name) == 0)
             generator = generators[i];
     FTH_TRY(fth_allocate(1, sizeof *opened, &opened));
+    own = opened;
+    FTH_TRY(use_switch(options, opened));
     if (generator) {
         opened->info = generator->info;
         FTH_TRY(fth_gallery_create(generator, &opened->gallery));
@@ -200,6 +223,8 @@ fth_status fth_dataset_open(const char *given, const fth_dataset_options *option
     opened = NULL;
 
 out:
+    if (own && own->requests)
+        fth_store_switch_use(NULL);
     free(name);
     fth_dataset_free(opened);
     return status;
@@ -235,6 +260,7 @@ void fth_dataset_free(fth_dataset *dataset)
     fth_provided_samples_free(dataset->provided);
     fth_text_set_free(dataset->text);
     fth_held_out_release(&dataset->held_out);
+    fth_store_switch_free(dataset->requests);
     free(dataset->class_name_text);
     free(dataset);
 }

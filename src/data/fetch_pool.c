@@ -1,11 +1,11 @@
 /* See fetch_pool.h. A piece's states, which the mutex guards:
  *
- *     waiting -> fetching -> ready -> taken: removed by whoever takes it
+ *     waiting -> fetching -> ready -> taken: removed by the last of those who expect it
  *                                \--> removed when forgotten, and there is no room
  *
- * Pieces are fetched in the order in which they were expected. A thread takes the first that waits, and those that
- * follow it in the queue as long as they follow it in the object too: images of a tar that are read in order come in
- * large requests, and those that are read in any other order in one each. */
+ * The queue is in the order of need. A thread takes the first that waits, and those that follow it in the queue as long as
+ * they follow it in the object too: images of a tar that are read in order come in large requests, and those that are
+ * read in any other order in one each. */
 #include "data/fetch_pool.h"
 
 #include <pthread.h>
@@ -23,13 +23,14 @@ typedef enum piece_state { WAITING, FETCHING, READY } piece_state;
 typedef struct piece {
     fth_fetch fetch;
     piece_state state;
-    bool wanted; /* somebody waits for it */
+    int expected; /* times that it is expected, and was not taken */
+    int takers;   /* threads that wait for it, or copy it */
     fth_status status;
     char *message; /* of a failure; or NULL */
     fth_pixel_buffer buffer;
     size_t size_bytes;
     double seconds, ready_at_s;
-    struct piece *next_in_bucket, *next, *previous; /* the last two: in the order of expectation */
+    struct piece *next_in_bucket, *next, *previous; /* the last two: in the queue */
 } piece;
 
 struct fth_fetch_pool {
@@ -65,12 +66,31 @@ static void free_piece(piece *freed)
     free(freed);
 }
 
-/* Takes a piece out; it is the caller's. */
+static void leave_queue(fth_fetch_pool *pool, piece *out)
+{
+    *(out->previous ? &out->previous->next : &pool->first) = out->next;
+    *(out->next ? &out->next->previous : &pool->last) = out->previous;
+}
+
+/* Puts a piece that waits behind those that are needed as early as it. */
+static void enter_queue(fth_fetch_pool *pool, piece *added)
+{
+    piece *before = pool->last;
+    while (before && before->fetch.needed_s > added->fetch.needed_s)
+        before = before->previous;
+    added->previous = before;
+    added->next = before ? before->next : pool->first;
+    *(added->previous ? &added->previous->next : &pool->first) = added;
+    *(added->next ? &added->next->previous : &pool->last) = added;
+    if (!pool->next_waiting || added->fetch.needed_s < pool->next_waiting->fetch.needed_s)
+        pool->next_waiting = added;
+}
+
+/* Takes a piece out that does not wait; it is the caller's. */
 static void take_out(fth_fetch_pool *pool, piece *out)
 {
     *find_link(pool, out->fetch.entry) = out->next_in_bucket;
-    *(out->previous ? &out->previous->next : &pool->first) = out->next;
-    *(out->next ? &out->next->previous : &pool->last) = out->previous;
+    leave_queue(pool, out);
     pool->pieces--;
     pool->bytes -= out->fetch.size_bytes;
 }
@@ -80,7 +100,7 @@ static void drop_forgotten(fth_fetch_pool *pool)
     double now_s = fth_clock_seconds();
     for (piece *at = pool->first, *next; at; at = next) {
         next = at->next;
-        if (at->state != READY || at->wanted || now_s - at->ready_at_s < pool->limits.forgotten_s)
+        if (at->state != READY || at->takers > 0 || now_s - at->ready_at_s < pool->limits.forgotten_s)
             continue;
         take_out(pool, at);
         free_piece(at);
@@ -92,20 +112,37 @@ static bool has_room(const fth_fetch_pool *pool, size_t size_bytes)
     return pool->pieces == 0 || (pool->pieces < pool->limits.pieces && pool->bytes + size_bytes <= pool->limits.bytes);
 }
 
-static bool add_piece(fth_fetch_pool *pool, const fth_fetch *fetch)
+static piece *add_piece(fth_fetch_pool *pool, const fth_fetch *fetch)
 {
     piece *added = calloc(1, sizeof *added);
     if (!added)
-        return false;
+        return NULL;
     added->fetch = *fetch;
-    added->previous = pool->last;
-    *(pool->last ? &pool->last->next : &pool->first) = added;
-    pool->last = added;
+    enter_queue(pool, added);
     *find_link(pool, fetch->entry) = added;
-    pool->next_waiting = pool->next_waiting ? pool->next_waiting : added;
     pool->pieces++;
     pool->bytes += fetch->size_bytes;
-    return true;
+    return added;
+}
+
+static piece *first_waiting_from(piece *at)
+{
+    while (at && at->state != WAITING)
+        at = at->next;
+    return at;
+}
+
+/* One that is needed earlier than was known. */
+static void hurry(fth_fetch_pool *pool, piece *known, double needed_s)
+{
+    if (known->state != WAITING || needed_s >= known->fetch.needed_s)
+        return;
+    piece *next = known->next;
+    leave_queue(pool, known);
+    if (pool->next_waiting == known)
+        pool->next_waiting = first_waiting_from(next);
+    known->fetch.needed_s = needed_s;
+    enter_queue(pool, known);
 }
 
 size_t fth_fetch_pool_expect(fth_fetch_pool *pool, const fth_fetch *pieces, size_t count)
@@ -114,13 +151,18 @@ size_t fth_fetch_pool_expect(fth_fetch_pool *pool, const fth_fetch *pieces, size
     bool added = false;
     pthread_mutex_lock(&pool->mutex);
     for (; done < count; done++) {
-        if (*find_link(pool, pieces[done].entry))
-            continue;
-        if (!has_room(pool, pieces[done].size_bytes))
-            drop_forgotten(pool);
-        if (!has_room(pool, pieces[done].size_bytes) || !add_piece(pool, &pieces[done]))
-            break;
-        added = true;
+        piece *known = *find_link(pool, pieces[done].entry);
+        if (known) {
+            hurry(pool, known, pieces[done].needed_s);
+        } else {
+            if (!has_room(pool, pieces[done].size_bytes))
+                drop_forgotten(pool);
+            if (!has_room(pool, pieces[done].size_bytes) || !(known = add_piece(pool, &pieces[done])))
+                break;
+            added = true;
+        }
+        if (pieces[done].needed_s > 0 || known->expected == 0)
+            known->expected++;
     }
     if (added)
         pthread_cond_broadcast(&pool->may_fetch);
@@ -128,49 +170,109 @@ size_t fth_fetch_pool_expect(fth_fetch_pool *pool, const fth_fetch *pieces, size
     return done;
 }
 
-/* Waits until a piece is there; false if `stop` was set before. With the mutex held. */
-static bool wait_for(fth_fetch_pool *pool, const piece *wanted, const atomic_bool *stop)
+/* ---- taking ---- */
+
+static fth_status fail_waiting(const fth_fetch_pool *pool, double waited_s, bool *failing)
 {
-    while (wanted->state != READY) { /* its request has a deadline */
-        struct timespec until = fth_deadline_timespec(fth_deadline_in(LOOK_S));
-        if (stop && atomic_load(stop))
-            return false;
-        pthread_cond_clockwait(&pool->may_take, &pool->mutex, CLOCK_MONOTONIC, &until);
-    }
-    return true;
+    char why[768];
+    *failing = false;
+    if (pool->source.explain && pool->source.explain(pool->source.context, failing, why, sizeof why))
+        return fth_fail(FTH_TIMEOUT, "%s", why);
+    return fth_fail(FTH_TIMEOUT, "it did not come in %.1f s", waited_s);
 }
 
-bool fth_fetch_pool_take(fth_fetch_pool *pool, size_t entry, const atomic_bool *stop, fth_pixel_buffer *buffer,
-                         size_t *size_bytes, double *seconds, fth_status *status)
+/* Waits until a piece is there. With the mutex held. */
+static fth_status wait_for(fth_fetch_pool *pool, const piece *wanted, const fth_patience *patience)
 {
-    pthread_mutex_lock(&pool->mutex);
-    piece *found = *find_link(pool, entry);
-    if (!found || found->wanted) {
-        pthread_mutex_unlock(&pool->mutex);
-        return false;
+    static const fth_patience endless = {0};
+    const fth_patience *how = patience ? patience : &endless;
+    const double begun_s = fth_clock_seconds();
+    while (wanted->state != READY) { /* its request has a deadline */
+        double waited_s = fth_clock_seconds() - begun_s;
+        bool late = how->deadline.at_seconds > 0 && fth_deadline_passed(how->deadline), failing = false;
+        if (how->stop && atomic_load(how->stop))
+            return fth_fail(FTH_INTERRUPTED, "stopped while an image was fetched");
+        if (late || (how->failing_s > 0 && waited_s >= how->failing_s)) {
+            fth_status status = fail_waiting(pool, waited_s, &failing);
+            if (late || failing)
+                return status;
+        }
+        double wait_s = LOOK_S;
+        if (how->deadline.at_seconds > 0 && fth_deadline_left_seconds(how->deadline) < wait_s)
+            wait_s = fth_deadline_left_seconds(how->deadline);
+        struct timespec until = fth_deadline_timespec(fth_deadline_in(wait_s));
+        pthread_cond_clockwait(&pool->may_take, &pool->mutex, CLOCK_MONOTONIC, &until);
     }
-    found->wanted = true;
-    if (!wait_for(pool, found, stop)) {
-        found->wanted = false; /* it comes, and is forgotten */
-        pthread_mutex_unlock(&pool->mutex);
-        *status = fth_fail(FTH_INTERRUPTED, "stopped while an image was fetched");
-        return true;
-    }
-    take_out(pool, found);
-    pthread_mutex_unlock(&pool->mutex);
+    return FTH_OK;
+}
 
-    *seconds = found->seconds;
-    *status = found->status;
-    if (found->status == FTH_OK) {
+/* The bytes of a piece that is there: themselves for the last of those who expect it, else a copy. */
+static fth_status lend_bytes(piece *found, bool last, fth_pixel_buffer *buffer, size_t *size_bytes)
+{
+    if (found->status != FTH_OK)
+        return fth_fail(found->status, "%s", found->message ? found->message : "no memory for a message");
+    *size_bytes = found->size_bytes;
+    if (last) {
         fth_pixel_buffer mine = *buffer;
         *buffer = found->buffer;
         found->buffer = mine;
-        *size_bytes = found->size_bytes;
-    } else {
-        fth_fail(found->status, "%s", found->message ? found->message : "no memory for a message");
+        return FTH_OK;
     }
+    fth_status status = fth_pixel_buffer_reserve(buffer, found->size_bytes + 1);
+    if (status == FTH_OK)
+        memcpy(buffer->bytes, found->buffer.bytes, found->size_bytes);
+    return status;
+}
+
+/* The piece, which may be new: somebody waits for it now. With the mutex held. */
+static piece *find_or_add(fth_fetch_pool *pool, const fth_fetch *fetch)
+{
+    piece *found = *find_link(pool, fetch->entry);
+    if (found)
+        return found;
+    fth_fetch now = *fetch;
+    now.needed_s = 0;
+    if ((found = add_piece(pool, &now)))
+        pthread_cond_broadcast(&pool->may_fetch);
+    return found;
+}
+
+fth_status fth_fetch_pool_take(fth_fetch_pool *pool, const fth_fetch *fetch, const fth_patience *patience,
+                               fth_pixel_buffer *buffer, size_t *size_bytes, double *seconds)
+{
+    pthread_mutex_lock(&pool->mutex);
+    piece *found = find_or_add(pool, fetch);
+    if (!found) {
+        pthread_mutex_unlock(&pool->mutex);
+        return fth_fail(FTH_NO_MEMORY, "no memory to fetch an image");
+    }
+    found->takers++;
+    fth_status status = wait_for(pool, found, patience);
+    bool there = status == FTH_OK, last = there && found->takers == 1 && found->expected <= 1;
+    if (last) {
+        take_out(pool, found);
+    } else if (there) { /* it stays for others while it is copied */
+        found->expected -= found->expected > 0;
+        pthread_mutex_unlock(&pool->mutex);
+        *seconds = found->seconds;
+        status = lend_bytes(found, false, buffer, size_bytes);
+        pthread_mutex_lock(&pool->mutex);
+    }
+    if (!last) {
+        found->takers--;
+        last = there && found->takers == 0 && found->expected == 0; /* they have all gone meanwhile */
+        if (last)
+            take_out(pool, found);
+        pthread_mutex_unlock(&pool->mutex);
+        if (last)
+            free_piece(found);
+        return status;
+    }
+    pthread_mutex_unlock(&pool->mutex);
+    *seconds = found->seconds;
+    status = lend_bytes(found, true, buffer, size_bytes);
     free_piece(found);
-    return true;
+    return status;
 }
 
 /* ---- fetching ---- */
@@ -204,9 +306,7 @@ static void begin_run(fth_fetch_pool *pool, run *together)
         together->pieces[together->count++] = at;
         together->end = at->fetch.offset + at->fetch.size_bytes;
     }
-    while (at && at->state != WAITING)
-        at = at->next;
-    pool->next_waiting = at;
+    pool->next_waiting = first_waiting_from(at);
 }
 
 static void end_piece(fth_fetch_pool *pool, piece *ended, fth_status status)

@@ -1,13 +1,12 @@
 /* Threads that fetch what will be needed soon, so that a slow place is as good as a fast one.
  *
- * Whoever knows what comes next says so with fth_fetch_pool_expect(), in order; whoever needs it takes it. What nobody
- * takes is dropped after a while. */
+ * Whoever knows what comes next says so with fth_fetch_pool_expect(); whoever needs it takes it. Pieces are fetched in the order of
+ * need, whoever expects them, and once for all who expect them for some time. What nobody takes is dropped after a while. */
 #ifndef FTH_DATA_FETCH_POOL_H
 #define FTH_DATA_FETCH_POOL_H
 
-#include <stdatomic.h>
-
 #include "data/decode.h"
+#include "data/provider.h"
 
 typedef struct fth_fetch_pool fth_fetch_pool;
 
@@ -16,6 +15,8 @@ typedef struct fth_fetch {
     size_t entry, object;
     uint64_t offset;
     size_t size_bytes; /* 0: unknown, or none: fetched by itself */
+    double needed_s;   /* fth_clock_seconds() when it is needed; of equal ones the first expected comes first. 0: at once, by a reader
+                        * of whom there is one, who reads it anew when it comes again */
 } fth_fetch;
 
 /* How pieces are fetched; from any thread. */
@@ -30,6 +31,8 @@ typedef struct fth_fetch_source {
     /* Told of each piece that was fetched. */
     void (*keep)(void *context, const fth_fetch *fetch, const uint8_t *bytes, size_t size_bytes);
     void (*begin_thread)(void *context); /* called first by each thread of the pool */
+    /* What requests are up against, for a message, and whether they are known to fail; false: nothing is known. Optional. */
+    bool (*explain)(void *context, bool *failing, char *text, size_t size);
 } fth_fetch_source;
 
 typedef struct fth_fetch_limits {
@@ -47,10 +50,9 @@ void fth_fetch_pool_free(fth_fetch_pool *pool);
 
 /* How many of the pieces, from the first on, are taken note of: fewer than all where there is no room. Never waits. */
 size_t fth_fetch_pool_expect(fth_fetch_pool *pool, const fth_fetch *pieces, size_t count);
-/* Takes a piece that is expected, waiting for it if need be; *status is how it went, *buffer gets its bytes, *seconds
- * what fetching it took. FTH_INTERRUPTED soon after *stop (may be NULL) is set. False: it is not expected, or somebody
- * else has taken it. */
-bool fth_fetch_pool_take(fth_fetch_pool *pool, size_t entry, const atomic_bool *stop, fth_pixel_buffer *buffer,
-                         size_t *size_bytes, double *seconds, fth_status *status);
+/* Takes a piece, waiting for it as long as `patience` (may be NULL) allows; what was not expected is fetched first of all, beyond the
+ * limits. *buffer gets its bytes, *seconds what fetching it took. */
+fth_status fth_fetch_pool_take(fth_fetch_pool *pool, const fth_fetch *piece, const fth_patience *patience,
+                               fth_pixel_buffer *buffer, size_t *size_bytes, double *seconds);
 
 #endif

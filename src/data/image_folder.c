@@ -185,12 +185,12 @@ out:
     return status;
 }
 
-static fth_status folder_read(void *state, const fth_image_index *index, size_t number, const atomic_bool *stop,
+static fth_status folder_read(void *state, const fth_image_index *index, size_t number, const fth_patience *patience,
                               fth_pixel_buffer *buffer, const uint8_t **bytes, size_t *size_bytes,
                               double *fetch_seconds)
 {
     const image_folder *folder = state;
-    (void)stop;
+    (void)patience;
     (void)fetch_seconds;
     char *path = fth_image_index_path(index, &index->entries[number]);
     if (!path)

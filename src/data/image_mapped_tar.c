@@ -102,10 +102,10 @@ static void tar_free(void *state)
     free(state);
 }
 
-static fth_status tar_read(void *state, const fth_image_index *index, size_t number, const atomic_bool *stop,
+static fth_status tar_read(void *state, const fth_image_index *index, size_t number, const fth_patience *patience,
                            fth_pixel_buffer *buffer, const uint8_t **bytes, size_t *size_bytes, double *fetch_seconds)
 {
-    (void)stop;
+    (void)patience;
     (void)fetch_seconds;
     const fth_blob *blob = state;
     const fth_image_entry *entry = &index->entries[number];

@@ -155,27 +155,30 @@ static void begin_thread(void *context)
     fth_store_switch_use(((const object_set *)context)->running);
 }
 
-static fth_status objects_read(void *state, const fth_image_index *index, size_t number, const atomic_bool *stop,
+static fth_status objects_read(void *state, const fth_image_index *index, size_t number, const fth_patience *patience,
                                fth_pixel_buffer *buffer, const uint8_t **bytes, size_t *size_bytes,
                                double *fetch_seconds)
 {
     object_set *set = state;
-    fth_status status = FTH_OK;
     fth_fetch fetch = fetch_of(set, index, number);
-    /* What nobody expected goes through the pool too, where waiting for it can be given up; unless that is full. */
-    bool taken = fth_fetch_pool_take(set->pool, number, stop, buffer, size_bytes, fetch_seconds, &status) ||
-                 (fth_fetch_pool_expect(set->pool, &fetch, 1) == 1 &&
-                  fth_fetch_pool_take(set->pool, number, stop, buffer, size_bytes, fetch_seconds, &status));
-    if (!taken && !find_kept(set, &fetch, buffer, size_bytes)) {
-        status = get(set, &fetch, buffer, size_bytes);
-        if (status == FTH_OK)
-            keep(set, &fetch, buffer->bytes, *size_bytes);
-    }
+    fth_status status = fth_fetch_pool_take(set->pool, &fetch, patience, buffer, size_bytes, fetch_seconds);
     *bytes = buffer->bytes;
     return status;
 }
 
-static size_t objects_expect(void *state, const fth_image_index *index, const size_t *numbers, size_t count)
+static bool explain_requests(void *context, bool *failing, char *text, size_t size)
+{
+    return fth_store_switch_explain(((const object_set *)context)->running, failing, text, size);
+}
+
+static bool objects_explain(void *state, char *text, size_t size)
+{
+    bool failing;
+    return explain_requests(state, &failing, text, size);
+}
+
+static size_t objects_expect(void *state, const fth_image_index *index, const size_t *numbers, size_t count,
+                             double needed_s)
 {
     enum { PART = 64 };
     object_set *set = state;
@@ -183,8 +186,10 @@ static size_t objects_expect(void *state, const fth_image_index *index, const si
     while (done < count) {
         fth_fetch pieces[PART];
         size_t part = count - done < PART ? count - done : PART;
-        for (size_t i = 0; i < part; i++)
+        for (size_t i = 0; i < part; i++) {
             pieces[i] = fetch_of(set, index, numbers[done + i]);
+            pieces[i].needed_s = needed_s;
+        }
         size_t noted = fth_fetch_pool_expect(set->pool, pieces, part);
         done += noted;
         if (noted < part)
@@ -224,9 +229,14 @@ static fth_status objects_open(const char *address, const fth_dataset_options *o
     FTH_TRY(fth_object_layout_read(set->store, index_key, options->stop, &set->list, index));
     if (options->disk_cache_bytes > 0)
         FTH_TRY(fth_disk_cache_open(options->disk_cache_folder, options->disk_cache_bytes, &set->disk));
-    FTH_TRY(fth_store_switch_create(&set->running));
-    const fth_fetch_source source = {
-        .context = set, .find = find_kept, .get = get, .get_run = get_run, .keep = keep, .begin_thread = begin_thread};
+    FTH_TRY(fth_store_switch_create(NULL, fth_store_switch_used(), &set->running));
+    const fth_fetch_source source = {.context = set,
+                                     .find = find_kept,
+                                     .get = get,
+                                     .get_run = get_run,
+                                     .keep = keep,
+                                     .begin_thread = begin_thread,
+                                     .explain = explain_requests};
     FTH_TRY(fth_fetch_pool_create(&source, &limits, &set->pool));
 
 out:
@@ -257,4 +267,5 @@ const fth_image_source_kind fth_image_source_objects = {
     .read = objects_read,
     .add_version = objects_add_version,
     .expect = objects_expect,
+    .explain = objects_explain,
 };

@@ -42,7 +42,7 @@ fth_status fth_image_set_read(const fth_image_set *set, size_t number, fth_image
                               size_t *size_bytes)
 {
     double begin = fth_clock_seconds(), fetch_seconds = -1;
-    fth_status status = set->places.kind->read(set->places.state, &set->index, number, worker->stop, &worker->file,
+    fth_status status = set->places.kind->read(set->places.state, &set->index, number, &worker->patience, &worker->file,
                                                bytes, size_bytes, &fetch_seconds);
     double seconds = fth_clock_seconds() - begin;
     worker->read_seconds += seconds;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "data/image_set.h"
+#include "data/provided_set.h"
 
 enum { SIZE_SAMPLES = 32, SMALL_SIDE = 96 };
 
@@ -26,7 +27,8 @@ size_t fth_image_set_find(const fth_dataset *dataset, fth_split split, int64_t s
     return (size_t)(first + fth_held_out_place(&dataset->held_out, split, sample));
 }
 
-size_t fth_dataset_expect(const fth_dataset *dataset, fth_split split, const int64_t *samples, size_t count)
+size_t fth_dataset_expect(const fth_dataset *dataset, fth_split split, const int64_t *samples, size_t count,
+                          double needed_s)
 {
     enum { PART = 64 };
     const fth_image_set *set = dataset->images;
@@ -41,7 +43,7 @@ size_t fth_dataset_expect(const fth_dataset *dataset, fth_split split, const int
             numbers[good] = number;
             positions[good++] = i;
         }
-        size_t noted = set->places.kind->expect(set->places.state, &set->index, numbers, good);
+        size_t noted = set->places.kind->expect(set->places.state, &set->index, numbers, good, needed_s);
         if (noted < good)
             return positions[noted];
     }
@@ -54,13 +56,13 @@ void fth_image_set_expect_next(const fth_image_set *set, size_t entry)
     if (!set->places.kind->expect || entry % PART != 0)
         return;
     for (size_t at = entry == 0 ? 0 : entry + AHEAD - PART; at < entry + AHEAD && at < set->index.count; at++)
-        set->places.kind->expect(set->places.state, &set->index, &at, 1); /* without room: read when it is needed */
+        set->places.kind->expect(set->places.state, &set->index, &at, 1, 0); /* without room: read when it is needed */
 }
 
 /* ---- sizes and transforms ---- */
 
 /* The size of all of some images spread over the set, if that is one and small; else 0. */
-static fth_status find_common_size(const fth_image_set *set, int *width, int *height)
+static fth_status find_common_size(const fth_image_set *set, const fth_stop *stop, int *width, int *height)
 {
     fth_status status = FTH_OK;
     fth_image_worker *worker = NULL;
@@ -71,10 +73,11 @@ static fth_status find_common_size(const fth_image_set *set, int *width, int *he
 
     *width = *height = 0;
     FTH_TRY(fth_image_worker_create(&worker));
+    worker->patience.stop = stop ? &stop->asked : NULL;
     for (int64_t i = 0; i < looked; i++)
         numbers[i] = (size_t)(i * count / looked);
     if (set->places.kind->expect)
-        set->places.kind->expect(set->places.state, &set->index, numbers, (size_t)looked);
+        set->places.kind->expect(set->places.state, &set->index, numbers, (size_t)looked, 0);
     for (int64_t i = 0; i < looked; i++) {
         const uint8_t *bytes;
         size_t size_bytes;
@@ -108,7 +111,7 @@ static fth_status resolve_transforms(const fth_dataset_options *options, const f
     fth_status status = FTH_OK;
     fth_raw_images raw = {.channels = FTH_IMAGE_CHANNELS, .files = true};
 
-    FTH_TRY(find_common_size(set, &raw.width, &raw.height));
+    FTH_TRY(find_common_size(set, options->stop, &raw.width, &raw.height));
     FTH_TRY(fth_normalization_parse("imagenet", &raw.normalization));
     FTH_TRY(fth_dataset_prepare(options, &raw, dataset));
 
@@ -174,3 +177,11 @@ const fth_file_format fth_format_images = {
     .probe = fth_image_folder_probe,
     .open = open_image_set,
 };
+
+bool fth_dataset_explain(const fth_dataset *dataset, char *text, size_t size)
+{
+    const fth_image_source *places = dataset->images ? &dataset->images->places : NULL;
+    if (dataset->provided)
+        return fth_provided_explain(dataset->provided, text, size);
+    return places && places->kind->explain && places->kind->explain(places->state, text, size);
+}

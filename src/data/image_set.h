@@ -28,7 +28,7 @@ typedef struct fth_image_worker {
     fth_decoder *decoder;
     fth_resampler resampler;
     fth_pixel_buffer file;   /* the encoded bytes, where they are not mapped; or an image being drawn */
-    const atomic_bool *stop; /* set: reading from far away ends; or NULL */
+    fth_patience patience;   /* with what has to be fetched */
     double read_seconds;     /* spent on reading encoded bytes so far, waiting included */
     double fetch_seconds;    /* what getting them took, also where other threads did it ahead of need */
     double decode_seconds;   /* spent in decoders so far */

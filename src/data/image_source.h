@@ -5,6 +5,7 @@
 
 #include "data/decode.h"
 #include "data/image_index.h"
+#include "data/provider.h"
 
 /* After open(), any thread may call these at any time. */
 typedef struct fth_image_source_kind {
@@ -16,14 +17,16 @@ typedef struct fth_image_source_kind {
     void (*free)(void *state); /* may get NULL */
     /* The encoded bytes of an entry: where they lie, or in `buffer`. FTH_CORRUPT: this image cannot be read, and counts
      * as a bad one; any other failure ends the loading. *fetch_seconds: what fetching took, where others did it before
-     * the call; else it is left alone. Once *stop (may be NULL) is set, what takes long ends with FTH_INTERRUPTED. */
-    fth_status (*read)(void *state, const fth_image_index *index, size_t number, const atomic_bool *stop,
+     * the call; else it is left alone. `patience` is for what takes long. */
+    fth_status (*read)(void *state, const fth_image_index *index, size_t number, const fth_patience *patience,
                        fth_pixel_buffer *buffer, const uint8_t **bytes, size_t *size_bytes, double *fetch_seconds);
     /* Adds what decides an entry's pixels to a version. */
     void (*add_version)(void *state, const fth_image_index *index, size_t number, fth_version_hash *hash);
-    /* Optional: these entries will be read soon, in this order; whoever has to fetch them can begin. Gives how many of
+    /* Optional: these entries will be read soon, at needed_s (fth_fetch), in this order; whoever has to fetch them can begin. Gives how many of
      * them were taken note of, fewer than all where there is no room; the rest may be told again later. */
-    size_t (*expect)(void *state, const fth_image_index *index, const size_t *numbers, size_t count);
+    size_t (*expect)(void *state, const fth_image_index *index, const size_t *numbers, size_t count, double needed_s);
+    /* Optional: what keeps those who read, for a message; false: nothing is known. */
+    bool (*explain)(void *state, char *text, size_t size);
 } fth_image_source_kind;
 
 /* An address is opened by the first kind that it fits. */

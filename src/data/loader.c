@@ -94,7 +94,7 @@ static fth_status get_tools(const fth_loader *loader, fth_loader_tools *tools)
                             ? fth_image_worker_create(&tools->worker)
                             : fth_allocate(fth_raw_bytes(loader->dataset), 1, &tools->scratch);
     if (tools->worker)
-        tools->worker->stop = &loader->stop;
+        tools->worker->patience.stop = &loader->stop;
     return status;
 }
 
@@ -258,7 +258,7 @@ static void tell_ahead(fth_loader *loader)
         pthread_mutex_unlock(&loader->mutex);
         for (int64_t i = piece.begin; i < piece.end; i++)
             samples[i - piece.begin] = fth_sampler_index(&loader->sampler, piece.epoch, piece.first + i);
-        size_t noted = fth_dataset_expect(loader->dataset, loader->options.split, samples, count);
+        size_t noted = fth_dataset_expect(loader->dataset, loader->options.split, samples, count, 0);
         pthread_mutex_lock(&loader->mutex);
         room = noted == count;
         ahead->position += (int64_t)noted;
@@ -580,6 +580,15 @@ static const fth_batch *next_text(fth_loader *loader)
                               described.number % loader->batches_per_epoch * loader->options.batch, &described);
 }
 
+static fth_status fail_waiting(const fth_loader *loader, int64_t number)
+{
+    char why[1024];
+    if (fth_dataset_explain(loader->dataset, why, sizeof why))
+        return fth_fail(FTH_TIMEOUT, "timed out waiting for batch %lld: %s", (long long)number, why);
+    return fth_fail(FTH_TIMEOUT, "timed out waiting for batch %lld from %s", (long long)number,
+                    FTH_COUNTED(loader->thread_count, "loader thread"));
+}
+
 fth_status fth_loader_next(fth_loader *loader, fth_deadline deadline, const fth_batch **batch)
 {
     fth_status status = FTH_OK;
@@ -613,9 +622,7 @@ fth_status fth_loader_next(fth_loader *loader, fth_deadline deadline, const fth_
     /* A slot freed just now is not ready until filled again; a failure further on leaves earlier batches to come. */
     while (!slot->ready)
         if (pthread_cond_clockwait(&loader->may_take, &loader->mutex, CLOCK_MONOTONIC, &until) != 0 && !slot->ready) {
-            status =
-                fth_fail(FTH_TIMEOUT, "timed out waiting for batch %lld from %s",
-                         (long long)batch_number(loader, place), FTH_COUNTED(loader->thread_count, "loader thread"));
+            status = fail_waiting(loader, batch_number(loader, place));
             goto out;
         }
     if (slot->status != FTH_OK) {

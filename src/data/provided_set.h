@@ -10,6 +10,7 @@
 void fth_provided_samples_free(fth_provided_samples *samples);
 fth_bad_images *fth_provided_bad_images(const fth_provided_samples *samples);
 const char *fth_provided_version(const fth_provided_samples *samples);
+bool fth_provided_explain(const fth_provided_samples *samples, char *text, size_t size);
 
 /* One sample for a loader. */
 typedef struct fth_provided_request {

@@ -141,6 +141,14 @@ const char *fth_provided_version(const fth_provided_samples *samples)
     return samples->version;
 }
 
+bool fth_provided_explain(const fth_provided_samples *samples, char *text, size_t size)
+{
+    if (!samples->provider.explain)
+        return false;
+    samples->provider.explain(samples->provider.context, text, size);
+    return true;
+}
+
 /* ---- samples ---- */
 
 fth_bad_images *fth_provided_bad_images(const fth_provided_samples *samples)

@@ -3,7 +3,16 @@
 #ifndef FTH_DATA_PROVIDER_H
 #define FTH_DATA_PROVIDER_H
 
+#include <stdatomic.h>
+
 #include "data/data.h"
+
+/* How long reading something that has to be fetched may take. */
+typedef struct fth_patience {
+    const atomic_bool *stop; /* FTH_INTERRUPTED soon after it is set; may be NULL */
+    fth_deadline deadline;   /* FTH_TIMEOUT after it; 0: only the store's own */
+    double failing_s;        /* FTH_TIMEOUT after this long if requests are known to fail; 0: the same */
+} fth_patience;              /* After FTH_TIMEOUT it goes on being fetched: ask again. The message says what the store does. */
 
 /* A sample before its transform. */
 typedef struct fth_raw_sample {
@@ -36,6 +45,8 @@ typedef struct fth_dataset_provider {
     fth_status (*take)(void *context, void *session, fth_split split, int64_t sample, fth_deadline deadline,
                        fth_raw_sample *raw);
     void (*give_back)(void *context, fth_raw_sample *raw);
+    /* What keeps those who wait for samples or batches, for a message. Optional. Any thread. */
+    void (*explain)(void *context, char *text, size_t size);
 } fth_dataset_provider;
 
 typedef struct fth_provided_set {
@@ -57,6 +68,9 @@ fth_status fth_dataset_note_bad_sample(const fth_dataset *dataset, fth_split spl
 /* What to say of a set so that somebody else can provide it; lent by the set, without its version. */
 void fth_dataset_describe_provided(const fth_dataset *dataset, fth_provided_set *set);
 
+/* Why samples do not come, as far as the set knows it, for the message of whoever gives up waiting. False: nothing is known. */
+bool fth_dataset_explain(const fth_dataset *dataset, char *text, size_t size);
+
 /* A loader that finishes samples of a session that is open already, and stays the caller's: for a session that has no finished
  * batches any more. */
 fth_status fth_loader_open_for_session(const fth_dataset *dataset, const fth_loader_options *options, void *session,
@@ -69,10 +83,13 @@ typedef struct fth_sample_maker fth_sample_maker;
 fth_status fth_sample_maker_create(const fth_dataset *dataset, fth_sample_maker **maker);
 void fth_sample_maker_free(fth_sample_maker *maker);
 /* A sample as it is stored: an image file's bytes, or pixels. Lent until the maker reads again. FTH_CORRUPT with the reason,
- * if it cannot be read, here or anywhere; other failures may pass. Nothing is counted as a bad image. */
-fth_status fth_sample_maker_read(fth_sample_maker *maker, fth_split split, int64_t sample, fth_raw_sample *raw);
-/* These will be read soon, in this order, by any maker of the set: whoever has to fetch them can begin. */
-void fth_sample_maker_expect(fth_sample_maker *maker, fth_split split, const int64_t *samples, int64_t count);
+ * if it cannot be read, here or anywhere; other failures may pass. Nothing is counted as a bad image. `patience` may be NULL. */
+fth_status fth_sample_maker_read(fth_sample_maker *maker, fth_split split, int64_t sample, const fth_patience *patience,
+                                 fth_raw_sample *raw);
+/* These will be read soon, in this order, by any maker of the set: whoever has to fetch them can begin. `needed_s`: when, by
+ * fth_clock_seconds(); what is needed first is fetched first. */
+void fth_sample_maker_expect(fth_sample_maker *maker, fth_split split, const int64_t *samples, int64_t count,
+                             double needed_s);
 /* Its pixels: a file's decoded whole, at full size. Lent until the maker is used again. What comes of them is what a
  * loader with a cache of decoded images makes, and a little different from what comes of the file. */
 fth_status fth_sample_maker_decode(fth_sample_maker *maker, const fth_raw_sample *raw, fth_raw_sample *pixels);

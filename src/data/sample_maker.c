@@ -83,19 +83,23 @@ static fth_status read_memory(fth_sample_maker *maker, fth_split split, int64_t 
     return fth_dataset_look(dataset, split, sample, maker->stored.bytes, &raw->bytes, &raw->label);
 }
 
-fth_status fth_sample_maker_read(fth_sample_maker *maker, fth_split split, int64_t sample, fth_raw_sample *raw)
+fth_status fth_sample_maker_read(fth_sample_maker *maker, fth_split split, int64_t sample, const fth_patience *patience,
+                                 fth_raw_sample *raw)
 {
     const fth_dataset_info *info = &maker->dataset->info;
     *raw = (fth_raw_sample){0};
+    maker->worker->patience = patience ? *patience : (fth_patience){0};
     if (sample < 0 || sample >= info->count[split])
         return fth_fail(FTH_INVALID, "%s: there is no sample %lld among %lld", info->name, (long long)sample,
                         (long long)info->count[split]);
     return (maker->dataset->images ? read_file : read_memory)(maker, split, sample, raw);
 }
 
-void fth_sample_maker_expect(fth_sample_maker *maker, fth_split split, const int64_t *samples, int64_t count)
+void fth_sample_maker_expect(fth_sample_maker *maker, fth_split split, const int64_t *samples, int64_t count,
+                             double needed_s)
 {
-    fth_dataset_expect(maker->dataset, split, samples, (size_t)count); /* without room: read when it is needed */
+    fth_dataset_expect(maker->dataset, split, samples, (size_t)count,
+                       needed_s); /* without room: read when it is needed */
 }
 
 fth_status fth_sample_maker_decode(fth_sample_maker *maker, const fth_raw_sample *raw, fth_raw_sample *pixels)

@@ -291,7 +291,7 @@ static fth_status images_add(const fth_dataset *dataset, const int64_t *samples,
         size_t size_bytes;
         char path[MAX_PATH_BYTES];
         if (i >= expected)
-            expected = i + (int64_t)fth_dataset_expect(dataset, FTH_TRAIN, samples + i, (size_t)(count - i));
+            expected = i + (int64_t)fth_dataset_expect(dataset, FTH_TRAIN, samples + i, (size_t)(count - i), 0);
         free(found);
         found = fth_image_index_path(&set->index, entry);
         FTH_REQUIRE(found, FTH_NO_MEMORY, "no memory for a path");

@@ -129,7 +129,7 @@ static bool pause_before_next(fth_store_call *call, fth_backoff *backoff, double
     if (fth_deadline_left_seconds(call->deadline) <= wait_s)
         return false;
     fth_deadline until = fth_deadline_in(wait_s);
-    while (!fth_deadline_passed(until) && !(call->meter && atomic_load(&call->meter->cancelled))) {
+    while (!fth_deadline_passed(until) && (!call->meter || fth_store_meter_add(call->meter, 0))) {
         double slice_s = fmin(0.1, fth_deadline_left_seconds(until));
         struct timespec time = {.tv_nsec = (long)(slice_s * 1e9)};
         nanosleep(&time, NULL);
@@ -157,7 +157,7 @@ static fth_status give_up(const fth_store_call *call, fth_status last, const cha
                         : "is the address right (of an S3 server: --s3-endpoint), and can it be reached from here?");
 }
 
-fth_status fth_store_send(fth_store *store, fth_store_call *call, fth_http_response *response)
+static fth_status send_until_done(fth_store *store, fth_store_call *call, fth_http_response *response)
 {
     fth_backoff backoff = {.first_s = 0.1, .most_s = 5};
     fth_status last = FTH_OK;
@@ -170,7 +170,7 @@ fth_status fth_store_send(fth_store *store, fth_store_call *call, fth_http_respo
     for (;;) {
         bool retry = false;
         fth_http_response_release(response);
-        if (call->meter && atomic_load(&call->meter->cancelled))
+        if (call->meter && !fth_store_meter_add(call->meter, 0))
             return explain_cancelled(call);
         call->tries++;
         fth_status status = attempt_once(store, call, response, &retry);
@@ -197,9 +197,18 @@ fth_status fth_store_send(fth_store *store, fth_store_call *call, fth_http_respo
         call->uncertain = true;
         last = status;
         snprintf(cause, sizeof cause, "%s", fth_error_message());
+        fth_store_note_failure(call->what, cause);
         if (call->tries >= TOLD_AFTER_TRIES && call->tries <= TOLD_AFTER_TRIES + 1)
             fth_log_warning("%s: %s; trying again", call->what, fth_error_message());
         if (!pause_before_next(call, &backoff, at_least_s))
             return give_up(call, status, cause, answered);
     }
+}
+
+fth_status fth_store_send(fth_store *store, fth_store_call *call, fth_http_response *response)
+{
+    fth_store_note_begin(call->what);
+    fth_status status = send_until_done(store, call, response);
+    fth_store_note_end(status == FTH_OK);
+    return status;
 }

@@ -25,6 +25,7 @@
 #include "base/base.h"
 
 typedef struct fth_store fth_store;
+typedef struct fth_store_progress fth_store_progress;
 
 /* Zeroed: the usual, from the environment. */
 typedef struct fth_store_options {
@@ -76,7 +77,6 @@ fth_status fth_store_get_range(fth_store *store, const char *key, uint64_t offse
  * checksum of what arrived. Absent: FTH_INVALID naming it. */
 fth_status fth_store_get_file(fth_store *store, const char *key, const char *path, char sha256[65]);
 /* The same with progress (may be NULL). */
-typedef struct fth_store_progress fth_store_progress;
 fth_status fth_store_get_file_watched(fth_store *store, const char *key, const char *path,
                                       const fth_store_progress *progress, char sha256[65]);
 /* Size and version; absent: FTH_OK and found false. */
@@ -104,12 +104,18 @@ fth_status fth_store_in_parallel(int threads, uint64_t count, fth_status (*piece
                                  void *context, _Atomic bool *cancelled);
 
 /* Ends the requests of other threads: those of a thread that uses a switch fail with FTH_INTERRUPTED soon after it is
- * turned off, whatever their deadlines. */
+ * turned off, or `progress` (may be NULL) says so, whatever their deadlines. fth_store_in_parallel()'s threads use the
+ * caller's. `outer` (may be NULL), which must outlive it, is told what its requests are up against, too. */
 typedef struct fth_store_switch fth_store_switch;
-fth_status fth_store_switch_create(fth_store_switch **result);
-void fth_store_switch_free(fth_store_switch *used); /* when no thread uses it any more */
+fth_status fth_store_switch_create(const fth_store_progress *progress, fth_store_switch *outer,
+                                   fth_store_switch **result);
+void fth_store_switch_free(fth_store_switch *used); /* when no thread uses it any more; may be NULL */
 void fth_store_switch_use(fth_store_switch *used);  /* by the calling thread, from now on; NULL: none */
+fth_store_switch *fth_store_switch_used(void);      /* by the calling thread; NULL: none */
 void fth_store_switch_off(fth_store_switch *used);  /* any thread */
+/* What the requests of the threads that use it are up against, for a message: a try that failed, while none has ended well
+ * since (*failing), or the lack of an answer. False: nothing, as far as is known. Any thread. */
+bool fth_store_switch_explain(fth_store_switch *used, bool *failing, char *text, size_t size);
 
 /* ---- writing ---- */
 

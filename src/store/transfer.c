@@ -71,35 +71,6 @@ void fth_store_meter_end(fth_store_meter *meter, fth_store *store)
     pthread_mutex_unlock(&store->mutex);
 }
 
-/* ---- switches: a meter that only cancels ---- */
-
-struct fth_store_switch {
-    fth_store_meter meter;
-};
-
-fth_status fth_store_switch_create(fth_store_switch **result)
-{
-    fth_status status = fth_allocate(1, sizeof **result, result);
-    if (status == FTH_OK)
-        fth_store_meter_begin(&(*result)->meter, 0, NULL);
-    return status;
-}
-
-void fth_store_switch_free(fth_store_switch *used)
-{
-    free(used);
-}
-
-void fth_store_switch_use(fth_store_switch *used)
-{
-    fth_store_watched = used ? &used->meter : NULL;
-}
-
-void fth_store_switch_off(fth_store_switch *used)
-{
-    atomic_store(&used->meter.cancelled, true);
-}
-
 /* ---- threads ---- */
 
 typedef struct fth_team {
@@ -108,7 +79,8 @@ typedef struct fth_team {
     fth_status (*piece)(void *context, uint64_t i);
     void *context;
     _Atomic bool *cancelled;
-    pthread_mutex_t mutex; /* guards what follows */
+    fth_store_switch *running; /* the caller's */
+    pthread_mutex_t mutex;     /* guards what follows */
     fth_status status;
     char message[MESSAGE_BYTES];
 } fth_team;
@@ -124,6 +96,7 @@ int fth_store_threads(void)
 static void *work(void *context)
 {
     fth_team *team = context;
+    fth_store_switch_use(team->running);
     for (;;) {
         uint64_t i = atomic_fetch_add(&team->next, 1);
         if (i >= team->count)
@@ -147,7 +120,8 @@ static void *work(void *context)
 fth_status fth_store_in_parallel(int threads, uint64_t count, fth_status (*piece)(void *context, uint64_t i),
                                  void *context, _Atomic bool *cancelled)
 {
-    fth_team team = {.count = count, .piece = piece, .context = context, .cancelled = cancelled};
+    fth_team team = {
+        .count = count, .piece = piece, .context = context, .cancelled = cancelled, .running = fth_store_switch_used()};
     pthread_t others[MAX_THREADS];
     int started = 0;
     pthread_mutex_init(&team.mutex, NULL);
@@ -371,6 +345,7 @@ static fth_status fetch_piece(void *context, uint64_t i)
     piece.size_bytes = (size_t)(left_bytes < landing->piece_bytes ? left_bytes : landing->piece_bytes);
     fth_deadline deadline = fth_store_large_deadline(landing->store, piece.size_bytes, (fth_deadline){INFINITY});
 
+    fth_store_meter *outer = fth_store_watched;
     fth_store_watched = &landing->meter; /* counts what comes, and ends it when the caller says so */
     FTH_TRY(take_buffer(landing, &piece.buffer));
     FTH_TRY(landing->whole_pieces ? fetch_whole(&piece, deadline) : fetch_as_it_comes(&piece, deadline));
@@ -378,7 +353,7 @@ static fth_status fetch_piece(void *context, uint64_t i)
     FTH_REQUIRE(fth_store_meter_add(&landing->meter, 0), FTH_INTERRUPTED, "get %s: cancelled", fetch->key);
 
 out:
-    fth_store_watched = NULL;
+    fth_store_watched = outer;
     if (piece.buffer)
         give_buffer(landing, piece.buffer);
     if (status != FTH_OK)
@@ -446,6 +421,7 @@ fth_status fth_store_fetch_file(fth_store *store, const fth_store_fetch *fetch)
     FTH_TRY(fth_allocate((size_t)pieces + 1, sizeof *landing.landed, &landing.landed));
     FTH_TRY(make_room(&landing, folder, &temporary));
     fth_store_meter_begin(&landing.meter, size_bytes, fetch->progress);
+    landing.meter.running = fth_store_switch_used();
     bool syncing = pieces > 1 && fth_thread_start(&syncer, "sync-file", begin_sync, &landing) == 0;
     status = fth_store_in_parallel(fth_store_threads(), pieces, fetch_piece, &landing, &landing.meter.cancelled);
     if (syncing) {

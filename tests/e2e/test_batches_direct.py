@@ -1,12 +1,15 @@
 """Jobs of the batch cache that read their data directly: when their batches do not fit into the cache, and when it cannot make them."""
 import json
 import os
+import signal
+import subprocess
 import sys
 import time
 
 import pytest
 from batches_server import Coordinator
-from conftest import FARTHING, ROOT, SANITIZED, png
+from conftest import FARTHING, PATIENCE_S, ROOT, SANITIZED, png, wait_for
+from fault_proxy import FaultProxy, Rule
 
 pytest.importorskip("numpy")
 LIBRARY = FARTHING.parent / "libfarthing_batches.so"
@@ -48,3 +51,72 @@ def test_batches_that_do_not_fit_are_read_directly_and_said_once(photos, tmp_pat
     log = coordinator.errors.read_text()
     assert log.count("--cache-memory") == 1, log
     assert capfd.readouterr().err.count("reading the data directly") == 1
+
+
+# ---- a bucket that fails ----
+
+JOB = """
+import sys, time
+from farthing_batches import BatchError, Reader
+reader = Reader(sys.argv[1], batch_size=16, share=sys.argv[2], image_size=32, timeout=float(sys.argv[3]))
+try:
+    reader.next()
+except BatchError as error:
+    print("status", error.status, flush=True)
+    print("error", error, flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def failing(s3_server, photos):
+    """A bucket of 64 images behind a proxy, and what its clients' environment is."""
+    bucket = s3_server.create_bucket()
+    for path in sorted(photos.rglob("*.png"))[:64]:
+        s3_server.client().upload_file(str(path), bucket, str(path.relative_to(photos)))
+    with FaultProxy(s3_server.port) as proxy:
+        yield proxy, f"s3://{bucket}/", s3_server.environment(proxy.endpoint)
+
+
+@pytest.mark.parametrize("share, rule, word, status", [
+    ("none", Rule("status", code=500), "answered 500", "timeout"),
+    ("order", Rule("status", code=500, target="png"), "png: the server answered 500", "timeout"),
+    ("order", Rule("hold"), "no answer for", "timeout"),
+    ("none", Rule("hold", target="png"), "png: no answer for", "timeout"),
+    ("order", Rule("refuse"), "Empty reply", "timeout"),
+    ("none", Rule("status", code=403), "AccessDenied", "io"),
+    ("order", Rule("status", code=403), "AccessDenied", "io")],
+    ids=["500", "500-of-images", "hangs", "hanging-images", "refuses", "403-batches", "403-samples"])
+def test_a_failing_bucket_is_named_in_time_and_all_processes_end(failing, tmp_path, share, rule, word, status):
+    proxy, address, environment = failing
+    timeout_s = 6
+    proxy.rules = []
+    python = str(ROOT / "python")
+    with Coordinator(tmp_path, "--data", f"photos={address}", "--cache-memory", "64m", "--prefetch", "threads:2",
+                     environment=environment) as coordinator:
+        proxy.rules = [rule]
+        began = time.monotonic()
+        job = subprocess.run([sys.executable, "-c", JOB, coordinator.address("photos"), share, str(timeout_s)], capture_output=True, text=True,
+                             env={**coordinator.environment, "PYTHONPATH": python}, timeout=PATIENCE_S)
+        took = time.monotonic() - began
+        failures = coordinator.status()["failures"]
+        began = time.monotonic()
+        assert coordinator.kill(signal.SIGTERM) == 0
+        ended = time.monotonic() - began
+    assert f"status {status}" in job.stdout and word in job.stdout, job.stdout + job.stderr
+    assert "cannot be read," not in job.stdout  # these are no bad images
+    assert took < timeout_s + 3 + PATIENCE_S / 10 and ended < 3 + PATIENCE_S / 10
+    if rule.kind != "hold":  # which fails later
+        assert failures and "s3://" in failures[0]["error"], failures
+
+
+def test_a_coordinator_that_cannot_open_its_data_ends_when_told(failing, tmp_path):
+    proxy, address, environment = failing
+    proxy.rules = [Rule("hold")]
+    before = len(proxy.requests)
+    process = subprocess.Popen([FARTHING, "serve", "batches", "--data", f"photos={address}", "--port", "0", "--state", tmp_path / "state"],
+                               env={**os.environ, **environment, "XDG_RUNTIME_DIR": str(tmp_path)}, cwd=tmp_path, stderr=subprocess.PIPE)
+    wait_for(lambda: len(proxy.requests) > before, "a request")
+    began = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=PATIENCE_S)
+    assert time.monotonic() - began < 3 + PATIENCE_S / 10

@@ -167,7 +167,7 @@ static void open_kitchen(kitchen *own, const char *address)
     const fth_dataset_options options = {.seed = usual_source.seed,
                                          .validation_fraction = usual_source.validation_fraction};
     assert_int_equal(fth_preparer_open(address, &options, &own->preparer), FTH_OK);
-    assert_int_equal(fth_preparing_thread_create(own->preparer, &own->tools), FTH_OK);
+    assert_int_equal(fth_preparing_thread_create(own->preparer, NULL, &own->tools), FTH_OK);
     assert_int_equal(fth_board_create(&own->board), FTH_OK);
     assert_int_equal(fth_segment_create(64 << 20, own->board, &own->segment), FTH_OK);
     const fth_cache_options shm = {.segment = own->segment, .memory_bytes = 64 << 20};

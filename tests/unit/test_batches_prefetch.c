@@ -317,7 +317,7 @@ static void *answer(void *context)
         wait_until(function, function->first_s);
     if (behaviour == NEVER)
         wait_until(function, 100);
-    if (fth_preparing_thread_create(function->source->preparer, &tools) != FTH_OK ||
+    if (fth_preparing_thread_create(function->source->preparer, NULL, &tools) != FTH_OK ||
         fth_prepare(tools, &call->order, function->source->cache, test_deadline_in(30), &preparation) != FTH_OK)
         abort();
     fth_preparing_thread_free(tools);

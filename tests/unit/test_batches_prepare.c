@@ -119,7 +119,7 @@ static void compare_with_loader(fth_preparer *preparer, const fth_job_spec *spec
     size_t image_bytes = 0;
 
     for (int i = 0; i < helpers; i++)
-        assert_int_equal(fth_preparing_thread_create(preparer, &threads[i]), FTH_OK);
+        assert_int_equal(fth_preparing_thread_create(preparer, NULL, &threads[i]), FTH_OK);
     assert_int_equal(fth_loader_open(dataset, &options, &loader), FTH_OK);
     for (int64_t number = 0; number < options.batch_limit; number++) {
         fth_order order = order_batch(preparer, spec, number);
@@ -204,7 +204,7 @@ static void encoded_samples_are_taken_from_the_cache(void **state)
     fth_order order = order_batch(preparer, &spec, 0);
     fth_preparation preparation, from_files;
 
-    assert_int_equal(fth_preparing_thread_create(preparer, &thread), FTH_OK);
+    assert_int_equal(fth_preparing_thread_create(preparer, NULL, &thread), FTH_OK);
     assert_int_equal(prepare(thread, &order, direct, &from_files), FTH_OK);
     assert_true(from_files.fetched_bytes > 0 && direct->gets > 0 &&
                 direct->gets <= 8); /* not asked for again in vain */
@@ -285,7 +285,7 @@ static void long_names_of_bad_images_are_whole(void **state)
     fth_preparing_thread *thread = NULL;
     fth_cache *cache = memory_cache_create();
     int listed = 0;
-    assert_int_equal(fth_preparing_thread_create(preparer, &thread), FTH_OK);
+    assert_int_equal(fth_preparing_thread_create(preparer, NULL, &thread), FTH_OK);
     for (int64_t number = 0; number < fth_job_batches_per_epoch(&spec, count_of(preparer, &spec)); number++) {
         fth_order order = order_batch(preparer, &spec, number);
         fth_preparation preparation;
@@ -323,7 +323,7 @@ static void unreadable_samples_are_items_with_an_error(void **state)
     photo_name(8, name);
     snprintf(path, sizeof path, "%s/%s", test_folder, name);
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(fth_preparing_thread_create(preparer, &thread), FTH_OK);
+    assert_int_equal(fth_preparing_thread_create(preparer, NULL, &thread), FTH_OK);
     for (int split = 0; split < 2; split++) {
         spec.split = (fth_split)split;
         for (int64_t i = 0; i < count_of(preparer, &spec); i++) {
@@ -366,7 +366,7 @@ static void a_set_of_bad_images_fails(void **state)
     fth_cache *cache = memory_cache_create();
     for (int i = 0; i < PHOTOS; i++)
         spoil_photo(i);
-    assert_int_equal(fth_preparing_thread_create(preparer, &thread), FTH_OK);
+    assert_int_equal(fth_preparing_thread_create(preparer, NULL, &thread), FTH_OK);
     assert_int_equal(prepare(thread, &order, cache, &preparation), FTH_CORRUPT);
     assert_int_equal(cache->puts, 0);
     fth_preparing_thread_free(thread);
@@ -385,7 +385,7 @@ static void what_cannot_be_made_leaves_nothing(void **state)
     fth_preparing_thread *thread = NULL;
     fth_preparation preparation;
     fth_cache *cache = memory_cache_create();
-    assert_int_equal(fth_preparing_thread_create(preparer, &thread), FTH_OK);
+    assert_int_equal(fth_preparing_thread_create(preparer, NULL, &thread), FTH_OK);
 
     fth_order order = good;
     order.number = 2; /* another batch's id */

@@ -67,6 +67,13 @@ static void keep(void *context, const fth_fetch *fetch, const uint8_t *bytes, si
     pthread_mutex_unlock(&from->mutex);
 }
 
+static bool explain(void *context, bool *failing, char *text, size_t size)
+{
+    *failing = ((source *)context)->failing == 1;
+    snprintf(text, size, "the store is asleep");
+    return true;
+}
+
 static void begin_thread(void *context)
 {
     (void)context;
@@ -81,8 +88,13 @@ static void open_pool(int threads, size_t pieces, uint64_t bytes, double forgott
                     .changed = PTHREAD_COND_INITIALIZER,
                     .failing = SIZE_MAX,
                     .known = SIZE_MAX};
-    const fth_fetch_source how = {
-        .context = &from, .find = find, .get = get, .get_run = get_run, .keep = keep, .begin_thread = begin_thread};
+    const fth_fetch_source how = {.context = &from,
+                                  .find = find,
+                                  .get = get,
+                                  .get_run = get_run,
+                                  .keep = keep,
+                                  .begin_thread = begin_thread,
+                                  .explain = explain};
     const fth_fetch_limits limits = {.threads = threads,
                                      .pieces = pieces,
                                      .bytes = bytes,
@@ -121,15 +133,11 @@ static void assert_piece(const fth_fetch *piece)
     fth_pixel_buffer buffer = {0};
     size_t size_bytes = 0;
     double seconds = -1;
-    fth_status status = FTH_IO;
-    assert_true(fth_fetch_pool_take(pool, piece->entry, NULL, &buffer, &size_bytes, &seconds, &status));
-    assert_int_equal(status, FTH_OK);
+    assert_int_equal(fth_fetch_pool_take(pool, piece, NULL, &buffer, &size_bytes, &seconds), FTH_OK);
     assert_int_equal(size_bytes, piece->size_bytes);
     assert_true(seconds >= 0);
     for (size_t i = 0; i < size_bytes; i++)
         assert_int_equal(buffer.bytes[i], byte_of(piece->object, piece->offset + i));
-    /* Whoever comes second has to read it. */
-    assert_false(fth_fetch_pool_take(pool, piece->entry, NULL, &buffer, &size_bytes, &seconds, &status));
     free(buffer.bytes);
 }
 
@@ -141,10 +149,11 @@ static void pieces_come_as_expected(void **state)
     for (size_t i = 0; i < 200; i++)
         pieces[i] = (fth_fetch){.entry = i * 1024, .object = i % 7, .offset = i * 37 % 5000, .size_bytes = 1 + i % 50};
     assert_int_equal(fth_fetch_pool_expect(pool, pieces, 200), 200);
-    assert_int_equal(fth_fetch_pool_expect(pool, pieces, 200), 200); /* known already */
     for (size_t i = 0; i < 200; i++)
         assert_piece(&pieces[199 - i]);
     assert_int_equal(from.kept, 200);
+    assert_piece(&pieces[7]); /* was not expected again: fetched now */
+    assert_int_equal(from.kept, 201);
     fth_fetch_pool_free(pool);
 }
 
@@ -178,7 +187,6 @@ static void there_is_a_limit(void **state)
     for (size_t i = 0; i < 10; i++)
         pieces[i] = (fth_fetch){.entry = i, .object = i, .size_bytes = 300};
     assert_int_equal(fth_fetch_pool_expect(pool, pieces, 10), 3); /* 900 of 1000 bytes */
-    assert_int_equal(fth_fetch_pool_expect(pool, pieces, 10), 3);
     assert_piece(&pieces[0]);
     assert_int_equal(fth_fetch_pool_expect(pool, pieces + 1, 9), 3);
     for (size_t i = 1; i < 4; i++)
@@ -211,8 +219,7 @@ static void forgotten_pieces_make_room(void **state)
         fth_pixel_buffer buffer = {0};
         size_t size_bytes;
         double seconds;
-        fth_status status;
-        fth_fetch_pool_take(pool, pieces[i].entry, NULL, &buffer, &size_bytes, &seconds, &status);
+        fth_fetch_pool_take(pool, &pieces[i], NULL, &buffer, &size_bytes, &seconds);
         free(buffer.bytes);
     }
     fth_fetch_pool_free(pool);
@@ -224,7 +231,6 @@ static void failures_are_those_of_their_piece(void **state)
     fth_pixel_buffer buffer = {0};
     size_t size_bytes = 0;
     double seconds = 0;
-    fth_status status = FTH_OK;
     open_pool(2, 10, 1 << 20, 60);
     from.failing = 3;
     from.known = 2;
@@ -232,10 +238,9 @@ static void failures_are_those_of_their_piece(void **state)
                                 {.entry = 2, .object = 2, .size_bytes = 10},
                                 {.entry = 3, .object = 3, .size_bytes = 10}};
     assert_int_equal(fth_fetch_pool_expect(pool, pieces, 3), 3);
-    assert_true(fth_fetch_pool_take(pool, 3, NULL, &buffer, &size_bytes, &seconds, &status));
-    assert_int_equal(status, FTH_IO);
+    assert_int_equal(fth_fetch_pool_take(pool, &pieces[2], NULL, &buffer, &size_bytes, &seconds), FTH_IO);
     assert_message_has("object 3 is out of reach");
-    assert_true(fth_fetch_pool_take(pool, 2, NULL, &buffer, &size_bytes, &seconds, &status));
+    assert_int_equal(fth_fetch_pool_take(pool, &pieces[1], NULL, &buffer, &size_bytes, &seconds), FTH_OK);
     assert_int_equal(size_bytes, 5);
     assert_memory_equal(buffer.bytes, "known", 5);
     assert_piece(&pieces[0]);
@@ -251,15 +256,75 @@ static void waiting_can_be_given_up(void **state)
     fth_pixel_buffer buffer = {0};
     size_t size_bytes = 0;
     double seconds = 0;
-    fth_status status = FTH_OK;
     atomic_bool stop = true;
+    const fth_patience stopped = {.stop = &stop}, short_one = {.deadline = fth_deadline_in(0.01)},
+                       if_failing = {.failing_s = 0.01, .deadline = fth_deadline_in(60)};
     open_pool(1, 10, 1 << 20, 60);
     hold(true);
     assert_int_equal(fth_fetch_pool_expect(pool, &piece, 1), 1);
-    assert_true(fth_fetch_pool_take(pool, 1, &stop, &buffer, &size_bytes, &seconds, &status));
-    assert_int_equal(status, FTH_INTERRUPTED);
+    assert_int_equal(fth_fetch_pool_take(pool, &piece, &stopped, &buffer, &size_bytes, &seconds), FTH_INTERRUPTED);
+    assert_int_equal(fth_fetch_pool_take(pool, &piece, &short_one, &buffer, &size_bytes, &seconds), FTH_TIMEOUT);
+    assert_message_has("the store is asleep");
+    from.failing = 1;
+    assert_int_equal(fth_fetch_pool_take(pool, &piece, &if_failing, &buffer, &size_bytes, &seconds), FTH_TIMEOUT);
+    from.failing = SIZE_MAX;
     hold(false);
     assert_piece(&piece); /* still to be had */
+    assert_int_equal(count_requests(), 1);
+    fth_fetch_pool_free(pool);
+}
+
+static void what_several_expect_is_fetched_once(void **state)
+{
+    (void)state;
+    const fth_fetch piece = {.entry = 1, .object = 1, .size_bytes = 10, .needed_s = 7};
+    open_pool(2, 10, 1 << 20, 60);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(fth_fetch_pool_expect(pool, &piece, 1), 1);
+    for (int i = 0; i < 3; i++)
+        assert_piece(&piece);
+    assert_int_equal(count_requests(), 1);
+    assert_piece(&piece); /* nobody expected that */
+    assert_int_equal(count_requests(), 2);
+    fth_fetch_pool_free(pool);
+}
+
+static size_t order_of_gets[8], gets;
+
+static fth_status get_in_order(void *context, const fth_fetch *fetch, fth_pixel_buffer *buffer, size_t *size_bytes)
+{
+    fth_status status = get(context, fetch, buffer, size_bytes);
+    order_of_gets[gets++] = fetch->entry; /* one thread */
+    return status;
+}
+
+static void what_is_needed_first_is_fetched_first(void **state)
+{
+    (void)state;
+    static const double needed_s[] = {0, 5, 3, 4, 3, 9};
+    const size_t wanted[] = {0, 5, 2, 4, 3, 1}; /* 5 became urgent */
+    fth_fetch pieces[6];
+    open_pool(1, 10, 1 << 20, 60);
+    fth_fetch_pool_free(pool);
+    const fth_fetch_source how = {
+        .context = &from, .get = get_in_order, .get_run = get_run, .keep = keep, .begin_thread = begin_thread};
+    const fth_fetch_limits limits = {.threads = 1, .pieces = 10, .bytes = 1 << 20, .forgotten_s = 60};
+    assert_int_equal(fth_fetch_pool_create(&how, &limits, &pool), FTH_OK);
+    gets = 0;
+    hold(true);
+    for (size_t i = 0; i < 6; i++) {
+        pieces[i] = (fth_fetch){.entry = i, .object = i, .size_bytes = 10, .needed_s = needed_s[i]};
+        assert_int_equal(fth_fetch_pool_expect(pool, &pieces[i], 1), 1);
+        if (i == 0)
+            wait_for_requests(1); /* the one thread is busy: what follows waits */
+    }
+    pieces[5].needed_s = 1;
+    assert_int_equal(fth_fetch_pool_expect(pool, &pieces[5], 1), 1);
+    hold(false);
+    for (size_t i = 0; i < 6; i++)
+        assert_piece(&pieces[i]);
+    for (size_t i = 0; i < 6; i++)
+        assert_int_equal(order_of_gets[i], wanted[i]);
     fth_fetch_pool_free(pool);
 }
 
@@ -272,10 +337,9 @@ static void *take_some(void *argument)
         fth_fetch piece = {.entry = i, .object = i % 5, .offset = i * 50, .size_bytes = 50};
         size_t size_bytes = 0;
         double seconds = 0;
-        fth_status status = FTH_OK;
         fth_fetch_pool_expect(pool, &piece, 1);
-        if (fth_fetch_pool_take(pool, i, NULL, &buffer, &size_bytes, &seconds, &status) &&
-            (status != FTH_OK || buffer.bytes[49] != byte_of(i % 5, i * 50 + 49)))
+        if (fth_fetch_pool_take(pool, &piece, NULL, &buffer, &size_bytes, &seconds) != FTH_OK ||
+            buffer.bytes[49] != byte_of(i % 5, i * 50 + 49))
             return argument;
     }
     free(buffer.bytes);
@@ -308,6 +372,8 @@ int main(void)
         cmocka_unit_test(forgotten_pieces_make_room),
         cmocka_unit_test(failures_are_those_of_their_piece),
         cmocka_unit_test(waiting_can_be_given_up),
+        cmocka_unit_test(what_several_expect_is_fetched_once),
+        cmocka_unit_test(what_is_needed_first_is_fetched_first),
         cmocka_unit_test(threads_share_a_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -60,7 +60,7 @@ static void compare(const fth_dataset *expected, const fth_dataset *made, const 
                                  .seed = options->seed,
                                  .epoch = batch->epoch,
                                  .sample = sample};
-            assert_int_equal(fth_sample_maker_read(maker, options->split, sample, &raw), FTH_OK);
+            assert_int_equal(fth_sample_maker_read(maker, options->split, sample, NULL, &raw), FTH_OK);
             assert_int_equal(raw.label, batch->labels[i]);
             if (decoded)
                 assert_int_equal(fth_sample_maker_decode(maker, &raw, &pixels), FTH_OK);
@@ -179,7 +179,7 @@ static void says_what_cannot_be_read(void **state)
     assert_int_equal(fth_sample_maker_create(dataset, &maker), FTH_OK);
     for (int split = 0; split < 2; split++)
         for (int64_t i = 0; i < fth_dataset_get_info(dataset)->count[split]; i++) {
-            fth_status status = fth_sample_maker_read(maker, (fth_split)split, i, &raw);
+            fth_status status = fth_sample_maker_read(maker, (fth_split)split, i, NULL, &raw);
             assert_non_null(raw.name);
             if (status == FTH_CORRUPT) {
                 assert_string_equal(raw.name, "cat/3.jpg");
@@ -194,7 +194,7 @@ static void says_what_cannot_be_read(void **state)
     assert_int_equal(gone, 1);
     assert_int_equal(bad, 2);
     assert_int_equal(fth_dataset_bad_image_count(dataset), 0);
-    assert_int_equal(fth_sample_maker_read(maker, FTH_TRAIN, 1000, &raw), FTH_INVALID);
+    assert_int_equal(fth_sample_maker_read(maker, FTH_TRAIN, 1000, NULL, &raw), FTH_INVALID);
     fth_sample_maker_free(maker);
     fth_dataset_free(dataset);
 }
@@ -225,7 +225,7 @@ static void refuses_what_is_no_preparation(void **state)
 
     /* Pixels that are not what they say. */
     fth_finish finish = {.preparation = "as-is,size=28x28,normalize=mnist"};
-    assert_int_equal(fth_sample_maker_read(maker, FTH_TRAIN, 0, &raw), FTH_OK);
+    assert_int_equal(fth_sample_maker_read(maker, FTH_TRAIN, 0, NULL, &raw), FTH_OK);
     raw.size_bytes--;
     assert_int_equal(fth_sample_maker_finish(maker, &raw, &finish, planes), FTH_CORRUPT);
     finish.preparation = "size=28x28,flip,normalize=mnist";

@@ -40,7 +40,7 @@ static fth_status take(void *context, void *session, fth_split split, int64_t sa
         pthread_mutex_unlock(&own->mutex);
         return fth_fail(FTH_TIMEOUT, "not yet");
     }
-    fth_status status = fth_sample_maker_read(own->maker, split, sample, raw);
+    fth_status status = fth_sample_maker_read(own->maker, split, sample, NULL, raw);
     if (status != FTH_OK)
         pthread_mutex_unlock(&own->mutex);
     else

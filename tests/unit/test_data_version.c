@@ -139,7 +139,7 @@ static int count_readable(const fth_dataset *dataset, fth_sample_maker *maker)
     for (int split = 0; split < 2; split++)
         for (int64_t i = 0; i < fth_dataset_get_info(dataset)->count[split]; i++) {
             fth_raw_sample raw;
-            fth_status status = fth_sample_maker_read(maker, split, i, &raw);
+            fth_status status = fth_sample_maker_read(maker, split, i, NULL, &raw);
             assert_true(status == FTH_OK || status == FTH_CORRUPT);
             readable += status == FTH_OK;
         }

@@ -41,7 +41,7 @@ typedef struct item_failure {
     fth_item_id id;
     fth_status status;
     double until_s;
-    char text[256];
+    char text[480];
 } item_failure;
 
 /* An entry in the segment. */

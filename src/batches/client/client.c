@@ -229,6 +229,17 @@ static fth_status take(void *context, void *session, fth_split split, int64_t sa
                    : fth_sample_lend_directly(own->direct, false, split, sample, deadline, raw, &decode_s);
 }
 
+static void explain(void *context, char *text, size_t size)
+{
+    client *own = context;
+    pthread_mutex_lock(&own->mutex);
+    if (own->session_count > 0)
+        fth_session_explain(own->sessions[0], text, size);
+    else
+        fth_direct_explain(own->direct, text, size);
+    pthread_mutex_unlock(&own->mutex);
+}
+
 static void give_back(void *context, fth_raw_sample *raw)
 {
     (void)context;
@@ -250,7 +261,8 @@ fth_status fth_batches_open_job(const char *address, const char *saved, const ft
                                                                .next = next,
                                                                .moved = moved,
                                                                .take = take,
-                                                               .give_back = give_back},
+                                                               .give_back = give_back,
+                                                               .explain = explain},
                                        options, dataset);
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/process.h"
+#include "store/store.h"
 
 #define RETRY_S 2.0
 
@@ -21,7 +22,8 @@ struct fth_direct {
     pthread_cond_t changed;
     pthread_t thread;
     bool opening, joinable;
-    fth_stop stop; /* of an opening */
+    fth_stop stop;              /* asked when it is freed */
+    fth_store_switch *requests; /* of an opening */
     double failed_at;
     fth_status status; /* of the last try */
     char message[1024];
@@ -39,14 +41,16 @@ fth_status fth_direct_create(const fth_described_set *set, fth_direct **direct)
     pthread_mutex_init(&own->mutex, NULL);
     pthread_cond_init(&own->changed, NULL);
     pthread_mutex_init(&own->stop.mutex, NULL);
+    status = fth_store_switch_create(NULL, NULL, &own->requests);
     own->seed = set->source.seed;
     own->validation_fraction = set->source.validation_fraction;
     own->random_split = set->source.random_split;
     snprintf(own->version, sizeof own->version, "%s", set->set.version);
-    if (set->source.address && !(own->address = fth_format("%s", set->source.address))) {
+    if (status == FTH_OK && set->source.address && !(own->address = fth_format("%s", set->source.address)))
+        status = fth_fail(FTH_NO_MEMORY, "no memory for an address");
+    if (status != FTH_OK) {
         fth_direct_free(own);
         *direct = NULL;
-        status = fth_fail(FTH_NO_MEMORY, "no memory for an address");
     }
     return status;
 }
@@ -56,12 +60,15 @@ void fth_direct_free(fth_direct *direct)
     if (!direct)
         return;
     fth_stop_ask(&direct->stop, FTH_STOP_REQUEST, INFINITY, "close", "the data set is closed");
+    if (direct->requests)
+        fth_store_switch_off(direct->requests);
     if (direct->joinable)
         pthread_join(direct->thread, NULL);
     for (size_t i = 0; i < direct->maker_count; i++)
         fth_sample_maker_free(direct->makers[i]);
     free(direct->makers);
     fth_dataset_free(direct->dataset);
+    fth_store_switch_free(direct->requests);
     pthread_cond_destroy(&direct->changed);
     pthread_mutex_destroy(&direct->mutex);
     pthread_mutex_destroy(&direct->stop.mutex);
@@ -100,7 +107,9 @@ static void *open_in_background(void *context)
 {
     fth_direct *direct = context;
     fth_dataset *dataset = NULL;
+    fth_store_switch_use(direct->requests);
     fth_status status = open_data(direct, &dataset);
+    fth_store_switch_use(NULL);
     pthread_mutex_lock(&direct->mutex);
     direct->dataset = dataset;
     direct->status = status;
@@ -138,14 +147,28 @@ static fth_status wait_open(fth_direct *direct, fth_deadline deadline)
 
 void fth_direct_explain(fth_direct *direct, char *text, size_t size)
 {
+    char why[768];
+    bool failing;
     pthread_mutex_lock(&direct->mutex);
-    if (direct->dataset)
+    if (direct->dataset && fth_dataset_explain(direct->dataset, why, sizeof why))
+        snprintf(text, size, "the data cannot be read directly: %s", why);
+    else if (direct->dataset)
         snprintf(text, size, "reading the data directly takes long");
+    else if (direct->opening && fth_store_switch_explain(direct->requests, &failing, why, sizeof why))
+        snprintf(text, size, "the data cannot be read directly: %s", why);
     else if (direct->status == FTH_OK)
         snprintf(text, size, "opening the data directly takes long");
     else
         snprintf(text, size, "the data cannot be read directly: %s", direct->message);
     pthread_mutex_unlock(&direct->mutex);
+}
+
+bool fth_direct_is_refused(fth_direct *direct)
+{
+    pthread_mutex_lock(&direct->mutex);
+    bool refused = !direct->dataset && (direct->status == FTH_INVALID || direct->status == FTH_UNSUPPORTED);
+    pthread_mutex_unlock(&direct->mutex);
+    return refused;
 }
 
 fth_status fth_direct_open(fth_direct *direct, fth_deadline deadline)
@@ -196,7 +219,8 @@ fth_status fth_direct_take(fth_direct *direct, bool decoded, fth_split split, in
         return status;
     fth_raw_sample stored;
     const double before_s = fth_sample_maker_decode_seconds(*maker);
-    status = fth_sample_maker_read(*maker, split, sample, &stored);
+    const fth_patience patience = {.stop = &direct->stop.asked, .deadline = deadline};
+    status = fth_sample_maker_read(*maker, split, sample, &patience, &stored);
     if (status == FTH_OK && decoded)
         status = fth_sample_maker_decode(*maker, &stored, raw);
     else

@@ -14,12 +14,14 @@ fth_status fth_direct_create(const fth_described_set *set, fth_direct **direct);
 /* Waits for an opening that is under way. */
 void fth_direct_free(fth_direct *direct);
 
-/* Lends a sample, as the form has it: an image file, or its pixels, which took *decode_s of decoding. FTH_TIMEOUT: the data is still being opened, or cannot be, which the
+/* Lends a sample, as the form has it: an image file, or its pixels, which took *decode_s of decoding. FTH_TIMEOUT: the data, or the sample, is still being opened, or cannot be, which the
  * message says, and will be tried again. FTH_CORRUPT: the sample cannot be read. */
 fth_status fth_direct_take(fth_direct *direct, bool decoded, fth_split split, int64_t sample, fth_deadline deadline,
                            fth_raw_sample *raw, fth_sample_maker **maker, double *decode_s);
 void fth_direct_give_back(fth_direct *direct, fth_sample_maker *maker);
-/* Why the last try to open it failed, or what goes on; without waiting. */
+/* True if the last try to open it failed in a way that another try will not mend: access denied, other data. */
+bool fth_direct_is_refused(fth_direct *direct);
+/* Why it cannot be opened or read, or what goes on; without waiting. */
 void fth_direct_explain(fth_direct *direct, char *text, size_t size);
 /* Opens it now, if it is not open: FTH_OK, or why that failed. */
 fth_status fth_direct_open(fth_direct *direct, fth_deadline deadline);

@@ -334,14 +334,28 @@ static fth_status take_unplanned(fth_session *session, int64_t sample, fth_deadl
     return status;
 }
 
-/* Nobody could make it, which the error message says: if the job cannot either, it is a bad image for that reason. */
-static fth_status take_failed(fth_session *session, int64_t sample, fth_deadline deadline, fth_raw_sample *raw)
+void fth_session_explain(const fth_session *session, char *text, size_t size)
 {
-    char reason[512];
-    snprintf(reason, sizeof reason, "%s", fth_error_message());
-    fth_supply_count(session->supply, FTH_SLOT_MISSES, 1);
-    fth_status status = take_directly(session, sample, deadline, raw);
-    return status == FTH_TIMEOUT ? fth_fail(FTH_CORRUPT, "%s", reason) : status;
+    char cause[480], direct[768];
+    fth_status failure = fth_supply_explain(session->supply, cause, sizeof cause);
+    fth_direct_explain(session->how.direct, direct, sizeof direct);
+    snprintf(text, size, "the batch cache at %s:%d %s%s, and %s", session->how.address->host,
+             session->how.address->port, failure == FTH_OK ? "does not give it" : "could not make it: ", cause, direct);
+}
+
+/* Nobody can read it, and that will not pass (access denied): the job ends with both reasons. */
+static bool is_hopeless(const fth_session *session)
+{
+    char cause[480];
+    fth_status failure = fth_supply_explain(session->supply, cause, sizeof cause);
+    return (failure == FTH_INVALID || failure == FTH_UNSUPPORTED) && fth_direct_is_refused(session->how.direct);
+}
+
+static fth_status fail_hopeless(const fth_session *session)
+{
+    char text[1024];
+    fth_session_explain(session, text, sizeof text);
+    return fth_fail(FTH_IO, "%s", text);
 }
 
 static fth_status take(fth_session *session, int64_t sample, fth_deadline deadline, fth_raw_sample *raw)
@@ -352,14 +366,16 @@ static fth_status take(fth_session *session, int64_t sample, fth_deadline deadli
                                            : take_cached(session, session->supply, sample, deadline, raw, &answer);
         if (status != FTH_OK || answer == FTH_SUPPLY_GIVEN)
             return status;
-        if (answer == FTH_SUPPLY_FAILED)
-            return take_failed(session, sample, deadline, raw);
         if (answer == FTH_SUPPLY_NOT_YET)
             return fth_fail(FTH_TIMEOUT, "the batch cache at %s:%d has not made sample %lld yet",
                             session->how.address->host, session->how.address->port, (long long)sample);
-        fth_supply_count(session->supply, FTH_SLOT_MISSES, 1);
     }
-    return take_directly(session, sample, deadline, raw);
+    fth_status status = take_directly(session, sample, deadline, raw);
+    if (status == FTH_TIMEOUT && answer == FTH_SUPPLY_FAILED && is_hopeless(session))
+        return fail_hopeless(session);
+    if ((status == FTH_OK || status == FTH_CORRUPT) && session->spec.form != FTH_FORM_BATCHES)
+        fth_supply_count(session->supply, FTH_SLOT_MISSES, 1);
+    return status;
 }
 
 fth_status fth_session_take(fth_session *session, int64_t sample, fth_deadline deadline, fth_raw_sample *raw)
@@ -446,18 +462,13 @@ static fth_status read_directly(fth_session *session, fth_deadline deadline, con
     return status;
 }
 
-/* A batch that is being read directly: the cache, which may come and go meanwhile, is not waited for again. */
-typedef struct direct_reading {
-    bool begun;
-    char reason[512]; /* why the cache could not make it; "": not said */
-} direct_reading;
-
-/* One look at the cache and, where that does not have it, a step of reading directly. FTH_TIMEOUT: neither has it yet. */
-static fth_status try_next(fth_session *session, fth_item_id id, fth_deadline deadline, direct_reading *reading,
+/* One look at the cache and, where that does not have it, a step of reading directly. *directly: it is being read
+ * directly, and the cache, which may come and go meanwhile, is not waited for again. FTH_TIMEOUT: neither has it yet. */
+static fth_status try_next(fth_session *session, fth_item_id id, fth_deadline deadline, bool *directly,
                            const fth_batch **batch)
 {
     fth_supply_answer answer = FTH_SUPPLY_DIRECTLY;
-    if (!reading->begun)
+    if (!*directly)
         answer = fth_supply_get(session->supply, id, deadline, &session->lease);
     else if (fth_supply_look(session->supply, id, &session->lease))
         answer = FTH_SUPPLY_GIVEN;
@@ -473,20 +484,18 @@ static fth_status try_next(fth_session *session, fth_item_id id, fth_deadline de
         fth_supply_report_lost(session->supply, id);
         answer = FTH_SUPPLY_DIRECTLY;
     }
-    if (answer == FTH_SUPPLY_FAILED)
-        snprintf(reading->reason, sizeof reading->reason, "%s", fth_error_message());
     if (answer == FTH_SUPPLY_NOT_YET)
         return fth_fail(FTH_TIMEOUT, "the batch cache at %s:%d has not made batch %lld yet", session->how.address->host,
                         session->how.address->port, (long long)session->next);
-    reading->begun = true;
+    *directly = true;
     fth_status status =
         read_directly(session, fth_deadline_in(fmin(fth_deadline_left_seconds(deadline), STEP_S)), batch);
+    if (status == FTH_TIMEOUT && is_hopeless(session))
+        return fail_hopeless(session);
     if (status == FTH_TIMEOUT) {
-        char direct[512];
-        fth_direct_explain(session->how.direct, direct, sizeof direct);
-        fth_fail(FTH_TIMEOUT, "batch %lld: the batch cache at %s:%d %s%s, and %s", (long long)session->next,
-                 session->how.address->host, session->how.address->port,
-                 *reading->reason ? "could not make it: " : "does not give it", reading->reason, direct);
+        char why[1024];
+        fth_session_explain(session, why, sizeof why);
+        fth_fail(FTH_TIMEOUT, "batch %lld: %s", (long long)session->next, why);
     }
     return status;
 }
@@ -511,9 +520,9 @@ fth_status fth_session_next(fth_session *session, fth_deadline deadline, const f
         *batch = &session->batch;
         status = FTH_OK;
     } else {
-        direct_reading reading = {.begun = false};
+        bool directly = false;
         do
-            status = try_next(session, id, deadline, &reading, batch);
+            status = try_next(session, id, deadline, &directly, batch);
         while (status == FTH_TIMEOUT && !fth_deadline_passed(deadline));
     }
     if (status == FTH_OK) {

@@ -29,6 +29,9 @@ fth_status fth_session_next(fth_session *session, fth_deadline deadline, const f
 void fth_session_moved(fth_session *session, int64_t next);
 fth_status fth_session_take(fth_session *session, int64_t sample, fth_deadline deadline, fth_raw_sample *raw);
 
+/* Why it has no batch yet, for a message. Any thread. */
+void fth_session_explain(const fth_session *session, char *text, size_t size);
+
 /* Hands over the lease of the batch that was given last, if it is `batch` and lies in shared memory. */
 bool fth_session_take_lease(fth_session *session, const fth_batch *batch, fth_item_lease *lease);
 

@@ -47,6 +47,8 @@ struct fth_supply {
     double asked_at;      /* when the host last answered that it is alive */
     double looked_at;     /* when its connection was last looked at */
     double impatient_until;
+    fth_status failure;        /* of the cache, since it last gave something that was waited for; FTH_OK: none */
+    char cause[480];           /* of it */
     bool refused;              /* the cache has said that it cannot hold the job's batches */
     int64_t next, stride, end; /* next is -1 until it is known */
     pthread_t mender;
@@ -317,8 +319,11 @@ static bool note_progress(fth_supply *supply, bool waited, double now_s)
 {
     pthread_mutex_lock(&supply->mutex);
     supply->waiting_since = 0;
-    if (waited)
+    if (waited) {
         supply->impatient_until = 0;
+        supply->failure = FTH_OK;
+        *supply->cause = '\0';
+    }
     bool due = supply->connected && now_s > supply->looked_at + LOOK_EVERY_S;
     if (due)
         supply->looked_at = now_s;
@@ -375,7 +380,7 @@ static void report_lost(fth_connection *connection, fth_item_id id)
 }
 
 /* Why an item could not be made, as the error message. */
-static fth_supply_answer explain_failure(fth_connection *connection, fth_item_id id)
+static fth_supply_answer explain_failure(fth_supply *supply, fth_connection *connection, fth_item_id id)
 {
     char text[FTH_ITEM_ID_TEXT];
     json_t *answer = NULL;
@@ -383,8 +388,12 @@ static fth_supply_answer explain_failure(fth_connection *connection, fth_item_id
     fth_status status = fth_connection_ask(connection, json_pack("{s:s, s:s}", "op", "failed?", "id", text),
                                            fth_deadline_in(ANSWER_S), &answer);
     if (status == FTH_OK)
-        fth_fail(FTH_IO, "the batch cache could not make it, and does not say why");
+        status = fth_fail(FTH_IO, "the batch cache could not make it, and does not say why");
     json_decref(answer);
+    pthread_mutex_lock(&supply->mutex);
+    supply->failure = status;
+    snprintf(supply->cause, sizeof supply->cause, "%s", fth_error_message());
+    pthread_mutex_unlock(&supply->mutex);
     return FTH_SUPPLY_FAILED;
 }
 
@@ -437,7 +446,7 @@ static fth_supply_answer try_once(fth_supply *supply, fth_connection *connection
         return FTH_SUPPLY_DIRECTLY;
     }
     if (status != FTH_OK && status != FTH_TIMEOUT) {
-        fth_supply_answer failed = explain_failure(connection, id);
+        fth_supply_answer failed = explain_failure(supply, connection, id);
         if (status == FTH_NO_SPACE)
             note_refusal(supply, connection);
         return failed;
@@ -469,6 +478,15 @@ fth_supply_answer fth_supply_get(fth_supply *supply, fth_item_id id, fth_deadlin
         fth_supply_count(supply, FTH_SLOT_BYTES, lease->pin.size_bytes);
     }
     return answer;
+}
+
+fth_status fth_supply_explain(fth_supply *supply, char *text, size_t size)
+{
+    pthread_mutex_lock(&supply->mutex);
+    fth_status failure = supply->failure;
+    snprintf(text, size, "%s", supply->cause);
+    pthread_mutex_unlock(&supply->mutex);
+    return failure;
 }
 
 bool fth_supply_look(fth_supply *supply, fth_item_id id, fth_item_lease *lease)

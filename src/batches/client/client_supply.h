@@ -32,6 +32,8 @@ typedef enum fth_supply_answer {
     FTH_SUPPLY_FAILED    /* nobody could make it; the error message says why */
 } fth_supply_answer;
 fth_supply_answer fth_supply_get(fth_supply *supply, fth_item_id id, fth_deadline deadline, fth_item_lease *lease);
+/* Why the cache last failed to give something that was waited for, and the status of that; "" and FTH_OK: it has not since it last did. */
+fth_status fth_supply_explain(fth_supply *supply, char *text, size_t size);
 /* The same without waiting: true if it is leased. */
 bool fth_supply_look(fth_supply *supply, fth_item_id id, fth_item_lease *lease);
 /* An item that is not what it should be, though its checksum is right: it is made again. */

@@ -17,8 +17,16 @@ typedef struct prefetcher {
     char name[128];
     uint64_t tries, done, failures;
     double busy_s, usd;
-    char last_failure[256];
+    double seen_s; /* when it last wanted an order */
+    char last_failure[480];
 } prefetcher;
+
+/* What prefetchers fail with on a data set. */
+typedef struct set_trouble {
+    bool failing[MAX_PREFETCHERS]; /* with their last order on it */
+    fth_status status;             /* of the last failure */
+    char reason[480];
+} set_trouble;
 
 /* Lines that may be written, so that a log does not fill. */
 typedef struct log_limit {
@@ -43,6 +51,7 @@ struct fth_dispatcher {
     bool said_exhausted; /* in this hour */
     prefetcher prefetchers[MAX_PREFETCHERS];
     size_t prefetcher_count;
+    set_trouble *troubles;                          /* by the set's place in its list */
     fth_dispatcher_failure failures[KEPT_FAILURES]; /* a ring */
     uint64_t failure_count;                         /* in all */
     log_limit log;
@@ -93,6 +102,7 @@ fth_status fth_dispatcher_create(const fth_dispatcher_options *options, fth_disp
     FTH_TRY(
         fth_scheduler_create(&(fth_scheduler_options){.memory_bytes = options->memory_bytes}, &dispatcher->scheduler));
     FTH_TRY(fth_item_owners_create(&dispatcher->owners));
+    FTH_TRY(fth_allocate(fth_served_sets_count(options->sets), sizeof *dispatcher->troubles, &dispatcher->troubles));
     fth_cache_set_room_maker(options->cache, make_room, dispatcher);
     *result = dispatcher;
     dispatcher = NULL;
@@ -109,6 +119,7 @@ void fth_dispatcher_free(fth_dispatcher *dispatcher)
     fth_cache_set_room_maker(dispatcher->with.cache, NULL, NULL);
     fth_scheduler_free(dispatcher->scheduler);
     fth_item_owners_free(dispatcher->owners);
+    free(dispatcher->troubles);
     pthread_cond_destroy(&dispatcher->changed);
     pthread_mutex_destroy(&dispatcher->mutex);
     free(dispatcher);
@@ -185,6 +196,12 @@ static const fth_dispatcher_failure *find_failure(const fth_dispatcher *dispatch
     return NULL;
 }
 
+/* What jobs are told: that an order timed out, or its maker was lost, says nothing of the coordinator. */
+static fth_status failure_status(fth_status status)
+{
+    return status == FTH_TIMEOUT || status == FTH_PEER_LOST || status == FTH_INTERRUPTED ? FTH_IO : status;
+}
+
 static fth_item_state look(fth_dispatcher *dispatcher, fth_item_id id, fth_receipt *receipt,
                            fth_dispatcher_failure *failure)
 {
@@ -208,17 +225,60 @@ fth_item_state fth_dispatcher_look(fth_dispatcher *dispatcher, fth_item_id id, f
     return state;
 }
 
+/* With the lock held: what the prefetchers fail with on a job's data set, if each that is there has failed with its last order
+ * on it; NULL: there is one that works, as far as is known. */
+static const set_trouble *find_trouble(const fth_dispatcher *dispatcher, uint64_t job)
+{
+    const double seen_for_s = 5; /* one that has work is there, however long it takes */
+    const fth_job_spec *spec = fth_scheduler_job_spec(dispatcher->scheduler, job);
+    int set = spec ? fth_served_sets_index(dispatcher->with.sets, spec->data) : -1;
+    const double now = fth_clock_seconds();
+    bool some = false;
+    for (size_t i = 0; set >= 0 && i < dispatcher->prefetcher_count; i++) {
+        const prefetcher *maker = &dispatcher->prefetchers[i];
+        bool failing = dispatcher->troubles[set].failing[i];
+        some = some || failing;
+        if (!failing && (maker->tries > maker->done + maker->failures || now - maker->seen_s < seen_for_s))
+            return NULL;
+    }
+    return some ? &dispatcher->troubles[set] : NULL;
+}
+
+/* With the lock held: how an order ended. True: that is the first failure on a set that was well. */
+static bool note_health(fth_dispatcher *dispatcher, const prefetcher *maker, int set, fth_status status,
+                        const char *reason)
+{
+    if (set < 0 || status == FTH_NO_MEMORY || status == FTH_NO_SPACE || status == FTH_INTERRUPTED)
+        return false; /* it says something of the cache, or of a worker that was stopped */
+    set_trouble *trouble = &dispatcher->troubles[set];
+    bool was_well = !memchr(trouble->failing, true, sizeof trouble->failing);
+    trouble->failing[maker - dispatcher->prefetchers] = status != FTH_OK;
+    if (status == FTH_OK)
+        return false;
+    trouble->status = failure_status(status);
+    fth_printable_copy(trouble->reason, sizeof trouble->reason, reason);
+    return was_well;
+}
+
 /* With the lock held. */
 static bool explain(fth_dispatcher *dispatcher, uint64_t job, fth_item_id id, fth_dispatcher_failure *failure)
 {
-    const char *refusal;
     fth_item_state state = look(dispatcher, id, NULL, failure);
     if (state == FTH_ITEM_READY || state == FTH_ITEM_FAILED)
         return state == FTH_ITEM_FAILED;
-    if (!(refusal = fth_scheduler_refusal(dispatcher->scheduler, job)))
+    fth_status status = FTH_NO_SPACE;
+    const char *reason = fth_scheduler_refusal(dispatcher->scheduler, job);
+    if (!reason && (reason = fth_scheduler_lacks_room(dispatcher->scheduler, id)))
+        status = FTH_NO_MEMORY;
+    const set_trouble *trouble = reason ? NULL : find_trouble(dispatcher, job);
+    if (trouble) {
+        status = trouble->status;
+        reason = trouble->reason;
+    }
+    if (!reason)
         return false;
-    *failure = (fth_dispatcher_failure){.id = id, .status = FTH_NO_SPACE, .set = -1};
-    fth_printable_copy(failure->reason, sizeof failure->reason, refusal);
+    *failure = (fth_dispatcher_failure){.id = id, .status = status, .set = -1};
+    fth_printable_copy(failure->reason, sizeof failure->reason, reason);
     return true;
 }
 
@@ -370,7 +430,7 @@ bool fth_dispatcher_take(fth_dispatcher *dispatcher, const char *name, fth_deadl
     pthread_mutex_lock(&dispatcher->mutex);
     prefetcher *maker = find_prefetcher(dispatcher, name);
     while (!taken && !dispatcher->closed) {
-        double now = fth_clock_seconds();
+        double now = maker->seen_s = fth_clock_seconds();
         bool may = may_work(dispatcher, maker);
         taken = may && fth_scheduler_take(dispatcher->scheduler, name, now, order);
         if (taken || fth_deadline_passed(deadline))
@@ -417,7 +477,8 @@ static int set_of(const fth_dispatcher *dispatcher, const fth_order *order)
 static void keep_failure(fth_dispatcher *dispatcher, const fth_order *order, fth_status status, const char *reason)
 {
     fth_dispatcher_failure *failure = &dispatcher->failures[dispatcher->failure_count++ % KEPT_FAILURES];
-    *failure = (fth_dispatcher_failure){.id = order->id, .status = status, .set = set_of(dispatcher, order)};
+    *failure =
+        (fth_dispatcher_failure){.id = order->id, .status = failure_status(status), .set = set_of(dispatcher, order)};
     fth_printable_copy(failure->reason, sizeof failure->reason, reason);
 }
 
@@ -459,6 +520,7 @@ void fth_dispatcher_done(fth_dispatcher *dispatcher, const char *name, const fth
     prefetcher *maker = find_prefetcher(dispatcher, name);
     fth_cache_spending_add_function(&dispatcher->spending, usd);
     maker->usd += usd;
+    bool broke = note_health(dispatcher, maker, set_of(dispatcher, order), status, reason);
     if (status == FTH_OK) {
         maker->done++;
         maker->busy_s += preparation->fetch_s + preparation->decode_s + preparation->transform_s;
@@ -468,14 +530,14 @@ void fth_dispatcher_done(fth_dispatcher *dispatcher, const char *name, const fth
         maker->failures++;
         fth_printable_copy(maker->last_failure, sizeof maker->last_failure, reason);
         failed = fth_scheduler_failed(dispatcher->scheduler, order, name, status, reason, now);
-        if (failed && status != FTH_NO_SPACE) /* which is reported once for a job */
+        if ((failed || broke) && status != FTH_NO_SPACE) /* which is reported once for a job */
             note_failure(dispatcher, order, status, reason, now);
     }
     report_refusals(dispatcher);
     offer(dispatcher, now);
     pthread_mutex_unlock(&dispatcher->mutex);
     if (failed && dispatcher->with.board)
-        fth_board_wake(dispatcher->with.board, order->id, status);
+        fth_board_wake(dispatcher->with.board, order->id, failure_status(status));
     if (status == FTH_OK || failed)
         atomic_fetch_add(&dispatcher->results, 1);
     if (dispatcher->account)

@@ -61,8 +61,9 @@ fth_item_state fth_dispatcher_look(fth_dispatcher *dispatcher, fth_item_id id, f
                                    fth_dispatcher_failure *failure);
 /* A process of a job waits for it; those of this machine are woken at once if it is there, or is not to be expected. */
 void fth_dispatcher_want(fth_dispatcher *dispatcher, uint64_t job, fth_item_id id);
-/* Why a job is not to expect an item, and reads it directly instead: it has failed, or nothing is prepared for the job
- * (FTH_NO_SPACE: its batches are too large). False: it is there, or to come. */
+/* Why a job is not to expect an item soon, and reads it directly instead: it has failed; nothing is prepared for the job
+ * (FTH_NO_SPACE: its batches are too large); there is no room while others are read; or all prefetchers fail, with whatever they
+ * try. False: it is there, or to come. */
 bool fth_dispatcher_explain(fth_dispatcher *dispatcher, uint64_t job, fth_item_id id, fth_dispatcher_failure *failure);
 /* Whether `who` (NULL: anybody) may read the data set that it is of. */
 bool fth_dispatcher_may_read(fth_dispatcher *dispatcher, fth_item_id id, const fth_signed *who);

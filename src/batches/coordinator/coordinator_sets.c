@@ -99,6 +99,11 @@ void fth_served_sets_free(fth_served_sets *served)
     free(served);
 }
 
+size_t fth_served_sets_count(const fth_served_sets *served)
+{
+    return served->count;
+}
+
 const fth_open_set *fth_served_sets_get(const fth_served_sets *served, size_t index)
 {
     return index < served->count ? &served->sets[index] : NULL;

@@ -25,6 +25,7 @@ fth_status fth_served_sets_open(const fth_served_set *sets, size_t count, const 
 void fth_served_sets_free(fth_served_sets *served);
 /* NULL: there is none. */
 const fth_open_set *fth_served_sets_find(const fth_served_sets *served, const char *name);
+size_t fth_served_sets_count(const fth_served_sets *served);
 int fth_served_sets_index(const fth_served_sets *served, const char *name); /* -1: there is none */
 /* NULL: past the last. */
 const fth_open_set *fth_served_sets_get(const fth_served_sets *served, size_t index);

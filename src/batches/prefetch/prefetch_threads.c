@@ -50,7 +50,8 @@ typedef struct fth_toolbox {
 
 static const char *const prefetcher_name = "threads";
 
-static fth_status find_tools(fth_toolbox *box, fth_preparer *preparer, fth_preparing_thread **tools)
+static fth_status find_tools(fth_thread_pool *pool, fth_toolbox *box, fth_preparer *preparer,
+                             fth_preparing_thread **tools)
 {
     fth_status status = FTH_OK;
     for (size_t i = 0; i < box->count; i++)
@@ -59,7 +60,7 @@ static fth_status find_tools(fth_toolbox *box, fth_preparer *preparer, fth_prepa
             return FTH_OK;
         }
     FTH_TRY(fth_grow(&box->threads, box->count, &box->capacity, sizeof *box->threads));
-    FTH_TRY(fth_preparing_thread_create(preparer, tools));
+    FTH_TRY(fth_preparing_thread_create(preparer, &pool->stop, tools));
     box->threads[box->count++] = *tools;
 
 out:
@@ -77,7 +78,7 @@ static void release_tools(fth_toolbox *box)
 
 static void report_failure(fth_thread_pool *pool, const fth_order *order, fth_status status)
 {
-    char reason[512];
+    char reason[768];
     snprintf(reason, sizeof reason, "%s", fth_error_message());
     pool->source.done(pool->source.context, prefetcher_name, order, status, reason, &(fth_preparation){0}, 0);
 }
@@ -91,7 +92,7 @@ static void begin_order(fth_thread_pool *pool, fth_toolbox *box, const fth_order
     fth_work *work = NULL;
 
     FTH_TRY(pool->source.preparer(pool->source.context, order->spec.data, &preparer));
-    FTH_TRY(find_tools(box, preparer, &tools));
+    FTH_TRY(find_tools(pool, box, preparer, &tools));
     FTH_TRY(fth_allocate(1, sizeof *work, &work));
     work->order = *order;
     FTH_TRY(fth_item_task_begin(tools, order, pool->source.cache, fth_deadline_in(pool->answer_s), &work->task));
@@ -161,7 +162,7 @@ static void help(fth_thread_pool *pool, fth_toolbox *box, fth_work *work)
     work->helpers++;
     pthread_mutex_unlock(&pool->mutex);
     if (pool->source.preparer(pool->source.context, work->order.spec.data, &preparer) == FTH_OK &&
-        find_tools(box, preparer, &tools) == FTH_OK)
+        find_tools(pool, box, preparer, &tools) == FTH_OK)
         fth_item_task_help(work->task, tools);
     else
         fth_item_task_stop(work->task);

@@ -19,6 +19,9 @@
 #include "batches/payload.h"
 #include "data/provider.h"
 
+/* A store that fails is given up for an order after this long: the job may do better by itself, and another try gets what has come. */
+#define FAILING_S 3.0
+
 enum {
     PIECE_SAMPLES = 8,
     BAD_TEXT = 257 /* bytes of a name or a cause: as much as a batch has room for */
@@ -153,15 +156,17 @@ out:
 
 struct fth_preparing_thread {
     fth_preparer *preparer;
+    const atomic_bool *stop;
     fth_sample_maker *maker;
 };
 
-fth_status fth_preparing_thread_create(fth_preparer *preparer, fth_preparing_thread **thread)
+fth_status fth_preparing_thread_create(fth_preparer *preparer, const atomic_bool *stop, fth_preparing_thread **thread)
 {
     fth_status status = fth_allocate(1, sizeof **thread, thread);
     if (status != FTH_OK)
         return status;
     (*thread)->preparer = preparer;
+    (*thread)->stop = stop;
     status = fth_sample_maker_create(preparer->dataset, &(*thread)->maker);
     if (status != FTH_OK) {
         fth_preparing_thread_free(*thread);
@@ -205,7 +210,7 @@ struct fth_item_task {
     fth_preparation sum;
     json_t *bad; /* [[sample, name, cause], ...] */
     fth_status status;
-    char message[512];
+    char message[768];
 };
 
 static void free_task(fth_item_task *task)
@@ -268,7 +273,7 @@ static fth_status begin_batch(fth_item_task *task, fth_sample_maker *maker)
                 task->plan.count, shape[0], shape[1], shape[2]);
     FTH_TRY(fth_cache_begin(task->cache, task->entry_bytes, &task->entry));
     FTH_TRY(fth_batch_entry_begin(&payload, task->entry, task->entry_bytes, &task->images, &task->labels));
-    fth_sample_maker_expect(maker, spec->split, task->plan.samples, task->plan.count);
+    fth_sample_maker_expect(maker, spec->split, task->plan.samples, task->plan.count, task->order.needed_s);
 
 out:
     return status;
@@ -292,7 +297,7 @@ fth_status fth_item_task_begin(fth_preparing_thread *thread, const fth_order *or
     if (order->kind == FTH_ITEM_BATCH)
         FTH_TRY(begin_batch(begun, thread->maker));
     else
-        fth_sample_maker_expect(thread->maker, order->spec.split, &order->number, 1);
+        fth_sample_maker_expect(thread->maker, order->spec.split, &order->number, 1, order->needed_s);
     *task = begun;
     begun = NULL;
 
@@ -389,7 +394,10 @@ static fth_status finish_sample(batch_piece *piece, int64_t place, const fth_raw
 static fth_status read_sample(batch_piece *piece, int64_t sample, fth_raw_sample *raw)
 {
     double begin = fth_clock_seconds();
-    fth_status status = fth_sample_maker_read(piece->thread->maker, piece->task->order.spec.split, sample, raw);
+    const fth_patience patience = {
+        .stop = piece->thread->stop, .deadline = piece->task->deadline, .failing_s = FAILING_S};
+    fth_status status =
+        fth_sample_maker_read(piece->thread->maker, piece->task->order.spec.split, sample, &patience, raw);
     piece->cost.fetch_s += fth_clock_seconds() - begin;
     if (status == FTH_OK && raw->width == 0)
         piece->cost.fetched_bytes += raw->size_bytes;

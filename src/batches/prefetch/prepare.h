@@ -8,6 +8,8 @@
 #ifndef FTH_BATCHES_PREPARE_H
 #define FTH_BATCHES_PREPARE_H
 
+#include <stdatomic.h>
+
 #include "batches/cache/cache.h"
 #include "batches/job.h"
 
@@ -17,6 +19,7 @@ typedef struct fth_order {
     fth_item_kind kind;
     fth_job_spec spec; /* of a job that needs it */
     int64_t number;    /* the batch; or the sample */
+    double needed_s;   /* when it is needed, by this process's fth_clock_seconds(); 0: at once */
 } fth_order;
 json_t *fth_order_save(const fth_order *order);
 /* Checks that a sample's id is that of the rest; a batch's is checked by who has the data set. */
@@ -48,7 +51,8 @@ void fth_preparer_free(fth_preparer *preparer);
 const fth_dataset *fth_preparer_dataset(const fth_preparer *preparer);
 const char *fth_preparer_version(const fth_preparer *preparer);
 
-fth_status fth_preparing_thread_create(fth_preparer *preparer, fth_preparing_thread **thread);
+/* Once *stop (may be NULL) is set, what it fetches ends with FTH_INTERRUPTED. */
+fth_status fth_preparing_thread_create(fth_preparer *preparer, const atomic_bool *stop, fth_preparing_thread **thread);
 void fth_preparing_thread_free(fth_preparing_thread *thread);
 fth_preparer *fth_preparing_thread_preparer(const fth_preparing_thread *thread);
 

@@ -350,6 +350,14 @@ fth_item_state fth_scheduler_state(const fth_scheduler *scheduler, fth_item_id i
     return (fth_item_state)known->state;
 }
 
+const char *fth_scheduler_lacks_room(const fth_scheduler *scheduler, fth_item_id id)
+{
+    uint32_t item = fth_item_table_find(&scheduler->items, id);
+    uint32_t trouble = item ? scheduler->items.items[item].trouble : 0;
+    const fth_trouble *known = trouble ? scheduler->makers.troubles[trouble - 1] : NULL;
+    return known && known->lacked_room > 1 ? known->reason : NULL;
+}
+
 void fth_scheduler_get_figures(const fth_scheduler *scheduler, fth_scheduler_figures *figures)
 {
     const fth_item_table *items = &scheduler->items;

@@ -34,6 +34,7 @@ void fth_scheduler_free(fth_scheduler *scheduler);
 fth_status fth_scheduler_add_job(fth_scheduler *scheduler, uint64_t job, const fth_job_spec *spec, int64_t set_count,
                                  double now_s);
 void fth_scheduler_remove_job(fth_scheduler *scheduler, uint64_t job);
+const fth_job_spec *fth_scheduler_job_spec(const fth_scheduler *scheduler, uint64_t job); /* lent; NULL: no such job */
 /* One process of a job needs batches next, next + stride, ... below end (0: none). Cheap where nothing has changed. */
 void fth_scheduler_set_position(fth_scheduler *scheduler, uint64_t job, int process, int64_t next, int64_t stride,
                                 int64_t end, double now_s);
@@ -71,6 +72,9 @@ bool fth_scheduler_failed(fth_scheduler *scheduler, const fth_order *order, cons
 void fth_scheduler_found(fth_scheduler *scheduler, const fth_receipt *receipt);
 /* The cache has lost it (a server was restarted, an entry was damaged). */
 void fth_scheduler_lost(fth_scheduler *scheduler, fth_item_id id);
+/* Why there has been no room for an item that is to be prepared, more than once; NULL: there was, or it was not tried. Lent until the
+ * next call. */
+const char *fth_scheduler_lacks_room(const fth_scheduler *scheduler, fth_item_id id);
 /* `receipt` of what is ready, and `reason` of what has failed (lent until the next call), may be NULL. */
 fth_item_state fth_scheduler_state(const fth_scheduler *scheduler, fth_item_id id, fth_receipt *receipt,
                                    const char **reason);

@@ -145,7 +145,7 @@ typedef struct fth_trouble {
     int tries, lacked_room; /* the cache's failures are counted apart */
     double retry_s;
     fth_status status;
-    char reason[240];
+    char reason[480];
 } fth_trouble;
 
 typedef struct fth_makers {

@@ -298,6 +298,12 @@ void fth_jobs_refuse_too_large(fth_scheduler *scheduler, uint32_t number)
     }
 }
 
+const fth_job_spec *fth_scheduler_job_spec(const fth_scheduler *scheduler, uint64_t id)
+{
+    const fth_scheduled_job *job = fth_scheduler_find_job(scheduler, id);
+    return job ? &job->spec : NULL;
+}
+
 const char *fth_scheduler_refusal(const fth_scheduler *scheduler, uint64_t id)
 {
     const fth_scheduled_job *job = fth_scheduler_find_job(scheduler, id);
