@@ -64,9 +64,12 @@ static fth_status fail_too_many(const fth_bad_images *images)
         snprintf(names + used, sizeof names - used, "%s%.100s (%.60s)", used ? ", " : "", images->bad[i]->name,
                  images->bad[i]->reason);
     }
-    return fth_fail(FTH_CORRUPT, "%s: %zu of %s cannot be read, more than the share of %g allowed: %s%s",
-                    images->source, images->bad_count, FTH_COUNTED(images->count, "image"),
-                    images->max_share > 1e-9 ? images->max_share : 0, names, images->bad_count > 3 ? " ..." : "");
+    return fth_fail(
+        FTH_CORRUPT,
+        "%s: %zu of %s cannot be read, more than the share of %g allowed: %s%s; mend or remove them, or allow "
+        "more with --max-bad-images",
+        images->source, images->bad_count, FTH_COUNTED(images->count, "image"),
+        images->max_share > 1e-9 ? images->max_share : 0, names, images->bad_count > 3 ? " ..." : "");
 }
 
 /* With the mutex held. */

@@ -343,3 +343,17 @@ def test_photos_taken_sideways_are_the_same_as_upright_ones(farthing):
     losses = [farthing("evaluate", "--weights", models[0], *SMALL, "--data", folder, "--json").events[0]["loss"]
               for folder in (upright, sideways)]
     assert losses[0] == losses[1]
+
+
+def test_too_many_bad_images_name_the_option(farthing):
+    def chunk(kind, body):
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+    good = (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 0, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress((b"\0" + b"\x80" * 8) * 8)) +
+            chunk(b"IEND", b""))
+    for label in "ab":
+        (farthing.folder / "set" / label).mkdir(parents=True)
+        for number in range(20):
+            (farthing.folder / f"set/{label}/{number}.png").write_bytes(good if number > 1 else b"no picture")
+    err = farthing("train", "--data", "set", "--model", "linear", "--image-size", 8, "--epochs", 1, "--batch", 8, code=1).err
+    assert "cannot be read, more than the share of 0.001 allowed" in err and "--max-bad-images" in err
