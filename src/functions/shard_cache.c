@@ -464,8 +464,10 @@ static fth_status get_remote(fth_shard_cache *cache, const fth_shard_request *re
     FTH_REQUIRE(download.shown_url, FTH_NO_MEMORY, "no memory for an address");
     fth_http_client **client = &cache->clients[request->foreign];
     if (!*client)
-        FTH_TRY(
-            fth_http_client_open(&(fth_http_client_options){.attentive = true, .elsewhere = request->foreign}, client));
+        FTH_TRY(fth_http_client_open(
+            &(fth_http_client_options){.attentive = true,
+                                       .reach = request->foreign ? FTH_HTTP_ELSEWHERE : FTH_HTTP_NO_METADATA},
+            client));
     FTH_TRY(open_spool(&download));
     FTH_TRY(fetch(&download, shard->etag, etag, &fresh));
     if (fresh) {

@@ -15,6 +15,7 @@
 
 #include "http/http.h"
 #include "http/http_internal.h"
+#include "http/reach.h"
 
 enum {
     DEFAULT_MAX_BODY = 16 << 20,
@@ -31,7 +32,8 @@ struct fth_http_client {
     CURL *curl;
     CURLM *multi; /* of an attentive client: waits in short pieces */
     char *ca_file, *pinned_key, *unix_socket;
-    bool no_proxy, insecure, elsewhere;
+    bool no_proxy, insecure;
+    fth_http_reach reach;
 };
 
 /* One request under way. */
@@ -39,11 +41,12 @@ typedef struct request_state {
     const fth_http_request *request;
     fth_http_response *response;
     CURL *curl;
+    fth_http_reach reach;
     uint64_t sent_bytes;
     size_t body_room, header_bytes, header_room;
     bool into_callers; /* the body goes to request->into or ->sink; decided by the answer's code */
     bool decided;
-    bool refused;      /* its server is here, which the client must not use */
+    bool refused;      /* its server is one that the client must not connect to */
     fth_status status; /* of our own callbacks */
 } request_state;
 
@@ -74,7 +77,7 @@ fth_status fth_http_client_open(const fth_http_client_options *options, fth_http
         client->unix_socket = options->unix_socket ? strdup(options->unix_socket) : NULL;
         client->no_proxy = options->no_proxy;
         client->insecure = options->insecure;
-        client->elsewhere = options->elsewhere;
+        client->reach = options->reach;
         client->multi = options->attentive ? curl_multi_init() : NULL;
         FTH_REQUIRE(client->multi || !options->attentive, FTH_NO_MEMORY, "no memory for an HTTP client");
     }
@@ -208,32 +211,14 @@ static int watch(void *context, curl_off_t to_come, curl_off_t received, curl_of
 
 /* ---- addresses ---- */
 
-/* This machine and what only it reaches, metadata services above all: 0/8, 127/8, 169.254/16. */
-static bool is_near_v4(const unsigned char bytes[4])
-{
-    return bytes[0] == 0 || bytes[0] == 127 || (bytes[0] == 169 && bytes[1] == 254);
-}
-
-/* ::, ::1, fe80::/10, fd00:ec2::/32 (AWS's metadata), and IPv4 within IPv6. */
-static bool is_near_v6(const struct in6_addr *address)
-{
-    static const unsigned char metadata[4] = {0xfd, 0x00, 0x0e, 0xc2};
-    return IN6_IS_ADDR_UNSPECIFIED(address) || IN6_IS_ADDR_LOOPBACK(address) || IN6_IS_ADDR_LINKLOCAL(address) ||
-           memcmp(address->s6_addr, metadata, sizeof metadata) == 0 ||
-           (IN6_IS_ADDR_V4MAPPED(address) && is_near_v4(address->s6_addr + 12));
-}
+static const char refused[] = "refused: it leads to this machine itself, to its link, or to a cloud's metadata service";
 
 /* Names have been resolved here, so that no name leads around it. */
-static curl_socket_t open_elsewhere(void *context, curlsocktype purpose, struct curl_sockaddr *address)
+static curl_socket_t open_allowed(void *context, curlsocktype purpose, struct curl_sockaddr *address)
 {
     request_state *state = context;
     (void)purpose;
-    const struct sockaddr *peer = &address->addr;
-    if (peer->sa_family == AF_INET)
-        state->refused = is_near_v4((const unsigned char *)&((const struct sockaddr_in *)(const void *)peer)->sin_addr);
-    else
-        state->refused =
-            peer->sa_family != AF_INET6 || is_near_v6(&((const struct sockaddr_in6 *)(const void *)peer)->sin6_addr);
+    state->refused = !fth_http_reach_allows(state->reach, &address->addr);
     return state->refused ? CURL_SOCKET_BAD
                           : socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
@@ -336,8 +321,8 @@ static void set_up(fth_http_client *client, request_state *state, struct curl_sl
         curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, client->unix_socket);
     if (client->no_proxy)
         curl_easy_setopt(curl, CURLOPT_PROXY, "");
-    if (client->elsewhere) {
-        curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, open_elsewhere);
+    if (client->reach != FTH_HTTP_ANYWHERE) {
+        curl_easy_setopt(curl, CURLOPT_OPENSOCKETFUNCTION, open_allowed);
         curl_easy_setopt(curl, CURLOPT_OPENSOCKETDATA, state);
     }
 }
@@ -363,7 +348,7 @@ static fth_status explain(const request_state *state, CURLcode code, const char 
     }
     if (state->refused && code == CURLE_COULDNT_CONNECT) {
         status = FTH_INVALID;
-        why = "refused: it leads to this machine itself or to a service of its link";
+        why = refused;
     }
     if (code == CURLE_SEND_FAIL_REWIND)
         why = "the server closed the connection before it answered";
@@ -423,7 +408,7 @@ fth_status fth_http_perform(fth_http_client *client, const fth_http_request *req
     struct curl_slist *headers = NULL;
     char detail[CURL_ERROR_SIZE] = "";
     fth_http_failure failure = 0;
-    request_state state = {.request = request, .response = response, .curl = client->curl};
+    request_state state = {.request = request, .response = response, .curl = client->curl, .reach = client->reach};
     fth_deadline deadline = request->deadline.at_seconds > 0 ? request->deadline : fth_deadline_in(DEFAULT_DEADLINE_S);
 
     *response = (fth_http_response){0};
@@ -431,6 +416,12 @@ fth_status fth_http_perform(fth_http_client *client, const fth_http_request *req
     if (left_s <= 0) {
         char *url = fth_http_harmless_url(request->url);
         status = fth_fail(FTH_TIMEOUT, "%s %s: no time is left for it", request->method, url);
+        free(url);
+        goto out;
+    }
+    if (!fth_http_reach_allows_url(client->reach, request->url)) { /* a proxy would connect to it */
+        char *url = fth_http_harmless_url(request->url);
+        status = fth_fail(FTH_INVALID, "%s %s: %s", request->method, url, refused);
         free(url);
         goto out;
     }

@@ -38,6 +38,13 @@ fth_status fth_http_download(const fth_download *download, char sha256[65]);
 /* One at a time per thread; connections are kept and reused. */
 typedef struct fth_http_client fth_http_client;
 
+/* For URLs that another chose. */
+typedef enum fth_http_reach {
+    FTH_HTTP_ANYWHERE,
+    FTH_HTTP_NO_METADATA, /* neither link-local addresses nor clouds' metadata services */
+    FTH_HTTP_ELSEWHERE    /* nor this machine */
+} fth_http_reach;
+
 typedef struct fth_http_client_options {
     const char *ca_file;     /* NULL: $SSL_CERT_FILE, or the system's certificates */
     const char *pinned_key;  /* "sha256//..." of the server's public key: trusts that key and no other; NULL: none */
@@ -45,8 +52,7 @@ typedef struct fth_http_client_options {
     bool no_proxy;           /* metadata services: never through a proxy */
     bool insecure;           /* any certificate will do: whoever stands between can read and answer */
     bool attentive;          /* `progress` is called every 50 ms, also when nothing moves: long polls end quickly */
-    bool elsewhere; /* never connects to this machine or its link (loopback, link-local addresses), whatever a name
-                                resolves to: for URLs that somebody else chose. Refused: FTH_INVALID */
+    fth_http_reach reach;    /* what it may connect to, whatever a name resolves to. Refused: FTH_INVALID */
 } fth_http_client_options;
 
 fth_status fth_http_client_open(const fth_http_client_options *options,

@@ -2,6 +2,7 @@
 #include "support.h"
 
 #include "http/http.h"
+#include "http/reach.h"
 #include "stub_server.h"
 
 static char *echo(void *context, const stub_request *request, size_t *size_bytes, bool *close)
@@ -220,9 +221,51 @@ static void backoff_doubles_and_ends(void **state)
     assert_int_equal(quick.tries, 1);
 }
 
+/* What a name resolves to is looked at when it is connected to. */
+static void reaches_only_what_it_may(void **state)
+{
+    static const struct {
+        const char *address;
+        bool not_metadata, elsewhere;
+    } rows[] = {{"93.184.216.34", true, true},
+                {"10.0.0.5", true, true},
+                {"127.0.0.1", true, false},
+                {"0.0.0.0", true, false},
+                {"169.254.169.254", false, false},
+                {"169.253.0.1", true, true},
+                {"100.100.100.200", false, false},
+                {"100.100.100.201", true, true},
+                {"::1", true, false},
+                {"::", true, false},
+                {"2600:1f18::1", true, true},
+                {"fe80::1", false, false},
+                {"fd00:ec2::254", false, false},
+                {"fd20:ce::254", false, false},
+                {"fd12::1", true, true},
+                {"::ffff:10.0.0.5", true, true},
+                {"::ffff:127.0.0.1", true, false},
+                {"::ffff:169.254.1.1", false, false},
+                {"64:ff9b::a9fe:1", false, false},
+                {"64:ff9b::a00:5", true, true},
+                {"2002:a9fe:1::1", false, false}};
+    (void)state;
+    for (size_t i = 0; i < FTH_COUNT_OF(rows); i++) {
+        struct sockaddr_storage address = {.ss_family = strchr(rows[i].address, ':') ? AF_INET6 : AF_INET};
+        const struct sockaddr *a = (const struct sockaddr *)&address;
+        void *bytes = address.ss_family == AF_INET ? (void *)&((struct sockaddr_in *)&address)->sin_addr
+                                                   : (void *)&((struct sockaddr_in6 *)&address)->sin6_addr;
+        assert_int_equal(inet_pton(address.ss_family, rows[i].address, bytes), 1);
+        if (!fth_http_reach_allows(FTH_HTTP_ANYWHERE, a) ||
+            fth_http_reach_allows(FTH_HTTP_NO_METADATA, a) != rows[i].not_metadata ||
+            fth_http_reach_allows(FTH_HTTP_ELSEWHERE, a) != rows[i].elsewhere)
+            fail_msg("%s", rows[i].address);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reaches_only_what_it_may),
         cmocka_unit_test_setup_teardown(answers_come_with_their_headers, start, stop),
         cmocka_unit_test_setup_teardown(bodies_are_sent_and_connections_kept, start, stop),
         cmocka_unit_test_setup_teardown(bodies_go_where_they_are_wanted, start, stop),
