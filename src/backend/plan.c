@@ -76,10 +76,13 @@ static fth_status prepare_nodes(fth_plan *plan)
     for (int n = 0; n < plan->node_count; n++) {
         const fth_node *node = fth_graph_node(plan->graph, n);
         const fth_kernel *kernel = find_kernel(backend, node->op);
+        fth_status status = fth_plan_check_time(plan->options.deadline, plan->options.stop);
+        if (status != FTH_OK)
+            return status;
         if (!kernel)
             return fth_fail(FTH_UNSUPPORTED, "back end '%s' has no kernel for %s", backend->name, node->op->name);
         plan->current_node = n;
-        fth_status status = kernel->prepare(plan, node);
+        status = kernel->prepare(plan, node);
         if (status != FTH_OK)
             return fth_fail_within(status, "planning %s (node %d)", node->op->name, n);
     }

@@ -20,6 +20,9 @@ typedef struct fth_plan_options {
     /* Training: peers have other parts of the batch, and batch norm normalizes by the statistics of the whole
      * (batch_norm_sums.h). */
     bool synchronized;
+    fth_deadline
+        deadline; /* of making it; at_seconds 0: none. Then FTH_TIMEOUT, or FTH_INTERRUPTED when `stop` is asked */
+    const fth_stop *stop;
 } fth_plan_options;
 
 /* How many tokens the plan for a batch of `tokens` has room for: at most a sixteenth more, so that batches of like size share
@@ -63,6 +66,10 @@ struct fth_run {
     fth_updater *updater;
     double learning_rate;
     int64_t update; /* number of the update; 1 for the first */
+
+    /* Between steps, where the host starts each: FTH_TIMEOUT, or FTH_INTERRUPTED. at_seconds 0, NULL: none. */
+    fth_deadline deadline;
+    const fth_stop *stop;
 };
 
 /* The graph and the device must outlive the plan. */

@@ -57,6 +57,9 @@ fth_status fth_plan_place_values(fth_plan *plan);
 /* Finds after which step which gradients are final. */
 fth_status fth_plan_find_ready_ranges(fth_plan *plan);
 
+/* plan_run.c: FTH_TIMEOUT, or FTH_INTERRUPTED. */
+fth_status fth_plan_check_time(fth_deadline deadline, const fth_stop *stop);
+
 /* plan_run.c: forgets what was recorded. */
 void fth_plan_drop_recordings(fth_plan *plan);
 

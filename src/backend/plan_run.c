@@ -117,12 +117,22 @@ static fth_status report_gradients(fth_plan *plan, const fth_run *run, size_t re
                                   summed);
 }
 
+fth_status fth_plan_check_time(fth_deadline deadline, const fth_stop *stop)
+{
+    if (stop && stop->asked)
+        return fth_fail(FTH_INTERRUPTED, "stopped");
+    if (deadline.at_seconds > 0 && fth_deadline_passed(deadline))
+        return fth_fail(FTH_TIMEOUT, "a batch could not be computed in time");
+    return FTH_OK;
+}
+
 static fth_status run_steps(fth_plan *plan, const fth_run *run)
 {
     fth_status status = FTH_OK;
     size_t summed = 0;
     for (size_t s = 0; s < plan->step_count; s++) {
         const plan_step *at = &plan->steps[s];
+        FTH_TRY(fth_plan_check_time(run->deadline, run->stop));
         status = at->step.run(at->step.state, run);
         if (status != FTH_OK)
             return fth_fail_within(status, "running %s", at->step.name);

@@ -96,6 +96,16 @@ int64_t fth_process_peak_bytes(void)
     return read_kilobytes("/proc/self/status", "VmHWM");
 }
 
+int64_t fth_process_resident_bytes(void)
+{
+    return read_kilobytes("/proc/self/status", "VmRSS");
+}
+
+int64_t fth_process_data_bytes(void)
+{
+    return read_kilobytes("/proc/self/status", "VmData");
+}
+
 int64_t fth_machine_available_bytes(void)
 {
     return read_kilobytes("/proc/meminfo", "MemAvailable");

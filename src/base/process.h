@@ -22,6 +22,9 @@ void fth_process_kill(pid_t process);
 
 /* The most memory that this process has had resident; 0: not known. */
 int64_t fth_process_peak_bytes(void);
+/* What it has resident, and what it has allocated for data, touched or not (RLIMIT_DATA); 0: not known. */
+int64_t fth_process_resident_bytes(void);
+int64_t fth_process_data_bytes(void);
 /* The memory that this machine could still give to processes; 0: not known. */
 int64_t fth_machine_available_bytes(void);
 

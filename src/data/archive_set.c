@@ -23,8 +23,9 @@
 
 enum {
     MAX_ENTRIES = 1 << 18,
-    MAX_EXPANSION = 64, /* times the archive's size, beside what the samples may take */
-    ENTRY_BYTES = 512,  /* that the header of an entry is charged with */
+    MAX_EXPANSION = 64, /* times the archive's size, beside what the samples may take or this: */
+    FREE_EXPANSION_BYTES = 64 << 20,
+    ENTRY_BYTES = 512, /* that the header of an entry is charged with */
     PIECE_BYTES = 1 << 16,
     NAMES_BYTES = 64 << 10
 };
@@ -103,10 +104,20 @@ static fth_status reserve(archive_scan *scan, kept_bytes *kept, uint64_t size_by
     wanted = wanted > scan->max_bytes ? scan->max_bytes : wanted;
     uint8_t *grown = realloc(kept->bytes, (size_t)wanted);
     if (!grown)
-        return fth_fail(FTH_NO_MEMORY, "%s: no memory for %" PRIu64 " bytes of samples", scan->name, wanted);
+        return fth_fail(FTH_NO_MEMORY, "%s: no memory for %" PRIu64 " bytes of samples; ask for a range", scan->name,
+                        wanted);
     kept->bytes = grown;
     kept->capacity = (size_t)wanted;
     return FTH_OK;
+}
+
+/* Little comes from the source while much comes out of it. */
+static fth_status check_time(const archive_scan *scan)
+{
+    const fth_archive_source *source = &scan->source;
+    if (source->deadline.at_seconds > 0 && fth_deadline_passed(source->deadline))
+        return fth_fail(FTH_TIMEOUT, "%s: could not be read before the deadline", scan->name);
+    return fth_check_stop(source->stop, scan->name);
 }
 
 /* ---- the bytes of an entry ---- */
@@ -187,6 +198,7 @@ static fth_status read_file(entry_stream *stream, void *into, size_t size_bytes,
     while (*got < size_bytes) {
         size_t part = 0;
         uint8_t *at = (uint8_t *)into + *got;
+        FTH_TRY(check_time(stream->scan));
         if (stream->inner) {
             la_ssize_t result = archive_read_data(stream->inner, at, size_bytes - *got);
             if (result < 0)
@@ -797,7 +809,8 @@ fth_status fth_archive_set_open(const uint8_t *bytes, size_t size_bytes, const c
     const fth_dataset_options how = prepare_options(options, size);
 
     *dataset = NULL;
-    scan.charge_limit = (uint64_t)size_bytes * MAX_EXPANSION + scan.max_bytes + PIECE_BYTES;
+    scan.charge_limit = (uint64_t)size_bytes * MAX_EXPANSION + PIECE_BYTES +
+                        (scan.max_bytes < FREE_EXPANSION_BYTES ? scan.max_bytes : FREE_EXPANSION_BYTES);
     FTH_REQUIRE(options->first >= 0 && options->count >= 0, FTH_INVALID,
                 "%s: the range of samples begins or ends before 0", name);
     FTH_REQUIRE(size_bytes > 0, FTH_CORRUPT, "%s: is empty", name);

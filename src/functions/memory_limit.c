@@ -7,6 +7,9 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "base/base.h"
+#include "base/process.h"
+
 /* Kernels of cgroup v1 say "none" as a number near 2^63. */
 #define NO_LIMIT (UINT64_C(1) << 60)
 
@@ -40,6 +43,7 @@ uint64_t fth_memory_limit_bytes(void)
 {
     char line[512];
     uint64_t limit = read_group("");
+    static const int limits[] = {RLIMIT_AS, RLIMIT_DATA};
     struct rlimit space;
     FILE *file = fopen("/proc/self/cgroup", "re");
     while (file && fgets(line, sizeof line, file)) { /* "0::/path", "5:memory:/path" */
@@ -50,7 +54,20 @@ uint64_t fth_memory_limit_bytes(void)
     }
     if (file)
         fclose(file);
-    if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)
-        limit = least(limit, (uint64_t)space.rlim_cur);
+    for (size_t i = 0; i < FTH_COUNT_OF(limits); i++)
+        if (getrlimit(limits[i], &space) == 0 && space.rlim_cur != RLIM_INFINITY)
+            limit = least(limit, (uint64_t)space.rlim_cur);
     return limit;
+}
+
+void fth_memory_limit_enforce(uint64_t limit_bytes)
+{
+    const int64_t resident = fth_process_resident_bytes(), data = fth_process_data_bytes();
+    struct rlimit space;
+    if (limit_bytes == 0 || resident <= 0 || data <= 0 || getrlimit(RLIMIT_DATA, &space) != 0)
+        return;
+    /* Stacks and the like are allocated and hardly touched: they take no memory. */
+    const rlim_t most = (rlim_t)limit_bytes + (rlim_t)(data > resident ? data - resident : 0);
+    if (space.rlim_cur == RLIM_INFINITY || space.rlim_cur > most)
+        setrlimit(RLIMIT_DATA, &(struct rlimit){.rlim_cur = most, .rlim_max = space.rlim_max});
 }

@@ -19,6 +19,7 @@
 #include "base/json.h"
 #include "base/process.h"
 #include "functions/function.h"
+#include "functions/memory_limit.h"
 #include "functions/self_invocation.h"
 #include "functions/shard_batches.h"
 #include "functions/shard_cache.h"
@@ -32,7 +33,8 @@
 typedef struct train_job {
     fth_shard_cache *shards;
     fth_train_model *model;
-    int threads; /* 0: as many as the platform gives */
+    int threads;         /* 0: as many as the platform gives */
+    uint64_t base_bytes; /* that the process had resident before it had a model or data */
 } train_job;
 
 /* What was done in an invocation. */
@@ -158,6 +160,14 @@ static char *name_brought_shard(const fth_train_parameters *p)
                                         : fth_format("%s-%.8s", file, hex);
 }
 
+/* What the model leaves for samples, where a limit is known; 0: it is not. */
+static uint64_t count_sample_bytes(const train_run *run)
+{
+    const uint64_t limit = run->event->memory_limit_bytes;
+    const uint64_t taken = run->job->base_bytes + fth_train_model_needed_bytes(run->job->model);
+    return limit == 0 ? 0 : limit > taken ? limit - taken : 1;
+}
+
 /* The size of its images is the model's: files of a shard may all have one size, and those of the whole set not. */
 static fth_status fetch(train_run *run, const fth_shard_request *asked, fth_dataset **dataset, fth_shard_facts *facts)
 {
@@ -168,6 +178,7 @@ static fth_status fetch(train_run *run, const fth_shard_request *asked, fth_data
     request.normalization = normalization->channels > 0 ? normalization : NULL;
     request.height = model->height;
     request.width = model->width;
+    request.max_bytes = count_sample_bytes(run);
     request.deadline = (fth_deadline){fth_train_time_end(&run->time)};
     request.stop = run->event->stop;
     fth_status status = fth_shard_cache_get(run->job->shards, &request, dataset, facts);
@@ -225,12 +236,15 @@ static fth_status compute(train_run *run, fth_shard_batches *batches, int64_t fr
         int64_t left = planned - *to;
         FTH_TRY(
             fth_shard_batches_get(batches, *to, left < run->parameters.batch ? left : run->parameters.batch, &batch));
+        status = fth_engine_compute(run->engine, &batch,
+                                    &(fth_group){.first = facts->samples == 0,
+                                                 .last = *to + batch.count == planned,
+                                                 .share = (float)((double)batch.count / (double)(planned - from))},
+                                    &result);
+        FTH_TRY(forgive_the_end(run, status));
+        if (run->stopped) /* in the midst of the batch; those before it are handed in */
+            break;
         *to += batch.count;
-        FTH_TRY(fth_engine_compute(run->engine, &batch,
-                                   &(fth_group){.first = facts->samples == 0,
-                                                .last = *to == planned,
-                                                .share = (float)((double)batch.count / (double)(planned - from))},
-                                   &result));
         facts->samples += result.samples;
         facts->correct += result.correct;
         loss += result.loss * (double)result.samples;
@@ -363,7 +377,13 @@ static fth_status train(train_run *run)
 
     FTH_TRY(register_worker(run));
     const double since_s = fth_clock_seconds();
-    FTH_TRY(fth_train_model_get(run->job->model, p, count_threads(run), run->client, &run->engine, &run->replica));
+    const uint64_t limit = run->event->memory_limit_bytes, base = run->job->base_bytes;
+    const fth_train_resources resources = {.threads = count_threads(run),
+                                           .memory_bytes = limit == 0     ? 0
+                                                           : limit > base ? limit - base
+                                                                          : 1};
+    FTH_TRY(fth_train_model_get(run->job->model, p, &resources, run->client, &run->engine, &run->replica));
+    fth_engine_set_deadline(run->engine, (fth_deadline){fth_train_time_end(&run->time)}, run->event->stop);
     /* The weights have come over the network, and gradients are as large: an estimate, until something has been pushed. */
     fth_train_time_note_push(&run->time, fth_clock_seconds() - since_s);
     run->version_at_start = fth_replica_version(run->replica);
@@ -529,6 +549,7 @@ static fth_status open_job(const fth_function_options *options, void **state)
     FTH_TRY(fth_shard_cache_open(folder, options->cache_bytes, &job->shards));
     FTH_TRY(fth_train_model_create(&job->model));
     job->threads = options->threads;
+    job->base_bytes = (uint64_t)fth_process_resident_bytes();
     *state = job;
     job = NULL;
 
@@ -545,6 +566,7 @@ static fth_status run_job(void *state, const fth_invocation_event *event, json_t
     json_t *made = NULL;
     train_run run = {.event = event, .job = state, .sums = {.first_push_s = NAN}};
 
+    fth_memory_limit_enforce(event->memory_limit_bytes);
     FTH_TRY(fth_train_parameters_load(event, &run.parameters));
     if (run.parameters.continues_itself)
         FTH_TRY(fth_self_invocation_check(event));

@@ -1,6 +1,7 @@
 /* See train_model.h. */
 #include "functions/train_model.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@ struct fth_train_model {
     bool has_options;
     fth_engine *engine;
     fth_replica *replica;
+    uint64_t needed_bytes;
     char *made_for; /* what decides what is made, as text */
 };
 
@@ -60,13 +62,21 @@ static fth_status read_input(const char *text, fth_engine_options *options)
     return FTH_OK;
 }
 
-static fth_status make(fth_train_model *model, const fth_train_parameters *parameters, int threads,
-                       const fth_worker_client *client)
+/* Batches as the engine is given them. */
+static uint64_t count_batch_bytes(const fth_engine_options *engine, int64_t batch)
+{
+    return (uint64_t)batch * (uint64_t)engine->channels * (uint64_t)engine->height * (uint64_t)engine->width *
+           sizeof(float);
+}
+
+static fth_status make(fth_train_model *model, const fth_train_parameters *parameters,
+                       const fth_train_resources *resources, const fth_worker_client *client)
 {
     fth_status status = FTH_OK;
     fth_engine_options engine = {.train = &model->options,
                                  .classes = fth_worker_classes(client),
                                  .training_samples = 1, /* groups are this job's own */
+                                 .copies = 2,           /* as pulled, and on the way to the server */
                                  .weights_follow = true};
 
     FTH_TRY(fth_options_set_defaults(&fth_train_option_table, &model->options));
@@ -79,27 +89,41 @@ static fth_status make(fth_train_model *model, const fth_train_parameters *param
     FTH_TRY(read_input(fth_worker_input(client), &engine));
     FTH_REQUIRE(engine.classes >= 2 && engine.classes <= MAX_CLASSES, FTH_CORRUPT,
                 "the parameter server has a model of %d classes", engine.classes);
-    FTH_TRY(fth_device_open(parameters->device ? parameters->device : "cpu", &(fth_device_options){.threads = threads},
-                            &model->device));
-    FTH_TRY(fth_engine_create(&engine, model->device, &model->engine));
+    FTH_TRY(fth_device_open(parameters->device ? parameters->device : "cpu",
+                            &(fth_device_options){.threads = resources->threads}, &model->device));
+    const uint64_t batch_bytes = count_batch_bytes(&engine, parameters->batch);
+    if (resources->memory_bytes > 0) /* 1: too little in any case */
+        engine.most_bytes = resources->memory_bytes > batch_bytes ? resources->memory_bytes - batch_bytes : 1;
+    status = fth_engine_create(&engine, model->device, &model->engine);
+    if (status == FTH_NO_MEMORY)
+        fth_fail(status, "%s; give the function more memory, or lower \"batch_sz_train\"", fth_error_message());
+    FTH_TRY(status);
+    model->needed_bytes = fth_engine_needed_bytes(model->engine) + batch_bytes;
     FTH_TRY(fth_replica_create(model->engine, parameters->compress ? parameters->compress : "none", &model->replica));
 
 out:
     return status;
 }
 
-fth_status fth_train_model_get(fth_train_model *model, const fth_train_parameters *parameters, int threads,
-                               fth_worker_client *client, fth_engine **engine, fth_replica **replica)
+uint64_t fth_train_model_needed_bytes(const fth_train_model *model)
+{
+    return model->needed_bytes;
+}
+
+fth_status fth_train_model_get(fth_train_model *model, const fth_train_parameters *parameters,
+                               const fth_train_resources *resources, fth_worker_client *client, fth_engine **engine,
+                               fth_replica **replica)
 {
     fth_status status = FTH_OK;
-    char *wanted = fth_format("%s %s %d %s %s %d %d", fth_worker_model(client), fth_worker_input(client),
+    char *wanted = fth_format("%s %s %d %s %s %d %d %" PRId64, fth_worker_model(client), fth_worker_input(client),
                               fth_worker_classes(client), parameters->device ? parameters->device : "cpu",
-                              parameters->compress ? parameters->compress : "none", parameters->interval > 1, threads);
+                              parameters->compress ? parameters->compress : "none", parameters->interval > 1,
+                              resources->threads, parameters->batch);
 
     FTH_REQUIRE(wanted, FTH_NO_MEMORY, "no memory for a model");
     if (!model->made_for || strcmp(model->made_for, wanted) != 0) {
         forget(model);
-        FTH_TRY(make(model, parameters, threads, client));
+        FTH_TRY(make(model, parameters, resources, client));
         model->made_for = wanted;
         wanted = NULL;
     }

@@ -75,6 +75,37 @@ out:
     return status;
 }
 
+/* Whether all fits into the memory there is, before any of it is taken. */
+static fth_status check_memory(fth_engine *engine, const fth_model_vectors_options *made)
+{
+    fth_status status = FTH_OK;
+    const fth_engine_options *options = &engine->options;
+    const fth_engine_sizes *sizes = &made->sizes;
+    const fth_plan_options planned = {
+        .batch = options->train->batch, .mode = FTH_PLAN_TRAIN, .precision = engine->precision, .unmeasured = true};
+    fth_plan *plan = NULL;
+
+    if (options->most_bytes == 0)
+        return FTH_OK;
+    const double weights = (double)sizes->parameters + (double)sizes->buffers, trained = (double)sizes->trained;
+    double needed =
+        sizeof(float) * (weights * (1 + options->copies) +
+                         trained * ((made->trains ? 1 : 0) + (made->accumulates ? 1 : 0) + sizes->state_count));
+    if (needed <= (double)options->most_bytes) {
+        FTH_TRY(fth_plan_create(engine->graph, engine->device, planned, &plan));
+        needed += (double)fth_plan_arena_bytes(plan);
+    }
+    FTH_REQUIRE(needed <= (double)options->most_bytes, FTH_NO_MEMORY,
+                "%s for images of %dx%dx%d needs %.0f MB or more with batches of %lld, and there are %.0f",
+                options->train->model, options->channels, options->height, options->width, ceil(needed / 1e6),
+                (long long)options->train->batch, floor((double)options->most_bytes / 1e6));
+    engine->needed_bytes = (uint64_t)needed;
+
+out:
+    fth_plan_free(plan);
+    return status;
+}
+
 /* The optimizer and the vectors. */
 static fth_status make_vectors(fth_engine *engine)
 {
@@ -94,6 +125,7 @@ static fth_status make_vectors(fth_engine *engine)
         .trains = trains,
         .accumulates = trains && train->accumulate > 1,
         .shared = options->shared};
+    FTH_TRY(check_memory(engine, &made));
     FTH_TRY(fth_model_vectors_allocate(&engine->vectors, engine->device, &made));
     if (!options->shared && !options->weights_follow)
         FTH_TRY(fth_model_vectors_initialize(&engine->vectors, engine->graph, (uint64_t)train->seed));
@@ -176,6 +208,11 @@ fth_engine_sizes fth_engine_get_sizes(const fth_engine *engine)
     return engine->vectors.sizes;
 }
 
+uint64_t fth_engine_needed_bytes(const fth_engine *engine)
+{
+    return engine->needed_bytes;
+}
+
 fth_status fth_engine_copy_weights(fth_engine *from, fth_engine *to)
 {
     return fth_model_vectors_copy_weights(&from->vectors, &to->vectors);
@@ -251,6 +288,13 @@ fth_status fth_engine_set_peers(fth_engine *engine, fth_peers peers)
     return recorded ? fth_plan_cache_bind(engine->plans, fth_model_vectors_for_plans(&engine->vectors)) : FTH_OK;
 }
 
+void fth_engine_set_deadline(fth_engine *engine, fth_deadline deadline, const fth_stop *stop)
+{
+    engine->deadline = deadline;
+    engine->stop = stop;
+    fth_plan_cache_set_deadline(engine->plans, deadline, stop);
+}
+
 void fth_engine_set_profile(fth_engine *engine, double *step_seconds)
 {
     engine->profile = step_seconds;
@@ -315,6 +359,8 @@ fth_status fth_engine_run_batch(fth_engine *engine, const fth_batch *batch, fth_
     run.step = (uint64_t)batch->number;
     run.first_sample = (uint64_t)batch->first;
     run.first_token = (uint64_t)batch->text.first_token;
+    run.deadline = engine->deadline;
+    run.stop = engine->stop;
     FTH_TRY(fth_plan_run(plan, &run));
     FTH_TRY(fth_plan_read_loss(plan, loss));
     *result = (fth_step_result){.loss = loss[0], .correct = (int64_t)lrintf(loss[1]), .samples = batch->count};

@@ -47,10 +47,14 @@ typedef struct fth_engine_options {
     const fth_engine_vectors *shared;
     /* A set in memory from which images are made where a batch has recipes; on devices in host memory. May be NULL. */
     const fth_dataset *dataset;
+    uint64_t
+        most_bytes; /* that the vectors, `copies` of the weights and a training plan may take; 0: as much as there is */
+    int copies;     /* that the owner makes */
     const char *precision_before; /* what --precision auto chose when the run began; NULL: nothing yet */
 } fth_engine_options;
 
-/* The device must outlive the engine. Weights start as fth_graph_initialize() sets them. */
+/* The device must outlive the engine. Weights start as fth_graph_initialize() sets them. FTH_NO_MEMORY before anything large is
+ * allocated if it needs more than options->most_bytes. */
 fth_status fth_engine_create(const fth_engine_options *options, fth_device *device, fth_engine **engine);
 void fth_engine_free(fth_engine *engine);
 
@@ -58,7 +62,8 @@ const fth_graph *fth_engine_graph(const fth_engine *engine);
 fth_device *fth_engine_device(const fth_engine *engine);
 const fth_engine_options *fth_engine_get_options(const fth_engine *engine);
 fth_engine_sizes fth_engine_get_sizes(const fth_engine *engine);
-double fth_engine_learning_rate(const fth_engine *engine); /* as asked for, or the optimizer's default */
+uint64_t fth_engine_needed_bytes(const fth_engine *engine); /* of options->most_bytes; 0: that was not given */
+double fth_engine_learning_rate(const fth_engine *engine);  /* as asked for, or the optimizer's default */
 
 const char *fth_engine_precision(const fth_engine *engine); /* "bf16": what it computes in, whatever was asked for */
 
@@ -105,6 +110,9 @@ fth_status fth_engine_step(fth_engine *engine, const fth_batch *batch, double le
 fth_loss_scale fth_engine_get_loss_scale(fth_engine *engine);
 /* Nothing for a precision that needs none, or for a scale of 0. */
 void fth_engine_set_loss_scale(fth_engine *engine, fth_loss_scale scale);
+
+/* After which a batch, or its plan, is given up between two steps, with FTH_TIMEOUT, or FTH_INTERRUPTED when `stop` (or NULL) is asked. */
+void fth_engine_set_deadline(fth_engine *engine, fth_deadline deadline, const fth_stop *stop);
 
 /* Seconds per step of the training plan of one batch size, added up while set; NULL: not measured. */
 void fth_engine_set_profile(fth_engine *engine, double *step_seconds);

@@ -27,6 +27,9 @@ struct fth_engine {
     bool synchronized; /* batch norm, with `peers` */
     fth_peers peers;   /* that have the other parts of training batches; without `sum`: none */
     double *profile;
+    uint64_t needed_bytes; /* where options.most_bytes is given */
+    fth_deadline deadline; /* of a batch; at_seconds 0: none */
+    const fth_stop *stop;
 };
 
 /* Runs the plan that fits `batch` and gives the mean loss and the number of right answers. Seed and step of `run` are

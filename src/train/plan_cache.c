@@ -60,6 +60,12 @@ out:
     return status;
 }
 
+void fth_plan_cache_set_deadline(fth_plan_cache *cache, fth_deadline deadline, const fth_stop *stop)
+{
+    cache->like.deadline = deadline;
+    cache->like.stop = stop;
+}
+
 static cached_plan *find(const fth_plan_cache *cache, fth_plan_size size, fth_plan_mode mode)
 {
     for (size_t i = 0; i < cache->count; i++) {

@@ -25,6 +25,9 @@ void fth_plan_cache_free(fth_plan_cache *cache);
 /* Binds all plans, those yet to be made too, to these vectors. Once before the first plan is made. */
 fth_status fth_plan_cache_bind(fth_plan_cache *cache, fth_vectors vectors);
 
+/* By when plans are made from now on; see fth_plan_options. */
+void fth_plan_cache_set_deadline(fth_plan_cache *cache, fth_deadline deadline, const fth_stop *stop);
+
 /* The plan for this size and mode, made if there is none yet; lent until the next call. FTH_NO_MEMORY names a batch size
  * that would fit. */
 fth_status fth_plan_cache_get(fth_plan_cache *cache, fth_plan_size size, fth_plan_mode mode, fth_plan **plan);
