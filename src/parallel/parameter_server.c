@@ -207,6 +207,11 @@ static fth_status check(const fth_train_options *options)
                         options->server);
     if (strcmp(options->precision, "f16") == 0)
         return refuse_f16();
+    if (*options->test)
+        return fth_fail(FTH_INVALID,
+                        "--test %s: a parameter server keeps no best model to measure; use `farthing "
+                        "evaluate` when it has ended",
+                        options->test);
     if (*options->server_pin && !fth_tls_is_fingerprint(options->server_pin))
         return fth_fail(FTH_INVALID,
                         "--server-pin \"%s\" is not a fingerprint: sha256// and 44 characters, as the server "

@@ -150,7 +150,7 @@ static fth_status open_bill(bill *all)
     } columns[] = {{"run", true, true, false},       {"machine", true, false, false}, {"rate", false, false, true},
                    {"seconds", false, false, false}, {"lost", false, false, false},   {"cost", false, false, true},
                    {"epochs", false, false, false},  {"lr", false, false, false},     {"momentum", false, false, false},
-                   {"accuracy", false, false, false}};
+                   {"val. accuracy", false, false, false}};
     for (size_t i = 0; i < FTH_COUNT_OF(columns); i++) {
         if ((columns[i].lettered && !all->lettered) || (columns[i].priced && !all->priced))
             continue;
@@ -334,7 +334,7 @@ static void print_milestones(FILE *output, const fth_ledger *ledger)
         double usd = fth_ledger_usd_at(ledger, point);
         fth_usd_format(usd, amount, sizeof amount);
         fth_duration_format(fth_ledger_seconds_at(ledger, point), time, sizeof time);
-        fprintf(output, "%.0f %% accuracy took %s of machine time%s%s\n", 100 * milestones[i], time,
+        fprintf(output, "%.0f %% validation accuracy took %s of machine time%s%s\n", 100 * milestones[i], time,
                 isfinite(usd) ? " and cost " : "", isfinite(usd) ? amount : "");
     }
 }

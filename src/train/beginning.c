@@ -2,6 +2,7 @@
 #include "train/beginning.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -282,6 +283,7 @@ static fth_status use_named(const fth_train_options *asked, const char *folder, 
 {
     fth_status status = FTH_OK;
     fth_train_options *options = &beginning->options;
+    char before[sizeof beginning->identity];
 
     FTH_TRY(fth_record_read_run(folder, &beginning->run));
     json_t *stored = json_object_get(beginning->run, "configuration");
@@ -289,10 +291,15 @@ static fth_status use_named(const fth_train_options *asked, const char *folder, 
     fth_options_release(&fth_train_option_table, options);
     FTH_TRY(fth_options_set_defaults(&fth_train_option_table, options));
     FTH_TRY(fth_train_options_read_run(options, stored, folder));
+    fth_options_identity(&fth_train_option_table, options, before);
     FTH_TRY(override(asked, options, folder));
     FTH_TRY(fth_beginning_complete(options));
     beginning->folder = fth_format("%s", folder);
     fth_options_identity(&fth_train_option_table, options, beginning->identity);
+    const char *identity = json_string_value(json_object_get(beginning->run, "identity"));
+    if (identity &&
+        strcmp(before, beginning->identity) == 0) /* what was left open then is chosen in the configuration */
+        snprintf(beginning->identity, sizeof beginning->identity, "%s", identity);
     FTH_TRY(fth_beginning_check_finished(beginning));
 
 out:

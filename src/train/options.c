@@ -49,7 +49,7 @@ static const fth_option options[] = {
      .help =
          "data that is measured once, with the best model, when the run ends: its test or validation part, else all "
          "of it; if not given, the test/ part of a folder that has train/ and val/ too",
-     .commands = FTH_FOR_TRAIN, .side = FTH_SIDE_ONE_WORKER},
+     .commands = FTH_FOR_TRAIN, .side = FTH_SIDE_NONE},
     {ROW("weights", TEXT, weights), .address = true, .argument = "FILE[:KEY]",
      .help = "weights to start from, or to measure: safetensors, PyTorch's .pth (FILE:KEY for a dictionary inside), or "
              "a folder as on the Hugging Face hub",

@@ -61,6 +61,9 @@ def test_test_data_is_named_and_checked_before_training(farthing, tiny, tmp_path
     for wrong, message in ((write_classes(tmp_path / "photos", 4, 1), "--test"), (tmp_path / "nowhere", "nowhere")):
         for dry in ([], ["--dry-run"]):
             assert message in farthing(*train, "--test", wrong, *dry, code=1).err
+    for server in ([], ["--server", "http://127.0.0.1:1"]):
+        refused = farthing(*train, "--test", more, "--strategy", "parameter-server", *server, code=2).err
+        assert "keeps no best model to measure" in refused
     assert len(farthing.runs()) == 1
 
 
