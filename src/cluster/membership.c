@@ -153,13 +153,14 @@ static void forget_member(fth_membership *membership, int64_t member)
 static json_t *describe_self(fth_membership *membership)
 {
     const fth_membership_options *options = &membership->options;
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:i, s:i, s:i, s:O, s:I, s:i, s:O*, s:b}", "version",
-                     FTH_VERSION, "run", options->run, "configuration", options->configuration, "instance",
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:i, s:i, s:i, s:O, s:I, s:i, s:i, s:O*, s:b}",
+                     "version", FTH_VERSION, "run", options->run, "configuration", options->configuration, "instance",
                      membership->instance, "node", options->node, "host", options->host, "address", options->address,
                      "process", (json_int_t)getpid(), "local_rank", options->local_rank, "local_size",
                      options->local_size, "rank", options->rank, "facts", options->facts, "generation",
-                     (json_int_t)membership->group.generation, "former_rank", membership->group.rank, "known_run",
-                     membership->run, "hosts", fth_rendezvous_is_here(membership->address));
+                     (json_int_t)membership->group.generation, "former_rank", membership->group.rank, "expected",
+                     fth_succession_count_expected(membership->succession), "known_run", membership->run, "hosts",
+                     fth_rendezvous_is_here(membership->address));
 }
 
 static void compare_clocks(const fth_membership *membership, double wall_s)

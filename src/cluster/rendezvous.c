@@ -447,13 +447,13 @@ static void post_open(void *context, fth_exchange *exchange)
     introduction opening = {0};
     json_int_t process = 0, generation = 0;
     int hosts = 0;
-    json_t *json =
-        read_request(exchange, "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:i, s?i, s:i, s:o, s?I, s?i, s?o, s?b}",
-                     "version", &opening.version, "run", &opening.run, "configuration", &opening.configuration,
-                     "instance", &opening.who.instance, "node", &opening.who.node, "host", &opening.who.host, "address",
-                     &opening.who.address, "process", &process, "local_rank", &opening.who.local_rank, "local_size",
-                     &opening.who.local_size, "rank", &opening.who.rank, "facts", &facts, "generation", &generation,
-                     "former_rank", &opening.who.former_rank, "known_run", &opening.who.run, "hosts", &hosts);
+    json_t *json = read_request(
+        exchange, "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:i, s?i, s:i, s:o, s?I, s?i, s?i, s?o, s?b}", "version",
+        &opening.version, "run", &opening.run, "configuration", &opening.configuration, "instance",
+        &opening.who.instance, "node", &opening.who.node, "host", &opening.who.host, "address", &opening.who.address,
+        "process", &process, "local_rank", &opening.who.local_rank, "local_size", &opening.who.local_size, "rank",
+        &opening.who.rank, "facts", &facts, "generation", &generation, "former_rank", &opening.who.former_rank,
+        "expected", &opening.who.expected, "known_run", &opening.who.run, "hosts", &hosts);
     if (!json)
         return;
     opening.who.facts = facts;
@@ -764,7 +764,6 @@ fth_status fth_rendezvous_start(const fth_rendezvous_options *options, fth_rende
         .lost_after_s = options->lost_after_s > 0 ? options->lost_after_s : 4,
         .stuck_after_s = options->stuck_after_s > 0 ? options->stuck_after_s : 60,
         .first_least = options->first_least,
-        .expected = options->expected,
         .find_after_s = options->find_after_s,
     };
     rendezvous->needs_token = *options->token;

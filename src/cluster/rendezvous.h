@@ -21,8 +21,7 @@ typedef struct fth_rendezvous_options {
     double join_wait_s;   /* 0: 3 */
     double lost_after_s;  /* 0: 4 */
     double stuck_after_s; /* 0: 60 */
-    /* Of a successor (succession.h) alone: nodes that the first group needs, and members that are known to be coming. */
-    int first_least, expected;
+    int first_least;      /* of a successor (succession.h) alone: nodes that the first group needs */
     /* How long nobody is asked to find the run. A machine that was lost and is back may have a successor, which announces
      * itself within this time. */
     double find_after_s;

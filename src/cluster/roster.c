@@ -167,6 +167,7 @@ fth_status fth_roster_add(fth_roster *roster, double now_s, const fth_newcomer *
     member->hung_up_s = -1;
     member->group.generation = newcomer->generation;
     member->group.rank = newcomer->former_rank;
+    member->group.expected = newcomer->expected;
     member->hosts = newcomer->hosts;
     member->has_run = newcomer->run != NULL;
     if (newcomer->run && !roster->run)

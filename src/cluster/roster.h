@@ -25,9 +25,7 @@ typedef struct fth_roster fth_roster;
 typedef struct fth_roster_options {
     int least, most; /* nodes; see rendezvous.h, as for all of these; no defaults here */
     double join_wait_s, lost_after_s, stuck_after_s;
-    /* Of a successor (succession.h), for the first group: how many nodes it needs, and how many members are known to be
-     * coming. 0: least, and that is not known. */
-    int first_least, expected;
+    int first_least;     /* of a successor (succession.h): how many nodes its first group needs; 0: least */
     double find_after_s; /* nobody is asked to find the run for this long */
     /* Incarnations are numbered from here on. Another one for each rendezvous, so that a member of one is never taken for
      * that of another. */
@@ -50,8 +48,9 @@ typedef struct fth_newcomer {
     /* Of a rendezvous before this one: the newest group it was in there, and its rank; 0: none. */
     int64_t generation;
     int former_rank;
-    json_t *run; /* that it has from there, or NULL; borrowed */
-    bool hosts;  /* the rendezvous is on its machine */
+    int expected; /* how many members of that group, itself included, it expects here; 0: not known */
+    json_t *run;  /* that it has from there, or NULL; borrowed */
+    bool hosts;   /* the rendezvous is on its machine */
 } fth_newcomer;
 
 /* *member is its incarnation, above 0. A former incarnation of the same instance is lost with this. */

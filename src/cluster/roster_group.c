@@ -162,20 +162,31 @@ static bool has_any(const fth_roster *roster, fth_roster_state state)
     return false;
 }
 
+/* Whether all are back that were in the newest group, which had another rendezvous, and are not lost with that. */
+static bool is_reunited(const fth_roster *roster)
+{
+    int expected = 0, waiting = 0;
+    for (size_t i = 0; i < roster->count; i++) {
+        const fth_roster_member *member = roster->members[i];
+        if (member->group.generation != roster->newest_generation)
+            continue;
+        waiting += member->state == FTH_ROSTER_WAITING;
+        expected = member->group.expected > expected ? member->group.expected : expected;
+    }
+    return expected > 0 && waiting >= expected;
+}
+
 /* No further process can come, or none that there is room for. A launcher that sets ranks starts `most` processes, on
  * fewer nodes perhaps. */
 static bool is_complete(const fth_roster *roster, candidate_node *nodes, int count)
 {
-    int ranked = 0, preparing = 0, waiting = 0;
+    int ranked = 0, preparing = 0;
     for (size_t i = 0; i < roster->count; i++) {
         const fth_roster_member *member = roster->members[i];
-        waiting += member->state == FTH_ROSTER_WAITING;
         ranked += member->state == FTH_ROSTER_WAITING && member->launcher_rank >= 0;
         preparing += member->state == FTH_ROSTER_PREPARING && find_node(nodes, count, member->node);
     }
-    if (roster->options.expected > 0 && roster->group.generation == 0 && waiting >= roster->options.expected)
-        return true;
-    return ranked >= roster->options.most || (count >= roster->options.most && preparing == 0);
+    return is_reunited(roster) || ranked >= roster->options.most || (count >= roster->options.most && preparing == 0);
 }
 
 /* How many nodes a group needs now. */
@@ -259,6 +270,7 @@ static void begin_group(fth_roster *roster, double now_s, const candidate_node *
         member->state_s = member->moved_s = now_s;
         member->group.generation = group.generation;
         member->group.rank = rank;
+        member->group.expected = 0;
         member->step = member->unreached = 0;
         member->activity[0] = '\0';
     }

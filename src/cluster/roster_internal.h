@@ -29,6 +29,7 @@ typedef struct fth_roster_member {
     struct {
         int64_t generation; /* of the newest group it was in, here or at a former rendezvous; 0: none */
         int rank;
+        int expected; /* here, where it was formed elsewhere; 0: not known */
     } group;
     int64_t step;
     char activity[FTH_ROSTER_MAX_ACTIVITY];

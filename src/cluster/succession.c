@@ -31,6 +31,7 @@ struct fth_succession {
     double lost_after_s;
     host_node *nodes; /* of the last group, in the order of their turns */
     int count;
+    int turn;                   /* of the node that this process goes to; before it are those that are lost */
     double searches_since_s;    /* since when no rendezvous has answered, as far as this process has noticed */
     int looked_at;              /* the last of them that was looked at by one that waits */
     fth_rendezvous *rendezvous; /* of this process, a candidate or more; NULL: it has none */
@@ -203,17 +204,16 @@ void fth_succession_set_members(fth_succession *succession, const char *address,
         return;
     add_nodes(succession, members, false);
     add_nodes(succession, members, true);
+    succession->turn = 0;
     succession->cannot_host = false;
 }
 
 /* ---- where it is ---- */
 
-/* How many members will come to the candidate of that turn: not those of earlier turns, nor of the machine that had the
- * rendezvous, which are lost. 0: it is not known. */
-static int count_expected(const fth_succession *succession, int turn)
+int fth_succession_count_expected(const fth_succession *succession)
 {
     int count = 0;
-    for (int i = turn; i < succession->count; i++)
+    for (int i = succession->turn; i < succession->count; i++)
         count += succession->nodes[i].hosted ? 0 : succession->nodes[i].members;
     return count;
 }
@@ -229,7 +229,6 @@ static void host(fth_succession *succession, int turn)
     options.token = succession->token;
     options.run = succession->run;
     options.first_least = succession->count <= 2 ? 1 : succession->count / 2 + 1;
-    options.expected = count_expected(succession, turn);
     succession->address = strdup(succession->nodes[turn].address);
     succession->cannot_host = !succession->address || fth_rendezvous_start(&options, &succession->rendezvous) != FTH_OK;
     if (succession->cannot_host)
@@ -278,10 +277,12 @@ char *fth_succession_find(fth_succession *succession, const char *former, double
     if (succession->searches_since_s < now_s - silent_s)
         succession->searches_since_s = now_s;
     const double searched_s = now_s - succession->searches_since_s;
+    succession->turn = 0;
     if (!at_home && home_is_back(succession, former, give_up, context))
         return go_to(succession, succession->home);
     for (int i = 0; i < succession->count && i <= searched_s / TURN_S; i++) {
         const host_node *node = &succession->nodes[i];
+        succession->turn = i;
         if (is_own(succession, node) && !succession->rendezvous && !succession->cannot_host)
             host(succession, i);
         if (is_own(succession, node) && succession->rendezvous)

@@ -46,6 +46,9 @@ void fth_succession_set_limits(fth_succession *succession, const json_t *limits)
 /* That group was formed at `address`: a candidate that is there, in this process, has the rendezvous from now on. */
 void fth_succession_set_members(fth_succession *succession, const char *address, const json_t *members);
 
+/* How many members of the last group are expected where this process goes: those that are not lost with its rendezvous, nor
+ * have had their turn in vain. */
+int fth_succession_count_expected(const fth_succession *succession);
 /* Where to go after `silent_s` without an answer from the one at `former`: to a rendezvous or a candidate, which may be in this
  * process. NULL: nowhere yet. free() it. */
 char *fth_succession_find(fth_succession *succession, const char *former, double silent_s, fth_give_up give_up,

@@ -636,6 +636,36 @@ static void members_of_a_former_rendezvous_keep_their_order(void **state)
     fth_roster_free(c.roster);
 }
 
+/* Those that are left of a group elsewhere, whose rendezvous was lost, do not wait for newcomers: they know who is missing. */
+static void members_of_a_former_rendezvous_need_not_wait(void **state)
+{
+    (void)state;
+    for (int expected = 2; expected <= 3; expected++) {
+        course c;
+        int64_t ids[2];
+        begin(&c, &usual);
+        for (int i = 0; i < 2; i++) {
+            const char *nodes[] = {"b", "c"};
+            fth_newcomer newcomer = {.instance = nodes[i],
+                                     .node = nodes[i],
+                                     .host = nodes[i],
+                                     .address = "",
+                                     .process = 1,
+                                     .rank = -1,
+                                     .generation = 7,
+                                     .former_rank = i,
+                                     .expected = expected};
+            assert_int_equal(fth_roster_add(c.roster, c.now_s, &newcomer, &ids[i]), FTH_OK);
+            c.heard[c.heard_count++] = ids[i];
+            join(&c, ids[i], 7);
+        }
+        assert_int_equal(fth_roster_get_group(c.roster).generation, expected == 2 ? 8 : 0);
+        pass(&c, 4);
+        expect_group(&c, 8, 2, (int64_t[]){ids[0], ids[1]});
+        fth_roster_free(c.roster);
+    }
+}
+
 /* ---- random courses of events ---- */
 
 enum { PROCESSES = 9, NODES = 5, MOST_MEMBERS = 1 << 14 };
@@ -958,6 +988,7 @@ int main(void)
         cmocka_unit_test(the_run_is_found_on_the_machine_of_the_rendezvous),
         cmocka_unit_test(the_run_is_found_by_one_at_a_time),
         cmocka_unit_test(members_of_a_former_rendezvous_keep_their_order),
+        cmocka_unit_test(members_of_a_former_rendezvous_need_not_wait),
         cmocka_unit_test(all_short_courses_keep_what_must_hold),
         cmocka_unit_test(random_courses_keep_what_must_hold),
     };
