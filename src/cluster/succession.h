@@ -1,30 +1,27 @@
 /* What members do when the rendezvous is lost with the machine that had it: one of them has another.
  *
- *     at the first rendezvous --- no answer for lost_after_s ---> looks for another <--- no answer ---.
- *                    ^              its node's turn | | one answers                                   |
- *                    |                              v v                                               |
- *                    |                       candidate, guest: wait there for a group                 |
- *                    |                          | |     | |  ^                                        |
- *                    '-- the first one answers -' |     | '--' a better candidate answers             |
- *                                                 |     '------------------------------------------->-|
- *                          a group is formed      v                                                   |
- *                                     the candidate has the rendezvous, the others are members -------'
+ *     member     -> searching   no answer for lost_after_s
+ *     searching  -> waiting     at the first rendezvous, if it answers; at a candidate that answers; or its node's turn
+ *                               has come: it becomes a candidate, and waits there itself
+ *     waiting    -> member      a group is formed there: the candidate has the rendezvous from now on, and says so
+ *                -> waiting     elsewhere: the first rendezvous answers, or a better candidate
+ *                -> searching   no answer any more
  *
- * Every member knows, from its last group, the nodes in the order of ranks, those first that the rendezvous was not on. When it
- * has found the rendezvous lost the first node's turn comes, TURN_S later the second's, and so on: at its turn a node becomes
- * a candidate and serves on the same port, in one of its processes (the port keeps others out), and all members look for one
- * at the nodes whose turn it is or was. They bring along what it has to know: their generation and rank, and the run.
+ * Every member knows, from its last group, the nodes in the order of ranks, those first that the rendezvous was
+ * not on. The first node's turn comes when it begins to search, the second's TURN_S later, and so on. At its turn
+ * a node becomes a candidate: it serves on the same port, in one of its processes (the port keeps others out).
+ * Members look for one at the nodes whose turn it is or was, and bring along what it has to know: their generation
+ * and rank, and the run.
  *
- * A candidate is no rendezvous yet: it may be on the node that is cut off. Its first group needs more than half of the nodes of
- * the last one (of two nodes: one), and never fewer than the least number, so that a network that splits, where nothing is
- * lost, does not get two groups. (A least number that is more than half of the most excludes two for certain.) When that group
- * is there, the candidate has the rendezvous, and says so. Until then members keep looking: they return to the first
- * rendezvous when it answers, and leave a candidate for one that knows of a newer group, or of the same with an earlier turn.
- * So those that can reach each other meet, however a network was split before.
+ * A candidate may be on the node that is cut off, so it is no rendezvous yet. Its first group needs more than half
+ * of the nodes of the last one (of two nodes: one), and never fewer than the least number, so that a network that
+ * splits, where nothing is lost, does not get two groups. (A least number that is more than half of the most
+ * excludes two for certain.) Members that wait leave a candidate for one that knows of a newer group, or of the
+ * same with an earlier turn: so those that can reach each other meet, however the network was split before.
  *
- * New processes know only the first address, and the machine that had it may come back. So the process that has a successor, as
- * long as there is a group, tells whatever rendezvous answers there, again and again, that it has moved: that one then sends members, its
- * own and new ones, to the successor. */
+ * New processes know only the first address, and the machine that had it may come back. So the process that has a
+ * successor, as long as there is a group, tells whatever rendezvous answers there, again and again, that it has
+ * moved: that one then sends members, its own and new ones, to the successor. */
 #ifndef FTH_CLUSTER_SUCCESSION_H
 #define FTH_CLUSTER_SUCCESSION_H
 
@@ -46,8 +43,8 @@ void fth_succession_set_limits(fth_succession *succession, const json_t *limits)
 /* That group was formed at `address`: a candidate that is there, in this process, has the rendezvous from now on. */
 void fth_succession_set_members(fth_succession *succession, const char *address, const json_t *members);
 
-/* How many members of the last group are expected where this process goes: those that are not lost with its rendezvous, nor
- * have had their turn in vain. */
+/* How many members of the last group are expected where this process goes: those that are not lost with its rendezvous,
+ * nor have had their turn in vain. */
 int fth_succession_count_expected(const fth_succession *succession);
 /* Where to go after `silent_s` without an answer from the one at `former`: to a rendezvous or a candidate, which may be in this
  * process. NULL: nowhere yet. free() it. */
