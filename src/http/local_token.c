@@ -31,8 +31,8 @@ struct fth_local_token {
 
 /* ---- where ---- */
 
-/* The folder to try first, then the other; NULL: there is none. free() it. Functions and jobs of cron have an environment
- * of their own, and a runtime folder ends with the user's last session: /tmp is the place that they all share. */
+/* The folder to try first, then the other; NULL: there is none. free() it. Functions and cron jobs have an environment
+ * of their own, and a runtime folder ends with the user's last session: /tmp is the place that all of them share. */
 static char *name_folder(int index)
 {
     const char *runtime = getenv("XDG_RUNTIME_DIR");
