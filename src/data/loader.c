@@ -258,7 +258,9 @@ static void tell_ahead(fth_loader *loader)
         pthread_mutex_unlock(&loader->mutex);
         for (int64_t i = piece.begin; i < piece.end; i++)
             samples[i - piece.begin] = fth_sampler_index(&loader->sampler, piece.epoch, piece.first + i);
-        size_t noted = fth_dataset_expect(loader->dataset, loader->options.split, samples, count, 0);
+        size_t noted = loader->dataset->provided
+                           ? fth_provided_expect(loader->dataset, loader->session, samples, count)
+                           : fth_dataset_expect(loader->dataset, loader->options.split, samples, count, 0);
         pthread_mutex_lock(&loader->mutex);
         room = noted == count;
         ahead->position += (int64_t)noted;
@@ -462,7 +464,8 @@ static fth_status plan_batches(fth_loader *loader)
     loader->samples = fth_share_samples(options->share, loader->sampler.count);
     loader->batches_per_epoch = fth_batches_per_epoch(loader->samples, options->batch);
     loader->transform = dataset->transforms[options->split];
-    loader->fetched = dataset->images && dataset->images->places.kind->expect;
+    loader->fetched = dataset->provided ? loader->session && fth_provided_expects(dataset)
+                                        : dataset->images && dataset->images->places.kind->expect;
     if (options->stride == 0)
         options->stride = 1;
     loader->end = count_end(options);

@@ -10,6 +10,8 @@
 void fth_provided_samples_free(fth_provided_samples *samples);
 fth_bad_images *fth_provided_bad_images(const fth_provided_samples *samples);
 const char *fth_provided_version(const fth_provided_samples *samples);
+bool fth_provided_expects(const fth_dataset *dataset); /* whether its provider can be told what comes */
+size_t fth_provided_expect(const fth_dataset *dataset, void *session, const int64_t *samples, size_t count);
 bool fth_provided_explain(const fth_provided_samples *samples, char *text, size_t size);
 
 /* One sample for a loader. */

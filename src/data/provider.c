@@ -141,6 +141,16 @@ const char *fth_provided_version(const fth_provided_samples *samples)
     return samples->version;
 }
 
+bool fth_provided_expects(const fth_dataset *dataset)
+{
+    return dataset->provided->provider.expect != NULL;
+}
+
+size_t fth_provided_expect(const fth_dataset *dataset, void *session, const int64_t *samples, size_t count)
+{
+    return dataset->provided->provider.expect(session, samples, count);
+}
+
 bool fth_provided_explain(const fth_provided_samples *samples, char *text, size_t size)
 {
     if (!samples->provider.explain)

@@ -47,6 +47,8 @@ typedef struct fth_dataset_provider {
     void (*give_back)(void *context, fth_raw_sample *raw);
     /* What keeps those who wait for samples or batches, for a message. Optional. Any thread. */
     void (*explain)(void *context, char *text, size_t size);
+    /* As fth_dataset_expect(), for a session: samples that its loader comes to. Optional. */
+    size_t (*expect)(void *session, const int64_t *samples, size_t count);
 } fth_dataset_provider;
 
 typedef struct fth_provided_set {

@@ -120,3 +120,28 @@ def test_a_coordinator_that_cannot_open_its_data_ends_when_told(failing, tmp_pat
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=PATIENCE_S)
     assert time.monotonic() - began < 3 + PATIENCE_S / 10
+
+
+def test_samples_are_fetched_side_by_side_as_batches_are(failing, tmp_path):
+    """A store is asked for as many objects at once for a job that needs samples as for one that needs batches."""
+    proxy, address, environment = failing
+    proxy.rules = []
+    with Coordinator(tmp_path, "--data", f"photos={address}", "--cache-memory", "64m", "--prefetch", "threads:2",
+                     environment=environment) as coordinator:
+        proxy.rules = [Rule("hold", target="png", skip=1)]  # the first is made alone: it says how large they are
+        before = proxy.count("hold")
+        job = subprocess.Popen([sys.executable, "-c", JOB, coordinator.address("photos"), "order", "3"], stdout=subprocess.DEVNULL,
+                               env={**coordinator.environment, "PYTHONPATH": str(ROOT / "python")})
+        wait_for(lambda: proxy.count("hold") - before >= 28, "32 requests at once")
+        job.communicate(timeout=PATIENCE_S)
+
+
+def test_a_job_whose_only_prefetcher_fails_reads_directly_after_its_first_failure(photos, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with Coordinator(tmp_path, "--data", f"photos={photos}", "--cache-memory", "64m", "--prefetch", "http://127.0.0.1:9/") as coordinator:
+        with Reader(coordinator.address("photos"), batch_size=32, image_size=SIDE, share="order", timeout=60) as reader:
+            assert reader.next() is not None
+            before = reader.figures()["wait_s"]
+            for _ in range(12):
+                assert reader.next() is not None
+            assert reader.figures()["wait_s"] - before < 4  # a single stall takes that

@@ -132,7 +132,7 @@ static void compare_with_loader(fth_preparer *preparer, const fth_job_spec *spec
             fail_msg("%s", fth_error_message());
         for (int i = 0; fth_item_task_help(task, threads[i]);)
             i = (i + 1) % helpers;
-        assert_false(fth_item_task_has_pieces(task));
+        assert_int_equal(fth_item_task_left(task), 0);
         if (fth_item_task_end(task, &preparation) != FTH_OK)
             fail_msg("%s", fth_error_message());
         assert_int_equal(fth_loader_next(loader, test_deadline_in(60), &expected), FTH_OK);

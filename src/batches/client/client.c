@@ -240,6 +240,11 @@ static void explain(void *context, char *text, size_t size)
     pthread_mutex_unlock(&own->mutex);
 }
 
+static size_t expect(void *session, const int64_t *samples, size_t count)
+{
+    return fth_session_expect(session, samples, count);
+}
+
 static void give_back(void *context, fth_raw_sample *raw)
 {
     (void)context;
@@ -262,7 +267,8 @@ fth_status fth_batches_open_job(const char *address, const char *saved, const ft
                                                                .moved = moved,
                                                                .take = take,
                                                                .give_back = give_back,
-                                                               .explain = explain},
+                                                               .explain = explain,
+                                                               .expect = expect},
                                        options, dataset);
 }
 

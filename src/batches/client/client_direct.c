@@ -163,6 +163,14 @@ void fth_direct_explain(fth_direct *direct, char *text, size_t size)
     pthread_mutex_unlock(&direct->mutex);
 }
 
+size_t fth_direct_expect(fth_direct *direct, fth_split split, const int64_t *samples, size_t count)
+{
+    pthread_mutex_lock(&direct->mutex);
+    const fth_dataset *dataset = direct->dataset; /* which stays, once it is open */
+    pthread_mutex_unlock(&direct->mutex);
+    return dataset ? fth_dataset_expect(dataset, split, samples, count, 0) : 0;
+}
+
 bool fth_direct_is_refused(fth_direct *direct)
 {
     pthread_mutex_lock(&direct->mutex);

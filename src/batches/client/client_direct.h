@@ -18,6 +18,8 @@ void fth_direct_free(fth_direct *direct);
  * message says, and will be tried again. FTH_CORRUPT: the sample cannot be read. */
 fth_status fth_direct_take(fth_direct *direct, bool decoded, fth_split split, int64_t sample, fth_deadline deadline,
                            fth_raw_sample *raw, fth_sample_maker **maker, double *decode_s);
+/* These will be taken soon, in this order: as fth_dataset_expect(). 0 as long as the data is not open. */
+size_t fth_direct_expect(fth_direct *direct, fth_split split, const int64_t *samples, size_t count);
 void fth_direct_give_back(fth_direct *direct, fth_sample_maker *maker);
 /* True if the last try to open it failed in a way that another try will not mend: access denied, other data. */
 bool fth_direct_is_refused(fth_direct *direct);

@@ -28,6 +28,7 @@ struct fth_session {
     int64_t set_count;
     int64_t passed;            /* the batches before it are counted; -1: none was looked at */
     atomic_ullong images_read; /* directly */
+    atomic_bool directly;      /* as was the last sample */
 
     pthread_mutex_t spare_mutex; /* guards the next */
     fth_supply *spare;           /* for samples that are none of the job's next ones; NULL: not needed so far */
@@ -334,6 +335,13 @@ static fth_status take_unplanned(fth_session *session, int64_t sample, fth_deadl
     return status;
 }
 
+size_t fth_session_expect(fth_session *session, const int64_t *samples, size_t count)
+{
+    if (!atomic_load_explicit(&session->directly, memory_order_relaxed))
+        return 0;
+    return fth_direct_expect(session->how.direct, session->options.split, samples, count);
+}
+
 void fth_session_explain(const fth_session *session, char *text, size_t size)
 {
     char cause[480], direct[768];
@@ -364,12 +372,15 @@ static fth_status take(fth_session *session, int64_t sample, fth_deadline deadli
     if (session->spec.form != FTH_FORM_BATCHES) {
         fth_status status = raw->unplanned ? take_unplanned(session, sample, deadline, raw, &answer)
                                            : take_cached(session, session->supply, sample, deadline, raw, &answer);
+        if (answer == FTH_SUPPLY_GIVEN)
+            atomic_store_explicit(&session->directly, false, memory_order_relaxed);
         if (status != FTH_OK || answer == FTH_SUPPLY_GIVEN)
             return status;
         if (answer == FTH_SUPPLY_NOT_YET)
             return fth_fail(FTH_TIMEOUT, "the batch cache at %s:%d has not made sample %lld yet",
                             session->how.address->host, session->how.address->port, (long long)sample);
     }
+    atomic_store_explicit(&session->directly, true, memory_order_relaxed);
     fth_status status = take_directly(session, sample, deadline, raw);
     if (status == FTH_TIMEOUT && answer == FTH_SUPPLY_FAILED && is_hopeless(session))
         return fail_hopeless(session);

@@ -29,6 +29,8 @@ fth_status fth_session_next(fth_session *session, fth_deadline deadline, const f
 void fth_session_moved(fth_session *session, int64_t next);
 fth_status fth_session_take(fth_session *session, int64_t sample, fth_deadline deadline, fth_raw_sample *raw);
 
+/* What its loader comes to, for when that is read directly. */
+size_t fth_session_expect(fth_session *session, const int64_t *samples, size_t count);
 /* Why it has no batch yet, for a message. Any thread. */
 void fth_session_explain(const fth_session *session, char *text, size_t size);
 

@@ -34,6 +34,7 @@ fth_status fth_order_load(const json_t *json, fth_order *order)
     FTH_REQUIRE(json_is_integer(number) && json_integer_value(number) >= 0, FTH_INVALID,
                 "order: \"number\" must be a whole number");
     loaded.number = json_integer_value(number);
+    loaded.needed_s = fth_clock_seconds(); /* orders come in the order of need */
     FTH_TRY(fth_job_spec_load(json_object_get(json, "spec"), &loaded.spec));
     FTH_REQUIRE(loaded.kind == FTH_ITEM_BATCH ||
                     fth_item_id_equal(loaded.id, fth_job_sample_id(&loaded.spec, loaded.kind, loaded.number)),

@@ -6,7 +6,8 @@
  *
  *     taken -> begun -> pieces taken, by several threads -> the last helper ends it, and reports
  *
- * Orders for samples are short, so a few are taken at once: a store can fetch them side by side. */
+ * Orders are taken before threads are free for them, until so many samples are waiting that a store can fetch side by side what
+ * they need (data/fetch_pool.h), whether they come as samples or in batches; what is needed first is made first. */
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -17,7 +18,7 @@
 #include "base/process.h"
 #include "batches/prefetch/prefetch.h"
 
-enum { USUAL_THREADS = 4, MOST_THREADS = 256, SAMPLES_AT_ONCE = 16 };
+enum { USUAL_THREADS = 4, MOST_THREADS = 256, SAMPLES_AHEAD = 64 };
 #define TAKE_S         0.25 /* a wait for an order; a stop takes no longer */
 #define USUAL_ANSWER_S 20.0
 
@@ -38,7 +39,7 @@ typedef struct fth_thread_pool {
 
     pthread_mutex_t mutex; /* guards what follows, and the works */
     pthread_cond_t changed;
-    fth_work *works; /* the oldest first */
+    fth_work *works; /* in the order of need */
     bool taking;     /* a thread waits for an order */
 } fth_thread_pool;
 
@@ -97,10 +98,11 @@ static void begin_order(fth_thread_pool *pool, fth_toolbox *box, const fth_order
     work->order = *order;
     FTH_TRY(fth_item_task_begin(tools, order, pool->source.cache, fth_deadline_in(pool->answer_s), &work->task));
     pthread_mutex_lock(&pool->mutex);
-    fth_work **last = &pool->works;
-    while (*last)
-        last = &(*last)->next;
-    *last = work;
+    fth_work **place = &pool->works;
+    while (*place && (*place)->order.needed_s <= order->needed_s)
+        place = &(*place)->next;
+    work->next = *place;
+    *place = work;
     pthread_cond_broadcast(&pool->changed);
     pthread_mutex_unlock(&pool->mutex);
     work = NULL;
@@ -111,15 +113,31 @@ out:
         report_failure(pool, order, status);
 }
 
-static void take_orders(fth_thread_pool *pool, fth_toolbox *box)
+/* With the mutex held: samples that no thread has taken. */
+static int64_t count_ahead(const fth_thread_pool *pool)
+{
+    int64_t samples = 0;
+    for (const fth_work *work = pool->works; work; work = work->next)
+        samples += fth_item_task_left(work->task);
+    return samples;
+}
+
+/* Takes orders until there is enough ahead, waiting for the first if need be. With the mutex held, which is left meanwhile. */
+static void take_orders(fth_thread_pool *pool, fth_toolbox *box, double wait_s)
 {
     fth_order order;
-    bool taken = pool->source.take(pool->source.context, prefetcher_name, fth_deadline_in(TAKE_S), &order);
-    for (int i = 1; taken; i++) {
-        begin_order(pool, box, &order);
-        taken = order.kind != FTH_ITEM_BATCH && i < SAMPLES_AT_ONCE && !atomic_load(&pool->stop) &&
-                pool->source.take(pool->source.context, prefetcher_name, fth_deadline_in(0), &order);
+    bool taken = true;
+    pool->taking = true;
+    while (taken && !atomic_load(&pool->stop) && count_ahead(pool) < SAMPLES_AHEAD) {
+        pthread_mutex_unlock(&pool->mutex);
+        taken = pool->source.take(pool->source.context, prefetcher_name, fth_deadline_in(wait_s), &order);
+        if (taken)
+            begin_order(pool, box, &order);
+        wait_s = 0;
+        pthread_mutex_lock(&pool->mutex);
     }
+    pool->taking = false;
+    pthread_cond_signal(&pool->changed);
 }
 
 /* Ends a work that nobody helps with, which is off the list. */
@@ -140,7 +158,7 @@ static void end_work(fth_thread_pool *pool, fth_work *work)
 static fth_work *find_work(const fth_thread_pool *pool)
 {
     for (fth_work *work = pool->works; work; work = work->next)
-        if (fth_item_task_has_pieces(work->task))
+        if (fth_item_task_left(work->task) > 0)
             return work;
     return NULL;
 }
@@ -168,7 +186,7 @@ static void help(fth_thread_pool *pool, fth_toolbox *box, fth_work *work)
         fth_item_task_stop(work->task);
     pthread_mutex_lock(&pool->mutex);
     work->helpers--;
-    if (work->helpers > 0 || fth_item_task_has_pieces(work->task))
+    if (work->helpers > 0 || fth_item_task_left(work->task) > 0)
         return;
     remove_work(pool, work);
     pthread_mutex_unlock(&pool->mutex);
@@ -184,18 +202,12 @@ static void *run(void *context)
 
     pthread_mutex_lock(&pool->mutex);
     while (!atomic_load(&pool->stop)) {
-        if ((work = find_work(pool))) {
+        if (!pool->taking && count_ahead(pool) < SAMPLES_AHEAD)
+            take_orders(pool, &box, find_work(pool) ? 0 : TAKE_S);
+        if ((work = find_work(pool)))
             help(pool, &box, work);
-        } else if (!pool->taking) {
-            pool->taking = true;
-            pthread_mutex_unlock(&pool->mutex);
-            take_orders(pool, &box);
-            pthread_mutex_lock(&pool->mutex);
-            pool->taking = false;
-            pthread_cond_signal(&pool->changed);
-        } else {
+        else if (pool->taking)
             pthread_cond_wait(&pool->changed, &pool->mutex); /* ended by who takes, at the latest after TAKE_S */
-        }
     }
     pthread_cond_broadcast(&pool->changed);
     pthread_mutex_unlock(&pool->mutex);

@@ -539,9 +539,10 @@ out:
 
 /* ---- the whole ---- */
 
-bool fth_item_task_has_pieces(const fth_item_task *task)
+int64_t fth_item_task_left(const fth_item_task *task)
 {
-    return atomic_load_explicit(&task->next, memory_order_relaxed) < task->plan.count;
+    int64_t left = task->plan.count - atomic_load_explicit(&task->next, memory_order_relaxed);
+    return left > 0 ? left : 0;
 }
 
 bool fth_item_task_help(fth_item_task *task, fth_preparing_thread *thread)

@@ -69,7 +69,7 @@ fth_status fth_item_task_begin(fth_preparing_thread *thread, const fth_order *or
                                fth_deadline deadline, fth_item_task **task);
 /* Takes a piece, and makes it; false: none was left. Any number of threads, each with tools for the same preparer. */
 bool fth_item_task_help(fth_item_task *task, fth_preparing_thread *thread);
-bool fth_item_task_has_pieces(const fth_item_task *task); /* that nobody has taken */
+int64_t fth_item_task_left(const fth_item_task *task); /* samples that nobody has taken */
 /* Nobody takes pieces any more, and it ends as FTH_INTERRUPTED. */
 void fth_item_task_stop(fth_item_task *task);
 /* When nobody helps any more: puts the item, or says why it could not be made. Frees it. */

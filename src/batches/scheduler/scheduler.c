@@ -150,7 +150,7 @@ static uint32_t find_due(fth_scheduler *scheduler, int maker, double *needed_s, 
 static void give(fth_scheduler *scheduler, uint32_t item, uint64_t size_bytes, int maker, fth_order *order)
 {
     uint32_t earliest = 0;
-    fth_item_needed_s(scheduler, item, &earliest);
+    const double needed_s = fth_item_needed_s(scheduler, item, &earliest);
     const fth_item_need *need = &scheduler->needs[earliest];
     const fth_consumer *consumer = scheduler->consumers[need->consumer];
     fth_known_item *known = &scheduler->items.items[item];
@@ -164,6 +164,7 @@ static void give(fth_scheduler *scheduler, uint32_t item, uint64_t size_bytes, i
         (fth_order){.id = known->id,
                     .kind = (fth_item_kind)known->kind,
                     .spec = consumer->job->spec,
+                    .needed_s = needed_s,
                     .number = known->kind == FTH_ITEM_BATCH ? fth_consumer_number(consumer, need->turn) : known->place};
 }
 
