@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="needs PyTorch: set FARTHING_TORCH_P
 pytest.importorskip("torchvision", reason="needs torchvision")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
-from torchvision.transforms import v2  # noqa: E402
+v2 = pytest.importorskip("torchvision.transforms.v2", reason="needs torchvision 0.15")
 
 ROOT = Path(__file__).resolve().parents[2]
 FARTHING = Path(os.environ.get("FARTHING", ROOT / "build" / "farthing")).resolve()

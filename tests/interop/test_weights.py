@@ -297,7 +297,7 @@ NETWORKS = ["resnet18", "resnet34", "resnet50", "resnet101", "vgg11", "vgg13", "
 def test_torchvisions_networks_are_recognized(name, tmp_path):
     """In half precision, which halves VGG's half a gigabyte. Memory is filled, not initialized: that takes seconds."""
     torch.manual_seed(1)
-    with torch.device("meta"):
+    with make_fixtures.uninitialized():
         network = getattr(torchvision.models, name)(num_classes=5)
     network = network.to_empty(device="cpu").bfloat16().eval()
     for module in network.modules():
