@@ -88,7 +88,8 @@ def test_six_workers_train_on_all_samples_once_an_epoch(serve, start, urls):  # 
         assert answer.code == 200, answer.body
         results.append(answer.json)
     assert sum(result["samples"] for result in results) == PARTS * EACH
-    assert {lease["samples"] for lease in server.client()("GET", "/shards").json["shards"]} == {EACH}
+    parts = server.client()("GET", "/shards")
+    assert parts.code == 200 and {part["samples"] for part in parts.json["shards"]} == {EACH}, parts.body
 
 
 def test_a_selection_that_is_not_understood_is_an_error_that_names_range(serve, start, raw, listen):  # noqa: F811
