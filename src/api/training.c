@@ -343,6 +343,7 @@ fth_status fth_training_run(fth_training *training)
         return fth_fail(FTH_INVALID, "this training is running already");
     forget_result(training);
     FTH_TRY(fth_api_check_process());
+    FTH_TRY(fth_train_find_resumed(&training->options));
     FTH_TRY(fth_train_options_resolve(&training->options));
     FTH_TRY(fth_train_options_check(&training->options));
     FTH_TRY(check_processes(&training->options));

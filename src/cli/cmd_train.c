@@ -140,7 +140,9 @@ static fth_exit_code conclude(const fth_invocation *invocation, const fth_train_
         return outcome->interrupted ? FTH_EXIT_INTERRUPTED : FTH_EXIT_OK;
     if (outcome->interrupted) {
         FILE *output = options->json || ferror(stdout) ? stderr : stdout;
-        bool stored = *options->checkpoints, anywhere = stored && !outcome->fenced && !outcome->local_copy;
+        bool stored = *options->checkpoints;
+        bool anywhere = stored && !outcome->fenced && !outcome->local_copy &&
+                        fth_options_was_given(&fth_train_option_table, options, "checkpoints");
         if (outcome->local_copy)
             fth_print_line(output, "%s", outcome->local_copy);
         fprintf(output, "%s%s:\n  ",
@@ -238,7 +240,8 @@ static fth_status check_strategy(const fth_train_options *options)
     return fth_strategy_choose(fth_strategies, options, &strategy);
 }
 
-/* --weights RUN: the model of a run in --runs. Anything else stays as it is, for the training to open. */
+/* --weights RUN: the model of a run, by its folder or its id in --runs. Anything else stays as it is, for the training to
+ * open. */
 static fth_status find_weights(fth_train_options *options)
 {
     fth_status status = FTH_OK;
@@ -246,8 +249,9 @@ static fth_status find_weights(fth_train_options *options)
     char *run = fth_path_join(options->runs, options->weights);
 
     FTH_REQUIRE(run, FTH_NO_MEMORY, "no memory for a path");
-    if (!*options->weights || strchr(options->weights, '/') || fth_folder_exists(options->weights) ||
-        fth_file_exists(options->weights) || !fth_record_exists(run))
+    const bool by_id = !strchr(options->weights, '/') && !fth_folder_exists(options->weights) &&
+                       !fth_file_exists(options->weights) && fth_record_exists(run);
+    if (!*options->weights || (!by_id && !fth_record_exists(options->weights)))
         goto out;
     FTH_TRY(fth_cli_find_weights(options->weights, options->runs, NULL, &weights));
     free(options->weights);
@@ -284,6 +288,11 @@ fth_exit_code fth_cli_train(const fth_command *command, const fth_invocation *in
         }
         if (!fth_cli_layer_options(invocation, NULL, file, &options, &code))
             goto out;
+    }
+    const fth_status found = fth_train_find_resumed(&options);
+    if (found != FTH_OK) {
+        code = give_up(&options, found, false);
+        goto out;
     }
     if (find_weights(&options) != FTH_OK || fth_train_options_resolve(&options) != FTH_OK ||
         fth_train_options_check(&options) != FTH_OK) {

@@ -223,13 +223,17 @@ typedef struct fth_record_list {
 } fth_record_list;
 /* No runs if there is no such folder. */
 fth_status fth_record_list_runs(const char *runs_folder, fth_record_list *list);
+/* Of these, the runs that have not come to their end and are not being trained. */
+fth_status fth_record_list_unfinished(const char *runs_folder, fth_record_list *list);
 void fth_record_list_release(fth_record_list *list);
+/* "a, b, c", for a message: the first few ids. free() it; NULL where there is no memory. */
+char *fth_record_list_format(const fth_record_list *list);
 
 /* Bytes that a run takes on disk, links not followed. */
 uint64_t fth_record_disk_bytes(const char *run_folder);
 
-/* The newest run under `runs_folder` whose run.json has this "identity" string and that is unfinished (or finished,
- * as asked); *folder is NULL if there is none. free() the folder. */
+/* The newest run under `runs_folder` whose run.json has this "identity" string (NULL: any) and that is unfinished (or
+ * finished, as asked); *folder is NULL if there is none. free() the folder. */
 fth_status fth_record_find(const char *runs_folder, const char *identity, bool finished, char **folder);
 
 /* run.json alone. */

@@ -9,7 +9,7 @@
 #include "base/options.h"
 #include "record/record.h"
 
-/* A run is finished if its last whole event is "end". Only the file's tail is read: enough for any two events. */
+/* Only the file's tail is read: enough for any two events. */
 static bool is_finished(const char *run_folder)
 {
     enum { TAIL_BYTES = 1 << 16 };
@@ -121,7 +121,7 @@ fth_status fth_record_find(const char *runs_folder, const char *identity, bool f
         if (fth_record_read_run(candidate, &run) == FTH_OK) { /* anything else in the folder is not ours */
             const char *its = json_string_value(json_object_get(run, "identity"));
             double created = json_number_value(json_object_get(run, "created_s"));
-            if (its && strcmp(its, identity) == 0 && (!*folder || created > newest) &&
+            if (its && (!identity || strcmp(its, identity) == 0) && (!*folder || created > newest) &&
                 is_finished(candidate) == finished && fth_record_exists(candidate)) {
                 free(*folder);
                 *folder = candidate;
@@ -205,6 +205,36 @@ void fth_record_list_release(fth_record_list *list)
     *list = (fth_record_list){0};
 }
 
+char *fth_record_list_format(const fth_record_list *list)
+{
+    enum { SHOWN = 8 };
+    char *text = fth_format("%s", list->count > 0 ? list->ids[0] : "");
+    for (size_t i = 1; i < list->count && i <= SHOWN; i++) {
+        char *longer = fth_format("%s, %s", text ? text : "", i < SHOWN ? list->ids[i] : "...");
+        free(text);
+        text = longer;
+    }
+    return text;
+}
+
+fth_status fth_record_list_unfinished(const char *runs_folder, fth_record_list *list)
+{
+    size_t kept = 0;
+    fth_status status = fth_record_list_runs(runs_folder, list);
+    for (size_t i = 0; status == FTH_OK && i < list->count; i++) {
+        char *folder = fth_path_join(runs_folder, list->ids[i]), *id = list->ids[i];
+        const bool keep = folder && !is_finished(folder) && !fth_record_is_locked(folder);
+        free(folder);
+        list->ids[i] = NULL;
+        if (keep)
+            list->ids[kept++] = id;
+        else
+            free(id);
+    }
+    list->count = status == FTH_OK ? kept : 0;
+    return status;
+}
+
 /* ---- what a user typed ---- */
 
 /* Is there a folder of this run, which then has not begun? */
@@ -219,16 +249,10 @@ static bool was_made(const char *runs_folder, const char *typed)
 /* Says which runs there are: the one of the nearest name, or the newest few. */
 static fth_status fail_unknown_run(const char *runs_folder, const char *typed)
 {
-    enum { SHOWN = 8 };
     fth_record_list list = {0};
-    char *known = fth_format("%s", "");
     if (fth_record_list_runs(runs_folder, &list) != FTH_OK)
         list.count = 0;
-    for (size_t i = 0; i < list.count && i < SHOWN; i++) {
-        char *longer = fth_format("%s%s%s", known, *known ? ", " : "", list.ids[i]);
-        free(known);
-        known = longer;
-    }
+    char *known = fth_record_list_format(&list);
     const char *nearest = list.count > 0 ? fth_nearest_name(typed, (const char *const *)list.ids) : NULL;
     if (was_made(runs_folder, typed))
         fth_fail(FTH_INVALID, "run %s never took a step: there is nothing to carry on; start it with --name", typed);
@@ -239,8 +263,7 @@ static fth_status fail_unknown_run(const char *runs_folder, const char *typed)
     else if (nearest)
         fth_fail(FTH_INVALID, "there is no run \"%s\" in %s; did you mean %s?", typed, runs_folder, nearest);
     else
-        fth_fail(FTH_INVALID, "there is no run \"%s\" in %s; %s: %s%s", typed, runs_folder,
-                 list.count > SHOWN ? "the newest are" : "there are", known, list.count > SHOWN ? ", ..." : "");
+        fth_fail(FTH_INVALID, "there is no run \"%s\" in %s; it has %s", typed, runs_folder, known ? known : "");
     fth_record_list_release(&list);
     free(known);
     return FTH_INVALID;

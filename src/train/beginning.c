@@ -140,8 +140,9 @@ static bool reaches_limit(const fth_record_summary *summary, const fth_train_opt
            (options->for_s > 0 && summary->elapsed_s >= options->for_s);
 }
 
-/* Lays what was given now over the stored configuration in `options`. */
-static fth_status override(const fth_train_options *asked, fth_train_options *options, const char *folder)
+/* Lays what was given now over the stored configuration in `options`. `in_store`: its store refuses what differs. */
+static fth_status override(const fth_train_options *asked, fth_train_options *options, const char *folder,
+                           bool in_store)
 {
     fth_status status = FTH_OK;
     const fth_option_table *table = &fth_train_option_table;
@@ -160,7 +161,7 @@ static fth_status override(const fth_train_options *asked, fth_train_options *op
         FTH_REQUIRE(!differs || !table->options[i].fixed, FTH_INVALID,
                     "--%s cannot change in the middle of a run (%s); leave it out, or start a run of its own", name,
                     folder);
-        if (differs && table->options[i].identity)
+        if (differs && table->options[i].identity && !in_store)
             fth_log_warning("--%s differs from what %s was started with; the new value holds from here on", name,
                             folder);
         json_object_set(given, name, value);
@@ -279,6 +280,21 @@ out:
 
 /* ---- finding it ---- */
 
+/* Sets *options to what the run was started with. */
+static fth_status read_stored(const char *folder, const json_t *run, fth_train_options *options)
+{
+    fth_status status = FTH_OK;
+    const json_t *stored = json_object_get(run, "configuration");
+
+    FTH_REQUIRE(json_is_object(stored), FTH_CORRUPT, "%s/run.json holds no configuration", folder);
+    fth_options_release(&fth_train_option_table, options);
+    FTH_TRY(fth_options_set_defaults(&fth_train_option_table, options));
+    FTH_TRY(fth_train_options_read_run(options, stored, folder));
+
+out:
+    return status;
+}
+
 static fth_status use_named(const fth_train_options *asked, const char *folder, fth_beginning *beginning)
 {
     fth_status status = FTH_OK;
@@ -286,13 +302,9 @@ static fth_status use_named(const fth_train_options *asked, const char *folder, 
     char before[sizeof beginning->identity];
 
     FTH_TRY(fth_record_read_run(folder, &beginning->run));
-    json_t *stored = json_object_get(beginning->run, "configuration");
-    FTH_REQUIRE(json_is_object(stored), FTH_CORRUPT, "%s/run.json holds no configuration", folder);
-    fth_options_release(&fth_train_option_table, options);
-    FTH_TRY(fth_options_set_defaults(&fth_train_option_table, options));
-    FTH_TRY(fth_train_options_read_run(options, stored, folder));
+    FTH_TRY(read_stored(folder, beginning->run, options));
     fth_options_identity(&fth_train_option_table, options, before);
-    FTH_TRY(override(asked, options, folder));
+    FTH_TRY(override(asked, options, folder, false));
     FTH_TRY(fth_beginning_complete(options));
     beginning->folder = fth_format("%s", folder);
     fth_options_identity(&fth_train_option_table, options, beginning->identity);
@@ -341,6 +353,109 @@ fth_status fth_beginning_find(const fth_train_options *asked, fth_beginning *beg
 
 out:
     free(folder);
+    return status;
+}
+
+/* ---- --resume, before anything else looks at the options ---- */
+
+/* Does the command say which run it is, other than by --resume? */
+static bool tells_run(const fth_train_options *asked)
+{
+    const fth_option_table *table = &fth_train_option_table;
+    bool tells = *asked->name || *asked->checkpoints || *asked->server || asked->own.network;
+    for (size_t i = 0; i < table->count && !tells; i++)
+        tells = table->options[i].identity && fth_options_was_given(table, asked, table->options[i].name);
+    return tells;
+}
+
+static fth_status set_text(const char *value, char **text)
+{
+    char *copy = fth_format("%s", value);
+    if (!copy)
+        return fth_fail(FTH_NO_MEMORY, "no memory for the options");
+    free(*text);
+    *text = copy;
+    return FTH_OK;
+}
+
+/* The newest run that can be continued; else one that is being trained, which is an error later; else the newest of all;
+ * else none, and a new one is started. */
+static fth_status choose_newest(fth_train_options *options)
+{
+    fth_status status = FTH_OK;
+    fth_record_list unfinished = {0};
+    char *folder = NULL, *all = NULL;
+
+    FTH_TRY(fth_record_list_unfinished(options->runs, &unfinished));
+    if (unfinished.count > 0) {
+        all = fth_record_list_format(&unfinished);
+        FTH_TRY(set_text(unfinished.ids[0], &options->resume));
+        fth_log_info("resuming %s, the newest unfinished run in %s%s%s%s", options->resume, options->runs,
+                     unfinished.count > 1 ? " (of " : "", unfinished.count > 1 && all ? all : "",
+                     unfinished.count > 1 ? "; --resume ID continues another)" : "");
+        goto out;
+    }
+    FTH_TRY(fth_record_find(options->runs, NULL, false, &folder));
+    if (!folder) {
+        FTH_TRY(fth_record_find(options->runs, NULL, true, &folder));
+        if (folder)
+            fth_log_info("no run in %s is unfinished; the newest is %s", options->runs, folder);
+    }
+    if (folder)
+        FTH_TRY(set_text(folder, &options->resume));
+
+out:
+    fth_record_list_release(&unfinished);
+    free(folder);
+    free(all);
+    return status;
+}
+
+/* A run that lives in a store is continued there, as with its --checkpoints. */
+static fth_status follow_to_store(fth_train_options *options)
+{
+    fth_status status = FTH_OK;
+    fth_train_options stored = {0};
+    json_t *run = NULL;
+    char *folder = NULL;
+
+    if (fth_record_locate(options->runs, options->resume, &folder) != FTH_OK)
+        goto out; /* a peer may have it */
+    FTH_TRY(fth_record_read_run(folder, &run));
+    const char *url = json_string_value(json_object_get(json_object_get(run, "configuration"), "checkpoints"));
+    if (!url || !*url)
+        goto out;
+    FTH_TRY(read_stored(folder, run, &stored));
+    FTH_TRY(override(options, &stored, folder, true));
+    const char *slash = strrchr(folder, '/');
+    char *runs = slash ? fth_format("%.*s", (int)(slash == folder ? 1 : slash - folder), folder) : fth_format(".");
+    FTH_REQUIRE(runs, FTH_NO_MEMORY, "no memory for a path");
+    free(stored.runs);
+    stored.runs = runs; /* where its record is on this machine */
+    FTH_TRY(set_text("", &stored.resume));
+    fth_log_info("%s lives in %s, and is continued there", folder, url);
+    fth_options_release(&fth_train_option_table, options);
+    *options = stored; /* moved */
+    stored = (fth_train_options){0};
+
+out:
+    fth_options_release(&fth_train_option_table, &stored);
+    json_decref(run);
+    free(folder);
+    return status;
+}
+
+fth_status fth_train_find_resumed(fth_train_options *options)
+{
+    fth_status status = FTH_OK;
+    const bool named = *options->resume && strcmp(options->resume, "auto") != 0;
+
+    if (*options->resume && !named && !tells_run(options))
+        FTH_TRY(choose_newest(options));
+    if (*options->resume && strcmp(options->resume, "auto") != 0 && !*options->checkpoints)
+        FTH_TRY(follow_to_store(options));
+
+out:
     return status;
 }
 

@@ -2,7 +2,7 @@
  *
  *     no --resume          a new run
  *     --resume             the newest run of this configuration: continued if unfinished, done if finished; else a new
- *                          one
+ *                          one. Without any option of a configuration: the newest unfinished run, else the newest
  *     --resume ID|FOLDER   that run with its stored configuration; options given now win over stored ones, and a limit
  *                          given now replaces all the limits it had
  *     --resume --name ID   that run if it exists, else a new one of that name

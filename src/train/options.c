@@ -51,8 +51,8 @@ static const fth_option options[] = {
          "of it; if not given, the test/ part of a folder that has train/ and val/ too",
      .commands = FTH_FOR_TRAIN, .side = FTH_SIDE_NONE},
     {ROW("weights", TEXT, weights), .address = true, .argument = "FILE[:KEY]",
-     .help = "weights to start from, or to measure: safetensors, PyTorch's .pth (FILE:KEY for a dictionary inside), or "
-             "a folder as on the Hugging Face hub",
+     .help = "weights to start from, or to measure: safetensors, PyTorch's .pth (FILE:KEY for a dictionary inside), a "
+             "folder as on the Hugging Face hub, or a run",
      .identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE, .side = FTH_SIDE_SERVER},
     {ROW("freeze", TEXT, freeze), .argument = "PATTERNS",
      .help = "layers or parameters that are not trained: conv1,layer1.*,*.bias", .identity = true, .fixed = true,
@@ -323,7 +323,8 @@ static const fth_option options[] = {
      .help = "of those, only the ones not older than this (2d); the newest always stays",
      .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY, .side = FTH_SIDE_OWN_RUN},
     {ROW("resume", OPTIONAL, resume), .argument = "ID",
-     .help = "carry on a run; without ID the newest unfinished one of this configuration, or start it",
+     .help = "continue a run; without ID, the newest unfinished one of this configuration, or start it; without other "
+             "options, the newest unfinished one of any",
      .commands = FTH_FOR_TRAIN},
     {ROW("dry-run", SWITCH, dry_run),
      .help = "check everything, print the whole configuration as a run file, and leave nothing behind",

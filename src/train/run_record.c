@@ -77,6 +77,19 @@ char *fth_run_record_make_id(const fth_train_options *options)
     return id;
 }
 
+/* Where --resume found none of this configuration: one of another may be what was meant. */
+static void report_new_run(const fth_train_options *options, const char *id)
+{
+    fth_record_list others = {0};
+    const bool found = fth_record_list_unfinished(options->runs, &others) == FTH_OK && others.count > 0;
+    char *ids = fth_record_list_format(&others);
+    fth_log_info("nothing to resume for this configuration in %s; starting a new run, %s%s%s%s", options->runs, id,
+                 found ? " (unfinished runs of others: " : "", found && ids ? ids : "",
+                 found ? "; --resume ID continues one)" : "");
+    fth_record_list_release(&others);
+    free(ids);
+}
+
 static fth_status create_record(const fth_beginning *beginning, const fth_setup *setup, const fth_spending *spending,
                                 fth_record **record)
 {
@@ -95,8 +108,7 @@ static fth_status create_record(const fth_beginning *beginning, const fth_setup 
     if (*options->resume && *options->name)
         fth_log_info("there is no run %s to resume in %s; starting it", options->name, options->runs);
     else if (*options->resume)
-        fth_log_info("nothing to resume for this configuration in %s; starting a new run, %s", options->runs,
-                     fth_record_id(*record));
+        report_new_run(options, fth_record_id(*record));
 
 out:
     free(hint);

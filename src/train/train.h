@@ -68,6 +68,10 @@ typedef struct fth_strategy fth_strategy; /* strategy.h */
  * failure what was saved stays, and the record says what happened. */
 fth_status fth_train(const fth_train_options *options, const fth_strategy *const *strategies,
                      const fth_train_observer *observer, fth_stop *stop, fth_train_outcome *outcome);
+/* Finds the run that --resume means, before anything else looks at the options. Where they say nothing of which run it
+ * is, that is the newest unfinished one, else the newest: its id or folder becomes `resume`. Where that run lives in a
+ * store, *options become what it was started with, --checkpoints included, under what was given. Otherwise they stay. */
+fth_status fth_train_find_resumed(fth_train_options *options);
 void fth_train_outcome_release(fth_train_outcome *outcome);
 
 /* What fth_train() would do with these options. */

@@ -215,6 +215,63 @@ def test_resume_with_nothing_to_resume_says_so(farthing, tiny):
     assert "nothing to resume" not in farthing("train", *SMALL, "--data", tiny, "--steps", 2, "--resume").err
 
 
+def events_of(farthing, id):
+    return [event["event"] for event in record(farthing.folder / "runs" / id)]
+
+
+def leave_unfinished(farthing, id, *flags):
+    """Stops a run by its end being taken from the record, as a kill right before it does."""
+    farthing("train", *SMALL, "--steps", 2, "--name", id, *flags)
+    path = farthing.folder / "runs" / id / "events.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    assert json.loads(lines[-1])["event"] == "end"
+    path.write_text("".join(lines[:-1]))
+
+
+def test_resume_alone_continues_the_newest_unfinished_run(farthing, tiny):
+    for seed, id in enumerate(("old", "new")):
+        leave_unfinished(farthing, id, "--data", tiny, "--seed", seed)
+    farthing("train", *SMALL, "--data", tiny, "--steps", 2, "--seed", 5, "--name", "finished")
+    facts = json.loads(farthing("train", "--resume", "--dry-run", "--json").out)
+    assert (facts["action"], facts["id"]) == ("resume", "new")
+    first = farthing("train", "--resume", "--threads", 1)
+    assert "resuming new, the newest unfinished run in runs (of new, old; --resume ID" in first.err
+    assert events_of(farthing, "new")[-1] == "end" and "resume" in events_of(farthing, "new")
+    assert "resume" not in events_of(farthing, "old")
+    assert "resuming old, the newest unfinished run in runs\n" in farthing("train", "--resume").err
+    last = farthing("train", "--resume")
+    assert "no run in runs is unfinished; the newest is runs/finished" in last.err and "already finished" in last.out
+    assert len(farthing.runs()) == 3
+
+
+def test_resume_alone_passes_over_a_run_that_is_being_trained(farthing, tiny):
+    leave_unfinished(farthing, "left", "--data", tiny)
+    process = farthing.start("train", *SMALL, "--data", tiny, "--epochs", 1000000, "--name", "busy")
+    wait_for(lambda: (farthing.folder / "runs/busy/run.json").exists(), "the record")
+    assert "resuming left," in farthing("train", "--resume").err
+    assert f"process {process.pid}" in farthing("train", "--resume", code=1).err  # not a run of its own beside it
+    assert stop(process).code == 75
+
+
+def test_resume_with_options_names_the_unfinished_runs_of_others(farthing, tiny):
+    leave_unfinished(farthing, "other", "--data", tiny)
+    result = farthing("train", *SMALL, "--data", tiny, "--steps", 3, "--resume")
+    assert re.search(r"starting a new run, \S+ \(unfinished runs of others: other; --resume ID continues one\)", result.err)
+
+
+@pytest.mark.parametrize("run", ["x", "runs/x"])
+def test_resume_continues_a_run_in_its_store(farthing, tiny, run):
+    store = farthing.folder / "store"
+    farthing("train", *SMALL, "--data", tiny, "--steps", 2, "--name", "x", "--checkpoints", store, "--watch", "none")
+    assert "already finished" in farthing("train", "--resume").out
+    result = farthing("train", "--resume", run, "--steps", 5, "--json")
+    assert f"runs/x lives in {store}, and is continued there" in result.err
+    assert result.end["steps"] == 5
+    assert "already finished" in farthing("train", "--checkpoints", store, *SMALL, "--data", tiny).out
+    assert "--lr is" in farthing("train", "--resume", run, "--steps", 6, "--lr", 0.5, code=1).err
+    assert "leave out --resume" in farthing("train", "--resume", run, "--checkpoints", store, code=2).err
+
+
 @pytest.fixture
 def noise(tmp_path):
     """Pictures that say nothing about their labels: the lowest loss and the highest accuracy are chance, and differ."""
@@ -593,10 +650,11 @@ def test_a_dry_run_looks_at_a_stored_run_without_touching_it(stored, farthing):
     assert contents(farthing.folder) == folders
 
 
-def test_weights_of_a_run_by_its_id(farthing, tiny):
+@pytest.mark.parametrize("run", ["first", "runs/first"])
+def test_weights_of_a_run(farthing, tiny, run):
     arguments = ["train", *SMALL, "--data", tiny, "--steps", 4]
     farthing(*arguments, "--name", "first")
-    farthing(*arguments, "--weights", "first", "--name", "second")
+    farthing(*arguments, "--weights", run, "--name", "second")
     (event,) = [event for event in record(farthing.folder / "runs/second") if event["event"] == "weights"]
     assert event["file"] == "runs/first/best.safetensors"
     assert "nowhere" in farthing(*arguments, "--weights", "nowhere", code=1).err
