@@ -502,6 +502,9 @@ static void report_refusals(fth_dispatcher *dispatcher)
 static void note_failure(fth_dispatcher *dispatcher, const fth_order *order, fth_status status, const char *reason,
                          double now)
 {
+    const fth_dispatcher_failure *known = find_failure(dispatcher, order->id);
+    if (known && strncmp(known->reason, reason, sizeof known->reason - 1) == 0)
+        return; /* said when it failed first */
     keep_failure(dispatcher, order, status, reason);
     if (may_log(&dispatcher->log, now))
         fth_log_warning("cannot prepare %s %" PRId64 " of %s: %s", fth_item_kind_name(order->kind), order->number,
