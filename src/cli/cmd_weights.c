@@ -190,7 +190,12 @@ static fth_status show(const weights_options *options, const char *text)
 
     FTH_TRY(fth_cli_find_weights(text, options->runs, &store, &found));
     FTH_TRY(fth_weights_open(found.path, &weights));
-    FTH_TRY(fth_model_recognize(weights, &fit));
+    status = fth_model_recognize(weights, &fit);
+    if (status == FTH_UNSUPPORTED) /* of a network that is known, and not built in: its tensors can be shown */
+        fth_log_warning("%s", fth_error_message());
+    else
+        FTH_TRY(status);
+    status = FTH_OK;
     if (options->json)
         print_json(found.name, weights, &fit);
     else

@@ -28,7 +28,27 @@ static bool ends_with(const char *name, const char *ending)
            (length == ending_length || name[length - ending_length - 1] == '.');
 }
 
-/* Fails where there are two encoders. */
+/* Networks whose files have BERT's embeddings, and which compute something else; by what precedes or follows these. */
+static const char *find_relative(const fth_weights *weights, const place *at)
+{
+    static const char *const prefixes[][2] = {
+        {"distilbert.", "DistilBERT"}, {"roberta.", "RoBERTa"},       {"electra.", "ELECTRA"},
+        {"deberta.", "DeBERTa"},       {"mpnet.", "MPNet"},           {"albert.", "ALBERT"},
+        {"layoutlm.", "LayoutLM"},     {"mobilebert.", "MobileBERT"},
+    };
+    char whole[NAME_SIZE];
+    for (size_t i = 0; i < FTH_COUNT_OF(prefixes); i++) {
+        const size_t length = strlen(prefixes[i][0]);
+        if (at->encoder >= length && strncmp(at->name + at->encoder - length, prefixes[i][0], length) == 0 &&
+            (at->encoder == length || at->name[at->encoder - length - 1] == '.'))
+            return prefixes[i][1];
+    }
+    int length =
+        snprintf(whole, sizeof whole, "%.*stransformer.layer.0.attention.q_lin.weight", (int)at->encoder, at->name);
+    return (size_t)length < sizeof whole && fth_weights_find(weights, whole) ? "DistilBERT" : NULL;
+}
+
+/* Fails where there are two encoders, or one of another network. */
 static fth_status find_encoder(const fth_weights *weights, const char *origin, place *found)
 {
     *found = (place){0};
@@ -45,6 +65,10 @@ static fth_status find_encoder(const fth_weights *weights, const char *origin, p
             encoder >= 5 && strncmp(name + encoder - 5, "bert.", 5) == 0 && (encoder == 5 || name[encoder - 6] == '.');
         *found = (place){.name = name, .encoder = encoder, .outer = in_model ? encoder - 5 : encoder};
     }
+    const char *relative = found->name ? find_relative(weights, found) : NULL;
+    if (relative)
+        return fth_fail(FTH_UNSUPPORTED, "%s: its tensors are those of %s, which is not supported; BERT is", origin,
+                        relative);
     return FTH_OK;
 }
 
@@ -164,17 +188,17 @@ static int count_classes(const fth_weights *weights, const place *at)
 fth_status fth_bert_recognize(const fth_weights *weights, fth_model_fit *fit)
 {
     fth_status status = FTH_OK;
-    const char *origin = fth_weights_folder(weights), *text = fth_weights_config(weights);
+    const char *text = fth_weights_config(weights);
     json_t *json = NULL;
     char *path = NULL;
     fth_bert_config config;
     place at;
 
-    FTH_TRY(find_encoder(weights, origin ? origin : "the file", &at));
+    FTH_TRY(find_encoder(weights, fth_weights_origin(weights), &at));
     if (!at.name || !read_shape(weights, &at, &config))
         goto out;
     if (text && *text) {
-        path = fth_path_join(origin, "config.json");
+        path = fth_path_join(fth_weights_folder(weights), "config.json");
         json = json_loads(text, 0, NULL);
         FTH_TRY(fth_bert_config_read(json, path, &config));
     }

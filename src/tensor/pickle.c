@@ -343,12 +343,23 @@ out:
     return status;
 }
 
+/* ("module", class, source file, source): how the old format of torch.save() writes the class of a whole model. */
+static bool is_class_with_source(const fth_pickle_node *id)
+{
+    return id->kind == FTH_PICKLE_TUPLE && id->count == 4 && fth_pickle_text_is(id->items[0], "module") &&
+           id->items[1]->kind == FTH_PICKLE_GLOBAL;
+}
+
 static fth_status run_persistent_id(fth_pickle_machine *machine, int argument)
 {
     fth_status status = FTH_OK;
     fth_pickle_node *id = NULL, *storage = NULL;
     (void)argument;
     FTH_TRY(fth_pickle_pop(machine, &id));
+    if (is_class_with_source(id)) {
+        FTH_TRY(fth_pickle_push(machine, id->items[1]));
+        goto out;
+    }
     FTH_TRY(fth_pickle_storage_read(machine->arena, &machine->place, id, &storage));
     FTH_TRY(fth_grow(&machine->pickle->storages, machine->pickle->storage_count, &machine->storage_capacity,
                      sizeof *machine->pickle->storages));

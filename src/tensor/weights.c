@@ -14,6 +14,7 @@ enum { MAX_NAME = 1000, TAR_MAGIC_AT = 257, MAX_CONFIG_BYTES = 1 << 26 };
 struct fth_weights {
     const void *mapping; /* NULL where the caller owns the bytes */
     size_t mapping_size_bytes;
+    char *origin;          /* what errors call it */
     char *folder, *config; /* where a folder was opened: its path, and its config.json or "" */
     const char *format;
     fth_safetensors *safetensors; /* one of the two */
@@ -333,6 +334,8 @@ fth_status fth_weights_parse(const void *bytes, size_t size_bytes, const char *o
 
     *weights = NULL;
     FTH_TRY(fth_allocate(1, sizeof *fresh, &fresh));
+    fresh->origin = fth_format("%s", origin);
+    FTH_REQUIRE(fresh->origin, FTH_NO_MEMORY, "no memory for a path");
     FTH_TRY(open_by_content(fresh, bytes, size_bytes, origin, key));
     strip_prefixes(fresh, fresh->place.part);
     remove_markers(fresh);
@@ -447,6 +450,7 @@ void fth_weights_free(fth_weights *weights)
 {
     if (!weights)
         return;
+    free(weights->origin);
     free(weights->folder);
     free(weights->config);
     fth_safetensors_free(weights->safetensors);
@@ -521,6 +525,11 @@ fth_status fth_weights_rename(fth_weights *weights, const char *origin, fth_weig
 
 out:
     return status;
+}
+
+const char *fth_weights_origin(const fth_weights *weights)
+{
+    return weights->origin;
 }
 
 const char *fth_weights_folder(const fth_weights *weights)

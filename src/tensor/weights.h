@@ -38,6 +38,8 @@ fth_status fth_weights_narrow(fth_weights *weights, const char *prefix, const ch
 typedef const char *(*fth_weights_renamer)(void *context, const char *name, char *buffer, size_t size);
 fth_status fth_weights_rename(fth_weights *weights, const char *origin, fth_weights_renamer rename, void *context);
 
+/* What errors call the file: its path. */
+const char *fth_weights_origin(const fth_weights *weights);
 /* Of a folder from the hub: where it is, and its config.json ("" if there is none). NULL: a file was opened. */
 const char *fth_weights_folder(const fth_weights *weights);
 const char *fth_weights_config(const fth_weights *weights);

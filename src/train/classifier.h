@@ -60,6 +60,8 @@ fth_status fth_model_facts_of_file(const fth_weights *weights, const char *origi
 /* Sets facts->model, where it is NULL, to the model whose tensors the file has, and says so in the log; fails if there
  * is none. Channels that are unknown become those of the tensors, also of a model that was named. */
 fth_status fth_model_facts_recognize(const fth_weights *weights, const char *origin, fth_model_facts *facts);
+/* FTH_INVALID: the weights in `origin` are of no model that is known. */
+fth_status fth_model_facts_fail_unknown(const char *origin);
 
 /* FTH_INVALID if the file is of another model than the one asked for. Either may be NULL. */
 fth_status fth_model_facts_agree(const char *origin, const char *in_file, const char *asked_for);

@@ -29,6 +29,7 @@ typedef struct loading {
     bool may_lack; /* parameters of the task that the file lacks stay as they were initialized, too */
     float *scratch;
     size_t scratch_floats;
+    int found; /* tensors of the engine that the file has, in whichever shape */
     complaint missing, unexpected, shapes;
 } loading;
 
@@ -136,6 +137,8 @@ static fth_status fail_if_unfit(const loading *load, const char *origin)
     }
     if (!*message)
         return FTH_OK;
+    if (load->found == 0) /* then lists of names say nothing more */
+        more = false;
     for (size_t i = 0; more && i < FTH_COUNT_OF(lists); i++)
         log_complaint(lists[i]);
     char hint[200] = "";
@@ -155,6 +158,7 @@ static fth_status fail_if_unfit(const loading *load, const char *origin)
 static void check_tensor(loading *load, const char *name, const fth_shape *shape)
 {
     const fth_tensor_view *view = find_view(load, name);
+    load->found += view != NULL;
     if (!view) {
         complain(&load->missing, name);
     } else if (!fth_shape_equal(&view->shape, shape)) {

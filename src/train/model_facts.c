@@ -280,6 +280,13 @@ out:
     return status;
 }
 
+fth_status fth_model_facts_fail_unknown(const char *origin)
+{
+    return fth_fail(
+        FTH_INVALID,
+        "%s does not say of which model its weights are, and its tensors are those of none: give --model NAME", origin);
+}
+
 fth_status fth_model_facts_recognize(const fth_weights *weights, const char *origin, fth_model_facts *facts)
 {
     fth_status status = FTH_OK;
@@ -289,10 +296,8 @@ fth_status fth_model_facts_recognize(const fth_weights *weights, const char *ori
         return FTH_OK;
     FTH_TRY(fth_model_recognize(weights, &fit));
     if (!facts->model) {
-        FTH_REQUIRE(
-            fit.model, FTH_INVALID,
-            "%s does not say of which model its weights are, and its tensors are those of none: give --model NAME",
-            origin);
+        if (!fit.model)
+            FTH_TRY(fth_model_facts_fail_unknown(origin));
         facts->model = fth_format("%s", fit.model->name);
         fth_log_info("%s: its tensors are those of %s", origin, facts->model);
     }

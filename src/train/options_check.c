@@ -8,8 +8,8 @@
 #include "train/train_internal.h"
 #include "train/usual.h"
 
-/* Without --model, the one that --weights are of. A file that cannot be read, or that says nothing, leaves it open: a run
- * that is continued does not need the file, and a new one reports what is wrong when it opens it. */
+/* Without --model, the one that --weights are of. A file that cannot be read leaves it open: a run that is continued does
+ * not need the file, and a new one reports what is wrong when it opens it. */
 static fth_status take_model_of_weights(fth_train_options *options)
 {
     fth_status status = FTH_OK;
@@ -22,10 +22,10 @@ static fth_status take_model_of_weights(fth_train_options *options)
     FTH_TRY(fth_model_facts_of_file(weights, options->weights, &facts));
     if (!facts.model || fth_model_find(facts.model, &fit.model) != FTH_OK)
         FTH_TRY(fth_model_recognize(weights, &fit));
-    if (fit.model) {
-        free(options->model);
-        options->model = fth_format("%s", fit.model->name);
-    }
+    if (!fit.model)
+        FTH_TRY(fth_model_facts_fail_unknown(options->weights));
+    free(options->model);
+    options->model = fth_format("%s", fit.model->name);
 
 out:
     fth_model_fit_release(&fit);

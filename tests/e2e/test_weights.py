@@ -1,5 +1,6 @@
 """Which model is meant: files, runs, folders and stores; what a file says of itself, and what is wrong with it."""
 import json
+import math
 import struct
 
 import pytest
@@ -29,6 +30,18 @@ def without_metadata(path, target, prefix="", extra=()):
     return target
 
 
+def write_floats(path, shapes):
+    """A safetensors file of zeros."""
+    header, at = {}, 0
+    for name, shape in shapes.items():
+        size = 4 * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(at))
+    return path
+
+
 # ---- the model of a file ----
 
 def test_evaluate_takes_the_model_that_the_file_names(linear, tiny):
@@ -51,6 +64,35 @@ def test_models_are_recognized_by_their_tensors(linear, tiny):
     assert "'net.body.' taken off the names; 1 other tensor left out" in part.err
     wrong = linear("evaluate", "--weights", plain, "--model", "cifar-cnn", "--data", tiny, code=1)
     assert "its tensors are those of linear: --model linear" in wrong.err
+
+
+def errors(result):
+    return [line for line in result.err.splitlines() if "error: " in line or "warning: " in line]
+
+
+def test_weights_that_fit_no_model_are_refused_in_one_line(farthing, tiny):
+    foreign = write_floats(farthing.folder / "foreign.safetensors", {f"{i}.weight": [4, 4] for i in range(40)})
+    (line,) = errors(farthing("train", "--data", tiny, "--weights", foreign, code=2))
+    assert f"{foreign} does not say of which model its weights are, and its tensors are those of none" in line
+    (line,) = errors(farthing("train", "--data", tiny, "--model", "linear", "--normalize", "0.5/0.5", "--weights",
+                              foreign, code=1))
+    assert "does not fit linear; 2 missing: " in line and "; 40 unexpected: " in line
+
+
+@pytest.mark.parametrize("name, words", [
+    ("distilbert.transformer.layer.0.attention.q_lin.weight", "DistilBERT"),
+    ("transformer.layer.0.attention.q_lin.weight", "DistilBERT"),
+    ("roberta.encoder.layer.0.intermediate.dense.weight", "RoBERTa"),
+])
+def test_relatives_of_bert_are_refused_by_name(farthing, tiny, name, words):
+    prefix = name.split(".")[0] + "." if name.split(".")[0] != "transformer" else ""
+    path = write_floats(farthing.folder / "relative.safetensors",
+                        {prefix + "embeddings.word_embeddings.weight": [20, 8], name: [8, 8]})
+    expected = f"{path}: its tensors are those of {words}, which is not supported; BERT is"
+    assert expected in farthing("train", "--data", tiny, "--weights", path, code=2).err
+    assert expected in farthing("evaluate", "--data", tiny, "--weights", path, code=1).err
+    shown = farthing("weights", path)
+    assert expected in shown.err and name in shown.out
 
 
 def test_a_named_model_has_the_channels_of_its_file(farthing, tiny):

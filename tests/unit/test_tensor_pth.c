@@ -441,6 +441,20 @@ static void test_damaged_pickles_are_errors(void **state)
     }
 }
 
+/* The old format has the class of a saved model, with its source, where storages are. */
+static void test_a_whole_model_of_the_old_format_is_refused_by_name(void **state)
+{
+    (void)state;
+    pickle.size = 0;
+    PUT(&pickle, "\x80\x02(X\6\0\0\0module"
+                 "c__main__\nNet\n"
+                 "X\1\0\0\0aX\1\0\0\0btQ)\x81}b.");
+    check_pickle(FTH_UNSUPPORTED, "an object of __main__.Net, which only that class's own code can rebuild");
+    pickle.size = 0; /* anything else in that place is no class */
+    PUT(&pickle, "\x80\x02(X\6\0\0\0moduleNX\1\0\0\0aX\1\0\0\0btQ.");
+    check_pickle(FTH_CORRUPT, "a persistent id that is not a storage");
+}
+
 /* Dictionaries within dictionaries, in themselves, and shared a thousandfold. */
 static void test_tangled_dictionaries_end(void **state)
 {
@@ -750,6 +764,7 @@ int main(void)
         cmocka_unit_test(test_tensors_must_lie_within_their_storage),
         cmocka_unit_test(test_names_must_be_names),
         cmocka_unit_test(test_damaged_pickles_are_errors),
+        cmocka_unit_test(test_a_whole_model_of_the_old_format_is_refused_by_name),
         cmocka_unit_test(test_tangled_dictionaries_end),
         cmocka_unit_test(test_shared_parts_cost_little),
         cmocka_unit_test(test_small_pickles_do_not_unfold),
