@@ -1,11 +1,64 @@
 /* Rows of JSON lines. The fields of a row are the values of the first object's keys, as text: a number as JSON writes it, true and
  * false as 1 and 0, the items of an array one behind the other. */
+#include <ctype.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "text/table_internal.h"
+
+/* The code unit of an escape at `at`, "\\ud83d"; -1 if there is none. */
+static int read_escape(const char *at, const char *end)
+{
+    int unit = 0;
+    if (end - at < 6 || at[0] != '\\' || at[1] != 'u')
+        return -1;
+    for (int i = 2; i < 6; i++) {
+        const char *digits = "0123456789abcdef", *digit = strchr(digits, tolower((unsigned char)at[i]));
+        if (!at[i] || !digit)
+            return -1;
+        unit = unit * 16 + (int)(digit - digits);
+    }
+    return unit;
+}
+
+/* Python's json.dumps() writes text that was cut within a character as half of a surrogate pair, which is no character:
+ * it becomes U+FFFD, as bytes that are no UTF-8 do. False: there is none. */
+static bool replace_lone_surrogates(char *line, size_t length)
+{
+    const char *end = line + length;
+    bool replaced = false;
+    for (char *at = line; (at = memchr(at, '\\', (size_t)(end - at)));) {
+        const int unit = read_escape(at, end);
+        if (unit < 0) {
+            at += end - at > 1 ? 2 : 1;
+            continue;
+        }
+        const int next = unit >= 0xd800 && unit < 0xdc00 ? read_escape(at + 6, end) : -1;
+        if (next >= 0xdc00 && next < 0xe000) {
+            at += 12;
+            continue;
+        }
+        if (unit >= 0xd800 && unit < 0xe000) {
+            memcpy(at, "\\ufffd", 6);
+            replaced = true;
+        }
+        at += 6;
+    }
+    return replaced;
+}
+
+static json_t *load_line(const char *line, size_t length, json_error_t *error)
+{
+    json_t *json = json_loadb(line, length, JSON_ALLOW_NUL, error);
+    char *copy = json ? NULL : strndup(line, length);
+    /* A copy that is shorter has a NUL, which JSON has not. */
+    if (copy && strlen(copy) == length && replace_lone_surrogates(copy, length))
+        json = json_loadb(copy, length, JSON_ALLOW_NUL, error);
+    free(copy);
+    return json;
+}
 
 /* The object on the next line; NULL in *object for an empty line. */
 static fth_status read_object(fth_text_table *table, json_t **object)
@@ -21,7 +74,7 @@ static fth_status read_object(fth_text_table *table, json_t **object)
     while (blank < length && strchr(" \t\r", line[blank]) && line[blank])
         blank++;
     if (blank < length) {
-        *object = json_loadb(line, length, JSON_ALLOW_NUL, &error);
+        *object = load_line(line, length, &error);
         FTH_REQUIRE(*object, FTH_INVALID, "%s, line %zu: not JSON: %s%s", table->name, table->line, error.text,
                     table->line == 1 ? "; expected an object on each line, {\"text\": \"...\", \"label\": \"...\"}"
                                      : "");

@@ -104,6 +104,30 @@ static void json_lines_have_the_first_objects_keys(void **state)
     assert_non_null(strstr(show("", FTH_TEXT_JSON_LINES), "0 keys"));
 }
 
+static void lone_surrogates_are_replacement_characters(void **state)
+{
+    static const struct {
+        const char *escaped, *text;
+    } cases[] = {
+        {"a\\ud83db", "a\xef\xbf\xbd"
+                      "b"},
+        {"\\uDC00", "\xef\xbf\xbd"},
+        {"\\ud83d\\ude00", "\xf0\x9f\x98\x80"},
+        {"\\ud83d\\ud83d\\ude00", "\xef\xbf\xbd\xf0\x9f\x98\x80"},
+        {"\\ud83d\\n", "\xef\xbf\xbd\n"},
+        {"\\\\ud83d\\ud83d", "\\ud83d\xef\xbf\xbd"},
+        {"\\ud83d", "\xef\xbf\xbd"},
+    };
+    (void)state;
+    for (size_t i = 0; i < FTH_COUNT_OF(cases); i++) {
+        char *line = fth_format("{\"t\": \"%s\"}", cases[i].escaped);
+        assert_string_equal(show(line, FTH_TEXT_JSON_LINES), cases[i].text);
+        free(line);
+    }
+    assert_non_null(strstr(show("{\"t\": \"\\ud83d\\x\"}", FTH_TEXT_JSON_LINES), "not JSON"));
+    assert_non_null(strstr(show("{\"t\": \"\\ud83", FTH_TEXT_JSON_LINES), "not JSON"));
+}
+
 static void formats_are_told_by_names(void **state)
 {
     (void)state;
@@ -239,6 +263,7 @@ int main(void)
         cmocka_unit_test(tsv_has_no_quotes),
         cmocka_unit_test(a_field_may_hold_any_byte),
         cmocka_unit_test(json_lines_have_the_first_objects_keys),
+        cmocka_unit_test(lone_surrogates_are_replacement_characters),
         cmocka_unit_test(formats_are_told_by_names),
         cmocka_unit_test(usual_columns_are_found),
         cmocka_unit_test(columns_are_named_by_name_or_number),
