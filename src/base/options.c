@@ -30,20 +30,25 @@ static bool same_name(const char *a, const char *b)
 const fth_option *fth_options_find(const fth_option_table *table, const char *name)
 {
     for (size_t i = 0; i < table->count; i++) {
-        if (same_name(table->options[i].name, name))
-            return &table->options[i];
+        const fth_option *option = &table->options[i];
+        if (same_name(option->name, name) || (option->alias && same_name(option->alias, name)))
+            return option;
     }
     return NULL;
 }
 
 const char *fth_options_nearest(const fth_option_table *table, const char *name)
 {
-    const char *names[FTH_MAX_OPTIONS + 1];
+    const char *names[2 * FTH_MAX_OPTIONS + 1];
     size_t count = 0;
     assert(table->count <= FTH_MAX_OPTIONS);
-    for (size_t i = 0; i < table->count; i++)
-        if (fth_options_is_taken(table, &table->options[i]))
-            names[count++] = table->options[i].name;
+    for (size_t i = 0; i < table->count; i++) {
+        if (!fth_options_is_taken(table, &table->options[i]))
+            continue;
+        names[count++] = table->options[i].name;
+        if (table->options[i].alias)
+            names[count++] = table->options[i].alias;
+    }
     names[count] = NULL;
     return fth_nearest_name(name, names);
 }
@@ -138,11 +143,24 @@ static fth_status set_integer(const fth_option *option, int64_t *value, const ch
     return FTH_OK;
 }
 
+/* Its values lie between 0 and 1, so that a percentage says the same. */
+static bool is_share(const fth_option *option)
+{
+    return option->minimum >= 0 && option->maximum > option->minimum && option->maximum <= 1;
+}
+
 static fth_status set_number(const fth_option *option, double *value, const char *text, const char *subject)
 {
     char *end = NULL;
     double number = strtod(text, &end);
-    if (!*text || *end || strspn(text, "0123456789+-.eE") != strlen(text))
+    const size_t length = strspn(text, "0123456789+-.eE");
+    if (is_share(option) && length > 0 && end == text + length && strcmp(end, "%") == 0) {
+        number /= 100;
+        end++;
+    } else if (length != strlen(text)) {
+        end = "not a number";
+    }
+    if (!*text || *end)
         return fth_fail(FTH_INVALID, "%s must be a number, not '%.80s'", subject, text);
     if (!isfinite(number))
         return fth_fail(FTH_INVALID, "%s: %.80s is too large a number", subject, text);

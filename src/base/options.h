@@ -17,7 +17,7 @@
 typedef enum fth_option_type {
     FTH_OPTION_TEXT,     /* char *, owned by the struct; "" when not given */
     FTH_OPTION_INTEGER,  /* int64_t */
-    FTH_OPTION_NUMBER,   /* double */
+    FTH_OPTION_NUMBER,   /* double; within 0 to 1 it may also be written as a percentage, "10%" */
     FTH_OPTION_SWITCH,   /* bool; --name, --no-name, --name yes|no */
     FTH_OPTION_CHOICE,   /* char *, one of `choices` or `list` */
     FTH_OPTION_DURATION, /* double seconds, from "30s" */
@@ -42,7 +42,8 @@ typedef struct fth_choice {
 typedef fth_choice (*fth_choices)(size_t index);
 
 typedef struct fth_option {
-    const char *name; /* "weight-decay"; YAML may also write weight_decay */
+    const char *name;  /* "weight-decay"; YAML may also write weight_decay */
+    const char *alias; /* another name for the same, in flags and YAML; NULL: none */
     fth_option_type type;
     size_t offset;
     const char *fallback; /* the default, as text; NULL: "", 0 or no */
@@ -95,7 +96,7 @@ bool fth_options_is_for(const fth_option *option, unsigned commands);
 /* Does the command of the table's view take it, and does its help list it? */
 bool fth_options_is_taken(const fth_option_table *table, const fth_option *option);
 bool fth_options_is_shown(const fth_option_table *table, const fth_option *option);
-/* The row called `name`, where '_' counts as '-'; NULL if there is none. */
+/* The row whose name or alias is `name`, where '_' counts as '-'; NULL if there is none. */
 const fth_option *fth_options_find(const fth_option_table *table, const char *name);
 
 /* The index-th value that the option can have; its name is NULL past the last. */
@@ -137,6 +138,11 @@ fth_status fth_options_from_json(const fth_option_table *table, void *values, co
 
 /* A SHA-256 over the identity options, as 16 hex digits plus NUL. */
 void fth_options_identity(const fth_option_table *table, const void *values, char identity[17]);
+
+/* Prints words from column `left` on, where the cursor is; lines break before FTH_HELP_COLUMNS and continue there. What
+ * stands between square brackets stays on one line. */
+enum { FTH_HELP_COLUMNS = 80 };
+void fth_print_wrapped(const char *text, size_t left);
 
 /* Prints the options as --help shows them, or as a Markdown table for the reference page. */
 void fth_options_print_help(const fth_option_table *table);

@@ -4,7 +4,7 @@
 
 #include "base/options_internal.h"
 
-enum { LINE_COLUMNS = 100, MAX_FLAG_COLUMNS = 30, INDENT = 2, GAP = 2 };
+enum { MAX_FLAG_COLUMNS = 24, INDENT = 2, GAP = 2 };
 
 /* Columns taken on a terminal, for text without wide characters: bytes that do not continue a UTF-8 sequence. */
 static size_t columns(const char *text, size_t length)
@@ -50,6 +50,14 @@ static void append_choices(const fth_option *option, char *text, size_t size)
     }
 }
 
+static void append_alias(const fth_option *option, char *text, size_t size)
+{
+    if (!option->alias)
+        return;
+    append(text, size, "; also --");
+    append(text, size, option->alias);
+}
+
 static bool has_default(const fth_option *option)
 {
     return option->fallback && *option->fallback;
@@ -61,17 +69,26 @@ static void print_spaces(size_t count)
         putchar(' ');
 }
 
-/* Prints words from column `at` on, breaking lines so that they start at `left` and end before LINE_COLUMNS. */
-static void print_wrapped(const char *text, size_t left)
+/* The length of the first word; "[--over time]" is one. */
+static size_t word_length(const char *text)
+{
+    size_t length = 0;
+    int depth = 0;
+    for (; text[length] && text[length] != '\n' && (text[length] != ' ' || depth > 0); length++)
+        depth += text[length] == '[' ? 1 : text[length] == ']' ? -1 : 0;
+    return length;
+}
+
+void fth_print_wrapped(const char *text, size_t left)
 {
     size_t at = left;
     bool first = true;
     while (*text) {
-        text += strspn(text, " ");
-        size_t length = strcspn(text, " "), width = columns(text, length);
+        text += strspn(text, " \n");
+        size_t length = word_length(text), width = columns(text, length);
         if (length == 0)
             break;
-        if (!first && at + 1 + width > LINE_COLUMNS) {
+        if (!first && at + 1 + width > FTH_HELP_COLUMNS) {
             putchar('\n');
             print_spaces(left);
             at = left;
@@ -121,7 +138,8 @@ static void print_option(const fth_option *option, size_t widest)
         append(help, sizeof help, option->fallback);
         append(help, sizeof help, ")");
     }
-    print_wrapped(help, left);
+    append_alias(option, help, sizeof help);
+    fth_print_wrapped(help, left);
 }
 
 void fth_options_print_help(const fth_option_table *table)
@@ -187,6 +205,7 @@ void fth_options_print_markdown(const fth_option_table *table)
         printf(" | ");
         if (table->commands)
             print_commands(table, option);
+        append_alias(option, help, sizeof help);
         print_cell(help);
         printf(" |\n");
     }

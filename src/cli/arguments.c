@@ -14,24 +14,6 @@ void fth_arguments_release(fth_arguments *arguments)
     *arguments = (fth_arguments){0};
 }
 
-static void print_help(const fth_command *command, const fth_option_table *table)
-{
-    printf("farthing %s: %s\n\nusage: farthing %s%s%s\n", command->name, command->summary, command->name,
-           *command->arguments ? " " : "", command->arguments);
-    if (command->details)
-        printf("\n%s", command->details);
-    for (size_t i = 0; command->actions && command->actions(i).name; i++)
-        printf("%s  %-10s %s\n", i == 0 ? "\n" : "", command->actions(i).name, command->actions(i).summary);
-    for (const fth_command *const *part = command->parts; part && *part; part++)
-        printf("%s  %-12s %s\n", part == command->parts ? "\n" : "", fth_command_last_word(*part), (*part)->summary);
-    for (const fth_example *example = command->examples; example && example->line; example++)
-        printf("%s  %s%s%s\n", example == command->examples ? "\nExamples:\n" : "", example->line,
-               example->meaning ? "  # " : "", example->meaning ? example->meaning : "");
-    if (table->count > 0)
-        putchar('\n');
-    fth_options_print_help(table);
-}
-
 bool fth_cli_read_flags(const fth_command *command, const fth_invocation *invocation, void *values,
                         fth_arguments *arguments, fth_exit_code *code)
 {
@@ -49,7 +31,7 @@ out:
     if (status != FTH_OK)
         *code = fth_cli_usage(command, "%s", fth_error_message());
     else if (help)
-        print_help(command, &own);
+        fth_cli_print_help(command, &own);
     return status == FTH_OK && !help;
 }
 

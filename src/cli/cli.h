@@ -98,6 +98,11 @@ typedef struct fth_arguments {
 } fth_arguments;
 void fth_arguments_release(fth_arguments *arguments);
 
+/* "name  what it does", with the second column at `left`, in lines as wide as those of --help. */
+void fth_cli_print_item(const char *name, const char *summary, size_t left);
+/* What --help prints; `table` holds the options of the command in its view. */
+void fth_cli_print_help(const fth_command *command, const fth_option_table *table);
+
 /* Sets `values`, of the command's table, to defaults and reads the flags over them. True to go on; otherwise --help was
  * printed or an error reported, and *code is what to exit with. `values` and `arguments` are to be released in either
  * case. */

@@ -112,6 +112,7 @@ static const fth_option data_rows[] = {
      .minimum = 0,
      .maximum = 4096},
     {.name = "batch",
+     .alias = "batch-size",
      .type = FTH_OPTION_INTEGER,
      .offset = AT(batch),
      .fallback = "64",

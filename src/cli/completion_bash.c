@@ -33,6 +33,8 @@ static void print_flags(const fth_command *command)
         printf(" --%s", option->name);
         if (option->type == FTH_OPTION_SWITCH)
             printf(" --no-%s", option->name);
+        if (option->alias)
+            printf(" --%s", option->alias);
     }
     puts("' ;;");
 }
@@ -44,7 +46,10 @@ static void print_values(const fth_command *command)
         const fth_option *option = &table.options[i];
         if (!fth_options_is_taken(&table, option) || option->type == FTH_OPTION_SWITCH)
             continue;
-        printf("        '%s --%s') ", command->name, option->name);
+        printf("        '%s --%s'", command->name, option->name);
+        if (option->alias)
+            printf(" | '%s --%s'", command->name, option->alias);
+        fputs(") ", stdout);
         print_value(option);
         puts(" ;;");
     }

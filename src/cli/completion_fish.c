@@ -51,6 +51,8 @@ static void print_flag(const fth_command *command, const fth_option *option)
 {
     print_begin(command);
     printf(" -l %s", option->name);
+    if (option->alias)
+        printf(" -l %s", option->alias);
     if (option->type != FTH_OPTION_SWITCH)
         print_value(option);
     printf(" -d ");

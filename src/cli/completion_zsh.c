@@ -75,10 +75,10 @@ static void print_action(const fth_option *option)
     }
 }
 
-static void print_flag(const fth_option *option)
+static void print_flag_named(const fth_option *option, const char *name)
 {
     const char *argument = option->argument ? option->argument : "VALUE";
-    printf("        '--%s%s[", option->name, option->type == FTH_OPTION_SWITCH ? "" : "=");
+    printf("        '--%s%s[", name, option->type == FTH_OPTION_SWITCH ? "" : "=");
     print_escaped(option->help, "[]\\");
     putchar(']');
     if (option->type != FTH_OPTION_SWITCH) {
@@ -89,7 +89,14 @@ static void print_flag(const fth_option *option)
     }
     puts("' \\");
     if (option->type == FTH_OPTION_SWITCH)
-        printf("        '--no-%s' \\\n", option->name);
+        printf("        '--no-%s' \\\n", name);
+}
+
+static void print_flag(const fth_option *option)
+{
+    print_flag_named(option, option->name);
+    if (option->alias)
+        print_flag_named(option, option->alias);
 }
 
 static void print_first(const fth_command *command)

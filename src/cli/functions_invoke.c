@@ -74,6 +74,7 @@ static const fth_option rows[] = {
      .maximum = 1e9,
      .help = "over a shard that --data-url names; shards of the server have its own (default: 1)"},
     {.name = "batch",
+     .alias = "batch-size",
      .type = FTH_OPTION_INTEGER,
      AT(batch),
      .argument = "N",

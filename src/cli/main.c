@@ -15,7 +15,7 @@ static void print_commands(bool for_developers)
 {
     for (const fth_command *const *command = fth_commands; *command; command++)
         if ((*command)->for_developers == for_developers && !(*command)->hidden)
-            printf("  %-10s %s\n", (*command)->name, (*command)->summary);
+            fth_cli_print_item((*command)->name, (*command)->summary, 13);
 }
 
 static void print_help(void)
@@ -26,8 +26,8 @@ static void print_help(void)
     print_commands(false);
     printf("\ndeveloper commands\n");
     print_commands(true);
-    printf("\n`farthing COMMAND --help` says more. A first run, on built-in data: farthing train\n\n"
-           "exit codes: 0 done, 1 failed, 2 wrong usage, 75 interrupted and saved (--resume carries on)\n");
+    printf("\n`farthing COMMAND --help` says more.\nThe first run, on built-in data: farthing train\n\n");
+    fth_print_wrapped("exit codes: 0 done, 1 failed, 2 wrong usage, 75 interrupted and saved (--resume carries on)", 0);
 }
 
 static fth_exit_code report_unknown(const char *name)

@@ -244,7 +244,8 @@ static void print_choices(FILE *out, const fth_option *option)
 
 static void print_option(FILE *out, const fth_option *option)
 {
-    char *help = fth_format("%s.", option->help);
+    char *help =
+        fth_format("%s%s%s.", option->help, option->alias ? "; also --" : "", option->alias ? option->alias : "");
     print_flag(out, option);
     fth_roff_text(out, help ? help : "");
     free(help);

@@ -24,10 +24,14 @@ fth_status fth_goal_parse(const char *text, fth_goal *goal)
     char *end = NULL;
     if (number)
         goal->value = strtod(number, &end);
+    if (goal->kind == FTH_GOAL_ACCURACY && end != number && strcmp(end, "%") == 0) {
+        goal->value /= 100;
+        end++;
+    }
     if (!number || end == number || *end || !isfinite(goal->value) || goal->value < 0)
         return fth_fail(FTH_INVALID, "\"%s\" is not a goal: write accuracy=0.99 or loss=0.05", text);
     if (goal->kind == FTH_GOAL_ACCURACY && goal->value > 1)
-        return fth_fail(FTH_INVALID, "an accuracy is between 0 and 1 (99 %% is 0.99), not %s", number);
+        return fth_fail(FTH_INVALID, "an accuracy is between 0 and 1: write 0.99 or 99%%, not %s", number);
     return FTH_OK;
 }
 

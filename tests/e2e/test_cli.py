@@ -1,5 +1,6 @@
 """Commands, flags and files: help, names, precedence, and what is said about mistakes."""
 import json
+import re
 import subprocess
 import time
 
@@ -46,6 +47,17 @@ def test_flags_that_scripts_rely_on(farthing):
     for flag in ("model data batch epochs steps for until optimizer lr momentum weight-decay schedule warmup seed "
                  "threads precision device weights runs name checkpoint-every resume json").split():
         assert f"--{flag}" in text or f"--[no-]{flag}" in text
+
+
+def test_help_fits_80_columns(farthing):
+    """Of every command, and of those below one."""
+    names = re.findall(r"^  (\w+) +\w", farthing("--help").out, re.M)
+    below = [f"{name} {part}" for name in ("serve", "worker", "functions")
+             for part in re.findall(r"^  (\w+) +\w", farthing(name, "--help").out.partition("Examples:")[0], re.M)]
+    assert {"serve parameters", "worker prefetch"} <= set(below)
+    for name in ["", *names, *below]:
+        for line in farthing(*name.split(), "--help").out.splitlines():
+            assert len(line) <= 80, f"{name}: {line}"
 
 
 def test_help_shows_what_a_command_takes(farthing):

@@ -202,11 +202,12 @@ def test_every_command_and_flag_is_there(farthing, scripts, shell):
         assert re.search(rf"\b{command}\b", text), command
         for flag in re.findall(r"^  --(?:\[no-\])?([\w-]+)", farthing(command, "--help").out, re.M):
             assert re.search(rf"{dashes}{flag}\b", text), f"{command} --{flag}"
+    assert re.search(rf"{dashes}learning-rate\b", text)  # an alias
 
 
 def test_bash_completes_after_an_equals_sign(scripts, place):
     need("bash")
-    assert complete_bash(scripts["bash"], place, "farthing train --optimizer = a") == {"adamw"}
+    assert complete_bash(scripts["bash"], place, "farthing train --optimizer = ad") == {"adamw"}
 
 
 def test_an_unknown_shell(farthing):

@@ -34,14 +34,14 @@ static void options_are_checked_as_the_program_checks_them(void **state)
     (void)state;
     fth_training *training = NULL;
     assert_ok(fth_training_create(&training));
-    assert_refused(training, "learning-rate", "0.1", "unknown");
+    assert_refused(training, "learning-rates", "0.1", "unknown");
     assert_refused(training, "epoch", "1", "did you mean 'epochs'?");
     assert_refused(training, "lr", "fast", "lr");
     assert_refused(training, "optimizer", "adam", "adamw");
     assert_refused(training, "json", "yes", "json is an option of the program");
     assert_refused(training, "confusion", "auto", "confusion is an option of the program");
     assert_refused(training, "lr", NULL, "without a name or value");
-    assert_refused(training, "batch-size", "8", "did you mean 'batch'?");
+    assert_refused(training, "batches", "8", "did you mean 'batch'?");
     assert_ok(fth_training_set(training, "nesterov", "yes"));
     assert_ok(fth_training_set(training, "momentum", "0"));
     assert_int_equal(fth_training_run(training), FTH_INVALID); /* a rule between options */

@@ -21,6 +21,7 @@ typedef struct settings {
     char *until;
     int64_t count;
     char *pairs;
+    double smoothing;
 } settings;
 
 static fth_status check_until(const char *text)
@@ -50,6 +51,7 @@ static const fth_option rows[] = {
      .maximum = 1000,
      .identity = true},
     {.name = "lr",
+     .alias = "learning-rate",
      .type = FTH_OPTION_NUMBER,
      .offset = AT(lr),
      .fallback = "0.01",
@@ -93,6 +95,12 @@ static const fth_option rows[] = {
      .repeats = true,
      .lines = true,
      .help = "pairs"},
+    {.name = "smoothing",
+     .type = FTH_OPTION_NUMBER,
+     .offset = AT(smoothing),
+     .argument = "X",
+     .maximum = 0.9,
+     .help = "a share"},
 };
 static const fth_option_table table = {.options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(settings)};
 
@@ -414,6 +422,32 @@ static char *capture(void (*print)(const fth_option_table *))
     return text;
 }
 
+static void an_alias_is_the_option(void **state)
+{
+    (void)state;
+    static const char text[] = "learning_rate: 0.25\n", twice[] = "lr: 1\nlearning-rate: 2\n";
+    assert_int_equal(read_flags("--learning-rate 0.5"), FTH_OK);
+    assert_true(values.lr == 0.5 && fth_options_was_given(&table, &values, "lr"));
+    assert_int_equal(read_yaml(text, strlen(text)), FTH_OK);
+    assert_true(values.lr == 0.25);
+    assert_bad_yaml(twice, "given on line 1 already");
+    assert_bad_flags("--learning-rate fast", "--learning-rate must be a number, not 'fast'");
+    assert_bad_flags("--learning-rat 1", "did you mean '--learning-rate'?");
+}
+
+static void a_share_may_be_a_percentage(void **state)
+{
+    (void)state;
+    assert_int_equal(read_flags("--smoothing 12.5%"), FTH_OK);
+    assert_true(values.smoothing == 0.125);
+    assert_int_equal(read_flags("--smoothing 0.5"), FTH_OK);
+    assert_true(values.smoothing == 0.5);
+    assert_bad_flags("--smoothing 95%", "--smoothing must be between 0 and 0.9, not 95%");
+    assert_bad_flags("--smoothing 5%%", "--smoothing must be a number, not '5%%'");
+    assert_bad_flags("--smoothing %", "--smoothing must be a number");
+    assert_bad_flags("--lr 5%", "--lr must be a number, not '5%'"); /* up to 100: no share */
+}
+
 static void help_is_aligned_and_wrapped(void **state)
 {
     (void)state;
@@ -426,7 +460,7 @@ static void help_is_aligned_and_wrapped(void **state)
     assert_non_null(strstr(text, "update rule; one of sgd, adamw (default: sgd)\n"));
     size_t column = (size_t)(strstr(text, "network to train") - strstr(text, "  --model"));
     for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
-        assert_true(strlen(line) <= 100);
+        assert_true(strlen(line) <= 80);
         if (line[0] == ' ' && line[2] == ' ') /* a continued line starts where help starts */
             assert_int_equal(strspn(line, " "), column);
     }
@@ -675,6 +709,8 @@ int main(void)
         TEST(bad_yaml_names_file_and_line),
         TEST(values_survive_json),
         TEST(defaults_survive_json_and_strange_json_is_refused),
+        TEST(an_alias_is_the_option),
+        TEST(a_share_may_be_a_percentage),
         TEST(help_is_aligned_and_wrapped),
         TEST(markdown_keeps_its_columns),
         TEST(nearest_names_are_near),
