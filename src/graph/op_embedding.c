@@ -20,7 +20,7 @@ static fth_status infer(const void *attributes, const fth_type *inputs, int inpu
 {
     fth_status status = FTH_OK;
     const int count = input_count / 2;
-    (void)attributes;
+    const int64_t padding = ((const fth_embedding_attributes *)attributes)->padding;
 
     FTH_TRY(fth_rule_check_count(input_count, 2, 2 * FTH_MAX_EMBEDDINGS));
     FTH_REQUIRE(input_count == 2 * count, FTH_INVALID, "takes as many vectors of ids as tables");
@@ -28,6 +28,9 @@ static fth_status infer(const void *attributes, const fth_type *inputs, int inpu
         FTH_TRY(fth_rule_check_integers(&inputs[i], "the ids", i == 0 ? 0 : inputs[0].shape.dims[0]));
         FTH_TRY(check_table(&inputs[count + i], &inputs[count]));
     }
+    FTH_REQUIRE(padding >= -1 && padding < inputs[count].shape.dims[0], FTH_INVALID,
+                "the padding is row %lld of a table of %s", (long long)padding,
+                FTH_COUNTED(inputs[count].shape.dims[0], "row"));
     outputs[0] = (fth_type){FTH_F32, FTH_SHAPE(inputs[0].shape.dims[0], inputs[count].shape.dims[1])};
 
 out:
@@ -39,10 +42,12 @@ static fth_status build_gradient(fth_graph *graph, const fth_node *node, const f
 {
     fth_status status = FTH_OK;
     const int count = node->input_count / 2;
+    const fth_embedding_attributes *of_node = node->attributes;
     for (int i = 0; i < count; i++) {
         if (!fth_rule_wants(graph, node, count + i))
             continue;
         const fth_embedding_attributes attributes = {
+            .padding = i == 0 ? of_node->padding : -1,
             .rows = fth_graph_value(graph, node->inputs[count + i])->type.shape.dims[0]};
         FTH_TRY(fth_graph_add_node(graph, &fth_op_embedding_grad, &attributes,
                                    (fth_value[]){node->inputs[i], output_gradients[0]}, 2,
@@ -54,6 +59,7 @@ out:
 
 const fth_op fth_op_embedding = {
     .name = "embedding",
+    .attributes_size = sizeof(fth_embedding_attributes),
     .output_count = 1,
     .infer = infer,
     .build_gradient = build_gradient,
@@ -80,14 +86,15 @@ const fth_op fth_op_embedding_grad = {
     .infer = infer_grad,
 };
 
-fth_status fth_op_add_embedding(fth_graph *graph, const fth_value *ids, const fth_value *tables, int count,
-                                fth_value *y)
+fth_status fth_op_add_embedding(fth_graph *graph, int64_t padding, const fth_value *ids, const fth_value *tables,
+                                int count, fth_value *y)
 {
+    const fth_embedding_attributes attributes = {.padding = padding};
     fth_value inputs[2 * FTH_MAX_EMBEDDINGS];
     assert(count >= 1 && count <= FTH_MAX_EMBEDDINGS);
     for (int i = 0; i < count; i++) {
         inputs[i] = ids[i];
         inputs[count + i] = tables[i];
     }
-    return fth_graph_add_node(graph, &fth_op_embedding, NULL, inputs, 2 * count, y);
+    return fth_graph_add_node(graph, &fth_op_embedding, &attributes, inputs, 2 * count, y);
 }

@@ -132,10 +132,11 @@ static inline bool fth_dropout_keeps(fth_random_key key, uint32_t threshold, uin
  * rows in the order of tokens, so it is the same from run to run. */
 enum { FTH_MAX_EMBEDDINGS = 4 };
 typedef struct fth_embedding_attributes {
-    int64_t rows; /* of the table; of embedding_grad alone */
+    int64_t padding; /* the row of the first table that has no gradient, as padding_idx in PyTorch; -1: none */
+    int64_t rows;    /* of the table; of embedding_grad alone */
 } fth_embedding_attributes;
-fth_status fth_op_add_embedding(fth_graph *graph, const fth_value *ids, const fth_value *tables, int count,
-                                fth_value *y);
+fth_status fth_op_add_embedding(fth_graph *graph, int64_t padding, const fth_value *ids, const fth_value *tables,
+                                int count, fth_value *y);
 
 /* layer_norm: x (R, F), scale (F), shift (F), [residual (R, F)] -> y, sum, statistics (R, 2)
  * sum = dropout(x) + residual; y = (sum - mean) / sqrt(variance + epsilon) * scale + shift, over each row. `sum` and the

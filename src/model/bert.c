@@ -80,6 +80,8 @@ static fth_status add_dropout(const builder *bert, double wanted, fth_value x, f
     return dropped > 0 ? fth_op_add_dropout(bert->graph, dropped, x, y) : FTH_OK;
 }
 
+enum { PADDING = 0 }; /* [PAD] in every vocabulary of BERT, as pad_token_id in Hugging Face's configurations */
+
 static fth_status add_embeddings(const builder *bert, const fth_text_inputs *inputs, fth_value *y)
 {
     fth_status status = FTH_OK;
@@ -94,7 +96,7 @@ static fth_status add_embeddings(const builder *bert, const fth_text_inputs *inp
                           normal(bert), &tables[1]));
     FTH_TRY(add_parameter(bert, layer, "token_type_embeddings.weight", FTH_SHAPE(config->types, config->hidden),
                           normal(bert), &tables[2]));
-    FTH_TRY(fth_op_add_embedding(bert->graph, ids, tables, (int)FTH_COUNT_OF(tables), &x));
+    FTH_TRY(fth_op_add_embedding(bert->graph, PADDING, ids, tables, (int)FTH_COUNT_OF(tables), &x));
     FTH_TRY(add_layer_norm(bert, "bert.embeddings.LayerNorm", x, FTH_NO_VALUE, &x));
     FTH_TRY(add_dropout(bert, config->dropout, x, y));
 

@@ -18,6 +18,7 @@ typedef struct text_case {
     int lengths[MAX_SEQUENCES]; /* up to the first 0 */
     int room;                   /* rows behind the last sequence */
     int features;               /* of the embedding */
+    int padding;                /* the number of words' row that has no gradient, from 1 on; 0: none */
     int heads;
     float probability;
     bool residual;
@@ -221,7 +222,7 @@ static fth_status add_embedding(fth_graph *graph, const text_case *with, fth_val
     FTH_TRY(fth_graph_add_parameter(graph, "words", FTH_SHAPE(VOCABULARY, with->features), normal(0.7), &tables[0]));
     FTH_TRY(
         fth_graph_add_parameter(graph, "places", FTH_SHAPE(longest_of(with), with->features), normal(0.7), &tables[1]));
-    FTH_TRY(fth_op_add_embedding(graph, ids, tables, 2, x));
+    FTH_TRY(fth_op_add_embedding(graph, with->padding - 1, ids, tables, 2, x));
 out:
     return status;
 }
@@ -589,6 +590,40 @@ static void test_nan_stays_in_its_sequence(void **state)
     on_every_device(check_nan, find_case("encoder of 12 sequences"));
 }
 
+/* The row of padding has no gradient; all others are as without one. */
+static void check_padding(const text_case *with, fth_device *device, fth_precision precision)
+{
+    enum { ROW = 5 };
+    text_case padded = *with;
+    padded.padding = ROW + 1;
+    op_network networks[2];
+    op_result results[2];
+    for (int i = 0; i < 2; i++) {
+        build_network(i == 0 ? with : &padded, &networks[i]);
+        op_run_once(&networks[i], device, FTH_PLAN_TRAIN, precision, &plain_run, &results[i]);
+    }
+    const fth_graph *graph = networks[0].graph;
+    const size_t words = fth_graph_value(graph, fth_graph_find(graph, "words"))->offset;
+    const size_t begin = words + ROW * (size_t)with->features, end = begin + (size_t)with->features;
+    bool had = false;
+    for (size_t i = 0; i < fth_graph_parameter_floats(graph); i++) {
+        const bool inside = i >= begin && i < end;
+        had = had || (inside && results[0].gradients[i] != 0);
+        assert_true(results[1].gradients[i] == (inside ? 0 : results[0].gradients[i]));
+    }
+    assert_true(had);
+    for (int i = 0; i < 2; i++) {
+        op_result_free(&results[i]);
+        op_network_free(&networks[i]);
+    }
+}
+
+static void test_padding_has_no_gradient(void **state)
+{
+    (void)state;
+    on_every_device(check_padding, find_case("encoder of 12 sequences"));
+}
+
 /* Scores of hundreds: exponentials that were not taken from the largest would overflow. */
 static void check_large_scores(const text_case *with, fth_device *device, fth_precision precision)
 {
@@ -721,7 +756,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_runs_repeat),           cmocka_unit_test(test_nan_stays_in_its_sequence),
         cmocka_unit_test(test_large_scores),          cmocka_unit_test(test_wrong_ends_are_refused),
         cmocka_unit_test(test_wrong_ids_are_refused), cmocka_unit_test(test_dropouts_differ),
-        cmocka_unit_test(test_qkv_is_one_matrix),
+        cmocka_unit_test(test_qkv_is_one_matrix),     cmocka_unit_test(test_padding_has_no_gradient),
     };
     size_t count = 0;
     for (size_t k = 0; k < FTH_COUNT_OF(kinds); k++)

@@ -41,7 +41,7 @@ static fixture create(void)
     f.vector = parameter(f.graph, "vector", FTH_SHAPE(12));
     f.short_row = parameter(f.graph, "short row", FTH_SHAPE(5));
     f.weight = parameter(f.graph, "weight", FTH_SHAPE(12, 12));
-    assert_int_equal(fth_op_add_embedding(f.graph, &f.tokens, &f.table, 1, &f.rows), FTH_OK);
+    assert_int_equal(fth_op_add_embedding(f.graph, -1, &f.tokens, &f.table, 1, &f.rows), FTH_OK);
     return f;
 }
 
@@ -56,14 +56,14 @@ static void test_embedding(void **state)
     fixture f = create();
     fth_value y;
     assert_shape(f.graph, f.rows, FTH_SHAPE(FTH_TOKENS, 12));
-    assert_int_equal(
-        fth_op_add_embedding(f.graph, (fth_value[]){f.tokens, f.tokens}, (fth_value[]){f.table, f.short_table}, 2, &y),
-        FTH_INVALID);
+    assert_int_equal(fth_op_add_embedding(f.graph, -1, (fth_value[]){f.tokens, f.tokens},
+                                          (fth_value[]){f.table, f.short_table}, 2, &y),
+                     FTH_INVALID);
     assert_message_has("rows of different lengths");
-    assert_int_equal(fth_op_add_embedding(f.graph, &f.samples, &f.table, 1, &y), FTH_INVALID);
+    assert_int_equal(fth_op_add_embedding(f.graph, -1, &f.samples, &f.table, 1, &y), FTH_INVALID);
     assert_message_has("vector of I32");
     assert_int_equal(
-        fth_op_add_embedding(f.graph, (fth_value[]){f.tokens, f.ends}, (fth_value[]){f.table, f.table}, 2, &y),
+        fth_op_add_embedding(f.graph, -1, (fth_value[]){f.tokens, f.ends}, (fth_value[]){f.table, f.table}, 2, &y),
         FTH_INVALID);
     assert_message_has("(T)");
     fth_graph_free(f.graph);

@@ -23,6 +23,7 @@ CPU_VECTORIZED static void add_bf16(const uint16_t *from, float *to, int64_t cou
 enum { MOST_FEATURES = 2048 }; /* of a row at a time */
 
 enum { TOKENS, FEATURES, BF16, TABLES, ROWS }; /* sizes of a call; from ROWS on, one for each table */
+enum { PADDING = ROWS + 1 };                   /* of a gradient's call: a row that has none, or -1 */
 
 /* Values: ids of each table, the tables, y. */
 static fth_status run_forward(const cpu_call *call, const fth_run *run)
@@ -86,6 +87,8 @@ static fth_status run_gradient(const cpu_call *call, const fth_run *run)
             }
         }
     }
+    if (call->sizes[PADDING] >= 0)
+        memset(table + call->sizes[PADDING] * features, 0, (size_t)features * sizeof *table);
     return FTH_OK;
 }
 
@@ -120,7 +123,7 @@ static fth_status prepare_gradient(fth_plan *plan, const fth_node *node)
     cpu_call call = {.run = run_gradient,
                      .value_count = 3,
                      .write_count = 1,
-                     .sizes = {dy.dims[0], dy.dims[1], cpu_compute_dtype(plan) == dnnl_bf16, 1, a->rows}};
+                     .sizes = {dy.dims[0], dy.dims[1], cpu_compute_dtype(plan) == dnnl_bf16, 1, a->rows, a->padding}};
     FTH_TRY(cpu_read_plain(plan, node->inputs[0], dnnl_s32, &call.values[0]));
     FTH_TRY(cpu_read_rows(plan, node->inputs[1], &call.values[1]));
     FTH_TRY(cpu_fix_plain(plan, node->outputs[0]));

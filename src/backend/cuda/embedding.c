@@ -39,8 +39,14 @@ out:
 
 static cudaError_t run_gradient(const cuda_call *call)
 {
-    return cuda_launch_embedding_grad(&call->device->launch, call->type, call->sizes[0], call->sizes[1], call->sizes[2],
-                                      call->data[0], call->data[1], call->data[2], call->data[3]);
+    const int64_t features = call->sizes[1], padding = call->sizes[3];
+    const cudaError_t error =
+        cuda_launch_embedding_grad(&call->device->launch, call->type, call->sizes[0], features, call->sizes[2],
+                                   call->data[0], call->data[1], call->data[2], call->data[3]);
+    if (error != cudaSuccess || padding < 0)
+        return error;
+    return cudaMemsetAsync((float *)call->data[2] + padding * features, 0, (size_t)features * sizeof(float),
+                           call->device->launch.stream);
 }
 
 static fth_status prepare_gradient(fth_plan *plan, const fth_node *node)
@@ -63,6 +69,7 @@ static fth_status prepare_gradient(fth_plan *plan, const fth_node *node)
     call.sizes[0] = layout.n;
     call.sizes[1] = layout.c;
     call.sizes[2] = a->rows;
+    call.sizes[3] = a->padding;
     FTH_TRY(cuda_add_call(plan, "embedding_grad", &call));
 out:
     return status;

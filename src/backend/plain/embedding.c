@@ -37,6 +37,7 @@ out:
 static fth_status run_grad(const plain_call *call, const fth_run *run)
 {
     (void)run;
+    const int64_t padding = ((const fth_embedding_attributes *)call->attributes)->padding;
     const int32_t *ids = call->inputs[0].ints; /* (T) */
     const float *dy = call->inputs[1].floats;  /* (T, F) */
     float *dtable = call->outputs[0].floats;   /* (V, F) */
@@ -45,6 +46,8 @@ static fth_status run_grad(const plain_call *call, const fth_run *run)
     for (int64_t t = 0; t < tokens; t++)
         for (int64_t f = 0; f < features; f++)
             dtable[ids[t] * features + f] += dy[t * features + f];
+    if (padding >= 0)
+        memset(dtable + padding * features, 0, (size_t)features * sizeof *dtable);
     return FTH_OK;
 }
 
