@@ -97,20 +97,34 @@ static fth_chart_axis chosen_axis(const report_options *options)
     return (fth_chart_axis)axis;
 }
 
+/* Without a gnuplot that draws, what is written in words and numbers is shown nevertheless: *drawn is false then. */
+static fth_status draw_chart(const report_options *options, const fth_record_summary *runs, size_t count, bool scales,
+                             bool *drawn)
+{
+    fth_status status = FTH_OK;
+    const char *output = fth_report_picture_output(options->chart);
+    FTH_TRY(fth_output_prepare(output));
+    status = scales ? fth_report_scaling_picture(options->chart, runs, count)
+                    : fth_report_picture(options->chart, runs, count, chosen_axis(options));
+    *drawn = status == FTH_OK;
+    if (*drawn)
+        fth_log_info("chart written to %s", fth_output_label(output));
+    if (status == FTH_UNSUPPORTED || status == FTH_TIMEOUT) {
+        fth_log_error("%s is left out: %s", fth_output_label(output), fth_error_message());
+        status = FTH_OK;
+    }
+out:
+    return status;
+}
+
 static fth_status print_runs(const report_options *options, const fth_record_summary *runs, size_t count,
-                             const fth_catalogue *catalogue, bool compare)
+                             const fth_catalogue *catalogue, bool compare, bool *drawn)
 {
     fth_status status = FTH_OK;
     const bool scales = !compare && count > 1 && fth_report_scales(runs, count);
-    if (*options->chart) { /* first: a picture that cannot be drawn should not need looking for below the tables */
-        const char *output = fth_report_picture_output(options->chart);
-        FTH_TRY(fth_output_prepare(output));
-        if (scales)
-            FTH_TRY(fth_report_scaling_picture(options->chart, runs, count));
-        else
-            FTH_TRY(fth_report_picture(options->chart, runs, count, chosen_axis(options)));
-        fth_log_info("chart written to %s", fth_output_label(output));
-    }
+    *drawn = true;
+    if (*options->chart) /* first: a picture that cannot be drawn should not need looking for below the tables */
+        FTH_TRY(draw_chart(options, runs, count, scales, drawn));
     for (size_t i = 0; options->json && i < count; i++) {
         json_t *json = fth_report_json(&runs[i], catalogue);
         fth_cli_print_json(json);
@@ -152,6 +166,7 @@ static fth_exit_code show(const fth_command *command, const fth_invocation *invo
     fth_catalogue catalogue = {0};
     fth_exit_code code;
     size_t count = 0;
+    bool drawn = true;
 
     if (!fth_cli_read_flags(command, invocation, &options, &arguments, &code))
         goto out;
@@ -174,9 +189,11 @@ static fth_exit_code show(const fth_command *command, const fth_invocation *invo
     if (status == FTH_OK)
         status = price_functions(&options, runs, count, &catalogue);
     if (status == FTH_OK)
-        status = print_runs(&options, runs, count, catalogue.name ? &catalogue : NULL, compare);
+        status = print_runs(&options, runs, count, catalogue.name ? &catalogue : NULL, compare, &drawn);
     if (status != FTH_OK)
         code = fth_cli_fail();
+    else if (!drawn)
+        code = FTH_EXIT_FAILURE;
 out:
     for (size_t i = 0; i < count; i++)
         fth_record_release(&runs[i]);

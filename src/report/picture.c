@@ -104,15 +104,42 @@ void fth_picture_loss_axis(FILE *script, const fth_picture_extent *seen)
 {
     if (seen->high > 20 * seen->low) /* as in the terminal: decades do not fit a linear axis */
         fprintf(script, "set logscale y\nset yrange [%.9g:%.9g]\n", 0.8 * seen->low, 1.25 * seen->high);
-    else
+    else if (seen->high > seen->low) {
+        const double margin = 0.05 * (seen->high - seen->low);
+        fprintf(script, "set yrange [%.9g:%.9g]\n", fmax(0, seen->low - margin), seen->high + margin);
+    } else
         fputs("set yrange [0:*]\n", script);
+}
+
+enum { LONGEST_BESIDE = 24 };
+
+void fth_picture_key(FILE *script, size_t longest)
+{
+    fprintf(script, "set key outside %s noenhanced\n",
+            longest <= LONGEST_BESIDE ? "right top vertical Left reverse" : "below center horizontal");
+}
+
+void fth_picture_key_validation(FILE *script, const char *separator)
+{
+    fprintf(script, "%s1/0 with linespoints pt 7 ps 0.7 dt 2 lc rgb '#606060' title 'validation'", separator);
+}
+
+/* Of the names in the legend. */
+static size_t longest_name(const drawing *all)
+{
+    size_t longest = 0;
+    for (size_t i = 0; i < all->run_count && all->run_count > 1; i++) {
+        const size_t width = fth_text_width(all->runs[i].id);
+        longest = width > longest ? width : longest;
+    }
+    return longest;
 }
 
 static void print_axes(FILE *script, const drawing *all, fth_measure measure, const fth_picture_extent *seen)
 {
-    fprintf(script, "set xlabel '%s'\nset ylabel '%s'\nset xrange [0:%.9g]\nset key %s right noenhanced\n",
-            fth_report_axis_name(all->axis), measure == FTH_LOSS ? "loss" : "accuracy (%)", seen->right,
-            measure == FTH_LOSS ? "top" : "bottom");
+    fprintf(script, "set xlabel '%s'\nset ylabel '%s'\nset xrange [0:%.9g]\n", fth_report_axis_name(all->axis),
+            measure == FTH_LOSS ? "loss" : "accuracy (%)", seen->right);
+    fth_picture_key(script, longest_name(all));
     if (measure == FTH_ACCURACY)
         fprintf(script, "unset logscale y\nset yrange [%.9g:100]\n",
                 seen->low < 100 ? fmax(0, 10 * floor(seen->low / 10)) : 0);
@@ -144,6 +171,8 @@ static void print_plot(FILE *script, const drawing *all, fth_measure measure)
             separator = ", ";
         }
     }
+    if (!one && measure == FTH_LOSS)
+        fth_picture_key_validation(script, separator);
     fputc('\n', script);
 }
 
@@ -194,11 +223,8 @@ static fth_status write_script(FILE *script, bool svg, const char *title, const 
     FTH_TRY(print_data(script, all, FTH_LOSS, &loss));
     FTH_TRY(print_data(script, all, FTH_ACCURACY, &accuracy));
     fth_picture_begin_panels(script, title, two ? 2 : 1);
-    if (all->run_count > 1)
-        fputs("set label 1 'dashes, dots: validation' at graph 0.02, graph 0.03 tc rgb '#606060'\n", script);
     print_axes(script, all, FTH_LOSS, &loss);
     print_plot(script, all, FTH_LOSS);
-    fputs("unset label 1\n", script);
     if (two) {
         print_axes(script, all, FTH_ACCURACY, &accuracy);
         print_plot(script, all, FTH_ACCURACY);
@@ -243,7 +269,7 @@ static fth_status wait_for(pid_t process, int messages)
         return FTH_OK;
     char said[400];
     read_message(messages, said, sizeof said);
-    return fth_fail(FTH_IO, "gnuplot failed: %s", *said ? said : "it said nothing");
+    return fth_fail(FTH_UNSUPPORTED, "gnuplot failed: %s", *said ? said : "it said nothing");
 }
 
 /* Draws into the anonymous file `picture`. */

@@ -63,6 +63,10 @@ void fth_picture_series(FILE *script, const fth_chart_line *line, size_t number,
                         fth_picture_extent *seen);
 /* The range of the y axis for losses. */
 void fth_picture_loss_axis(FILE *script, const fth_picture_extent *seen);
+/* Places the legend outside the axes: beside them, or below where the `longest` name, in columns, is too long for that. */
+void fth_picture_key(FILE *script, size_t longest);
+/* Adds an entry to a plot's legend that says which lines are of validation; nothing is drawn. */
+void fth_picture_key_validation(FILE *script, const char *separator);
 /* The colour of line i. */
 const char *fth_picture_colour(size_t i);
 

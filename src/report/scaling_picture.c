@@ -19,8 +19,10 @@ static void write_by_workers(FILE *script, const scaling_drawing *all)
             fprintf(script, "%d %.6g %.6g\n", all->rows[i].workers, all->rows[i].efficiency, all->rows[i].epoch_s);
     fputs("END_OF_DATA\n", script);
     fputs("set xlabel 'workers'\nset ylabel 'scaling efficiency'\nset y2label 'seconds per epoch'\nset y2tics\n"
-          "set border 11\nset yrange [0:1.1]\nset y2range [0:*]\nset key bottom left noenhanced\nset xtics (",
+          "set border 11\nset yrange [0:1.1]\nset y2range [0:*]\n",
           script);
+    fth_picture_key(script, 0);
+    fputs("set xtics (", script);
     for (size_t i = 0; i < all->count; i++)
         fprintf(script, "%s%d", i > 0 ? ", " : "", all->rows[i].workers);
     fprintf(script,
@@ -39,6 +41,7 @@ static fth_status write_losses(FILE *script, const scaling_drawing *all)
     fth_picture_extent seen = {INFINITY, 0, 0};
     char label[96];
     const char *separator = "plot ";
+    size_t longest = 0;
     for (size_t i = 0; i < all->count; i++) {
         FTH_TRY(fth_report_curve(&all->rows[i].run->training, FTH_LOSS, FTH_OVER_TIME, "", &line));
         fth_picture_series(script, &line, i, "training", &seen);
@@ -47,10 +50,15 @@ static fth_status write_losses(FILE *script, const scaling_drawing *all)
         fth_picture_series(script, &line, i, "validation", &seen);
         fth_report_curve_release(&line);
     }
-    fprintf(script, "set xlabel '%s'\nset ylabel 'loss'\nset xrange [0:%.9g]\nset key top right noenhanced\n",
-            fth_report_axis_name(FTH_OVER_TIME), seen.right);
+    fprintf(script, "set xlabel '%s'\nset ylabel 'loss'\nset xrange [0:%.9g]\n", fth_report_axis_name(FTH_OVER_TIME),
+            seen.right);
     fth_picture_loss_axis(script, &seen);
-    fputs("set label 1 'dashes, dots: validation' at graph 0.02, graph 0.03 tc rgb '#606060'\n", script);
+    for (size_t i = 0; i < all->count; i++) {
+        fth_scaling_label(&all->rows[i], label, sizeof label);
+        const size_t width = fth_text_width(label);
+        longest = width > longest ? width : longest;
+    }
+    fth_picture_key(script, longest);
     for (size_t i = 0; i < all->count; i++) {
         fth_scaling_label(&all->rows[i], label, sizeof label);
         if (fth_report_has(&all->rows[i].run->training, FTH_LOSS)) {
@@ -65,6 +73,7 @@ static fth_status write_losses(FILE *script, const scaling_drawing *all)
             separator = ", ";
         }
     }
+    fth_picture_key_validation(script, separator);
     fputc('\n', script);
 
 out:

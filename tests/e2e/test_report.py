@@ -1,6 +1,7 @@
 """Reports, comparisons and pictures of runs."""
 import json
 import lzma
+import re
 import shutil
 import xml.etree.ElementTree as xml
 
@@ -127,5 +128,25 @@ def test_chart_mistakes(trained, tmp_path):
     assert ".png or .svg" in refused.err and not refused.out
     refused = trained("report", trained.run, "--chart", tmp_path / "absent" / "loss.svg", code=1)
     assert "absent" in refused.err and not refused.out
+
+
+def test_without_gnuplot_the_report_remains(trained, tmp_path):
+    tables = trained("report", trained.run).out
     missing = trained("report", trained.run, "--chart", tmp_path / "loss.svg", code=1, env={"PATH": "/nowhere"})
-    assert "gnuplot" in missing.err and "install" in missing.err
+    assert missing.out == tables and len(missing.err.splitlines()) == 1
+    assert "loss.svg is left out" in missing.err and "apt-get install gnuplot" in missing.err
+    assert not list(tmp_path.iterdir())
+
+
+@needs_gnuplot
+def test_the_legend_is_beside_the_axes_and_the_loss_not_drawn_from_zero(trained, tmp_path):
+    svg = tmp_path / "loss.svg"
+    trained("report", trained.run, "--chart", svg)
+    text = svg.read_text()
+    left, _, bottom, right = map(float, re.search(r"d='M([\d.]+),([\d.]+) L\1,([\d.]+) L([\d.]+),", text).groups())
+    texts = [(float(x), float(y), re.sub("<[^>]*>", "", words)) for x, y, words in
+             re.findall(r'translate\(([\d.]+),([\d.]+)\)[^>]*>\s*<text>(.*?)</text>', text)]
+    legend = [x for x, _, words in texts if words in ("training", "validation")]
+    assert len(legend) >= 2 and min(legend) > right
+    ticks = [words for x, y, words in texts if x < left and y <= bottom + 10]
+    assert len(ticks) > 1 and "0" not in ticks

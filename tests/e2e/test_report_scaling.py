@@ -113,6 +113,28 @@ def test_picture(farthing, tmp_path, kind):
             assert expected in data
 
 
+def path_without(program, folder):
+    """A PATH with everything that is on this machine's but one program."""
+    folder.mkdir()
+    for name in ("/usr/bin", "/bin"):
+        for file in Path(name).iterdir():
+            if not file.name.startswith(program) and not (folder / file.name).exists():
+                (folder / file.name).symlink_to(file)
+    return str(folder)
+
+
+def test_the_example_needs_no_gnuplot(tmp_path):
+    script = Path(__file__).resolve().parents[2] / "examples/vgg19-scaling/run"
+    variables = environment(FARTHING=str(FARTHING), RUNS=str(tmp_path / "runs"), WORKERS="1",
+                            PATH=path_without("gnuplot", tmp_path / "bin"))
+    done = subprocess.run([script, "--model", "linear", "--steps", "3"], cwd=tmp_path, env=variables, text=True,
+                          capture_output=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert "efficiency" in done.stdout
+    assert "vgg19-scaling.png is left out" in done.stderr and "apt-get install gnuplot" in done.stderr
+    assert not (tmp_path / "vgg19-scaling.png").exists()
+
+
 @needs_gnuplot
 def test_the_example_runs(tmp_path):
     """The prototype's experiment, with a small model and few steps."""
