@@ -244,11 +244,13 @@ static fth_status find_in_run(const char *folder, fth_cli_weights *weights)
     return fth_fail(FTH_INVALID, "run %s has no model file yet; it is written at the end of the first epoch", folder);
 }
 
-/* True of a folder as on the Hugging Face hub, which is more than its file of weights. */
+/* True of a folder as on the Hugging Face hub, which is more than its file of weights, and of weights in several files. */
 static bool is_from_hub(const char *folder)
 {
-    return is_in_folder(folder, "config.json") &&
-           (is_in_folder(folder, "model.safetensors") || is_in_folder(folder, "pytorch_model.bin"));
+    return is_in_folder(folder, "model.safetensors.index.json") ||
+           is_in_folder(folder, "pytorch_model.bin.index.json") ||
+           (is_in_folder(folder, "config.json") &&
+            (is_in_folder(folder, "model.safetensors") || is_in_folder(folder, "pytorch_model.bin")));
 }
 
 static int is_model_entry(const struct dirent *entry)
@@ -262,10 +264,6 @@ static fth_status find_in_folder(const char *folder, fth_cli_weights *weights)
     struct dirent **entries = NULL;
     int count = scandir(folder, &entries, is_model_entry, alphasort);
 
-    FTH_REQUIRE(!is_in_folder(folder, "model.safetensors.index.json"), FTH_UNSUPPORTED,
-                "%s has its weights in several files (model.safetensors.index.json), which is not supported; save them "
-                "as one, with save_pretrained(..., max_shard_size=\"100GB\")",
-                folder);
     FTH_REQUIRE(count != 0, FTH_INVALID, "%s is not a run and holds no model file (.safetensors, .pth, .pt)", folder);
     FTH_REQUIRE(count > 0, FTH_IO, "cannot read folder %s", folder);
     FTH_REQUIRE(count == 1, FTH_INVALID, "%s holds %d model files, %s and %s among them; name one", folder, count,

@@ -7,6 +7,7 @@
 
 #include "tensor/pth_internal.h"
 #include "tensor/safetensors_internal.h"
+#include "tensor/shard_index.h"
 #include "tensor/zip_internal.h"
 
 enum { MAX_NAME = 1000, TAR_MAGIC_AT = 257, MAX_CONFIG_BYTES = 1 << 26 };
@@ -17,8 +18,10 @@ struct fth_weights {
     char *origin;          /* what errors call it */
     char *folder, *config; /* where a folder was opened: its path, and its config.json or "" */
     const char *format;
-    fth_safetensors *safetensors; /* one of the two */
+    fth_safetensors *safetensors; /* one of the three */
     fth_pth *pth;
+    fth_weights **shards; /* (shard_count) the files of an index, whose views these are */
+    size_t shard_count;
     fth_pth_place place; /* in a .pth file */
     char *names;         /* one after another; views have theirs here */
     char *prefix;        /* taken off every name */
@@ -160,25 +163,34 @@ out:
     return status;
 }
 
+/* A file that names tensors and no dictionaries: the key is how their names begin. */
+static fth_status choose_part(fth_weights *weights, const char *origin, const char *key)
+{
+    size_t length = strlen(key), matching = 0;
+    for (size_t i = 0; i < weights->count; i++) {
+        const char *name = weights->views[i].name;
+        matching += begins_with_name(name, key, length) && name[length] == '.';
+    }
+    if (*key && matching == 0)
+        return fth_fail(FTH_INVALID,
+                        "%s: a safetensors file has no '%s' inside, and no tensor called %s.*; leave out the key",
+                        origin, key, key);
+    weights->place.part = fth_format("%s%s", key, *key ? "." : "");
+    return weights->place.part ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for a name");
+}
+
 static fth_status open_safetensors(fth_weights *weights, const void *bytes, size_t size_bytes, const char *origin,
                                    const char *key)
 {
     fth_status status = FTH_OK;
-    size_t length = strlen(key), matching = 0;
     FTH_TRY(fth_safetensors_parse(bytes, size_bytes, origin, &weights->safetensors));
     weights->format = "safetensors";
     weights->count = fth_safetensors_count(weights->safetensors);
     FTH_TRY(fth_allocate(weights->count, sizeof *weights->views, &weights->views));
-    for (size_t i = 0; i < weights->count; i++) {
+    for (size_t i = 0; i < weights->count; i++)
         weights->views[i] = *fth_safetensors_get(weights->safetensors, i);
-        const char *name = weights->views[i].name;
-        matching += begins_with_name(name, key, length) && name[length] == '.';
-    }
     FTH_TRY(copy_names(weights));
-    FTH_REQUIRE(!*key || matching > 0, FTH_INVALID,
-                "%s: a safetensors file has no '%s' inside, and no tensor called %s.*; leave out the key", origin, key,
-                key);
-    weights->place.part = fth_format("%s%s", key, *key ? "." : "");
+    FTH_TRY(choose_part(weights, origin, key));
 out:
     return status;
 }
@@ -326,6 +338,15 @@ static fth_status open_by_content(fth_weights *weights, const unsigned char *byt
                     origin);
 }
 
+static fth_status create(const char *origin, fth_weights **weights)
+{
+    fth_status status = fth_allocate(1, sizeof **weights, weights);
+    if (status != FTH_OK)
+        return status;
+    (*weights)->origin = fth_format("%s", origin);
+    return (*weights)->origin ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for a path");
+}
+
 fth_status fth_weights_parse(const void *bytes, size_t size_bytes, const char *origin, const char *key,
                              fth_weights **weights)
 {
@@ -333,9 +354,7 @@ fth_status fth_weights_parse(const void *bytes, size_t size_bytes, const char *o
     fth_weights *fresh = NULL;
 
     *weights = NULL;
-    FTH_TRY(fth_allocate(1, sizeof *fresh, &fresh));
-    fresh->origin = fth_format("%s", origin);
-    FTH_REQUIRE(fresh->origin, FTH_NO_MEMORY, "no memory for a path");
+    FTH_TRY(create(origin, &fresh));
     FTH_TRY(open_by_content(fresh, bytes, size_bytes, origin, key));
     strip_prefixes(fresh, fresh->place.part);
     remove_markers(fresh);
@@ -344,6 +363,94 @@ fth_status fth_weights_parse(const void *bytes, size_t size_bytes, const char *o
     fresh = NULL;
 
 out:
+    fth_weights_free(fresh);
+    return status;
+}
+
+/* ---- several files ---- */
+
+/* One of the files of an index, with the names that it has. */
+static fth_status open_shard(const char *folder, const char *name, fth_weights **shard)
+{
+    fth_status status = FTH_OK;
+    char *path = fth_path_join(folder, name);
+
+    FTH_REQUIRE(path, FTH_NO_MEMORY, "no memory for a path");
+    FTH_TRY(create(path, shard));
+    FTH_TRY(fth_file_map(path, &(*shard)->mapping, &(*shard)->mapping_size_bytes));
+    FTH_TRY(open_by_content(*shard, (*shard)->mapping, (*shard)->mapping_size_bytes, path, ""));
+
+out:
+    free(path);
+    return status;
+}
+
+/* The index lists what there must be, so that a file of another model is noticed. */
+static fth_status check_listed(fth_weights *weights, const fth_shard_index *index)
+{
+    fth_status status = FTH_OK;
+    const char *tensor;
+    json_t *file;
+
+    FTH_TRY(sort_names(weights, weights->origin));
+    json_object_foreach((json_t *)index->weight_map, tensor, file)
+    {
+        FTH_REQUIRE(fth_weights_find(weights, tensor), FTH_CORRUPT, "%s: %s has no tensor '%.80s'", weights->origin,
+                    json_string_value(file), tensor);
+    }
+
+out:
+    free(weights->by_name);
+    weights->by_name = NULL;
+    return status;
+}
+
+static fth_status join_shards(fth_weights *weights)
+{
+    fth_status status = FTH_OK;
+    size_t count = 0;
+
+    for (size_t i = 0; i < weights->shard_count; i++)
+        count += weights->shards[i]->count;
+    FTH_TRY(fth_allocate(count, sizeof *weights->views, &weights->views));
+    for (size_t i = 0; i < weights->shard_count; i++) {
+        const fth_weights *shard = weights->shards[i];
+        for (size_t v = 0; v < shard->count; v++)
+            weights->views[weights->count++] = shard->views[v];
+    }
+    FTH_TRY(copy_names(weights));
+
+out:
+    return status;
+}
+
+/* `origin` is the path of the index whose bytes these are. */
+static fth_status open_index(const void *bytes, size_t size_bytes, const char *folder, const char *origin,
+                             const char *key, fth_weights **weights)
+{
+    fth_status status = FTH_OK;
+    fth_weights *fresh = NULL;
+    fth_shard_index index = {0};
+
+    FTH_TRY(fth_shard_index_parse(bytes, size_bytes, origin, &index));
+    FTH_TRY(create(origin, &fresh));
+    FTH_TRY(fth_allocate(index.count, sizeof *fresh->shards, &fresh->shards));
+    for (size_t i = 0; i < index.count; i++) {
+        fresh->shard_count++; /* also one that fails is freed */
+        FTH_TRY(open_shard(folder, index.files[i], &fresh->shards[i]));
+    }
+    fresh->format = fresh->shards[0]->format;
+    FTH_TRY(join_shards(fresh));
+    FTH_TRY(check_listed(fresh, &index));
+    FTH_TRY(choose_part(fresh, origin, key));
+    strip_prefixes(fresh, fresh->place.part);
+    remove_markers(fresh);
+    FTH_TRY(sort_names(fresh, origin));
+    *weights = fresh;
+    fresh = NULL;
+
+out:
+    fth_shard_index_release(&index);
     fth_weights_free(fresh);
     return status;
 }
@@ -387,7 +494,8 @@ static fth_status split_key(const char *path_and_key, char **path, const char **
 /* The file of weights in a folder; *path was the folder's and becomes the file's. */
 static fth_status choose_in_folder(const char *folder, char **path)
 {
-    static const char *const names[] = {"model.safetensors", "pytorch_model.bin"};
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
+                                        "pytorch_model.bin.index.json"};
     for (size_t i = 0; i < FTH_COUNT_OF(names); i++) {
         free(*path);
         *path = fth_path_join(folder, names[i]);
@@ -398,6 +506,12 @@ static fth_status choose_in_folder(const char *folder, char **path)
                     "folder %s has neither model.safetensors nor pytorch_model.bin; name the file, in the folder "
                     "of a run best.safetensors",
                     folder);
+}
+
+static char *get_folder(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? fth_format("%.*s", (int)(slash == path ? 1 : slash - path), path) : fth_format(".");
 }
 
 static fth_status read_config(const char *folder, char **config)
@@ -427,10 +541,17 @@ fth_status fth_weights_open(const char *path_and_key, fth_weights **weights)
     if (fth_folder_exists(path)) {
         folder = fth_format("%s", path);
         FTH_TRY(choose_in_folder(folder, &path));
-        FTH_TRY(read_config(folder, &config));
     }
     FTH_TRY(fth_file_map(path, &bytes, &size_bytes));
-    FTH_TRY(fth_weights_parse(bytes, size_bytes, path, key, weights));
+    const bool is_index = fth_shard_index_recognize(bytes, size_bytes);
+    if (is_index && !folder)
+        folder = get_folder(path);
+    if (folder)
+        FTH_TRY(read_config(folder, &config));
+    if (is_index)
+        FTH_TRY(open_index(bytes, size_bytes, folder, path, key, weights));
+    else
+        FTH_TRY(fth_weights_parse(bytes, size_bytes, path, key, weights));
     (*weights)->mapping = bytes;
     (*weights)->mapping_size_bytes = size_bytes;
     (*weights)->folder = folder;
@@ -453,6 +574,9 @@ void fth_weights_free(fth_weights *weights)
     free(weights->origin);
     free(weights->folder);
     free(weights->config);
+    for (size_t i = 0; i < weights->shard_count; i++)
+        fth_weights_free(weights->shards[i]);
+    free(weights->shards);
     fth_safetensors_free(weights->safetensors);
     fth_pth_free(weights->pth);
     fth_pth_place_release(&weights->place);
@@ -556,20 +680,26 @@ const char *fth_weights_metadata(const fth_weights *weights, const char *key)
 
 fth_weights_facts fth_weights_describe(const fth_weights *weights)
 {
+    size_t copied = weights->pth ? weights->pth->copy_count : 0;
+    for (size_t i = 0; i < weights->shard_count; i++)
+        copied += weights->shards[i]->pth ? weights->shards[i]->pth->copy_count : 0;
     return (fth_weights_facts){.format = weights->format,
                                .key = weights->place.key ? weights->place.key : "",
                                .removed_prefix = weights->prefix,
                                .removed_markers = weights->markers,
                                .skipped_classes = weights->skipped ? weights->skipped : "",
                                .left_out_count = weights->left_out,
-                               .copied_count = weights->pth ? weights->pth->copy_count : 0};
+                               .copied_count = copied,
+                               .file_count = weights->shard_count > 0 ? weights->shard_count : 1};
 }
 
 char *fth_weights_explain(const fth_weights *weights)
 {
     fth_weights_facts facts = fth_weights_describe(weights);
-    char *parts[5] = {NULL}, *text = NULL;
+    char *parts[6] = {NULL}, *text = NULL;
     size_t count = 0;
+    if (facts.file_count > 1)
+        parts[count++] = fth_format("read from %zu files", facts.file_count);
     if (*facts.key)
         parts[count++] = fth_format("read from '%s'", facts.key);
     if (*facts.removed_prefix)

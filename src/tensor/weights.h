@@ -15,8 +15,8 @@ typedef struct fth_weights fth_weights;
  * with the whole text for its name wins. Without a key the dictionary is found if there is only one that can be meant,
  * and otherwise the message lists the keys. Values that are not tensors are skipped. Prefixes that wrappers put
  * before names ("module.", "model.", "_orig_mod.", "backbone.") are taken off if all names have them. docs/WEIGHTS.md has
- * the whole list. A folder as on the Hugging Face hub is opened by its model.safetensors, else its pytorch_model.bin. The caller
- * frees *weights with fth_weights_free(). */
+ * the whole list. A folder as on the Hugging Face hub is opened by its model.safetensors, else its pytorch_model.bin; weights
+ * in several files by their index, model.safetensors.index.json, or the folder that it is in. The caller frees *weights with fth_weights_free(). */
 fth_status fth_weights_open(const char *path_and_key, fth_weights **weights);
 
 /* Reads bytes that outlive the object; `origin` names them in errors, `key` may be "". */
@@ -40,7 +40,8 @@ fth_status fth_weights_rename(fth_weights *weights, const char *origin, fth_weig
 
 /* What errors call the file: its path. */
 const char *fth_weights_origin(const fth_weights *weights);
-/* Of a folder from the hub: where it is, and its config.json ("" if there is none). NULL: a file was opened. */
+/* Of a folder from the hub, or that of an index: where it is, and its config.json ("" if there is none). NULL: a file was
+ * opened. */
 const char *fth_weights_folder(const fth_weights *weights);
 const char *fth_weights_config(const fth_weights *weights);
 
@@ -59,6 +60,7 @@ typedef struct fth_weights_facts {
     const char *skipped_classes; /* of objects in the file that are not tensors: "argparse.Namespace"; "" if none */
     size_t left_out_count;       /* tensors beside the part that was chosen */
     size_t copied_count;         /* tensors that could not be used in place */
+    size_t file_count;           /* more than 1 where an index was opened */
 } fth_weights_facts;
 
 fth_weights_facts fth_weights_describe(const fth_weights *weights);

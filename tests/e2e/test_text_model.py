@@ -90,11 +90,3 @@ def test_images_have_no_place_in_transformers(farthing, tiny):
     assert not (farthing.folder / "x").exists()
     wrong = farthing("export", "--weights", "a", "--to", "huggingface", "--out", "-", code=2)
     assert "writes a folder" in wrong.err and not (farthing.folder / "-").exists()
-
-
-def test_weights_in_several_files_are_refused_by_name(farthing):
-    folder = farthing.folder / "sharded"
-    folder.mkdir()
-    (folder / "model.safetensors.index.json").write_text('{"weight_map": {}}')
-    (folder / "config.json").write_text("{}")
-    assert "weights in several files" in farthing("predict", "--weights", folder, "--text", "a", code=1).err

@@ -246,3 +246,49 @@ def test_runs_in_a_shared_folder(farthing, tiny):
              "--checkpoints", "share/a", "--lease", "off", "--watch", "none")
     result = farthing("evaluate", "share/a", "--threads", 1)
     assert result.out.startswith("linear on ") and "share/a/best.safetensors" in result.out
+
+
+# ---- weights in several files ----
+
+
+@pytest.fixture
+def shards(linear, tmp_path):
+    """The model of the run as the hub has large ones: a file for each tensor, and an index."""
+    folder, listed = tmp_path / "shards", {}
+    folder.mkdir()
+    for i, (name, (dtype, shape, data)) in enumerate(sorted(tensors(linear.run / "best.safetensors").items())):
+        text = json.dumps({name: {"dtype": dtype, "shape": shape, "data_offsets": [0, len(data)]}}).encode()
+        listed[name] = f"model-{i + 1:05d}-of-00002.safetensors"
+        (folder / listed[name]).write_bytes(struct.pack("<Q", len(text)) + text + data)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": listed}))
+    return index
+
+
+def test_weights_in_several_files(linear, tiny, shards):
+    arguments = ["--data", tiny, "--normalize", "none", "--json"]
+    whole = json.loads(linear("evaluate", "--weights", without_metadata(
+        linear.run / "best.safetensors", shards.parent.parent / "whole.safetensors"), *arguments).out)
+    for place in (shards, shards.parent):
+        result = json.loads(linear("evaluate", "--weights", place, *arguments).out)
+        assert (result["loss"], result["accuracy"]) == (whole["loss"], whole["accuracy"])
+        assert "read from 2 files" in linear("weights", place).out
+    linear("train", "--weights", shards, "--data", tiny, "--steps", 1, "--name", f"of-{shards.parent.parent.name}")
+
+
+def test_an_index_that_does_not_say_where_tensors_are(linear, shards):
+    listed = json.loads(shards.read_text())["weight_map"]
+    first, second = sorted(listed)
+
+    def words(weight_map):
+        shards.write_text(json.dumps({"weight_map": weight_map}))
+        return linear("weights", shards, code=1).err
+
+    assert f"no tensor '{second}x'" in words({**listed, second + "x": listed[second]})
+    assert "gone.safetensors" in words({**listed, first: "gone.safetensors"})
+    for outside in ("../whole.safetensors", "/etc/passwd", "..", "", 3):
+        assert f"tensor '{first}' is in no file of the same folder" in words({first: outside})
+    assert 'its "weight_map" lists no tensors' in words({})
+    assert "neither safetensors nor" in words({**listed, first: shards.name})  # an index within itself
+    (shards.parent / listed[second]).write_bytes((shards.parent / listed[first]).read_bytes())
+    assert f"two tensors are called '{first}'" in words(listed)
