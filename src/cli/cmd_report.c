@@ -188,6 +188,8 @@ static fth_exit_code show(const fth_command *command, const fth_invocation *invo
         fth_ledger_assume_price(&runs[i], usd_per_hour, "report --price");
     if (status == FTH_OK)
         status = price_functions(&options, runs, count, &catalogue);
+    if (status == FTH_OK && compare)
+        fth_report_rank(runs, count);
     if (status == FTH_OK)
         status = print_runs(&options, runs, count, catalogue.name ? &catalogue : NULL, compare, &drawn);
     if (status != FTH_OK)
@@ -232,7 +234,9 @@ const fth_command fth_command_report = {
 const fth_command fth_command_compare = {
     .name = "compare",
     .arguments = "RUN RUN... [--over time] [--json] [--chart FILE.png|FILE.svg]",
-    .summary = "show runs side by side",
+    .summary = "show runs side by side, the best first",
+    .details = "The best is the run whose best model has the highest validation accuracy, or else the lowest loss. "
+               "Speeds are relative to it.\n",
     .table = &report_table,
     .examples = (const fth_example[]){{"farthing compare RUN RUN --over time", "side by side, over time"}, {0}},
     .run = run_compare,

@@ -105,6 +105,24 @@ static void print_json(const char *id, const fth_record_summary *run)
     json_decref(json);
 }
 
+enum { MODEL_COLUMN = 2, DATA_COLUMN = 3, LEAST_TEXT = 9 };
+
+/* Names of runs are never cut: they are what one types next. --json prints everything. */
+static fth_status print_rows(fth_table *table)
+{
+    /* Size, steps, epochs; then age, which is the sixth by then. */
+    static const size_t spare[] = {7, 5, 4, 5}, long_texts[] = {DATA_COLUMN, MODEL_COLUMN};
+    fth_status status = FTH_OK;
+    const size_t columns = (size_t)fth_terminal_columns(stdout);
+    for (size_t i = 0; i < FTH_COUNT_OF(spare) && fth_table_width(table) > columns; i++)
+        fth_table_remove_column(table, spare[i]);
+    for (size_t i = 0; i < FTH_COUNT_OF(long_texts); i++)
+        FTH_TRY(fth_table_shorten(table, long_texts[i], columns, LEAST_TEXT));
+    fth_table_print(stdout, table);
+out:
+    return status;
+}
+
 /* One run that cannot be read does not hide the others. */
 static fth_status list_runs(const runs_options *options, bool *failed)
 {
@@ -137,7 +155,7 @@ static fth_status list_runs(const runs_options *options, bool *failed)
         FTH_TRY(status);
     }
     if (shown > 0)
-        fth_table_print(stdout, table);
+        FTH_TRY(print_rows(table));
     if (list.count == 0)
         fth_log_info("there are no runs in %s yet; `farthing train` makes one", options->runs);
 

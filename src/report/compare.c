@@ -5,13 +5,51 @@
 
 #include "report/report_internal.h"
 
-enum { CHART_ROWS = 16, SMALL = 64, MAX_RUNS = 26 };
+enum { CHART_ROWS = 16, SMALL = 64, MAX_RUNS = 26, WIDEST_CELL = 20 };
 
 typedef struct comparison {
     const fth_record_summary *runs;
     size_t run_count;
     fth_table *table;
 } comparison;
+
+/* ---- ranks ---- */
+
+/* Of the model that is kept as the best; a parameter server keeps none, and the best of its validations stand in. */
+static double best_accuracy(const fth_record_summary *run)
+{
+    return run->kept.by ? run->kept.accuracy : run->best_accuracy;
+}
+
+static double best_loss(const fth_record_summary *run)
+{
+    return run->kept.by ? run->kept.loss : run->best_loss;
+}
+
+/* Below 0 where `a` is less, above where it is greater; numbers that are missing are greater than all others. */
+static int compare_numbers(double a, double b)
+{
+    return isnan(a) || isnan(b) ? isnan(a) - isnan(b) : (a > b) - (a < b);
+}
+
+static int compare_runs(const fth_record_summary *a, const fth_record_summary *b)
+{
+    int order = compare_numbers(-best_accuracy(a), -best_accuracy(b));
+    if (order == 0)
+        order = compare_numbers(best_loss(a), best_loss(b));
+    return order != 0 ? order : compare_numbers(fth_report_last_training_loss(a), fth_report_last_training_loss(b));
+}
+
+void fth_report_rank(fth_record_summary *runs, size_t run_count)
+{
+    for (size_t i = 1; i < run_count; i++) {
+        const fth_record_summary run = runs[i];
+        size_t at = i;
+        for (; at > 0 && compare_runs(&run, &runs[at - 1]) < 0; at--)
+            runs[at] = runs[at - 1];
+        runs[at] = run;
+    }
+}
 
 /* ---- options that differ ---- */
 
@@ -206,17 +244,16 @@ static void write_test_accuracy(const fth_record_summary *run, const fth_record_
     fth_text_percent(run->test_accuracy, text, SMALL);
 }
 
-/* Of the model that is kept as the best; a parameter server keeps none, and the best of its validations stand in. */
 static void write_best_loss(const fth_record_summary *run, const fth_record_summary *first, char *text)
 {
     (void)first;
-    fth_text_loss(run->kept.by ? run->kept.loss : run->best_loss, text, SMALL);
+    fth_text_loss(best_loss(run), text, SMALL);
 }
 
 static void write_best_accuracy(const fth_record_summary *run, const fth_record_summary *first, char *text)
 {
     (void)first;
-    fth_text_percent(run->kept.by ? run->kept.accuracy : run->best_accuracy, text, SMALL);
+    fth_text_percent(best_accuracy(run), text, SMALL);
 }
 
 static void write_best_by(const fth_record_summary *run, const fth_record_summary *first, char *text)
@@ -418,6 +455,7 @@ fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size
     axis = fth_report_choose_axis(runs, run_count, axis);
     FTH_REQUIRE(run_count >= 1 && run_count <= MAX_RUNS, FTH_INVALID, "compare takes 1 to %d runs, not %zu", MAX_RUNS,
                 run_count);
+    fputs("best first:\n", output);
     for (size_t i = 0; i < run_count; i++) {
         letters[i][0] = (char)('A' + i);
         headings[i + 1] = letters[i];
@@ -430,7 +468,9 @@ fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size
     FTH_TRY(add_workers(&all));
     FTH_TRY(add_results(&all));
     FTH_TRY(add_costs(&all));
-    fth_table_print(output, all.table);
+    for (size_t i = 1; i <= run_count; i++)
+        FTH_TRY(fth_table_shorten(all.table, i, (size_t)columns, WIDEST_CELL));
+    fth_table_print_parts(output, all.table, (size_t)columns);
     fputc('\n', output);
     FTH_TRY(print_chart(output, &all, FTH_LOSS, axis, columns));
     if (any_was_validated(&all)) {

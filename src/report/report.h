@@ -17,7 +17,11 @@ fth_status fth_report_run(FILE *output, const fth_record_summary *run, const fth
 /* What curves are drawn over. By default steps, or epochs where steps do not mean the same in all runs. */
 typedef enum fth_chart_axis { FTH_OVER_DEFAULT, FTH_OVER_STEPS, FTH_OVER_EPOCHS, FTH_OVER_TIME } fth_chart_axis;
 
-/* Several runs side by side: a table, a chart of their training losses, and one of their validation accuracies. */
+/* Puts the best run first: by the validation accuracy of the model that is kept, then by its loss, then by the training
+ * loss; runs that are equal stay in their order. */
+void fth_report_rank(fth_record_summary *runs, size_t run_count);
+
+/* Several runs side by side, in their order: a table no wider than `columns`, a chart of their training losses, and one of their validation accuracies. */
 fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size_t run_count, fth_chart_axis axis,
                               int columns);
 
@@ -78,6 +82,12 @@ void fth_table_free(fth_table *table);
 fth_status fth_table_add_row(fth_table *table, const char *const *cells); /* copied, made printable; NULL: empty */
 size_t fth_table_width(const fth_table *table);                           /* in columns, as it is */
 void fth_table_print(FILE *output, const fth_table *table);
+/* Prints no more than `columns` wide: columns that do not fit follow in further tables, each with the first column. */
+void fth_table_print_parts(FILE *output, const fth_table *table, size_t columns);
+/* Takes a column away. */
+void fth_table_remove_column(fth_table *table, size_t column);
+/* Shortens cells of a column until the table fits into `columns`, but not below `least`. */
+fth_status fth_table_shorten(fth_table *table, size_t column, size_t columns, size_t least);
 
 /* 1463 -> "1,463"; 0.9871 -> "98.71 %"; 1536 -> "1.5 kB"; NAN -> "-" where a number may be missing. */
 void fth_text_count(int64_t number, char *text, size_t size);

@@ -82,28 +82,38 @@ size_t fth_table_width(const fth_table *table)
     return width;
 }
 
-/* Spaces after the last column would only be in the way when copied. */
-static void print_row(FILE *output, const fth_table *table, char *const *row)
+/* The first column and those from `from` up to `to`, without it. */
+typedef struct part {
+    size_t from, to;
+} part;
+
+static size_t next_column(const part *shown, size_t column)
 {
-    for (size_t i = 0; i < table->column_count; i++) {
+    return column == 0 && shown->from > 1 ? shown->from : column + 1;
+}
+
+/* Spaces after the last column would only be in the way when copied. */
+static void print_row(FILE *output, const fth_table *table, const part *shown, char *const *row)
+{
+    for (size_t i = 0; i < shown->to; i = next_column(shown, i)) {
         int padding = (int)(column_width(table, i) - fth_text_width(row[i]));
-        bool right = table->alignments[i] == FTH_RIGHT, last = i + 1 == table->column_count;
+        bool right = table->alignments[i] == FTH_RIGHT, last = i + 1 == shown->to;
         fprintf(output, "%s%*s%s%*s", i > 0 ? "  " : "", right ? padding : 0, "", row[i], right || last ? 0 : padding,
                 "");
     }
     fputc('\n', output);
 }
 
-void fth_table_print(FILE *output, const fth_table *table)
+static void print_part(FILE *output, const fth_table *table, const part *shown)
 {
     for (size_t row = 0; row < table->row_count; row++) {
-        print_row(output, table, table->cells + row * table->column_count);
+        print_row(output, table, shown, table->cells + row * table->column_count);
         if (row > 0 || !table->has_headings)
             continue;
         const char *dash = fth_terminal_is_utf8() ? "─" : "-";
-        for (size_t i = 0; i < table->column_count; i++) {
+        for (size_t i = 0; i < shown->to; i = next_column(shown, i)) {
             size_t width = column_width(table, i);
-            if (i + 1 == table->column_count && width > LONGEST_LAST_RULE)
+            if (i + 1 == shown->to && width > LONGEST_LAST_RULE)
                 width = LONGEST_LAST_RULE; /* under long sentences it would only wrap */
             fputs(i > 0 ? "  " : "", output);
             for (; width > 0; width--)
@@ -111,4 +121,68 @@ void fth_table_print(FILE *output, const fth_table *table)
         }
         fputc('\n', output);
     }
+}
+
+void fth_table_print(FILE *output, const fth_table *table)
+{
+    print_part(output, table, &(part){1, table->column_count});
+}
+
+void fth_table_print_parts(FILE *output, const fth_table *table, size_t columns)
+{
+    const size_t first = column_width(table, 0);
+    for (size_t from = 1, to; from < table->column_count; from = to) {
+        size_t width = first;
+        for (to = from; to < table->column_count; to++) {
+            width += 2 + column_width(table, to);
+            if (width > columns && to > from)
+                break;
+        }
+        fputs(from > 1 ? "\n" : "", output);
+        print_part(output, table, &(part){from, to});
+    }
+}
+
+void fth_table_remove_column(fth_table *table, size_t column)
+{
+    char **to = table->cells;
+    for (size_t i = 0; i < table->row_count * table->column_count; i++) {
+        if (i % table->column_count == column)
+            free(table->cells[i]);
+        else
+            *to++ = table->cells[i];
+    }
+    table->column_count--;
+    memmove(table->alignments + column, table->alignments + column + 1,
+            (table->column_count - column) * sizeof *table->alignments);
+}
+
+/* Of a path the end says more. free() it. */
+static char *shorten(const char *text, size_t width)
+{
+    const char *mark = fth_terminal_is_utf8() ? "…" : "~";
+    if (!strchr(text, '/'))
+        return fth_format("%.*s%s", (int)fth_text_fit(text, width - 1), text, mark);
+    while (*text && fth_text_width(text) > width - 1)
+        text += fth_text_fit(text, 1) > 0 ? fth_text_fit(text, 1) : fth_text_fit(text, 2);
+    return fth_format("%s%s", mark, text);
+}
+
+fth_status fth_table_shorten(fth_table *table, size_t column, size_t columns, size_t least)
+{
+    const size_t whole = fth_table_width(table), width = column_width(table, column);
+    if (whole <= columns || width <= least)
+        return FTH_OK;
+    const size_t wanted = width - least > whole - columns ? width - (whole - columns) : least;
+    for (size_t row = 0; row < table->row_count; row++) {
+        char **cell = &table->cells[row * table->column_count + column];
+        if (fth_text_width(*cell) <= wanted)
+            continue;
+        char *text = shorten(*cell, wanted);
+        if (!text)
+            return fth_fail(FTH_NO_MEMORY, "no memory for a table");
+        free(*cell);
+        *cell = text;
+    }
+    return FTH_OK;
 }

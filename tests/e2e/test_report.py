@@ -101,6 +101,29 @@ def test_compare(trained, other):
     assert f"\nvalidation accuracy (%)   A {trained.run.name}   B other\n" in text
 
 
+def test_compare_puts_the_best_run_first(farthing, tmp_path):
+    """In the order of validation accuracy, not of the command line."""
+    for name, rate in (("bad", 1e-6), ("good", 0.05)):
+        farthing("train", "--model", "linear", "--data", "digits", "--lr", rate, "--epochs", 1, "--runs", tmp_path, "--name", name)
+    for order in (("bad", "good"), ("good", "bad")):
+        text = farthing("compare", *order, "--runs", tmp_path).out
+        assert "best first:\nA  good\nB  bad\n" in text
+        lines = farthing("compare", *order, "--runs", tmp_path, "--json").out.splitlines()
+        assert [json.loads(line)["id"] for line in lines] == ["good", "bad"]
+
+
+def test_tables_fit_80_columns(farthing, tmp_path):
+    names = [f"20261118-22554{i}-with-a-long-name" for i in range(5)]
+    for name in names:
+        farthing("train", "--model", "linear", "--data", "digits", "--steps", 1, "--runs", tmp_path, "--name", name)
+    for arguments in (["runs"], ["compare", *names]):
+        text = farthing(*arguments, "--runs", tmp_path, env={"COLUMNS": "80"}).out
+        assert max(map(len, text.splitlines())) <= 80, text
+        assert all(name in text for name in names)
+    wide = farthing("runs", "--runs", tmp_path, env={"COLUMNS": "200"}).out
+    assert "steps" in wide and "size" in wide
+
+
 def test_compare_json_and_mistakes(trained, other):
     lines = trained("compare", trained.run, other, "--json").out.splitlines()
     assert [json.loads(line)["id"] for line in lines] == [trained.run.name, "other"]
