@@ -219,7 +219,19 @@ static void print_sizes(const fth_inspection *found)
             printf("  longer side below %-6d %s\n", 64 << i, FTH_COUNTED(found->size_counts[i], NULL));
 }
 
-static fth_status print_text(const fth_dataset_info *info, const fth_inspection *found)
+static void print_skipped(const fth_skipped_files *skipped)
+{
+    const int named = fth_skipped_files_named(skipped);
+    printf("skipped, in formats that are not read: %s\n",
+           skipped->count > 0 ? FTH_COUNTED(skipped->count, "file") : "none");
+    for (int i = 0; i < named; i++)
+        fth_print_line(stdout, "  %s", skipped->names[i]);
+    if (skipped->count > named)
+        printf("  ... and %s more\n", FTH_COUNTED(skipped->count - named, NULL));
+}
+
+static fth_status print_text(const fth_dataset_info *info, const fth_inspection *found,
+                             const fth_skipped_files *skipped)
 {
     enum { SHOWN = 20 };
     fth_print_line(stdout, "%s: %s, %s training and %s (%s JPEG, %s PNG)", info->name,
@@ -242,6 +254,7 @@ static fth_status print_text(const fth_dataset_info *info, const fth_inspection 
     printf("unreadable: %s\n", found->bad_count > 0 ? FTH_COUNTED(found->bad_count, NULL) : "none");
     for (int64_t i = 0; i < found->bad_count && i < 10 * SHOWN; i++)
         fth_print_line(stdout, "  %s: %s", found->bad[i].name, found->bad[i].reason);
+    print_skipped(skipped);
     return FTH_OK;
 }
 
@@ -255,7 +268,7 @@ static json_t *numbers_json(const double numbers[3])
     return json_pack("[ooo]", fth_json_number(numbers[0]), fth_json_number(numbers[1]), fth_json_number(numbers[2]));
 }
 
-static void print_json(const fth_dataset_info *info, const fth_inspection *found)
+static void print_json(const fth_dataset_info *info, const fth_inspection *found, const fth_skipped_files *skipped)
 {
     json_t *classes = json_array(), *bad = json_array(), *sizes = json_array();
     for (int i = 0; i < info->classes; i++)
@@ -268,13 +281,13 @@ static void print_json(const fth_dataset_info *info, const fth_inspection *found
     for (int i = 0; i < found->size_buckets; i++)
         json_array_append_new(sizes,
                               json_pack("{s:i, s:I}", "below", 64 << i, "count", (json_int_t)found->size_counts[i]));
-    json_t *json =
-        json_pack("{s:o, s:I, s:I, s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "name",
-                  fth_cli_json_text(info->name), "training_samples", (json_int_t)info->count[FTH_TRAIN],
-                  "validation_samples", (json_int_t)info->count[FTH_VALIDATION], "classes", classes, "jpeg",
-                  (json_int_t)found->jpeg, "png", (json_int_t)found->png, "grey", (json_int_t)found->grey, "width",
-                  side_json(found->width), "height", side_json(found->height), "longer_sides", sizes, "mean",
-                  numbers_json(found->mean), "deviation", numbers_json(found->deviation), "unreadable", bad);
+    json_t *json = json_pack("{s:o, s:I, s:I, s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name",
+                             fth_cli_json_text(info->name), "training_samples", (json_int_t)info->count[FTH_TRAIN],
+                             "validation_samples", (json_int_t)info->count[FTH_VALIDATION], "classes", classes, "jpeg",
+                             (json_int_t)found->jpeg, "png", (json_int_t)found->png, "grey", (json_int_t)found->grey,
+                             "width", side_json(found->width), "height", side_json(found->height), "longer_sides",
+                             sizes, "mean", numbers_json(found->mean), "deviation", numbers_json(found->deviation),
+                             "unreadable", bad, "skipped", fth_skipped_files_to_json(skipped));
     fth_cli_print_json(json);
     json_decref(json);
 }
@@ -285,15 +298,16 @@ static fth_status inspect(const fth_dataset *dataset, const data_options *option
     fth_status status = FTH_OK;
     fth_inspection found = {0};
     const fth_dataset_info *info = fth_dataset_get_info(dataset);
+    const fth_skipped_files *skipped = fth_dataset_get_skipped_files(dataset);
 
     if (info->kind == FTH_DATASET_TEXT)
         return fth_cli_inspect_text(dataset, options);
     FTH_TRY(fth_output_prepare(options->sheet));
     FTH_TRY(fth_dataset_inspect(dataset, count_threads(options), &found));
     if (options->json)
-        print_json(info, &found);
+        print_json(info, &found, skipped);
     else
-        FTH_TRY(print_text(info, &found));
+        FTH_TRY(print_text(info, &found, skipped));
     if (*options->sheet) {
         FTH_TRY(fth_dataset_draw_sheet(dataset, options->sheet, COLUMNS, ROWS));
         fth_log_info("some images of every class are in %s", fth_output_label(options->sheet));

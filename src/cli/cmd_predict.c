@@ -215,6 +215,7 @@ static bool ends_in(const char *text, const char *ending)
 typedef struct path_list {
     char **paths;
     size_t count, capacity;
+    fth_skipped_files skipped; /* in folders */
 } path_list;
 
 /* What flags say about the model. Names and paths come first: data may take a while to read. */
@@ -317,6 +318,8 @@ static fth_status list_pictures(const char *folder, int depth, path_list *list)
         } else if (fth_image_name_fits(entries[i]->d_name)) {
             status = add_path(list, path);
         } else {
+            if (path && fth_image_path_is_skipped(entries[i]->d_name))
+                fth_skipped_files_add(&list->skipped, path);
             free(path);
         }
     }
@@ -326,6 +329,14 @@ out:
         free(entries[i]);
     free(entries);
     return status;
+}
+
+static void warn_of_skipped(const fth_skipped_files *skipped)
+{
+    char *text = skipped->count > 0 ? fth_skipped_files_describe(skipped) : NULL;
+    if (text)
+        fth_log_warning("%s", text);
+    free(text);
 }
 
 /* The arguments, with folders replaced by the pictures in them. */
@@ -344,6 +355,7 @@ static fth_status list_arguments(const fth_arguments *arguments, path_list *list
     }
 
 out:
+    warn_of_skipped(&list->skipped);
     return status;
 }
 

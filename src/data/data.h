@@ -12,6 +12,7 @@
 
 #include "base/base.h"
 #include "data/normalization.h"
+#include "data/skipped_files.h"
 #include "tensor/recipe.h"
 
 /* ---- data sets ---- */
@@ -150,6 +151,10 @@ typedef struct fth_bad_image {
 int64_t fth_dataset_bad_image_count(const fth_dataset *dataset);
 const fth_bad_image *fth_dataset_get_bad_image(const fth_dataset *dataset, int64_t number);
 
+/* The files among a set's images whose formats are not read. Lives as long as the set; NULL where it is not a set of image
+ * files. */
+const fth_skipped_files *fth_dataset_get_skipped_files(const fth_dataset *dataset);
+
 /* True if images go through a transform for every batch: image files always do, images in memory where one or another
  * size is asked for. Such images cannot be made from recipes. */
 bool fth_dataset_is_transformed(const fth_dataset *dataset);
@@ -245,6 +250,9 @@ char *fth_dataset_describe_preparation(const fth_dataset *dataset, fth_split spl
 
 /* True if the ending is one of those that are decoded: .jpg, .jpeg, .jpe, .png. */
 bool fth_image_name_fits(const char *name);
+/* True of a visible file that is neither JPEG nor PNG by its name, and perhaps an image in a format that is not read. What
+ * usually lies beside images, such as README, labels.csv and Thumbs.db, gives false. */
+bool fth_image_path_is_skipped(const char *path);
 
 typedef struct fth_image_target {
     int channels, height, width;     /* 1 channel: grey, made from the colours; 3: RGB, also of grey files */

@@ -77,6 +77,20 @@ static fth_status open_files(const fth_file_format *format, const char *folder, 
     return dataset->info.count[FTH_VALIDATION] > 0 || options->whole ? FTH_OK : hold_out(options, folder, dataset);
 }
 
+/* "; skipped 2 files ..." for a folder without a data set, which may be one of images in other formats; free() it. */
+static char *describe_skipped(const char *folder)
+{
+    fth_image_index index = {0};
+    char *text = NULL, *clause = NULL;
+    if (fth_image_folder_scan(folder, &index) == FTH_OK && index.skipped.count > 0)
+        text = fth_skipped_files_describe(&index.skipped);
+    if (text)
+        clause = fth_format("; %s", text);
+    free(text);
+    fth_image_index_free(&index);
+    return clause;
+}
+
 static fth_status open_folder(const char *folder, const fth_dataset_options *options, fth_dataset *dataset)
 {
     char looked_for[512] = "";
@@ -94,8 +108,12 @@ static fth_status open_folder(const char *folder, const fth_dataset_options *opt
         snprintf(looked_for + used, sizeof looked_for - used, "%s%s (%s)", used ? "; " : "", formats[i]->files,
                  formats[i]->name);
     }
-    return fth_fail(FTH_INVALID, "no data set in the folder %s: looked for %s; MNIST and CIFAR-10 plain, .gz or .xz",
-                    folder, looked_for);
+    char *skipped = describe_skipped(folder);
+    fth_status status =
+        fth_fail(FTH_INVALID, "no data set in the folder %s: looked for %s; MNIST and CIFAR-10 plain, .gz or .xz%s",
+                 folder, looked_for, skipped ? skipped : "");
+    free(skipped);
+    return status;
 }
 
 static fth_status fail_unknown(const char *name)
@@ -344,6 +362,11 @@ static fth_bad_images *find_bad_images(const fth_dataset *dataset)
     return dataset->images     ? dataset->images->bad
            : dataset->provided ? fth_provided_bad_images(dataset->provided)
                                : NULL;
+}
+
+const fth_skipped_files *fth_dataset_get_skipped_files(const fth_dataset *dataset)
+{
+    return dataset->images ? &dataset->images->index.skipped : NULL;
 }
 
 int64_t fth_dataset_bad_image_count(const fth_dataset *dataset)

@@ -17,7 +17,10 @@
 #include "data/image_tar.h"
 #include "http/http.h"
 
-enum { MAX_EXPANSION = 64 }; /* encoded images hardly shrink; what grows more than this is no set of images */
+enum {
+    MAX_EXPANSION = 64, /* encoded images hardly shrink; what grows more than this is no set of images */
+    UNPACKED_FORM = 3   /* what unpacked archives hold; archives in the cache of another form are not used */
+};
 
 /* ---- names in the cache folder ---- */
 
@@ -143,7 +146,7 @@ fth_status fth_image_archive_index(const uint8_t *bytes, size_t size_bytes, cons
         }
         FTH_TRY(fth_image_index_add_folder(index, path.text, path.folder_length, &folder));
         if (folder == UINT32_MAX || !fth_image_name_fits(path.name)) {
-            FTH_TRY(fth_image_index_add(index, folder, path.name, 0, 0)); /* to be counted */
+            FTH_TRY(fth_image_index_add(index, folder, path.name, 0, 0)); /* it may be noted as skipped */
             continue;
         }
         const void *block = bytes;
@@ -215,14 +218,16 @@ fth_status fth_image_archive_convert(fth_archive_source *pieces, const char *sou
     const fth_tar_output output = fth_tar_output_file(file);
     FTH_TRY(fth_tar_writer_create(&output, &writer));
     while ((result = archive_read_next_header(archive, &entry)) == ARCHIVE_OK || result == ARCHIVE_WARN) {
-        size_t size;
+        size_t size = 0;
         bool usable = false;
         if (!is_file(entry))
             continue;
         FTH_TRY(take_path(entry, &path, &left_out, &usable));
-        if (!usable || !fth_image_name_fits(path.name))
+        const bool image = usable && fth_image_name_fits(path.name);
+        if (!image && !(usable && fth_image_path_is_skipped(path.text)))
             continue;
-        FTH_TRY(read_entry(archive, source, path.text, &buffer, &size));
+        if (image)
+            FTH_TRY(read_entry(archive, source, path.text, &buffer, &size));
         total += size + 1024;
         FTH_REQUIRE(max_bytes == 0 || total <= max_bytes, FTH_INVALID, "%s: has more than %" PRIu64 " bytes of images",
                     source, max_bytes);
@@ -287,7 +292,7 @@ fth_status fth_image_archive_unpack(const char *path, const fth_stop *stop, char
     full = realpath(path, NULL);
     FTH_REQUIRE(full && stat(full, &facts) == 0, FTH_IO, "find %s: %s", path, strerror(errno));
     FTH_TRY(fth_cache_folder(&folder));
-    uint64_t key = hash_text(1, full);
+    uint64_t key = hash_text(UNPACKED_FORM, full);
     key = fth_random_mix(key ^ (uint64_t)facts.st_size);
     key = fth_random_mix(key ^ (uint64_t)facts.st_mtim.tv_sec);
     key = fth_random_mix(key ^ (uint64_t)facts.st_mtim.tv_nsec);

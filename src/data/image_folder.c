@@ -50,7 +50,6 @@ static fth_status scan(int parent, const char *name, const char *path, int depth
     while ((errno = 0, item = readdir(folder))) {
         if (item->d_name[0] == '.')
             continue;
-        bool image = fth_image_name_fits(item->d_name);
         entry_kind kind = kind_of(dirfd(folder), item);
         if (kind == FOLDER && strcmp(item->d_name, "__MACOSX") != 0) {
             inner = *path ? fth_path_join(path, item->d_name) : fth_format("%s", item->d_name);
@@ -61,7 +60,7 @@ static fth_status scan(int parent, const char *name, const char *path, int depth
                 FTH_TRY(scan(dirfd(folder), item->d_name, inner, depth + 1, index));
             free(inner);
             inner = NULL;
-        } else if (kind == PLAIN_FILE || (image && kind == OTHER)) { /* a dangling link is an unreadable image */
+        } else if (kind != FOLDER) { /* a dangling link is an unreadable image */
             FTH_TRY(fth_image_index_add(index, number, item->d_name, 0, 0));
         }
     }

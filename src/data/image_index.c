@@ -31,23 +31,10 @@ void fth_image_index_free(fth_image_index *index)
 
 /* ---- what is left out ---- */
 
-/* Where a text may be cut at or before `at`. */
-static size_t cut_before(const char *text, size_t at)
-{
-    while (at > 0 && ((unsigned char)text[at] & 0xc0) == 0x80)
-        at--;
-    return at;
-}
-
 void fth_left_out_add(fth_left_out *left_out, const char *path, int64_t count)
 {
-    enum { HEAD = 70, TAIL = 60 };
-    size_t length = strlen(path);
-    if (left_out->count == 0 && length < sizeof left_out->example)
-        snprintf(left_out->example, sizeof left_out->example, "%s", path);
-    else if (left_out->count == 0)
-        snprintf(left_out->example, sizeof left_out->example, "%.*s…%.80s", (int)cut_before(path, HEAD), path,
-                 path + cut_before(path, length - TAIL));
+    if (left_out->count == 0)
+        fth_path_shorten(path, left_out->example, sizeof left_out->example);
     left_out->count += count;
 }
 
@@ -75,10 +62,19 @@ bool fth_image_name_fits(const char *name)
     return name[0] != '.' && ends_with(name, endings, FTH_COUNT_OF(endings));
 }
 
-static bool is_other_image(const char *name)
+/* What usually lies beside images and is none: labels, notes, checksums, what file managers and cameras leave. */
+static bool is_companion(const char *name)
 {
-    static const char *const endings[] = {".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".heic", ".avif"};
-    return name[0] != '.' && ends_with(name, endings, FTH_COUNT_OF(endings));
+    static const char *const endings[] = {".txt", ".md",   ".rst",   ".csv",  ".tsv",  ".json", ".jsonl",
+                                          ".xml", ".yaml", ".yml",   ".toml", ".html", ".htm",  ".cls",
+                                          ".log", ".py",   ".ipynb", ".sh",   ".md5",  ".sha1", ".sha256",
+                                          ".xmp", ".aae",  ".thm",   ".ini",  ".db"};
+    static const char *const names[] = {"README",  "LICENSE", "LICENCE",  "COPYING",  "NOTICE",     "AUTHORS",
+                                        "CHANGES", "MD5SUMS", "SHA1SUMS", "MANIFEST", "SHA256SUMS", "Icon\r"};
+    for (size_t i = 0; i < FTH_COUNT_OF(names); i++)
+        if (strcasecmp(name, names[i]) == 0)
+            return true;
+    return ends_with(name, endings, FTH_COUNT_OF(endings));
 }
 
 /* Parts of archives that no one sees: "." and "__MACOSX". */
@@ -92,6 +88,12 @@ static bool is_hidden(const char *path, size_t length)
         begin = end + 1;
     }
     return false;
+}
+
+bool fth_image_path_is_skipped(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    return *name && !is_hidden(path, strlen(path)) && !fth_image_name_fits(name) && !is_companion(name);
 }
 
 /* ---- adding ---- */
@@ -157,6 +159,19 @@ out:
     return status;
 }
 
+static fth_status skip_name(fth_image_index *index, uint32_t folder, const char *name)
+{
+    if (!fth_image_path_is_skipped(name))
+        return FTH_OK;
+    const char *path = index->names.text + index->folders[folder].path;
+    char *whole = fth_format("%s%s%s", path, *path ? "/" : "", name);
+    if (!whole)
+        return fth_fail(FTH_NO_MEMORY, "no memory for a path");
+    fth_skipped_files_add(&index->skipped, whole);
+    free(whole);
+    return FTH_OK;
+}
+
 fth_status fth_image_index_add(fth_image_index *index, uint32_t folder, const char *name, uint64_t place,
                                uint64_t size_bytes)
 {
@@ -167,8 +182,7 @@ fth_status fth_image_index_add(fth_image_index *index, uint32_t folder, const ch
     if (folder == UINT32_MAX)
         return FTH_OK;
     if (!fth_image_name_fits(name)) {
-        index->other_files += is_other_image(name);
-        return FTH_OK;
+        return skip_name(index, folder, name);
     }
     FTH_TRY(fth_text_block_add(&index->names, name, strlen(name), &where));
     FTH_TRY(fth_grow(&index->entries, index->count, &index->capacity, sizeof *index->entries));
@@ -477,16 +491,18 @@ fth_status fth_image_index_finish(fth_image_index *index, const char *source)
     fth_status status = FTH_OK;
     fth_class_list list = {0};
     const char *root = "", *validation = NULL;
+    char *skipped = NULL;
     bool has_train = false;
 
+    if (index->skipped.count > 0)
+        FTH_REQUIRE(skipped = fth_skipped_files_describe(&index->skipped), FTH_NO_MEMORY, "no memory for a message");
     FTH_REQUIRE(
         index->count > 0, FTH_INVALID,
         "%s holds no images: .jpg, .jpeg or .png files are looked for in train/<class>/ and val/<class>/, or in "
-        "<class>/%s",
-        source, index->other_files > 0 ? "; images of other kinds are there, and would have to be converted" : "");
-    if (index->other_files > 0)
-        fth_log_warning("%s: left out %s of other formats than JPEG and PNG", source,
-                        FTH_COUNTED(index->other_files, "image"));
+        "<class>/%s%s",
+        source, skipped ? "; " : "", skipped ? skipped : "");
+    if (skipped)
+        fth_log_warning("%s: %s; images among them can be used once they are JPEG or PNG", source, skipped);
     fth_left_out_report(&index->too_deep, source, "folder", "nested too deeply (do links lead in a circle?)");
     place_absolute(index, source);
     strip_root(index);
@@ -515,6 +531,7 @@ fth_status fth_image_index_finish(fth_image_index *index, const char *source)
     shrink(index);
 
 out:
+    free(skipped);
     free(list.names);
     free(list.counts);
     return status;

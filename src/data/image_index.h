@@ -4,6 +4,7 @@
 #define FTH_DATA_IMAGE_INDEX_H
 
 #include "data/data_internal.h"
+#include "data/skipped_files.h"
 #include "data/text_block.h"
 
 /* All names are in one text, a file knows its folder, a folder its class: 24 bytes and a file name for each image. */
@@ -43,16 +44,16 @@ typedef struct fth_image_index {
     size_t root_length;          /* bytes of every path before the folders that matter */
     bool has_splits;             /* it has train/ */
     int classes;
-    char **class_names; /* sorted; one allocation with their text */
-    int64_t other_files;
+    char **class_names;    /* sorted; one allocation with their text */
     fth_left_out too_deep; /* folders */
+    fth_skipped_files skipped;
 } fth_image_index;
 
 void fth_image_index_free(fth_image_index *index);
 /* Finds or adds the folder whose path, relative to the top and without a slash at its end, is `path`; in an archive it
  * may be absolute. Hidden ones (a part begins with '.', or is __MACOSX) give UINT32_MAX. */
 fth_status fth_image_index_add_folder(fth_image_index *index, const char *path, size_t length, uint32_t *folder);
-/* Adds a file; hidden ones and those with other endings are passed over. */
+/* Adds a file. Hidden ones and companions are ignored; others that are neither JPEG nor PNG are noted as skipped. */
 fth_status fth_image_index_add(fth_image_index *index, uint32_t folder, const char *name, uint64_t place,
                                uint64_t size_bytes);
 /* Tells splits and classes by the folders' names and sorts. `source` is for messages. */
@@ -73,8 +74,8 @@ fth_status fth_image_archive_index(const uint8_t *bytes, size_t size_bytes, cons
 /* Compressed archives (.tar.gz, .tar.xz, .tar.zst, .zip) are turned once into a plain tar in the cache folder; a plain
  * one is itself. free() the path. */
 fth_status fth_image_archive_unpack(const char *path, const fth_stop *stop, char **plain);
-/* The bytes of the images of any archive, one tar entry each, into `file`, which the caller publishes. `max_bytes`: of the
- * result; 0: what images of such an archive can have. */
+/* The images of any archive, one tar entry each, and the names of its skipped files, as empty entries, into
+ * `file`, which the caller publishes. `max_bytes`: of the result; 0: what images of such an archive can have. */
 fth_status fth_image_archive_convert(fth_archive_source *pieces, const char *source, uint64_t max_bytes,
                                      fth_file *file);
 

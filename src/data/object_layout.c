@@ -30,6 +30,12 @@ static fth_status add_entry(fth_image_index *index, uint32_t folder, const char 
                                size_bytes);
 }
 
+static void note_skipped(fth_image_index *index, const char *path)
+{
+    if (fth_image_path_is_skipped(path))
+        fth_skipped_files_add(&index->skipped, path);
+}
+
 /* ---- labels ---- */
 
 /* How labels become names of classes. */
@@ -58,7 +64,10 @@ static fth_status add_labelled(fth_image_index *index, const label_style *style,
                                              "00000000000000000000", digits);
     FTH_REQUIRE(folder, FTH_NO_MEMORY, "no memory for a path");
     FTH_TRY(fth_image_index_add_folder(index, folder, strlen(folder), &number));
-    FTH_TRY(add_entry(index, number, name, place, size_bytes));
+    if (fth_image_name_fits(name))
+        FTH_TRY(add_entry(index, number, name, place, size_bytes));
+    else
+        note_skipped(index, name); /* by its path, which the folder of its label is not part of */
 
 out:
     free(folder);
@@ -160,7 +169,10 @@ static fth_status add_member(shard_set *set, size_t shard, const fth_shard_membe
         goto out;
     const char *text = path->text + (path->text[0] == '/'); /* absolute or not is no matter among several tars */
     if (set->labelled && !*label) {
-        fth_left_out_add(&set->unlabelled, raw, 1);
+        if (fth_image_name_fits(path->name))
+            fth_left_out_add(&set->unlabelled, raw, 1);
+        else
+            note_skipped(index, text);
         goto out;
     }
     if (set->labelled) {
@@ -217,6 +229,8 @@ static fth_status add_shards(fth_store *store, const fth_object_list *list, cons
             set.objects[set.count++] = i;
         } else if (fth_image_name_fits(key)) {
             fth_left_out_add(&outside, key, 1);
+        } else {
+            note_skipped(index, key);
         }
     }
     FTH_TRY(fth_allocate(set.count, sizeof *set.shards, &set.shards));

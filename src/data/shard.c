@@ -5,7 +5,8 @@
  * than another request.
  *
  * WebDataset's samples are members whose paths are the same up to the first dot of the name: 000123.jpg and 000123.cls,
- * which holds the number or the name of the class. Other members (.json, .txt) are passed over. */
+ * which holds the number or the name of the class. Companions (.json, .txt) are passed over; other members are kept, so
+ * that they are reported as skipped. */
 #include "data/shard.h"
 
 #include <inttypes.h>
@@ -186,7 +187,8 @@ static fth_status meet_member(void *context, const fth_tar_member *member)
     bool label = strcmp(name + strcspn(name, "."), ".cls") == 0;
 
     FTH_TRY(fth_check_stop(scan->stop, scan->window->key));
-    if (member->kind != FTH_TAR_FILE || !is_plain_text(member->path) || (!label && !fth_image_name_fits(name)))
+    if (member->kind != FTH_TAR_FILE || !is_plain_text(member->path) ||
+        (!label && !fth_image_name_fits(name) && !fth_image_path_is_skipped(name)))
         return FTH_OK;
     if (label)
         FTH_TRY(read_label(scan, member));
@@ -199,7 +201,7 @@ out:
 
 /* ---- remembered ones: "OFFSET SIZE LABEL<tab>PATH" a line ---- */
 
-static const char first_line[] = "farthing-shard 1\n";
+static const char first_line[] = "farthing-shard 2\n";
 
 static void remember(const fth_shard *shard, const char *path)
 {

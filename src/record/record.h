@@ -31,7 +31,8 @@
  *     start        id, folder, model, data, device, parameters, batches_per_epoch, host, cloud, instance, region,
  *                  market, price_usd_per_hour, price_source (where they are known), waited_s (for another machine to
  *                  give up the run), previous_seen_s (when one that was killed last gave a sign of life, wall clock),
- *                  previous_process_s (how long its process had run by then)
+ *                  previous_process_s (how long its process had run by then), skipped (where there are any: files among
+ *                  the images whose formats are not read: {count, names: the first ten})
  *     resume       the same and step, epoch, elapsed_s: where it goes on; reason: why this process has the record, where
  *                  one that trains the run together with it had it before, perhaps on another machine
  *     weights      file, format, message (where the head was replaced): what the first weights were read from

@@ -228,6 +228,23 @@ static char *describe_bad_images(const fth_record_summary *run)
     return count == 0 ? NULL : fth_format("%zu could not be read: %s%s", count, first, count > 1 ? ", ..." : "");
 }
 
+/* The files that the run's first start found in formats that are not read; NULL if there were none. */
+static char *describe_skipped(const fth_record_summary *run)
+{
+    size_t i;
+    json_t *event;
+    json_array_foreach(run->events, i, event)
+    {
+        json_t *skipped = json_object_get(event, "skipped");
+        json_int_t count = json_integer_value(json_object_get(skipped, "count"));
+        const char *first = json_string_value(json_array_get(json_object_get(skipped, "names"), 0));
+        if (count > 0 && first)
+            return fth_format("%s in formats that are not read: %s%s", FTH_COUNTED(count, NULL), first,
+                              count > 1 ? ", ..." : "");
+    }
+    return NULL;
+}
+
 static fth_status add_facts(fth_table *table, const fth_record_summary *run)
 {
     fth_status status = FTH_OK;
@@ -243,6 +260,11 @@ static fth_status add_facts(fth_table *table, const fth_record_summary *run)
     char *weights = describe_weights(run), *bad = describe_bad_images(run);
     if (bad)
         status = add_fact(table, "bad images", bad);
+    char *skipped = describe_skipped(run);
+    if (skipped && status == FTH_OK)
+        status = add_fact(table, "skipped files", skipped);
+    else
+        free(skipped);
     if (weights && status == FTH_OK)
         status = add_fact(table, "began with", weights);
     else
@@ -270,7 +292,7 @@ static fth_status add_facts(fth_table *table, const fth_record_summary *run)
             FTH_TRY(add_fact(table, "best validation seen", describe_better(run)));
     }
     if (isfinite(run->test_loss))
-            FTH_TRY(add_fact(table, "test", describe_test(run)));
+        FTH_TRY(add_fact(table, "test", describe_test(run)));
     char *last = describe_file(run, "last.safetensors"), *best = describe_file(run, "best.safetensors");
     if (last)
         status = add_fact(table, "model file", last);

@@ -282,6 +282,9 @@ void fth_reporter_write_start(fth_reporter *reporter, const fth_start_facts *fac
     set_integer(event, "batches_per_epoch", from->position->batches_per_epoch);
     if (facts->reason)
         fth_spending_begin_to_lead(from->spending);
+    const fth_skipped_files *skipped = fth_dataset_get_skipped_files(from->dataset);
+    if (skipped && skipped->count > 0)
+        json_object_set_new(event, "skipped", fth_skipped_files_to_json(skipped));
     fth_spending_describe_machine(from->spending, event);
     fth_spending_describe_takeover(from->spending, event);
     if (facts->reason)

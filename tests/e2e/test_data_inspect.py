@@ -1,4 +1,5 @@
 """What `data inspect` makes of sets that are not as they should be."""
+import gzip
 import io
 import struct
 import tarfile
@@ -90,3 +91,100 @@ def test_png_checksums(inspect, tmp_path):
     _, _, bad = inspect(tmp_path / "set")
     assert sorted(bad) == [f"cat/{name}.png" for name in ("IDAT0", "IDAT1", "IEND0", "IHDR0")]
     assert all(reason == "PNG: invalid chunk checksum" for reason in bad.values())
+
+
+UNREAD = ["a.heic", "cat/b.WebP", "cat/c.gif", "cat/no-ending", "dog/d.tiff", "dog/e.bmp"]
+COMPANIONS = [".DS_Store", "README", "LICENSE.md", "labels.csv", "cat/.hidden.heic", "cat/Thumbs.db", "dog/0.xml",
+              "__MACOSX/cat/x.heic"]
+
+
+def write_folder(folder, names):
+    for i, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(png(8, 8, 9 * i % 256) if name.endswith(".png") else b"x")
+    return folder
+
+
+def write_set(where, folder, names):
+    """The address of the files in one of the places that images are read from."""
+    if where == "folder":
+        return write_folder(folder / "set", names)
+    if where == "objects":
+        return f"file://{write_folder(folder / 'set', names)}"
+    if where == "index file":
+        write_folder(folder / "set", [*names, "beside.heic"])
+        rows = [f"{name},{'dog' if name.startswith('dog/') else 'cat'}" for name in names if name in PLAIN + UNREAD]
+        (folder / "set/index.csv").write_text("\n".join(["path,label", *rows]))
+        return f"file://{folder / 'set'}"
+    if where == "tars":
+        (folder / "set").mkdir()
+        write_archive(folder / "set/0.tar", [f"./{name}" for name in names])
+        return f"file://{folder / 'set'}"
+    if where == "tar.gz":
+        plain = write_archive(folder / "plain.tar", names)
+        (folder / "set.tar.gz").write_bytes(gzip.compress(plain.read_bytes()))
+        return folder / "set.tar.gz"
+    return write_archive(folder / f"set.{where}", names)
+
+
+@pytest.mark.parametrize("where", ["folder", "tar", "tar.gz", "zip", "objects", "tars", "index file"])
+def test_formats_that_are_not_read_are_counted_and_named(farthing, tmp_path, where):
+    address = write_set(where, tmp_path, [*PLAIN, *UNREAD, *COMPANIONS])
+    for _ in range(2):  # the second time from what was unpacked or remembered
+        done = farthing("data", "inspect", address, "--json", env={"FARTHING_CACHE": str(tmp_path / "cache")})
+        (found,) = done.events
+        assert found["skipped"] == {"count": 6, "names": UNREAD}
+        assert found["png"] == 8 and found["unreadable"] == []
+        assert f"skipped 6 files in formats that are not read: {', '.join(UNREAD)};" in done.err
+
+
+def test_companions_of_images_are_not_reported(farthing, tmp_path):
+    done = farthing("data", "inspect", write_folder(tmp_path / "set", [*PLAIN, *COMPANIONS]))
+    assert "skipped, in formats that are not read: none" in done.out and "skipped" not in done.err
+
+
+def test_the_first_ten_skipped_files_are_named_in_order(farthing, tmp_path):
+    names = [f"cat/{i:02}.heic" for i in range(25)]
+    long = "a" * 200 + ".heic"
+    folder = write_folder(tmp_path / "set", [*reversed(names), *PLAIN, long])
+    done = farthing("data", "inspect", folder, "--json")
+    first, *others = done.events[0]["skipped"]["names"]
+    assert others == names[:9] and first.endswith(".heic") and "…" in first and len(first) < len(long)
+    assert done.events[0]["skipped"]["count"] == 26 and "cat/08.heic and 16 more;" in done.err
+    assert "... and 16 more" in farthing("data", "inspect", folder).out
+
+
+def test_members_of_webdataset_tars_in_other_formats_are_skipped(farthing, tmp_path):
+    names = [f"{i:04}.{ending}" for i in range(8) for ending in ("png", "cls", "json")] + ["0009.webp", "0009.cls"]
+    (tmp_path / "set").mkdir()
+    with tarfile.open(tmp_path / "set/0.tar", "w") as out:
+        for i, name in enumerate(names):
+            body = png(8, 8, 9 * i) if name.endswith(".png") else b"%d" % (int(name[:4]) % 2)
+            entry = tarfile.TarInfo(name)
+            entry.size = len(body)
+            out.addfile(entry, io.BytesIO(body))
+    (tmp_path / "set/beside.avif").write_bytes(b"x")
+    done = farthing("data", "inspect", f"file://{tmp_path / 'set'}", "--json",
+                    env={"FARTHING_CACHE": str(tmp_path / "cache")})
+    assert done.events[0]["skipped"] == {"count": 2, "names": ["0009.webp", "beside.avif"]}
+    assert [c["training"] + c["validation"] for c in done.events[0]["classes"]] == [4, 4]
+
+
+@pytest.mark.parametrize("where", ["folder", "zip"])
+def test_a_set_of_other_formats_alone_says_so(farthing, tmp_path, where):
+    done = farthing("data", "inspect", write_set(where, tmp_path, ["cat/a.heic", "dog/b.webp", "README.md"]), code=1,
+                    env={"FARTHING_CACHE": str(tmp_path / "cache")})
+    assert "skipped 2 files in formats that are not read: cat/a.heic, dog/b.webp" in done.err
+
+
+def test_training_records_skipped_files(farthing, tmp_path):
+    folder = write_folder(tmp_path / "set", [*PLAIN, *UNREAD])
+    done = farthing("train", "--data", folder, "--model", "linear", "--epochs", 1, "--batch", 4, "--name", "run", "--json")
+    assert done.events[0]["event"] == "start" and done.events[0]["skipped"] == {"count": 6, "names": UNREAD}
+    assert "6 in formats that are not read: a.heic, ..." in farthing("report", "run").out
+    done = farthing("predict", "--weights", "run", folder)
+    assert f"skipped 6 files in formats that are not read: {folder}/a.heic, " in done.err
+    for name in UNREAD:
+        (folder / name).unlink()
+    done = farthing("train", "--data", folder, "--model", "linear", "--epochs", 1, "--batch", 4, "--name", "two", "--json")
+    assert "skipped" not in done.events[0] and "skipped files" not in farthing("report", "two").out
