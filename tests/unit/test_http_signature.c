@@ -11,7 +11,8 @@
 #include "http/tls.h"
 
 static const char key_text[] = "# two keys\nalice 0123456789abcdef0123 train\n\n  bob fedcba98765432100000 read\n";
-static const fth_signer alice = {"alice", "0123456789abcdef0123"}, bob = {"bob", "fedcba98765432100000"};
+static const fth_signer alice = {.access = "alice", .secret = "0123456789abcdef0123"},
+                        bob = {.access = "bob", .secret = "fedcba98765432100000"};
 
 static fth_keys *open_keys(void)
 {
@@ -89,7 +90,8 @@ static void test_refusals(void **state)
         snprintf(changed, sizeof changed, "%.*s", (int)i, header);
         assert_int_not_equal(fth_keys_check(keys, changed, "POST", "/x", false, &who), FTH_SIGNATURE_GOOD);
     }
-    fth_signer stranger = {"carol", "0123456789abcdef0123"}, guess = {"alice", "0123456789abcdef0124"};
+    fth_signer stranger = {.access = "carol", .secret = "0123456789abcdef0123"},
+               guess = {.access = "alice", .secret = "0123456789abcdef0124"};
     fth_signer_sign(&stranger, "POST", "/x", NULL, 0, header);
     assert_int_equal(fth_keys_check(keys, header, "POST", "/x", true, &who), FTH_SIGNATURE_WRONG);
     fth_signer_sign(&guess, "POST", "/x", NULL, 0, header);
