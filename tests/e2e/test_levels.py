@@ -91,3 +91,14 @@ def test_a_resumed_run_in_bf16_is_the_same_with_and_without_amx(farthing, tiny):
         assert weights(farthing, f"{allowed}-cut") == ends[allowed]
     if ", AMX" in device(farthing, "amx"):  # else both are the same
         assert ends["amx"] != ends["avx512"]
+
+
+def test_small_weight_gradients_are_not_oneDNNs_in_bf16(farthing):
+    """Its threads spin in a barrier: with 2 threads and a busy processor, steps took ten times as long as with 1."""
+    done = farthing("bench", "--device", "cpu", "--model", "resnet20", "--batch", 4, "--precision", "bf16", "--threads", 2,
+                    "--seconds", 0.01, env={"ONEDNN_VERBOSE": "1"}, code=None)
+    if done.code != 0 and "bf16" in done.err:
+        pytest.skip(f"no bf16 here: {done.err.strip()}")
+    kernels = [line for line in done.out.splitlines() if ",exec," in line or line.startswith("onednn_verbose")]
+    assert kernels
+    assert not [line for line in kernels if "convolution" in line and "backward_weights" in line and "src_bf16" in line]

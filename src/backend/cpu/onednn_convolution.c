@@ -16,17 +16,26 @@ static fth_shape weight_shape(const fth_convolution_attributes *a, const fth_sha
     return FTH_SHAPE(a->groups, weight->dims[0] / a->groups, weight->dims[1], weight->dims[2], weight->dims[3]);
 }
 
+/* oneDNN's weight gradient in bf16 adds up the threads' parts behind a barrier that spins: while another program has one of
+ * the processors, each call waits for the scheduler, for up to 30 ms. In f32 it does not. Below so many multiply-adds, half a
+ * millisecond of a core in bf16, that is worth more than the faster arithmetic: with 2 threads on 2 busy cores, resnet18 in
+ * bf16 (32x32, batch 4) takes 31 ms a step instead of 80 to 420, and resnet20 10 instead of 45. */
+static const double few_products = 1e8;
+
 /* FARTHING_CONVOLUTION=direct is for measurements: it uses the plan's dtype even where that is slower. */
-static dnnl_data_type_t arithmetic(const fth_plan *plan)
+static dnnl_data_type_t arithmetic(const fth_plan *plan, const cpu_convolution_shapes *shapes, cpu_pass pass)
 {
-    return cpu_device_of(plan)->convolution == &cpu_direct_convolution ? cpu_compute_dtype(plan)
-                                                                       : cpu_product_dtype(plan);
+    const double products = (double)fth_shape_count(&shapes->weight) * (double)shapes->y.dims[0] *
+                            (double)shapes->y.dims[2] * (double)shapes->y.dims[3];
+    if (cpu_device_of(plan)->convolution == &cpu_direct_convolution)
+        return cpu_compute_dtype(plan);
+    return pass == CPU_GRAD_WEIGHTS && products < few_products ? dnnl_f32 : cpu_product_dtype(plan);
 }
 
 static fth_status describe(const fth_plan *plan, const fth_convolution_attributes *a,
                            const cpu_convolution_shapes *shapes, cpu_pass pass, dnnl_primitive_desc_t *descriptor)
 {
-    const dnnl_data_type_t dtype = arithmetic(plan);
+    const dnnl_data_type_t dtype = arithmetic(plan, shapes, pass);
     fth_shape weight = weight_shape(a, &shapes->weight);
     fth_shape bias = FTH_SHAPE(shapes->y.dims[1]);
     cpu_convolution_description d = {.training = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN,
