@@ -105,6 +105,7 @@ static fth_status perform(fth_coordinator_link *link, const char *target, fth_ht
     }
     request->url = url;
     request->headers = headers;
+    request->address = signer.local;
     request->connect_s = CONNECT_S;
     wait_for_turn(link);
     has_turn = true;

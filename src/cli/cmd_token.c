@@ -9,14 +9,14 @@
 static fth_status print_token(const char *where)
 {
     fth_status status = FTH_OK;
-    char secret[FTH_LOCAL_SECRET + 1] = "", *url = NULL;
+    char secret[FTH_LOCAL_SECRET + 1] = "", address[FTH_MAX_LOCAL_ADDRESS + 1], *url = NULL;
 
     bool is_port = *where && where[strspn(where, "0123456789")] == '\0';
     url = is_port                ? fth_format("http://127.0.0.1:%s", where)
           : strstr(where, "://") ? fth_format("%s", where)
                                  : fth_format("http://%s", where);
     FTH_REQUIRE(url, FTH_NO_MEMORY, "no memory for an address");
-    FTH_REQUIRE(fth_local_token_find(url, secret), FTH_INVALID,
+    FTH_REQUIRE(fth_local_token_find(url, secret, address), FTH_INVALID,
                 "no token for %s: no server of this user runs there, or it has keys or --unsigned", where);
     printf("Authorization: Bearer %s\n", secret);
 

@@ -327,6 +327,22 @@ static void set_up(fth_http_client *client, request_state *state, struct curl_sl
     }
 }
 
+/* `list` lives as long as the request. */
+static fth_status set_address(fth_http_client *client, const char *address, struct curl_slist **list)
+{
+    if (!address || !*address)
+        return FTH_OK;
+    /* For any host and port this address, and the same port. */
+    char *line = fth_format(strchr(address, ':') ? "::[%s]:" : "::%s:", address);
+    *list = line ? curl_slist_append(NULL, line) : NULL;
+    free(line);
+    if (!*list)
+        return fth_fail(FTH_NO_MEMORY, "no memory for a request");
+    curl_easy_setopt(client->curl, CURLOPT_CONNECT_TO, *list);
+    curl_easy_setopt(client->curl, CURLOPT_PROXY, "");
+    return FTH_OK;
+}
+
 static fth_status explain(const request_state *state, CURLcode code, const char *detail, fth_deadline deadline)
 {
     const fth_http_request *request = state->request;
@@ -405,7 +421,7 @@ static CURLcode perform_attentively(fth_http_client *client)
 fth_status fth_http_perform(fth_http_client *client, const fth_http_request *request, fth_http_response *response)
 {
     fth_status status = FTH_OK;
-    struct curl_slist *headers = NULL;
+    struct curl_slist *headers = NULL, *connect_to = NULL;
     char detail[CURL_ERROR_SIZE] = "";
     fth_http_failure failure = 0;
     request_state state = {.request = request, .response = response, .curl = client->curl, .reach = client->reach};
@@ -434,6 +450,7 @@ fth_status fth_http_perform(fth_http_client *client, const fth_http_request *req
     headers = curl_slist_append(headers, "Expect:");
     curl_easy_reset(client->curl);
     set_up(client, &state, headers, left_s);
+    FTH_TRY(set_address(client, request->address, &connect_to));
     curl_easy_setopt(client->curl, CURLOPT_ERRORBUFFER, detail);
     CURLcode code = client->multi ? perform_attentively(client) : curl_easy_perform(client->curl);
     long reply = 0;
@@ -455,6 +472,7 @@ fth_status fth_http_perform(fth_http_client *client, const fth_http_request *req
 
 out:
     curl_slist_free_all(headers);
+    curl_slist_free_all(connect_to);
     if (status != FTH_OK)
         fth_http_response_release(response);
     response->failure = failure;

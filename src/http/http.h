@@ -65,6 +65,7 @@ typedef struct fth_http_request {
     const char *const *headers; /* "Name: value", ends with NULL; may be NULL */
     const void *body;           /* sent with its length; may be NULL */
     uint64_t body_bytes;
+    const char *address; /* to connect to this one, without a proxy; NULL, "": what the URL's host is resolved to */
 
     /* Where the answer's body goes: into `into` (room for `into_bytes`, more is FTH_INVALID), else into memory of the
      * response, at most `max_body_bytes` (0: 16 MiB). An answer that is an error (code >= 400) always goes into the

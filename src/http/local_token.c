@@ -2,10 +2,10 @@
  * one that its name leads to. */
 #include "http/local_token.h"
 
-#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <openssl/rand.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,19 +41,27 @@ static char *name_folder(int index)
     return runtime && *runtime == '/' ? fth_format("%s/farthing", runtime) : NULL;
 }
 
-/* free() it. */
+/* The one that a server on `address` listens at (server.c), as a number. */
+static fth_status resolve(const char *address, char number[FTH_MAX_LOCAL_ADDRESS + 1])
+{
+    const struct addrinfo hints = {.ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL;
+    int error = getaddrinfo(address, NULL, &hints, &found);
+    if (error == 0)
+        error =
+            getnameinfo(found->ai_addr, found->ai_addrlen, number, FTH_MAX_LOCAL_ADDRESS + 1, NULL, 0, NI_NUMERICHOST);
+    if (found)
+        freeaddrinfo(found);
+    return error == 0 ? FTH_OK : fth_fail(FTH_INVALID, "address %s: %s", address, gai_strerror(error));
+}
+
+/* `address` is a number. free() it. */
 static char *name_file(const char *folder, const char *address, int port)
 {
     struct stat network = {0};
-    struct in6_addr bytes;
-    char text[INET6_ADDRSTRLEN] = "127.0.0.1"; /* localhost, too */
-    if (inet_pton(AF_INET, address, &bytes) == 1)
-        inet_ntop(AF_INET, &bytes, text, sizeof text);
-    else if (inet_pton(AF_INET6, address, &bytes) == 1)
-        inet_ntop(AF_INET6, &bytes, text, sizeof text);
     (void)!stat("/proc/self/ns/net", &network);
     uint64_t place = (uint64_t)network.st_ino;
-    uint64_t hash = fth_hash(text, strlen(text), fth_hash(&place, sizeof place, 0));
+    uint64_t hash = fth_hash(address, strlen(address), fth_hash(&place, sizeof place, 0));
     return fth_format("%s/" PREFIX "%d-%08x", folder, port, (unsigned)(hash & UINT32_MAX));
 }
 
@@ -136,14 +144,15 @@ fth_status fth_local_token_create(const char *address, int port, fth_local_token
     fth_status status = FTH_OK;
     fth_local_token *token = NULL;
     unsigned char random[FTH_LOCAL_SECRET / 2];
-    char *folder = NULL, line[LINE_BYTES + 1];
+    char *folder = NULL, line[LINE_BYTES + 1] = "", number[FTH_MAX_LOCAL_ADDRESS + 1];
 
     *result = NULL;
+    FTH_TRY(resolve(address, number));
     FTH_TRY(fth_allocate(1, sizeof *token, &token));
     token->fd = -1;
     FTH_TRY(choose_folder(&folder));
     sweep(folder);
-    token->path = name_file(folder, address, port);
+    token->path = name_file(folder, number, port);
     FTH_REQUIRE(token->path, FTH_NO_MEMORY, "no memory for a path");
     token->fd = lock_file(token->path);
     FTH_REQUIRE(token->fd >= 0, FTH_IO,
@@ -205,20 +214,22 @@ static bool read_file(const char *path, char secret[FTH_LOCAL_SECRET + 1])
     return whole;
 }
 
-bool fth_local_token_find(const char *url, char secret[FTH_LOCAL_SECRET + 1])
+bool fth_local_token_find(const char *url, char secret[FTH_LOCAL_SECRET + 1], char address[FTH_MAX_LOCAL_ADDRESS + 1])
 {
-    char host[INET6_ADDRSTRLEN];
+    char host[FTH_MAX_LOCAL_ADDRESS + 1];
     int port;
     bool found = false;
     if (!fth_http_find_loopback(url, host, sizeof host, &port))
         return false;
-    /* A server on "localhost" has either of these. */
-    const char *const addresses[] = {host, "127.0.0.1", "::1"};
+    const bool named = strcasecmp(host, "localhost") == 0;
+    const char *const addresses[] = {named ? "127.0.0.1" : host, named ? "::1" : NULL};
     for (int i = 0; i < FOLDERS && !found; i++) {
         char *folder = name_folder(i);
-        for (size_t k = 0; folder && k < FTH_COUNT_OF(addresses) && !found; k++) {
+        for (size_t k = 0; folder && k < FTH_COUNT_OF(addresses) && addresses[k] && !found; k++) {
             char *path = name_file(folder, addresses[k], port);
             found = path && read_file(path, secret);
+            if (found)
+                snprintf(address, FTH_MAX_LOCAL_ADDRESS + 1, "%s", addresses[k]);
             free(path);
         }
         free(folder);
@@ -228,7 +239,7 @@ bool fth_local_token_find(const char *url, char secret[FTH_LOCAL_SECRET + 1])
 
 fth_status fth_signer_find(const char *url, fth_signer *signer, bool *found)
 {
-    *signer = (fth_signer){.access = FTH_LOCAL_ACCESS_KEY, .local = true};
-    *found = fth_local_token_find(url, signer->secret);
+    *signer = (fth_signer){.access = FTH_LOCAL_ACCESS_KEY};
+    *found = fth_local_token_find(url, signer->secret, signer->local);
     return *found ? FTH_OK : fth_signer_from_environment(signer, found);
 }

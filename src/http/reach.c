@@ -80,6 +80,8 @@ bool fth_http_reach_allows_url(fth_http_reach reach, const char *url)
         curl_url_get(parts, CURLUPART_HOST, &host, 0) == CURLUE_OK) {
         char *plain = host + (*host == '[');
         plain[strcspn(plain, "]%")] = '\0'; /* without a zone */
+        for (size_t length = strlen(plain); length > 0 && plain[length - 1] == '.';)
+            plain[--length] = '\0'; /* a proxy may take "1.2.3.4." for the address, too */
         if (getaddrinfo(plain, NULL, &(struct addrinfo){.ai_flags = AI_NUMERICHOST}, &found) == 0)
             allowed = fth_http_reach_allows(reach, found->ai_addr);
     }

@@ -29,13 +29,21 @@
 #include "base/base.h"
 #include "http/role.h"
 
-enum { FTH_MAX_ACCESS_KEY = 64, FTH_MAX_SECRET = 128, FTH_MAX_AUTHORIZATION = 512, FTH_MAX_KEY_DATA = 512 };
+enum {
+    FTH_MAX_ACCESS_KEY = 64,
+    FTH_MAX_SECRET = 128,
+    FTH_MAX_AUTHORIZATION = 512,
+    FTH_MAX_KEY_DATA = 512,
+    FTH_MAX_LOCAL_ADDRESS = 45
+};
 
 /* ---- who signs ---- */
 
 typedef struct fth_signer {
     char access[FTH_MAX_ACCESS_KEY + 1], secret[FTH_MAX_SECRET + 1]; /* both empty: nothing is signed */
-    bool local; /* the secret is the token of a server of this user (local_token.h) */
+    /* Where the server of this user is whose token the secret is (local_token.h): nothing signed with it may go elsewhere.
+     * "": it is no token. */
+    char local[FTH_MAX_LOCAL_ADDRESS + 1];
 } fth_signer;
 
 /* From FARTHING_ACCESS_KEY and FARTHING_SECRET_KEY. False, and an empty signer, if they are not set. */

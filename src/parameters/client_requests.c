@@ -32,7 +32,7 @@ fth_status fth_client_ask_once(fth_worker_client *client, fth_http_client *http,
     if (!has_key)
         FTH_TRY(fth_signer_find(client->connection.whole_url, &signer, &has_key));
     if (has_key) { /* for each try: a signature is good once. The server reads its own user's memory as it is. */
-        bool as_it_is = q->memory > 0 && signer.local;
+        bool as_it_is = q->memory > 0 && *signer.local;
         FTH_TRY(fth_signer_sign(&signer, q->method, q->target, q->body, as_it_is ? 0 : q->body_bytes,
                                 authorization + strlen(authorization)));
         headers[header_count++] = authorization;
@@ -46,6 +46,7 @@ fth_status fth_client_ask_once(fth_worker_client *client, fth_http_client *http,
         .method = q->method,
         .url = url,
         .headers = headers,
+        .address = signer.local,
         .body = q->memory > 0 ? "" : q->body,
         .body_bytes = q->memory > 0 ? 0 : q->body_bytes,
         .into = q->into,

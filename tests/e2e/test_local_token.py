@@ -4,9 +4,12 @@ import json
 import os
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -152,6 +155,55 @@ def test_clients_find_the_token(tmp_path, farthing):
                          env={"XDG_RUNTIME_DIR": str(coordinator.folder)})
         finally:
             function.terminate()
+
+
+class Listener:
+    """Keeps what is sent to a port, answers nothing."""
+
+    def __init__(self, address, port):
+        self.heard = []
+        self.socket = socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self):
+        while True:
+            try:
+                connection, _ = self.socket.accept()
+            except OSError:
+                return
+            with connection:
+                self.heard.append(connection.recv(1 << 16))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+
+
+@pytest.mark.parametrize("own, other", [("127.0.0.1", "::1"), ("::1", "127.0.0.1"), ("127.0.0.1", "127.0.0.2")])
+def test_who_listens_at_another_address_of_the_loopback_gets_nothing_signed(tmp_path, farthing, own, other):
+    """Such a listener could pass a signed request on to the server, and read the answer."""
+    train = ["train", "--model", "linear", "--data", "digits", "--steps", 2, "--batch", 20, "--strategy", "parameter-server", "--server"]
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("there is no IPv6")
+    with Parameters(tmp_path, "--model", "linear", "--data", "digits", "--address", own) as server:
+        with Listener(other, server.port) as listener:
+            host = "localhost" if other != "127.0.0.2" else own
+            farthing(*train, f"http://{host}:{server.port}", env={"http_proxy": f"http://127.0.0.1:{server.port + 1}"})
+            assert not listener.heard
+            host = f"[{other}]" if ":" in other else other
+            assert subprocess.run([FARTHING, "token", f"{host}:{server.port}"], env=environment()).returncode == 1
+            worker = farthing.start(*train, f"http://{host}:{server.port}")
+            while not listener.heard:
+                assert worker.poll() is None, worker.communicate()
+                time.sleep(0.01)
+            worker.kill()
+            worker.communicate()
+            assert b"registerWorker" in listener.heard[0] and b"uthorization" not in listener.heard[0]
 
 
 def test_a_worker_outlives_its_server(tmp_path, farthing):

@@ -293,6 +293,7 @@ static void never_connects_to_metadata_services(void **state)
                                         "0xa9fea9fe",
                                         "0251.0376.0251.0376",
                                         "169.254.43518",
+                                        "169.254.169.254.",
                                         "[fe80::1]",
                                         "[fe80::1%25lo]",
                                         "[febf::1]",

@@ -88,6 +88,7 @@ static fth_status send_order(const remote_function *function, fth_http_client *h
     const fth_http_request request = {.method = "POST",
                                       .url = function->url,
                                       .headers = headers,
+                                      .address = signer.local,
                                       .body = body,
                                       .body_bytes = strlen(body),
                                       .max_body_bytes = MOST_ANSWER_BYTES,
