@@ -89,6 +89,30 @@ static const char *configured(const json_t *run, const char *option)
     return text ? text : "-";
 }
 
+static const char *name_in(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* "models in runs/a: last.safetensors, best.safetensors (...)". Those of a run that ended elsewhere are in its store. */
+static void print_models(const char *folder, const json_t *end)
+{
+    const char *last = json_string_value(json_object_get(end, "model"));
+    const char *best = json_string_value(json_object_get(end, "best"));
+    const bool has_last = last && fth_file_exists(last), has_best = best && fth_file_exists(best);
+    if (!has_last && !has_best)
+        return;
+    fth_print(stdout, "models in %s: %s%s", folder, has_last ? name_in(last) : "", has_last && has_best ? ", " : "");
+    if (has_best) {
+        char accuracy[64], loss[64];
+        fth_text_percent(number_of(end, "best_accuracy"), accuracy, sizeof accuracy);
+        fth_text_loss(number_of(end, "best_loss"), loss, sizeof loss);
+        fth_print(stdout, "%s (validation accuracy %s, loss %s)", name_in(best), accuracy, loss);
+    }
+    putchar('\n');
+}
+
 static void print_end(const fth_train_outcome *outcome)
 {
     json_t *run = NULL;
@@ -96,8 +120,6 @@ static void print_end(const fth_train_outcome *outcome)
         fth_log_warning("%s", fth_error_message());
     const json_t *end = outcome->end;
     const char *verb = outcome->already_finished ? "already finished:" : "trained";
-    const char *model = json_string_value(json_object_get(end, "model"));
-    const char *best = json_string_value(json_object_get(end, "best"));
     char accuracy[64], loss[64], time[64], speed[64] = "-";
     fth_text_percent(number_of(end, "accuracy"), accuracy, sizeof accuracy);
     fth_text_loss(number_of(end, "loss"), loss, sizeof loss);
@@ -117,20 +139,32 @@ static void print_end(const fth_train_outcome *outcome)
     if (ending)
         fth_print(stdout, "; ended: %s", ending);
     free(ending);
-    if (model && fth_file_exists(model)) /* of a run that ended elsewhere they are in its store */
-        fth_print(stdout, "; model %s", model);
-    if (best && fth_file_exists(best)) {
-        fth_text_percent(number_of(end, "best_accuracy"), accuracy, sizeof accuracy);
-        fth_text_loss(number_of(end, "best_loss"), loss, sizeof loss);
-        fth_print(stdout, ", best %s (validation accuracy %s, loss %s)", best, accuracy, loss);
-    }
     if (isfinite(number_of(end, "test_loss"))) {
         fth_text_percent(number_of(end, "test_accuracy"), accuracy, sizeof accuracy);
         fth_text_loss(number_of(end, "test_loss"), loss, sizeof loss);
         printf("; test accuracy %s, loss %s, of the best model", accuracy, loss);
     }
     putchar('\n');
+    print_models(outcome->run_folder, end);
     json_decref(run);
+}
+
+/* By the run's id where `report` finds it so: its folder was printed with the models. */
+static void print_report_command(const fth_invocation *invocation, const fth_train_options *options,
+                                 const fth_train_outcome *outcome)
+{
+    char *usual = outcome->id ? fth_path_join(options->runs, outcome->id) : NULL;
+    const bool found = usual && strcmp(usual, outcome->run_folder) == 0;
+    fputs("see it with: ", stdout);
+    fth_cli_print_word(stdout, invocation->program);
+    fputs(" report ", stdout);
+    fth_cli_print_word(stdout, found ? outcome->id : outcome->run_folder);
+    if (found && strcmp(options->runs, "runs") != 0) {
+        fputs(" --runs ", stdout);
+        fth_cli_print_word(stdout, options->runs);
+    }
+    putchar('\n');
+    free(usual);
 }
 
 static fth_exit_code conclude(const fth_invocation *invocation, const fth_train_options *options,
@@ -161,7 +195,7 @@ static fth_exit_code conclude(const fth_invocation *invocation, const fth_train_
         return FTH_EXIT_OK;
     }
     print_end(outcome);
-    fth_print_line(stdout, "see it with: %s report %s", invocation->program, outcome->run_folder);
+    print_report_command(invocation, options, outcome);
     return FTH_EXIT_OK;
 }
 

@@ -125,8 +125,8 @@ def test_a_server_and_its_workers_have_the_same_line(farthing, tiny):
     assert end["event"] == "end" and end["reason"] == "epochs"
     announced = {int(re.search(r"/([\d,]+), loss", line)[1].replace(",", "")) for line in lines}
     assert announced == {end["steps"]}  # it knew from the beginning how many there would be
-    last = terminal.text.replace("\r\n", "\n").strip().splitlines()[-2]
+    last = terminal.text.replace("\r\n", "\n").strip().splitlines()[-3]
     run = farthing.only_run().relative_to(farthing.folder)
     assert re.match(r"trained linear on .*: validation accuracy [\d.]+ %, loss [\d.e-]+, 100 epochs, ", last.rpartition("\x1b[K")[2]), last
-    assert f"model {run}/last.safetensors" in last
+    assert f"models in {run}: last.safetensors" in terminal.text
     os.close(terminal.master)

@@ -107,9 +107,13 @@ def test_start_from_weights(farthing, trained, tiny):
 def test_last_lines_for_people(farthing, tiny):
     lines = farthing("train", *SMALL, "--data", tiny, "--steps", 20, "--name", "here").out.splitlines()
     assert re.fullmatch(r"trained linear on .*: validation accuracy [\d.]+ %, loss " + LOSS + r", \S+ epochs, 20 steps in \S+ "
-                        r"\([\d,]+ samples/s\); ended: --steps 20 reached; model runs/here/last.safetensors, best "
-                        r"runs/here/best.safetensors \(validation accuracy [\d.]+ %, loss " + LOSS + r"\)", lines[-2])
-    assert lines[-1].endswith("report runs/here")
+                        r"\([\d,]+ samples/s\); ended: --steps 20 reached", lines[-3])
+    assert re.fullmatch(r"models in runs/here: last.safetensors, best.safetensors \(validation accuracy [\d.]+ %, loss " +
+                        LOSS + r"\)", lines[-2])
+    assert lines[-1].endswith(" report here")
+    elsewhere = farthing("train", *SMALL, "--data", tiny, "--steps", 20, "--name", "x", "--runs", "else/where").out
+    assert elsewhere.endswith(" report x --runs else/where\n")
+    assert elsewhere.count("else/where/x") == 2  # at the start and at the end
 
 
 def test_pipe_gets_plain_lines(farthing, tiny):
