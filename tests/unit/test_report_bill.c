@@ -90,9 +90,9 @@ static void rows_and_total(void **state)
     (void)state;
     fth_record_summary run = make_run("moved", 3, dear);
     char *text = report(&run);
-    contains(text, "machine       rate  seconds    lost     cost  epochs    lr  momentum  accuracy");
-    contains(text, "vm       $3.6000/h     10.0  >= 2.0  $0.0100     0.8  0.05       0.9         -");
-    contains(text, "total                  30.0  >= 4.0  $0.0300     2.6                         -");
+    contains(text, "machine       rate  seconds    lost     cost  epochs    lr  momentum  val. accuracy");
+    contains(text, "vm       $3.6000/h     10.0  >= 2.0  $0.0100     0.8  0.05       0.9              -");
+    contains(text, "total                  30.0  >= 4.0  $0.0300     2.6                              -");
     contains(text, "lost (4 steps undone)  >= 4.0s  >= 13.3 %  >= $0.0040");
     contains(text, "none: killed      -     -       10        >= 2  >= 2.0  >= $0.0020");
     contains(text, "vm after 16m30s");
@@ -106,7 +106,7 @@ static void without_a_price(void **state)
     (void)state;
     fth_record_summary run = make_run("free", 2, "");
     char *text = report(&run);
-    contains(text, "machine  seconds    lost  epochs    lr  momentum  accuracy");
+    contains(text, "machine  seconds    lost  epochs    lr  momentum  val. accuracy");
     contains(text, "no price is known, so no cost: train with --price");
     lacks(text, "$");
     free(text);
@@ -115,7 +115,7 @@ static void without_a_price(void **state)
     run = make_run("one", 1, "");
     text = report(&run);
     contains(text, "no price is known");
-    lacks(text, "momentum  accuracy"); /* one machine without a price is in the facts above already */
+    lacks(text, "momentum  val. accuracy"); /* one machine without a price is in the facts above already */
     free(text);
     fth_record_release(&run);
 }
