@@ -2,7 +2,7 @@
  *
  * A shard is put together in a file without a name, which is gone when the process is, and uploaded from there. Where a list
  * of shards is there already, only shards that differ from it are uploaded; that is an error unless they may be replaced.
- * Before a replaced shard, the list that names the old one is deleted. */
+ * Shards of the list that are missing or cut off are uploaded again. Before a replaced shard, the list that names the old one is deleted. */
 #include "data/shard_write.h"
 
 #include <errno.h>
@@ -456,21 +456,28 @@ static fth_status write_shard(shard_writing *writing, size_t number, fth_listed_
     const fth_store_progress progress = {.context = (void *)writing->options->stop, .moved = may_go_on};
     const fth_store_put_options how = {.content_type = "application/gzip", .progress = &progress};
     const fth_listed_shard *listed = writing->has_old ? find_listed(&writing->old, shard->name) : NULL;
+    fth_store_object there = {0};
+    bool found = false;
 
     FTH_TRY(fth_check_stop(writing->options->stop, writing->dataset->info.name));
     FTH_TRY(make_shard(writing->dataset, writing->format, writing->deal.samples + writing->deal.begins[number],
                        shard->samples, &spool));
     shard->size_bytes = spool.size_bytes;
     fth_hex_sha256(spool.bytes, spool.size_bytes, shard->sha256);
-    if (listed && strcmp(listed->sha256, shard->sha256) == 0)
-        goto out; /* it is there */
-    FTH_TRY(give_up_old(writing));
+    if (listed && strcmp(listed->sha256, shard->sha256) == 0) {
+        FTH_TRY(fth_store_stat(writing->store, shard->name, &there, &found));
+        if (found && there.size_bytes == shard->size_bytes)
+            goto out;
+    } else {
+        FTH_TRY(give_up_old(writing));
+    }
     const fth_store_source source = {.context = &spool, .size_bytes = spool.size_bytes, .at = spool_at};
     FTH_TRY(fth_store_put_source(writing->store, shard->name, &source, &how, NULL));
     writing->written++;
     fth_log_info("uploaded %s, %s", shard->name, FTH_COUNTED(shard->samples, "sample"));
 
 out:
+    fth_store_object_release(&there);
     close_spool(&spool);
     return status;
 }

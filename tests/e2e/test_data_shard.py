@@ -93,6 +93,20 @@ def test_repeated_replaced_and_refused(farthing, mnist, tmp_path):
     assert read_manifest(folder)["samples"] == 200
 
 
+def test_listed_parts_that_are_lost_or_cut_off_are_uploaded_again(farthing, mnist, tmp_path):
+    folder = tmp_path / "shards"
+    command = ("data", "shard", mnist, "--to", folder, "--parts", 4, "--json")
+    farthing(*command)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    (folder / "part-0001.tar.gz").unlink()
+    (folder / "part-0002.tar.gz").write_bytes(before["part-0002.tar.gz"][:100])
+    (folder / "part-0003.tar.gz").unlink()
+    (folder / "part-0003.tar.gz").symlink_to(tmp_path / "elsewhere")
+    assert farthing(*command).events[0]["uploaded"] == 3
+    assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_addresses_of_a_folder(farthing, mnist, tmp_path):
     folder = tmp_path / "with space"
     done = farthing("data", "shard", "--data", mnist, "--parts", 2, "--to", folder, "--presign", "1h")
