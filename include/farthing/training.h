@@ -8,7 +8,7 @@
  *         puts(fth_error_message());
  *
  * A training is a run as the program's are: it has a folder in "runs" (by default ./runs) with its record, its
- * checkpoints and its models, `farthing report` shows it, and with "resume" it carries on where it was stopped or
+ * checkpoints and its models, `farthing report` shows it, and with "resume" it continues where it was stopped or
  * killed. Apart from warnings and errors (log.h) nothing is printed; no signal handler is installed, and the process is
  * never ended.
  *
@@ -100,7 +100,7 @@ FTH_API void fth_training_on_progress(fth_training *training, fth_progress_funct
 FTH_API void fth_training_on_event(fth_training *training, fth_event_function function, void *context);
 
 /* Trains until a limit is reached ("epochs", "steps", "for", "until"; 3 epochs if there is none). FTH_INTERRUPTED if it
- * was stopped: everything is saved, and running it again with "resume" set to "auto" carries on (a run stopped before
+ * was stopped: everything is saved, and running it again with "resume" set to "auto" continues (a run stopped before
  * its first step leaves no folder, and starts over). On another failure the checkpoints saved so far stay. May be called
  * again: for another run, or to resume. FTH_UNSUPPORTED in a process forked after this thread had trained. */
 FTH_API fth_status fth_training_run(fth_training *training);

@@ -475,7 +475,7 @@ out:
 const fth_command fth_command_data = {
     .name = "data",
     .arguments = "inspect|pack|shard PATH [--flag value ...]",
-    .summary = "look into a set of image files or of text, pack images into a tar, split them into shards",
+    .summary = "inspect images or texts, pack images into a tar, split them into shards",
     .details =
         "PATH is a folder with train/<class>/ and val/<class>/, or with <class>/ alone; a .tar, .tar.gz, .tar.xz,\n"
         ".tar.zst or .zip of one; an https:// address of such a file (URL#sha256=... is checked); or s3://, gs:// or\n"

@@ -97,7 +97,7 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
 const fth_command fth_command_models = {
     .name = "models",
     .arguments = "[--json]",
-    .summary = "list the networks there are",
+    .summary = "list the built-in networks",
     .table = &models_table,
     .examples = (const fth_example[]){{"farthing models --json", "for a script"}, {0}},
     .run = run,

@@ -440,7 +440,7 @@ out:
 const fth_command fth_command_predict = {
     .name = "predict",
     .arguments = "--weights FILE|RUN [--model NAME] [--data NAME|--classes FILE] IMAGE|FOLDER...|--text TEXT|FILE...",
-    .summary = "tell what a model sees in pictures, or makes of text",
+    .summary = "predict the classes of images or texts",
     .details =
         "An IMAGE is a JPEG or PNG file, grey or in colour; or a .safetensors file with a tensor \"images\" that\n"
         "is fed to the model as it is. A FOLDER stands for all pictures in it and in the folders below it. Files "

@@ -163,7 +163,7 @@ out:
 const fth_command fth_command_prices = {
     .name = "prices",
     .arguments = "[CLOUD] [TYPE] [--prices FILE] [--yaml]",
-    .summary = "show the prices that bills are made from",
+    .summary = "show the prices that costs are computed from",
     .details = "The built-in ones are dated examples. To have your own, edit a copy; it is found there:\n"
                "  farthing prices --yaml > ~/.config/farthing/prices.yaml\n",
     .table = &prices_table,

@@ -353,7 +353,7 @@ out:
 const fth_command fth_command_rehearse = {
     .name = "rehearse",
     .arguments = "--every TIME | --kill9 TIME | --notices TRACE.yaml [--flag value ...] -- train ...",
-    .summary = "run a job under interruptions, and tell what each one cost",
+    .summary = "run a job under interruptions, and report what each one cost",
     .details =
         "Runs the job on this machine, one process after another, each ended as a cloud would: a notice by a "
         "simulated\n"

@@ -219,7 +219,7 @@ static fth_exit_code run_compare(const fth_command *command, const fth_invocatio
 const fth_command fth_command_report = {
     .name = "report",
     .arguments = "[RUN|URL ...] [--json] [--chart FILE.png|FILE.svg] [--price USD]",
-    .summary = "show what a run did and cost: tables and its curves",
+    .summary = "show what a run did and cost: tables and charts",
     .details = "RUN is an id, a folder, or where --checkpoints put it (s3://bucket/run); left out, it is the newest.\n"
                "Works on runs that are still going.\n"
                "Of several runs it shows what each of their machines cost; `compare` shows their results.\n"

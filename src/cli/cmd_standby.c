@@ -1,4 +1,4 @@
-/* farthing standby: waits beside a run that another machine trains, and carries it on when that one is gone. All that
+/* farthing standby: waits beside a run that another machine trains, and continues it when that one is gone. All that
  * it knows it reads from the run's store; no controller is needed. */
 #include "cli/cli.h"
 
@@ -10,7 +10,7 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
 const fth_command fth_command_standby = {
     .name = "standby",
     .arguments = "[FILE.yaml] --checkpoints URL [--flag value ...]",
-    .summary = "wait for a run's machine to vanish, then train on",
+    .summary = "wait until a run's machine is lost, then continue the run",
     .details =
         "Waits until there is a run in the store, then until its machine has given it up, or has shown no sign of "
         "life\nfor the time of a lease; then trains. If the run ends meanwhile, so does this, with exit code 0.\n"

@@ -350,7 +350,7 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
 const fth_command fth_command_store = {
     .name = "store",
     .arguments = "ls|cat|cp|rm|presign ADDRESS... [flags]",
-    .summary = "look into buckets and folders, copy, delete, make links",
+    .summary = "list, copy and delete objects in buckets and folders, make links to them",
     .details = "Addresses: a path, s3://bucket/key, gs://bucket/key, az://account/container/key, https://host/path\n",
     .actions = choose_verb,
     .examples =

@@ -12,7 +12,7 @@
 #include "parallel/parallel.h"
 #include "report/report.h"
 
-/* ---- the command that carries on ---- */
+/* ---- the command that continues ---- */
 
 /* As $'...', in which bash and zsh understand the escapes of printable text. */
 static void print_escaped_word(FILE *output, const char *word)
@@ -181,7 +181,7 @@ static fth_exit_code conclude(const fth_invocation *invocation, const fth_train_
             fth_print_line(output, "%s", outcome->local_copy);
         fprintf(output, "%s%s:\n  ",
                 outcome->fenced       ? "stopped: another machine carries this run on. To wait for it"
-                : outcome->run_folder ? "stopped and saved; this carries on"
+                : outcome->run_folder ? "stopped and saved; this continues the run"
                                       : "stopped before anything was trained; this begins again",
                 anywhere              ? ", on any machine"
                 : outcome->local_copy ? ", on this machine"
@@ -224,7 +224,7 @@ static struct {
 static void abandon(void *context, const char *message)
 {
     (void)context;
-    fth_log_info("%s; ending with exit code %d. This carries on:", message, FTH_EXIT_INTERRUPTED);
+    fth_log_info("%s; ending with exit code %d. This continues the run:", message, FTH_EXIT_INTERRUPTED);
     fputs("  ", stderr);
     print_command(stderr, running.invocation, !*running.options->resume && !*running.options->checkpoints);
     _exit(FTH_EXIT_INTERRUPTED);
@@ -360,8 +360,8 @@ const fth_command fth_command_train = {
     .summary = "train a network",
     .details =
         "A key in FILE.yaml and a flag are the same thing; a flag wins over the file, the file over the default.\n"
-        "Ctrl-C finishes the step, saves, and prints the command that carries on. With --checkpoints URL the run\n"
-        "lives there: the same command on any machine carries it on, one machine at a time.\n",
+        "Ctrl-C finishes the step, saves, and prints the command that continues the run. With --checkpoints URL the run\n"
+        "lives there: the same command on any machine continues it, one machine at a time.\n",
     .computes = true,
     .make_table = fth_cli_train_table,
     .options = {.command = FTH_FOR_TRAIN},
@@ -371,7 +371,7 @@ const fth_command fth_command_train = {
                                       {"farthing train --data news.csv --weights ./bert-base-uncased --optimizer adamw "
                                        "--lr 5e-5 --epochs 3",
                                        "fine-tune a BERT on texts"},
-                                      {"farthing train run.yaml --resume", "carry on where it stopped"},
+                                      {"farthing train run.yaml --resume", "continue where it stopped"},
                                       {"farthing train --data ./photos --checkpoints s3://bucket/run",
                                        "a run that survives its machine"},
                                       {0}},

@@ -230,7 +230,7 @@ out:
 const fth_command fth_command_weights = {
     .name = "weights",
     .arguments = "FILE[:KEY]|RUN [--json]",
-    .summary = "list what is in a file of weights",
+    .summary = "list the tensors in a file of weights",
     .details = "Names, types and shapes of the tensors, what the file says of itself, where in it the weights were\n"
                "found, and which model they fit. docs/WEIGHTS.md has the formats that are read.\n",
     .table = &weights_table,

@@ -27,7 +27,7 @@ static void print_help(void)
     printf("\ndeveloper commands\n");
     print_commands(true);
     printf("\n`farthing COMMAND --help` says more.\nThe first run, on built-in data: farthing train\n\n");
-    fth_print_wrapped("exit codes: 0 done, 1 failed, 2 wrong usage, 75 interrupted and saved (--resume carries on)", 0);
+    fth_print_wrapped("exit codes: 0 done, 1 failed, 2 wrong usage, 75 interrupted and saved (--resume continues)", 0);
 }
 
 static fth_exit_code report_unknown(const char *name)

@@ -106,7 +106,7 @@ static const struct {
     {FTH_EXIT_OK, "done."},
     {FTH_EXIT_FAILURE, "failed; the last line on standard error says why."},
     {FTH_EXIT_USAGE, "wrong usage: a flag, a key of a YAML file or a value that is not valid."},
-    {FTH_EXIT_INTERRUPTED, "stopped on request and saved; the same command with --resume carries on."},
+    {FTH_EXIT_INTERRUPTED, "stopped on request and saved; the same command with --resume continues."},
 };
 
 /* ---- sections ---- */
@@ -328,7 +328,7 @@ void fth_manual_print_program(FILE *out)
     fth_roff_details(
         out,
         "Trains networks on folders of images, tables of text or built-in data, saves them so that a run survives a "
-        "kill, a full disk or the end of its machine, and carries on exactly where it stopped.\n\n"
+        "kill, a full disk or the end of its machine, and continues exactly where it stopped.\n\n"
         "Each command has a page of its own; `farthing COMMAND --help` shows the same in brief.\n");
     fth_roff_heading(out, "SH", "COMMANDS");
     print_commands(out, false);

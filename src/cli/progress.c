@@ -188,7 +188,7 @@ static void print_start(const json_t *event, bool resumed)
     if (resumed) {
         char step[SMALL];
         fth_text_count((int64_t)json_integer_value(json_object_get(event, "step")), step, sizeof step);
-        printf("carrying on after step %s\n", step);
+        printf("continuing after step %s\n", step);
     }
 }
 

@@ -261,8 +261,8 @@ static char *describe_going_on(const serve_options *asked, const fth_train_optio
 {
     const char *folder = fth_parameters_run_folder(server), *slash = strrchr(folder, '/');
     if (*train->name || *asked->checkpoints)
-        return fth_format("the same command goes on");
-    return fth_format("the same command with --name %s goes on", slash ? slash + 1 : folder);
+        return fth_format("the same command continues the run");
+    return fth_format("the same command with --name %s continues the run", slash ? slash + 1 : folder);
 }
 
 /* Until somebody asks for a stop, the training is done and the workers have gone, or the server fails. Of epochs a
@@ -373,7 +373,7 @@ const fth_command fth_serve_parameters = {
     .arguments = "[--flag value ...]",
     .summary = "own a model's parameters and optimizer; workers pull and push over HTTP",
     .details = "Workers: `farthing train --strategy parameter-server --server URL`, or any HTTP client; see\n"
-               "docs/parameter-server.md. The same command with the same --name or --checkpoints goes on where a\n"
+               "docs/parameter-server.md. The same command with the same --name or --checkpoints continues where a\n"
                "server stopped or was killed.\n",
     .examples =
         (const fth_example[]){

@@ -438,7 +438,7 @@ static void print_summary(const copy *all, double seconds)
 static fth_exit_code conclude(copy *all, double seconds)
 {
     if (all->stop.asked) {
-        fth_log_warning("stopped: %zu of %s copied whole; the same command carries on", (size_t)all->done,
+        fth_log_warning("stopped: %zu of %s copied whole; the same command continues", (size_t)all->done,
                         FTH_COUNTED(all->count, "object"));
         return FTH_EXIT_INTERRUPTED;
     }

@@ -254,7 +254,7 @@ fth_status fth_record_create(const char *runs_folder, const char *id, const char
     /* Asked under the lock: another process may have begun and ended a run of this name since. */
     bool begun = fth_record_has_begun(record->folder);
     FTH_REQUIRE(!begun || !fth_file_exists(run_path), FTH_INVALID,
-                "there is a run %s already; carry it on with --resume %s or choose another --name", record->id,
+                "there is a run %s already; continue it with --resume %s or choose another --name", record->id,
                 record->id);
     FTH_REQUIRE(!begun, FTH_INVALID,
                 "%s holds a run's events or checkpoints but no run.json; move it away or choose another --name",

@@ -255,7 +255,7 @@ static fth_status fail_unknown_run(const char *runs_folder, const char *typed)
     char *known = fth_record_list_format(&list);
     const char *nearest = list.count > 0 ? fth_nearest_name(typed, (const char *const *)list.ids) : NULL;
     if (was_made(runs_folder, typed))
-        fth_fail(FTH_INVALID, "run %s never took a step: there is nothing to carry on; start it with --name", typed);
+        fth_fail(FTH_INVALID, "run %s never took a step: there is nothing to continue; start it with --name", typed);
     else if (fth_folder_exists(typed))
         fth_fail(FTH_INVALID, "%s is not a run: it has no run.json", typed);
     else if (list.count == 0)

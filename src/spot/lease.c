@@ -489,7 +489,7 @@ static fth_status wait_and_take(fth_lease *lease, const fth_lease_options *optio
             FTH_TRY(try_to_take(lease, &w, deadline, &ours));
             if (ours && lapsed) {
                 name_owner(&w.seen, owner, sizeof owner);
-                fth_log_info("taking the run over from %s, not heard of for %.3g s", owner, now_s - w.seen_at_s);
+                fth_log_info("taking the run over from %s, silent for %.3g s", owner, now_s - w.seen_at_s);
             }
             continue;
         }

@@ -1,4 +1,4 @@
-/* Machines that vanish: who says so, and who owns the run.
+/* Preempted and lost machines: what announces it, and which machine owns the run.
  *
  * notice.c      the table of notice sources, and the thread that listens to one or several of them
  * notice_aws.c, notice_gcp.c, notice_azure.c, notice_file.c   one source each

@@ -71,9 +71,9 @@ static fth_status refuse_around(const char *path, const char *kept, const char *
     if (!kept || !*kept || !realpath(kept, real) || strncmp(real, path, length) != 0)
         return FTH_OK;
     if (real[length] == '\0')
-        return fth_fail(FTH_INVALID, "delete %s: it is %s; name what is to go in it", path, what);
+        return fth_fail(FTH_INVALID, "delete %s: it is %s; name what to delete in it", path, what);
     if (real[length] == '/')
-        return fth_fail(FTH_INVALID, "delete %s: it holds %s, %s; name what is to go in it", path, what, real);
+        return fth_fail(FTH_INVALID, "delete %s: it holds %s, %s; name what to delete in it", path, what, real);
     return FTH_OK;
 }
 
@@ -168,7 +168,7 @@ static fth_status enter(fth_folder_deletion *deletion, const char *address)
     if (deletion->parent >= 0)
         deletion->folder = fth_folder_open_below(deletion->parent, name_in(deletion->path));
     FTH_REQUIRE(deletion->folder >= 0 || errno != EXDEV, FTH_INVALID,
-                "delete %s: something is mounted there; name what is to go in it", deletion->path);
+                "delete %s: something is mounted there; name what to delete in it", deletion->path);
     FTH_REQUIRE(deletion->folder >= 0, FTH_IO, "open %s: %s", deletion->path, strerror(errno));
 
 out:

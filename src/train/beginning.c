@@ -269,7 +269,7 @@ fth_status fth_beginning_check_budget(fth_beginning *beginning)
     if (beginning->finished) {
         char spent[32];
         fth_usd_format(ledger.usd, spent, sizeof spent);
-        fth_log_info("the run has cost %s, and its budget is spent; a larger --budget carries it on", spent);
+        fth_log_info("the run has cost %s, and its budget is spent; a larger --budget continues it", spent);
     }
 
 out:

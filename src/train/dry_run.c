@@ -15,7 +15,7 @@ static fth_status check_place(const fth_train_options *options)
 
     FTH_REQUIRE(folder, FTH_NO_MEMORY, "no memory for a path");
     FTH_REQUIRE(!*options->name || !fth_record_exists(folder), FTH_INVALID,
-                "there is a run %s already; carry it on with --resume %s or choose another --name", options->name,
+                "there is a run %s already; continue it with --resume %s or choose another --name", options->name,
                 options->name);
     const char *nearest = folder; /* of the folders that are there */
     while (access(nearest, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR)) {

@@ -341,8 +341,8 @@ static const fth_option options[] = {
      .check = fth_option_check_confusion, .commands = FTH_FOR_EVALUATE},
     {ROW("checkpoints", TEXT, checkpoints), .address = true, .argument = "URL|FOLDER",
      .help = "where the run lives, to survive this machine: s3://bucket/run, gs://, az://, or a shared folder; the "
-             "same command anywhere carries it on",
-     .group = "Machines that vanish", .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY, .side = FTH_SIDE_NONE},
+             "same command anywhere continues it",
+     .group = "Preempted and lost machines", .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY, .side = FTH_SIDE_NONE},
     {ROW("lease", TEXT, lease), .fallback = "10s", .argument = "TIME|off",
      .help = "after so long without a sign of life another machine may take the run over",
      .check = fth_option_check_lease, .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY},
@@ -367,7 +367,7 @@ static const fth_option options[] = {
      .help = "catalogue of prices; else FARTHING_PRICES, ~/.config/farthing/prices.yaml or the built-in examples",
      .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY, .side = FTH_SIDE_OWN_RUN},
     {ROW("budget", TEXT, budget), .argument = "USD",
-     .help = "save and stop before the run, on all its machines, has cost more (5usd); a larger one carries it on",
+     .help = "save and stop before the run, on all its machines, has cost more (5usd); a larger one continues it",
      .check = fth_option_check_usd, .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY, .side = FTH_SIDE_ONE_WORKER},
 };
 

@@ -137,7 +137,7 @@ fth_status fth_train_options_check(const fth_train_options *options)
             "folder (an S3 server's own address goes into --s3-endpoint)",
             (int)strcspn(options->checkpoints, "?#"), options->checkpoints);
     if (*options->checkpoints && *options->resume && strcmp(options->resume, "auto") != 0)
-        return fth_fail(FTH_INVALID, "--checkpoints names the run and carries it on by itself; leave out --resume %s",
+        return fth_fail(FTH_INVALID, "--checkpoints names the run and continues it by itself; leave out --resume %s",
                         options->resume);
     return check_images(options);
 }

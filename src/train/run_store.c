@@ -94,7 +94,7 @@ static void say_waiting(void *context, const char *owner, double since_s)
     if (same)
         fth_log_info("still waiting: %s trains %s", owner, w->url);
     else
-        fth_log_info("%s trains %s; waiting until it is done or gone, to carry on", owner, w->url);
+        fth_log_info("%s trains %s; waiting until it finishes the run or is lost", owner, w->url);
     w->told_s = since_s;
     snprintf(w->owner, sizeof w->owner, "%s", owner);
 }

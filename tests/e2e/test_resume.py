@@ -1,4 +1,4 @@
-"""Interrupted runs: whatever happens, the same command carries on and ends with the same weights."""
+"""Interrupted runs: whatever happens, the same command continues and ends with the same weights."""
 import json
 import random
 import re
@@ -24,7 +24,7 @@ def test_interrupt_then_the_printed_command(farthing, repeated):
     done = subprocess.run(command, shell=True, cwd=farthing.folder, env=environment(), capture_output=True, text=True,
                           timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
-    assert "carrying on after step" in done.stdout
+    assert "continuing after step" in done.stdout
     assert tensors(farthing.only_run() / "last.safetensors") == repeated.weights
 
 

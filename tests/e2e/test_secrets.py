@@ -132,7 +132,7 @@ def test_another_machine_asks_for_the_secret(private, tmp_path, machine):
     failed = other("train", *plain, *job, code=1)
     assert "403" in failed.err and "--data" in failed.err and "FARTHING_DATA_URL" in failed.err
     out = other.interrupt(*plain, *job, env={"FARTHING_DATA_URL": presign(private, 1)})
-    assert "carrying on after step" in out
+    assert "continuing after step" in out
     assert len(other.runs()) == 1
     machine.check_secrets(tmp_path / "store")
     other.check_secrets()

@@ -1,4 +1,4 @@
-"""Runs that live in a store: whatever happens to a machine, the same command on another carries on, and ends with the
+"""Runs that live in a store: whatever happens to a machine, the same command on another continues, and ends with the
 same weights, bit for bit. A "machine" is a folder of its own with nothing in it."""
 import json
 import os
@@ -145,7 +145,7 @@ def test_the_same_command_elsewhere(store, machines, uninterrupted, how, tmp_pat
         assert notice["source"] == "file" and 0 < notice["seconds_used"] < notice["seconds_given"] <= 20
 
     result = second.train()
-    assert "carrying on after step" in result.out
+    assert "continuing after step" in result.out
     assert second.weights() == uninterrupted == stored_weights(store, tmp_path)
     assert stored_weights(store, tmp_path, "best.safetensors") == tensors(second.only_run() / "best.safetensors")
     assert not store.keys("best/")  # those were for the way
@@ -260,7 +260,7 @@ def test_what_a_dead_machine_sent_arrives_late(bucket, s3_server, machines, unin
     """A write that the network has when the machine dies takes effect when another has the run: it changes nothing."""
     with FaultProxy(s3_server.port) as proxy:
         owners = [machines(bucket) for _ in range(3)]
-        if what == "run.json":  # as it is rewritten when a run is carried on
+        if what == "run.json":  # as it is rewritten when a run is continued
             owners[0].begin()
             wait_for(lambda: manifests(bucket), "a checkpoint")
             assert owners[0].end(signal.SIGTERM).code == 75
@@ -296,7 +296,7 @@ def test_standby_takes_over(folder_store, machines, uninterrupted):
     first.end(signal.SIGKILL)
     result = standby.end()
     assert result.code == 0, result.err
-    assert "standing by" in result.err or "waiting until it is done or gone" in result.err
+    assert "standing by" in result.err or "waiting until it finishes the run" in result.err
     assert standby.weights() == uninterrupted
 
 
@@ -383,7 +383,7 @@ def test_a_notice_while_data_is_being_fetched(folder_store, machines, silent_ser
 
 
 def test_a_step_that_ends_too_late_is_abandoned(folder_store, machines):
-    """Steps of many seconds and a short notice: what was saved before is what is carried on."""
+    """Steps of many seconds and a short notice: what was saved before is what is continued."""
     machine = machines(folder_store)
     machine.begin("--model", "resnet18", "--data", "shapes", "--batch", 64, "--accumulate", 40, "--checkpoint-every", 1,
                   "--watch", "file:preempt.txt")
@@ -516,7 +516,7 @@ def test_a_stop_while_the_store_does_not_answer(hung, machines, uninterrupted):
     step = stop_while_hung(machine, hung, signal.SIGTERM)
     hung.recover()
     result = machine.train()
-    assert f"step {step} was saved on this machine only" in result.err and f"carrying on after step {step}" in result.out
+    assert f"step {step} was saved on this machine only" in result.err and f"continuing after step {step}" in result.out
     assert not list((machine.only_run() / "checkpoints").glob("*"))
     assert machine.weights() == uninterrupted
     events = record(machine.only_run())

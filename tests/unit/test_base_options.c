@@ -74,7 +74,7 @@ static const fth_option rows[] = {
      .choices = optimizers,
      .identity = true},
     {.name = "for", .type = FTH_OPTION_DURATION, .offset = AT(for_s), .argument = "TIME", .help = "time limit"},
-    {.name = "resume", .type = FTH_OPTION_OPTIONAL, .offset = AT(resume), .argument = "ID", .help = "carry on"},
+    {.name = "resume", .type = FTH_OPTION_OPTIONAL, .offset = AT(resume), .argument = "ID", .help = "continue"},
     {.name = "until",
      .type = FTH_OPTION_TEXT,
      .offset = AT(until),
