@@ -156,12 +156,14 @@ static char *describe_best(const fth_record_summary *run)
     return text;
 }
 
-/* "accuracy 97.10 %, loss 0.0912 of the best model, over 10,000 samples" */
+/* "accuracy 97.10 %, loss 0.0912; the best model, over 10,000 samples of ./mnist" */
 static char *describe_test(const fth_record_summary *run)
 {
     char samples[SMALL], *numbers = describe_validation(run->test_loss, run->test_accuracy);
     fth_text_count(json_integer_value(json_object_get(run->end, "test_samples")), samples, sizeof samples);
-    char *text = fth_format("%s; the best model, over %s samples", numbers, samples);
+    const char *given = json_string_value(json_object_get(json_object_get(run->run, "configuration"), "test"));
+    const char *data = given && *given ? given : "the test/ part"; /* as --test says */
+    char *text = fth_format("%s; the best model, over %s samples of %s", numbers, samples, data);
     free(numbers);
     return text;
 }

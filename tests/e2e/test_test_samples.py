@@ -55,7 +55,8 @@ def test_test_data_is_named_and_checked_before_training(farthing, tiny, tmp_path
     end = farthing(*train, "--test", more, "--json", "--name", "x").end
     assert end["test_samples"] == 48  # its own test files
     report = farthing("report", "x").out
-    assert f"accuracy {100 * end['test_accuracy']:.2f} %, loss" in report and "the best model, over 48 samples" in report
+    assert f"accuracy {100 * end['test_accuracy']:.2f} %, loss" in report
+    assert f"the best model, over 48 samples of {more}" in report
     facts = json.loads(farthing("report", "x", "--json").out.splitlines()[0])
     assert facts["test_loss"] == end["test_loss"]
     for wrong, message in ((write_classes(tmp_path / "photos", 4, 1), "--test"), (tmp_path / "nowhere", "nowhere")):
