@@ -224,7 +224,7 @@ static fth_status lend_bytes(piece *found, bool last, fth_pixel_buffer *buffer, 
     return status;
 }
 
-/* The piece, which may be new: somebody waits for it now. With the mutex held. */
+/* The piece, added if it is not there: a reader waits for it. With the mutex held. */
 static piece *find_or_add(fth_fetch_pool *pool, const fth_fetch *fetch)
 {
     piece *found = *find_link(pool, fetch->entry);

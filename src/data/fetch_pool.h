@@ -15,8 +15,8 @@ typedef struct fth_fetch {
     size_t entry, object;
     uint64_t offset;
     size_t size_bytes; /* 0: unknown, or none: fetched by itself */
-    double needed_s;   /* fth_clock_seconds() when it is needed; of equal ones the first expected comes first. 0: at once, by a reader
-                        * of whom there is one, who reads it anew when it comes again */
+    double needed_s;   /* fth_clock_seconds() when it is needed; pieces needed at the same time come in the order in which
+                        * they were expected. 0: at once, by a single reader, which reads it again when it needs it again */
 } fth_fetch;
 
 /* How pieces are fetched; from any thread. */

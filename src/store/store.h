@@ -105,7 +105,7 @@ fth_status fth_store_in_parallel(int threads, uint64_t count, fth_status (*piece
 
 /* Ends the requests of other threads: those of a thread that uses a switch fail with FTH_INTERRUPTED soon after it is
  * turned off, or `progress` (may be NULL) says so, whatever their deadlines. fth_store_in_parallel()'s threads use the
- * caller's. `outer` (may be NULL), which must outlive it, is told what its requests are up against, too. */
+ * caller's. Failures of its requests are also noted in `outer` (may be NULL), which must outlive it. */
 typedef struct fth_store_switch fth_store_switch;
 fth_status fth_store_switch_create(const fth_store_progress *progress, fth_store_switch *outer,
                                    fth_store_switch **result);
@@ -113,8 +113,8 @@ void fth_store_switch_free(fth_store_switch *used); /* when no thread uses it an
 void fth_store_switch_use(fth_store_switch *used);  /* by the calling thread, from now on; NULL: none */
 fth_store_switch *fth_store_switch_used(void);      /* by the calling thread; NULL: none */
 void fth_store_switch_off(fth_store_switch *used);  /* any thread */
-/* What the requests of the threads that use it are up against, for a message: a try that failed, while none has ended well
- * since (*failing), or the lack of an answer. False: nothing, as far as is known. Any thread. */
+/* Says for a message why the requests of the threads that use it make no progress: the latest failure, if no request has
+ * succeeded since (*failing), or how long there has been no answer. False if nothing is wrong. Any thread. */
 bool fth_store_switch_explain(fth_store_switch *used, bool *failing, char *text, size_t size);
 
 /* ---- writing ---- */

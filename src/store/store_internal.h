@@ -144,7 +144,7 @@ struct fth_store_meter {
     _Atomic bool interrupted; /* by the caller */
     pthread_mutex_t mutex;
     double told_at_s;
-    fth_store_switch *running; /* that is told of its requests; or NULL */
+    fth_store_switch *running; /* notes its requests; or NULL */
 };
 
 /* The meter of the piece that the calling thread fetches, for requests that have none of their own; or NULL. */
@@ -156,7 +156,7 @@ bool fth_store_meter_add(fth_store_meter *meter, int64_t bytes);
 /* Notes the rate of a transfer that succeeded (fth_store_upload_rate). */
 void fth_store_meter_end(fth_store_meter *meter, fth_store *store);
 
-/* What the switch that the calling thread uses (if any) is told of a request, its tries that fail, and its end (switch.c). */
+/* Notes a request, its failed tries and its end in the switch that the calling thread uses, if any (switch.c). */
 void fth_store_note_begin(const char *what);
 void fth_store_note_failure(const char *what, const char *cause);
 void fth_store_note_end(bool worked);

@@ -1,20 +1,20 @@
-/* Switches (store.h): a meter that only cancels, and what the requests of the threads that use it are up against. */
+/* Switches (store.h): a meter that only cancels, and notes on the requests of the threads that use it. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "store/store_internal.h"
 
 enum { WHAT_BYTES = 256, CAUSE_BYTES = 768 };
-static const double QUIET_S = 1; /* an answer that takes less is not worth a word */
+static const double QUIET_S = 1; /* an answer may take this long without being mentioned */
 
 struct fth_store_switch {
     fth_store_meter meter;
     fth_store_switch *outer;
     pthread_mutex_t mutex;   /* guards what follows */
     int under_way;           /* requests */
-    double quiet_since_s;    /* since when requests are under way and none has ended well */
-    char what[WHAT_BYTES];   /* the first of them */
-    char cause[CAUSE_BYTES]; /* of the latest try that failed since then; "": none has */
+    double quiet_since_s;    /* when requests began, or the last one succeeded */
+    char what[WHAT_BYTES];   /* the first of these requests */
+    char cause[CAUSE_BYTES]; /* of the latest failure since then; "": none */
 };
 
 fth_status fth_store_switch_create(const fth_store_progress *progress, fth_store_switch *outer,
@@ -67,7 +67,7 @@ bool fth_store_switch_explain(fth_store_switch *used, bool *failing, char *text,
     return known;
 }
 
-/* ---- what requests tell ---- */
+/* ---- noting requests ---- */
 
 void fth_store_note_begin(const char *what)
 {

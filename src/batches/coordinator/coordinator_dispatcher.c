@@ -196,7 +196,7 @@ static const fth_dispatcher_failure *find_failure(const fth_dispatcher *dispatch
     return NULL;
 }
 
-/* What jobs are told: that an order timed out, or its maker was lost, says nothing of the coordinator. */
+/* The status that jobs get: an order that timed out or lost its prefetcher is no failure of the coordinator. */
 static fth_status failure_status(fth_status status)
 {
     return status == FTH_TIMEOUT || status == FTH_PEER_LOST || status == FTH_INTERRUPTED ? FTH_IO : status;
