@@ -360,8 +360,8 @@ const fth_command fth_command_train = {
     .summary = "train a network",
     .details =
         "A key in FILE.yaml and a flag are the same thing; a flag wins over the file, the file over the default.\n"
-        "Ctrl-C finishes the step, saves, and prints the command that continues the run. With --checkpoints URL the run\n"
-        "lives there: the same command on any machine continues it, one machine at a time.\n",
+        "Ctrl-C finishes the step, saves, and prints the command that continues the run. With --checkpoints URL the\n"
+        "run lives there: the same command on any machine continues it, one machine at a time.\n",
     .computes = true,
     .make_table = fth_cli_train_table,
     .options = {.command = FTH_FOR_TRAIN},

@@ -190,13 +190,13 @@ static void print_action(const fth_train_options *asked, const fth_train_plan *p
     else if (asked->standby)
         fth_print_line(stdout, "# there is no run in %s yet: would stand by", where);
     else
-        fth_print_line(stdout, "# would begin a new run%s%s in %s", plan->id ? ", " : "", plan->id ? plan->id : "",
+        fth_print_line(stdout, "# would start a new run%s%s in %s", plan->id ? ", " : "", plan->id ? plan->id : "",
                        where);
 }
 
 static void print_facts(const fth_train_options *asked, const fth_train_plan *plan, const store_facts *store)
 {
-    printf("# dry run: all was checked, nothing was trained or kept\n");
+    printf("# dry run: everything was checked, nothing was trained or saved\n");
     print_action(asked, plan);
     fth_print_line(stdout, "# model    %s, %s", plan->options.model, FTH_COUNTED(plan->parameters, "parameter"));
     fth_print_line(stdout, "# data     %s, %s, %s to train, %s to validate", plan->options.data,

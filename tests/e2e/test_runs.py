@@ -559,7 +559,7 @@ def test_a_dry_run_prints_a_run_file_and_leaves_nothing(farthing, tiny):
     assert contents(farthing.folder) == before
     lines = printed.splitlines()
     for line in ("steps: 6  # file", "for: 90.0s  # file", "nesterov: yes  # file", "lr: 0.02  # flag",
-                 "# momentum: 0.9  # default", "# would begin a new run in some/store"):
+                 "# momentum: 0.9  # default", "# would start a new run in some/store"):
         assert line in lines
     assert "7,850 parameters" in printed and "16 batches an epoch, 6 steps in all" in printed
     names = {line.lstrip("# ").split(":")[0] for line in lines if line.endswith(("# file", "# flag", "# default"))}
