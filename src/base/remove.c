@@ -38,6 +38,13 @@ static int open_folder(int parent, const char *name, int flags)
     return folder;
 }
 
+bool fth_entry_is_mount(int parent, const char *name)
+{
+    struct statx facts;
+    return statx(parent, name, AT_SYMLINK_NOFOLLOW, 0, &facts) == 0 &&
+           (facts.stx_attributes_mask & facts.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+}
+
 bool fth_folder_is_mount(int folder, int parent)
 {
     struct statx facts;

@@ -19,6 +19,8 @@ fth_status fth_folder_enter(int root, const char *where, const char *path, size_
  * root of a mount: -1 with errno ELOOP, ENOTDIR or EXDEV. */
 int fth_folder_open_below(int parent, const char *name);
 
+/* True if something, a single file perhaps, is mounted at `name` in `parent`; false where the kernel does not say (before 5.8). */
+bool fth_entry_is_mount(int parent, const char *name);
 /* True if `folder`, opened from `parent`, is the root of a mount. */
 bool fth_folder_is_mount(int folder, int parent);
 

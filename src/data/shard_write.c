@@ -2,7 +2,8 @@
  *
  * A shard is put together in a file without a name, which is gone when the process is, and uploaded from there. Where a list
  * of shards is there already, only shards that differ from it are uploaded; that is an error unless they may be replaced.
- * Shards of the list that are missing or cut off are uploaded again. Before a replaced shard, the list that names the old one is deleted. */
+ * Shards of the list that are missing or cut off are uploaded again. Before a replaced shard, the list that names the old
+ * one is deleted. */
 #include "data/shard_write.h"
 
 #include <errno.h>

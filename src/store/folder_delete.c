@@ -105,6 +105,9 @@ static fth_status count_inside(fth_folder_deletion *deletion, int folder, const 
             fstatat(folder, entry->d_name, &facts, AT_SYMLINK_NOFOLLOW) != 0)
             continue;
         if (!S_ISDIR(facts.st_mode)) {
+            FTH_REQUIRE(!fth_entry_is_mount(folder, entry->d_name), FTH_INVALID,
+                        "delete %s: something is mounted at %s/%s; unmount it first", deletion->path, path,
+                        entry->d_name);
             deletion->files++;
             deletion->bytes += (uint64_t)facts.st_size;
             continue;

@@ -130,6 +130,17 @@ def test_a_mount_is_not_entered(place):
     assert (place.top / "system/lib/sub/b").exists() and (place.project / "copy/d").exists()
 
 
+def test_a_mounted_file_is_found_before_anything_is_deleted(place):
+    (place.project / "copy/mounted").touch()
+    script = f"mount --bind {place.top}/system/lib/sub/b copy/mounted && {FARTHING} store rm -r --force --confirm copy copy"
+    done = subprocess.run(["unshare", "-rm", "sh", "-c", script], cwd=place.project, capture_output=True, text=True,
+                          timeout=60, env=environment(), stdin=subprocess.DEVNULL)
+    if "mount" in done.stderr and "mounted" not in done.stderr or "unshare" in done.stderr:
+        pytest.skip("no mount namespace: " + done.stderr.strip())
+    assert "something is mounted at" in done.stderr and done.returncode == 1
+    assert (place.top / "system/lib/sub/b").exists() and (place.project / "copy/d").exists()
+
+
 def test_copying_below_a_folder_replaces_a_link(farthing):
     """And does not write to where it leads."""
     for name in ("from", "to"):
