@@ -15,7 +15,7 @@
 #include "backend/plan.h"
 #include "model/model.h"
 #include "tensor/tensor.h"
-#include "train/precision.h"
+#include "train/options/precision.h"
 
 enum { BATCHES = 64, CLASSES = 4, MOST_LENGTH = 512, INPUTS = 5, MOST_PLANS = 64 };
 

@@ -6,7 +6,7 @@
 
 #include "api/api_internal.h"
 #include "api/save.h"
-#include "train/classifier.h"
+#include "train/model/classifier.h"
 #include "train/train.h"
 
 struct fth_predictor {

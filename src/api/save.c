@@ -6,8 +6,8 @@
 
 #include "export/export.h"
 #include "tensor/tensor.h"
-#include "train/hub_folder.h"
-#include "train/snapshot.h"
+#include "train/model/hub_folder.h"
+#include "train/engine/snapshot.h"
 
 const char *const fth_save_formats[] = {"safetensors", "onnx", "huggingface", NULL};
 

@@ -2,7 +2,7 @@
 #ifndef FTH_API_SAVE_H
 #define FTH_API_SAVE_H
 
-#include "train/classifier.h"
+#include "train/model/classifier.h"
 
 /* "safetensors", "onnx", "huggingface", NULL. */
 extern const char *const fth_save_formats[];

@@ -10,7 +10,7 @@
 
 #include <jansson.h>
 
-#include "data/provider.h"
+#include "data/source/provider.h"
 
 /* How the data itself is opened. */
 typedef struct fth_set_source {

@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 #include "base/base.h"
-#include "data/normalization.h"
-#include "data/skipped_files.h"
+#include "data/image/normalization.h"
+#include "data/source/skipped_files.h"
 #include "tensor/recipe.h"
 
 /* ---- data sets ---- */
@@ -96,7 +96,7 @@ typedef struct fth_dataset_info {
 
 typedef struct fth_dataset fth_dataset;
 
-/* Opens a built-in set by name ("digits", "shapes", "shapes-20"); tables of text (data/text_files.h); a folder of MNIST idx or CIFAR-10 binary files, which are
+/* Opens a built-in set by name ("digits", "shapes", "shapes-20"); tables of text (data/text/text_files.h); a folder of MNIST idx or CIFAR-10 binary files, which are
  * recognized by their contents; or image files (JPEG, PNG) in class folders, train/<class>/ and val/<class>/ or just
  * <class>/, as a folder, a .tar, .tar.gz, .tar.xz, .tar.zst or .zip, or an https:// URL of one, which is downloaded
  * once (URL#sha256=... is checked). */

@@ -6,8 +6,8 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-#include "data/held_out.h"
-#include "data/transform.h"
+#include "data/loader/held_out.h"
+#include "data/image/transform.h"
 #include "data/version.h"
 #include "store/store.h"
 

@@ -9,10 +9,10 @@
 #include <string.h>
 
 #include "base/options.h"
-#include "data/image_set.h"
-#include "data/provided_set.h"
-#include "data/text_files.h"
-#include "data/text_set.h"
+#include "data/image/image_set.h"
+#include "data/source/provided_set.h"
+#include "data/text/text_files.h"
+#include "data/text/text_set.h"
 #include "store/store.h"
 
 static const fth_file_format *const formats[] = {&fth_format_idx, &fth_format_cifar, &fth_format_images,

@@ -17,8 +17,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "data/provided_set.h"
-#include "data/text_set.h"
+#include "data/source/provided_set.h"
+#include "data/text/text_set.h"
 
 enum { FORMAT = 2 };
 

@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #include "base/hash.h"
-#include "data/archive_set.h"
+#include "data/archive/archive_set.h"
 #include "http/http.h"
 
 enum { LEFTOVER_S = 3600, MAX_TRIES = 8, STALL_S = 20 };

@@ -6,7 +6,7 @@
 #include "parallel/data_parallel_group.h"
 #include "parallel/data_parallel_shard.h"
 #include "parallel/data_parallel_times.h"
-#include "train/strategy.h"
+#include "train/loop/strategy.h"
 
 /* What this worker's batches of one update add up to. */
 typedef struct fth_update_tally {

@@ -19,7 +19,7 @@
 #define FTH_PARALLEL_DATA_PARALLEL_EXCHANGE_H
 
 #include "collective/collective.h"
-#include "train/engine_peers.h"
+#include "train/engine/engine_peers.h"
 
 typedef struct fth_gradient_exchange fth_gradient_exchange;
 

@@ -9,7 +9,7 @@
 
 #include "cluster/rendezvous.h"
 #include "cluster/rendezvous_find.h"
-#include "train/spending.h"
+#include "train/loop/spending.h"
 
 enum { MAX_ATTEMPTS = 5 }; /* to connect to a group's members, before giving up */
 

@@ -14,7 +14,7 @@
 #define FTH_PARALLEL_DATA_PARALLEL_SHARD_H
 
 #include "parallel/data_parallel_group.h"
-#include "train/engine_peers.h"
+#include "train/engine/engine_peers.h"
 
 typedef struct fth_update_shards fth_update_shards;
 

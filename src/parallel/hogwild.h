@@ -28,7 +28,7 @@
 #include "base/child.h"
 #include "base/futex.h"
 #include "parallel/parallel_internal.h"
-#include "train/engine.h"
+#include "train/engine/engine.h"
 
 enum { FTH_MAX_WORKERS = 256, HOGWILD_LINE = 64 };
 

@@ -2,7 +2,7 @@
 #ifndef FTH_PARALLEL_PARALLEL_H
 #define FTH_PARALLEL_PARALLEL_H
 
-#include "train/strategy.h"
+#include "train/loop/strategy.h"
 
 extern const fth_strategy *const fth_strategies[]; /* NULL-terminated */
 

@@ -10,7 +10,7 @@
 #include "http/tls.h"
 #include "parallel/parallel_internal.h"
 #include "parameters/replica.h"
-#include "train/server_support.h"
+#include "train/engine/server_support.h"
 
 typedef struct worker {
     fth_engine *engine;

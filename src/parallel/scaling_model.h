@@ -13,7 +13,7 @@
 #ifndef FTH_PARALLEL_SCALING_MODEL_H
 #define FTH_PARALLEL_SCALING_MODEL_H
 
-#include "train/worker_profile.h"
+#include "train/engine/worker_profile.h"
 
 /* A sum over all workers takes fixed_s + bytes * seconds_per_byte, where `bytes` is what each of them contributes. */
 typedef struct fth_scaling_cost {

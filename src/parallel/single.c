@@ -1,6 +1,6 @@
 /* One process, one engine: gradients, then the update, in turn. */
 #include "parallel/parallel_internal.h"
-#include "train/engine.h"
+#include "train/engine/engine.h"
 
 static fth_status single_open(fth_engine *engine, const fth_train_options *options, void **state)
 {

@@ -7,7 +7,7 @@
 #define FTH_PARAMETERS_CLIENT_H
 
 #include "base/options.h"
-#include "data/normalization.h"
+#include "data/image/normalization.h"
 #include "parameters/gradient.h"
 #include "parameters/shards.h"
 

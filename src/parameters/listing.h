@@ -1,11 +1,11 @@
-/* The shards that a server lists (--shards): their manifest (data/shard_manifest.h), and addresses of them to give out.
+/* The shards that a server lists (--shards): their manifest (data/shard/shard_manifest.h), and addresses of them to give out.
  *
  * Of a bucket the addresses are presigned, so that workers need no keys of it; of a folder they are file:// URLs, of a
  * web server its own. */
 #ifndef FTH_PARAMETERS_LISTING_H
 #define FTH_PARAMETERS_LISTING_H
 
-#include "data/shard_manifest.h"
+#include "data/shard/shard_manifest.h"
 #include "parameters/shards.h"
 
 typedef struct fth_shard_listing fth_shard_listing;

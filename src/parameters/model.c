@@ -8,9 +8,9 @@
 
 #include "checkpoint/checkpoint.h"
 #include "parameters/record.h"
-#include "train/hub_folder.h"
-#include "train/snapshot.h"
-#include "train/text_data.h"
+#include "train/model/hub_folder.h"
+#include "train/engine/snapshot.h"
+#include "train/setup/text_data.h"
 
 /* ---- opening ---- */
 

@@ -5,12 +5,12 @@
 #ifndef FTH_PARAMETERS_MODEL_H
 #define FTH_PARAMETERS_MODEL_H
 
-#include "data/shard_manifest.h"
+#include "data/shard/shard_manifest.h"
 #include "parameters/gradient.h"
 #include "parameters/parameters.h"
 #include "text/tokenizer.h"
-#include "train/server_support.h"
-#include "train/usual.h"
+#include "train/engine/server_support.h"
+#include "train/setup/usual.h"
 
 typedef struct fth_served_model {
     const fth_train_options *train; /* `adapted` */

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/engine_peers.h"
-#include "train/server_support.h"
+#include "train/engine/engine_peers.h"
+#include "train/engine/server_support.h"
 
 enum { MAX_STALE_IN_A_ROW = 100 };
 

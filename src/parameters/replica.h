@@ -5,7 +5,7 @@
 #define FTH_PARAMETERS_REPLICA_H
 
 #include "parameters/client.h"
-#include "train/engine.h"
+#include "train/engine/engine.h"
 
 typedef struct fth_replica fth_replica;
 

@@ -9,7 +9,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/writer.h"
-#include "train/snapshot.h"
+#include "train/engine/snapshot.h"
 
 enum { KEPT = 2 };
 

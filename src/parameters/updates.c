@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/update_guard.h"
+#include "train/engine/update_guard.h"
 
 struct fth_updates {
     const fth_served_model *model;

@@ -5,7 +5,7 @@
 #define FTH_PARAMETERS_WORKER_TOTALS_H
 
 #include "parameters/gradient.h"
-#include "train/recent_average.h"
+#include "train/loop/recent_average.h"
 
 typedef struct fth_served_meters fth_served_meters;
 

@@ -112,7 +112,7 @@ out:
 
 /* ---- folders that hold nothing but runs ---- */
 
-/* What a run has in a store (train/run_store.h), beyond the names it has in its folder. */
+/* What a run has in a store (train/run/run_store.h), beyond the names it has in its folder. */
 static const char *const store_names[] = {"events", "best", "lease.json", ".farthing", ".farthing-lock"};
 
 static bool is_run_name(const char *name)

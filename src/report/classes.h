@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "train/confusion.h"
+#include "train/model/confusion.h"
 
 /* A table of each class's samples, accuracy (recall), precision and F1. */
 fth_status fth_report_classes(FILE *output, const fth_confusion *confusion);

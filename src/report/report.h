@@ -8,7 +8,7 @@
 
 #include "cost/cost.h"
 #include "record/record.h"
-#include "train/confusion.h"
+#include "train/model/confusion.h"
 
 /* One run: tables of what it did and what it took, and charts of loss and accuracy as wide as `columns`. With a catalogue, what
  * a VM would have cost stands beside its functions; NULL: none. */

@@ -25,7 +25,7 @@
 #include "model/model.h"
 #include "record/record.h"
 #include "store/store.h"
-#include "train/confusion.h"
+#include "train/model/confusion.h"
 #include "train/train_options.h"
 
 /* ---- running ---- */

@@ -2,10 +2,10 @@
 #ifndef FTH_TRAIN_TRAIN_INTERNAL_H
 #define FTH_TRAIN_TRAIN_INTERNAL_H
 
-#include "train/engine.h"
-#include "train/optimizer.h"
-#include "train/schedule.h"
-#include "train/text_data.h"
+#include "train/engine/engine.h"
+#include "train/options/optimizer.h"
+#include "train/options/schedule.h"
+#include "train/setup/text_data.h"
 
 /* ---- options that are more than a number ---- */
 

@@ -1,7 +1,7 @@
 /* Feeds bytes to the index of a tar, as a mapped file, and to the conversion of compressed archives. */
 #include <stdlib.h>
 
-#include "data/image_index.h"
+#include "data/source/image_index.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes);
 

@@ -2,7 +2,7 @@
  * fuzz_archive does that. */
 #include <stdlib.h>
 
-#include "data/archive_set.h"
+#include "data/archive/archive_set.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes);
 

@@ -1,5 +1,5 @@
 /* Feeds bytes to the JPEG decoder, whole and in parts, at every size. */
-#include "data/decode.h"
+#include "data/image/decode.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes);
 

@@ -1,5 +1,5 @@
 /* Feeds bytes to the PNG decoder, and what comes out to a random crop. */
-#include "data/resample.h"
+#include "data/image/resample.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes);
 

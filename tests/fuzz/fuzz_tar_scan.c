@@ -2,7 +2,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "data/tar_scan.h"
+#include "data/archive/tar_scan.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes);
 

@@ -68,7 +68,7 @@ def fork(key, number):
 
 
 def sample_order(seed, epoch, count):
-    """farthing's order of samples (base/random.c, data/sampler.c), so that both sides see the same batches."""
+    """farthing's order of samples (base/random.c, data/loader/sampler.c), so that both sides see the same batches."""
     shuffle = 2  # FTH_RANDOM_SHUFFLE
     key = fork(fork(mix((seed + 0x9E3779B97F4A7C15) & MASK), shuffle), epoch)
     half = 1

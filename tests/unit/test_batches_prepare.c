@@ -7,7 +7,7 @@
 
 #include "batches/payload.h"
 #include "batches/prefetch/prepare.h"
-#include "data/provider.h"
+#include "data/source/provider.h"
 
 static const fth_dataset_options plain = {.seed = 5, .validation_fraction = 0.2, .threads = 2, .max_bad_images = 0.5};
 static const jpeg_kind colour = {JCS_RGB, 90, false, true}, grey = {JCS_GRAYSCALE, 85, false, false};

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <sys/stat.h>
 
-#include "data/disk_cache.h"
+#include "data/archive/disk_cache.h"
 
 enum { CIFAR_RECORD = 3073 };
 

@@ -1,7 +1,7 @@
 /* Data sets straight from archives: layouts, ranges, and archives that mean harm. */
 #include "test_archives.h"
 
-#include "data/archive_set.h"
+#include "data/archive/archive_set.h"
 
 static fth_status open_made(const made_archive *made, const fth_archive_set_options *options, fth_dataset **dataset)
 {

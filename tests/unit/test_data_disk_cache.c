@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <sys/stat.h>
 
-#include "data/disk_cache.h"
+#include "data/archive/disk_cache.h"
 
 static char folder[TEST_MAX_PATH];
 

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "data/fetch_pool.h"
+#include "data/source/fetch_pool.h"
 
 enum { OBJECT_BYTES = 100000 };
 

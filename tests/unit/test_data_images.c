@@ -1,8 +1,8 @@
 /* Sets of image files: every layout, archives equal to folders, defaults, unreadable images, the loader over them, the
  * memory of the index, packing and splitting. */
-#include "data/image_inspect.h"
-#include "data/image_set.h"
-#include "data/lettering.h"
+#include "data/image/image_inspect.h"
+#include "data/image/image_set.h"
+#include "data/image/lettering.h"
 #include "test_data_pictures.h"
 
 #include <archive.h>

@@ -1,8 +1,8 @@
 /* Text in pictures: any name becomes letters that can be drawn and told apart. */
 #include "support.h"
 
-#include "data/decode.h"
-#include "data/lettering.h"
+#include "data/image/decode.h"
+#include "data/image/lettering.h"
 
 static void assert_wrapped(const char *name, const char *expected)
 {

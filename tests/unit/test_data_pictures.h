@@ -8,7 +8,7 @@
 #include <spng.h>
 #include <sys/stat.h>
 
-#include "data/decode.h"
+#include "data/image/decode.h"
 
 typedef struct encoded {
     uint8_t *bytes;

@@ -1,6 +1,6 @@
 /* Data sets whose samples somebody else provides: the loader makes the same batches of them as of the set itself, bit for bit; bad
  * samples are replaced and counted alike; finished batches come through as they are. */
-#include "data/provider.h"
+#include "data/source/provider.h"
 
 #include <stdatomic.h>
 

@@ -1,5 +1,5 @@
 /* The list of shards: what is written is read back; what does not agree with itself is refused by name. */
-#include "data/shard_manifest.h"
+#include "data/shard/shard_manifest.h"
 #include "support.h"
 
 #define HASH "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"

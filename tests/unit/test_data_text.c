@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "data/data.h"
-#include "data/length_order.h"
+#include "data/text/length_order.h"
 #include "support.h"
 #include "text/tokenizer.h"
 

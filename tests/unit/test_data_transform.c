@@ -1,6 +1,6 @@
 /* Transforms: numbers from torchvision 0.29 (functional, float tensors, antialias=True), the geometry of every step,
  * and purity. */
-#include "data/image_set.h"
+#include "data/image/image_set.h"
 #include "test_data_pictures.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Versions of data sets, and preparations that are read back. */
-#include "data/image_set.h"
-#include "data/provider.h"
+#include "data/image/image_set.h"
+#include "data/source/provider.h"
 #include "test_data_pictures.h"
 
 #include <sys/stat.h>

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "parallel/parallel.h"
-#include "train/run_store.h"
+#include "train/run/run_store.h"
 
 static char folder[200];
 static fth_stop stop = FTH_STOP_INITIALIZER;

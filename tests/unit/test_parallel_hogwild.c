@@ -4,8 +4,8 @@
 #include <math.h>
 
 #include "parallel/parallel.h"
-#include "train/engine.h"
-#include "train/snapshot.h"
+#include "train/engine/engine.h"
+#include "train/engine/snapshot.h"
 
 enum { SIDE = 12, CLASSES = 4, BATCH = 8, BATCHES = 24, IMAGE = SIDE * SIDE, SAMPLES = BATCH * BATCHES - 3 };
 

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "train/confusion.h"
+#include "train/model/confusion.h"
 
 static const char *const names[] = {"cat", "dog", "emu", "fox"};
 

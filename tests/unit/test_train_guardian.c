@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include "train/guardian.h"
+#include "train/loop/guardian.h"
 
 static fth_stop stop;
 static fth_reporter *reporter;

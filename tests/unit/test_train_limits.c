@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "base/process.h"
-#include "train/engine.h"
+#include "train/engine/engine.h"
 
 enum { BATCH = 4, SIDE = 32, CLASSES = 10 };
 

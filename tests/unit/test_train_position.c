@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-#include "train/position.h"
+#include "train/loop/position.h"
 
 enum { SAMPLES = 101 }; /* 11 batches of 10, the last one of 1 */
 

@@ -1,5 +1,5 @@
 /* Whether a precision that does not pay says so: once, naming the one that does. */
-#include "train/precision.h"
+#include "train/options/precision.h"
 
 #include "support.h"
 

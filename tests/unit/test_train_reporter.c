@@ -3,8 +3,8 @@
 
 #include <pthread.h>
 
-#include "train/recent_average.h"
-#include "train/reporter.h"
+#include "train/loop/recent_average.h"
+#include "train/loop/reporter.h"
 
 static fth_train_options options;
 static fth_device *device;

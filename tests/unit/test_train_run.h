@@ -5,8 +5,8 @@
 
 #include "support.h"
 
-#include "train/reporter.h"
-#include "train/setup.h"
+#include "train/loop/reporter.h"
+#include "train/setup/setup.h"
 
 enum { RUN_SIDE = 28, RUN_TRAINING = 50, RUN_VALIDATION = 20, RUN_BATCH = 10 };
 

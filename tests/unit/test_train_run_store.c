@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "support.h"
-#include "train/run_store.h"
+#include "train/run/run_store.h"
 
 enum { LINE_BYTES = 1000, BACKLOG_LINES = 5000, MANY_LINES = 70000 };
 

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "train/guardian.h"
+#include "train/loop/guardian.h"
 
 static fth_train_options options;
 static fth_device *device;

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <unistd.h>
 
-#include "train/spending.h"
+#include "train/loop/spending.h"
 
 static fth_spending *spending;
 static fth_train_options options;

@@ -1,7 +1,7 @@
 /* Updates: what the stepper hands to a strategy, and what it makes of results that come back at once, later or never. */
 #include "test_train_run.h"
 
-#include "train/stepper.h"
+#include "train/loop/stepper.h"
 
 /* 5 batches of 10 an epoch, in 2 updates of 3 and 2. */
 

@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-#include "train/interval.h"
-#include "train/stop_plan.h"
+#include "train/save/interval.h"
+#include "train/loop/stop_plan.h"
 
 static bool near(double value, double expected)
 {

@@ -17,10 +17,10 @@
 #include "bands.h"
 #include "base/process.h"
 #include "tensor/tensor.h"
-#include "train/run_store.h"
-#include "train/server_support.h"
-#include "train/shared_run.h"
-#include "train/strategy.h"
+#include "train/run/run_store.h"
+#include "train/engine/server_support.h"
+#include "train/run/shared_run.h"
+#include "train/loop/strategy.h"
 
 enum { MAX_RANKS = 4, TRAINING = 400, VALIDATION = 200 };
 

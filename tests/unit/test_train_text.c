@@ -4,8 +4,8 @@
 #include <math.h>
 
 #include "backend/plan.h"
-#include "train/engine_internal.h"
-#include "train/parameter_groups.h"
+#include "train/engine/engine_internal.h"
+#include "train/engine/parameter_groups.h"
 
 #define TINY "bert(layers=2,hidden=32,heads=2,intermediate=64,vocabulary=40,positions=24)"
 

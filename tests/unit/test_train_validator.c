@@ -4,7 +4,7 @@
 #include <math.h>
 #include <sys/stat.h>
 
-#include "train/validator.h"
+#include "train/loop/validator.h"
 
 static const fth_strategy strategy = {.name = "none"};
 static fth_saver *saver;

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "checkpoint/checkpoint.h"
-#include "train/engine_internal.h"
-#include "train/snapshot.h"
+#include "train/engine/engine_internal.h"
+#include "train/engine/snapshot.h"
 
 enum { BATCH = 2, SIDE = 32, CLASSES = 10 };
 

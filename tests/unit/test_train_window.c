@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "train/recent_average.h"
+#include "train/loop/recent_average.h"
 
 static fth_step_result result(double loss, int64_t correct, int64_t samples)
 {

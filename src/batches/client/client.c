@@ -1,6 +1,6 @@
 /* Data sets behind batches:// addresses: see client.h.
  *
- *     client            the data set's provider (data/provider.h): the set's description, and
+ *     client            the data set's provider (data/source/provider.h): the set's description, and
  *       session         of each loader (client_session.h): which batch is next, and
  *         supply        the job's registration: items by id; registers again when the host has gone (client_supply.h)
  *           connection  socket, segment and slot (client_connection.h)
@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "batches/client/client_session.h"
-#include "data/provider.h"
+#include "data/source/provider.h"
 #include "http/http.h"
 
 #define DESCRIBE_S 3.0

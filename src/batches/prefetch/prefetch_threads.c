@@ -7,7 +7,7 @@
  *     taken -> begun -> pieces taken, by several threads -> the last helper ends it, and reports
  *
  * Orders are taken before threads are free for them, until so many samples are waiting that a store can fetch side by side what
- * they need (data/fetch_pool.h), whether they come as samples or in batches; what is needed first is made first. */
+ * they need (data/source/fetch_pool.h), whether they come as samples or in batches; what is needed first is made first. */
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>

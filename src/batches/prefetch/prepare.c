@@ -17,7 +17,7 @@
 
 #include "base/printable.h"
 #include "batches/payload.h"
-#include "data/provider.h"
+#include "data/source/provider.h"
 
 /* A store that fails is given up for an order after this long: the job may do better by itself, and another try gets what has come. */
 #define FAILING_S 3.0

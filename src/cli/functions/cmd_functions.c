@@ -1,0 +1,29 @@
+/* farthing functions: functions of OpenWhisk, AWS Lambda or this machine, by a second word. Each is a row of the table
+ * below. */
+#include "cli/functions/functions_cli.h"
+
+static const fth_command *const verbs[] = {&fth_functions_deploy,
+                                           &fth_functions_invoke,
+                                           &fth_functions_status,
+                                           &fth_functions_logs,
+                                           &fth_functions_remove,
+                                           &fth_functions_package,
+                                           NULL};
+
+static fth_choice choose_verb(size_t index)
+{
+    const fth_command *verb = verbs[index];
+    return verb ? (fth_choice){fth_command_last_word(verb), verb->summary} : (fth_choice){0};
+}
+
+static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+{
+    return fth_cli_run_part(command, invocation, "what to do", choose_verb);
+}
+
+const fth_command fth_command_functions = {.name = "functions",
+                                           .arguments = "WHAT [--flag value ...]",
+                                           .summary = "train in functions of OpenWhisk and AWS Lambda",
+                                           .details = "`farthing functions WHAT --help` says more of each.\n",
+                                           .parts = verbs,
+                                           .run = run};

@@ -1,0 +1,297 @@
+/* farthing functions deploy: creates a function on a platform, or replaces it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/child.h"
+#include "cli/functions/functions_cli.h"
+#include "package/package.h"
+#include "platform/platform.h"
+#include "store/store.h"
+
+enum { MAX_ENV_FILE_BYTES = 256 << 10 };
+
+typedef struct deploy_options {
+    fth_given given;
+    fth_provider_flags platform;
+    char *name, *image, *zip, *role, *contract, *code_store;
+    char *environment, *env_file, *parameters;
+    int64_t memory_mb;
+    double timeout_s;
+    bool keys_from_environment, invokes_itself, json;
+} deploy_options;
+
+static const char *const contracts[] = {"openwhisk", "lambda", NULL};
+
+#define AT(member) .offset = offsetof(deploy_options, member)
+static const fth_option rows[] = {
+    {.name = "name",
+     .type = FTH_OPTION_TEXT,
+     AT(name),
+     .argument = "NAME",
+     .help = "of the function",
+     .group = "The function"},
+    {.name = "memory",
+     .type = FTH_OPTION_INTEGER,
+     AT(memory_mb),
+     .fallback = "256",
+     .argument = "MB",
+     .minimum = 16,
+     .maximum = 1 << 20,
+     .help = "that it may use"},
+    {.name = "timeout",
+     .type = FTH_OPTION_DURATION,
+     AT(timeout_s),
+     .fallback = "300s",
+     .argument = "TIME",
+     .help = "after which the platform ends it; training stops before and continues in the next"},
+    {.name = "image",
+     .type = FTH_OPTION_TEXT,
+     AT(image),
+     .argument = "NAME",
+     .help = "OpenWhisk: an image in a registry, USER/NAME:TAG; Lambda: the URI of one in ECR"},
+    {.name = "zip",
+     .type = FTH_OPTION_TEXT,
+     AT(zip),
+     .argument = "FILE",
+     .help = "Lambda and local: a package, or s3://BUCKET/KEY; else one is made here (`functions package`)"},
+    {.name = "code-store",
+     .type = FTH_OPTION_TEXT,
+     AT(code_store),
+     .argument = "s3://BUCKET/FOLDER",
+     .help = "Lambda: send the zip by way of this place; has to be for more than 50 MB"},
+    {.name = "role",
+     .type = FTH_OPTION_TEXT,
+     AT(role),
+     .argument = "ARN",
+     .help = "Lambda: the role that it runs under; an old function keeps its own"},
+    {.name = "contract",
+     .type = FTH_OPTION_CHOICE,
+     AT(contract),
+     .fallback = "openwhisk",
+     .argument = "NAME",
+     .choices = contracts,
+     .help = "local: how the function is talked to"},
+    {.name = "self-invoke",
+     .type = FTH_OPTION_SWITCH,
+     AT(invokes_itself),
+     .help = "OpenWhisk: give it the name space's key, to invoke itself again (\"continue\": \"self\")"},
+    {.name = "env",
+     .type = FTH_OPTION_TEXT,
+     AT(environment),
+     .repeats = true,
+     .lines = true,
+     .argument = "NAME[=VALUE]",
+     .help = "a variable of its environment; without a value, as it is set here. May be repeated",
+     .group = "What it is given"},
+    {.name = "env-file", .type = FTH_OPTION_TEXT, AT(env_file), .argument = "FILE", .help = "lines NAME=VALUE"},
+    {.name = "keys-from-environment",
+     .type = FTH_OPTION_SWITCH,
+     AT(keys_from_environment),
+     .help = "the parameter server's key: FARTHING_ACCESS_KEY and FARTHING_SECRET_KEY, as they are set here"},
+    {.name = "param",
+     .type = FTH_OPTION_TEXT,
+     AT(parameters),
+     .repeats = true,
+     .lines = true,
+     .argument = "NAME=VALUE",
+     .help = "OpenWhisk and local: a parameter that every invocation has, as JSON or text. May be repeated"},
+    FTH_PROVIDER_ROWS(offsetof(deploy_options, platform)),
+    {.name = "json", .type = FTH_OPTION_SWITCH, AT(json), .help = "report as one JSON object"},
+};
+static const fth_option_table table = {
+    .options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(deploy_options)};
+
+static const char *given(const char *text)
+{
+    return *text ? text : NULL;
+}
+
+static fth_status read_environment(const deploy_options *asked, json_t *environment)
+{
+    fth_status status = FTH_OK;
+    char *text = NULL;
+    size_t size_bytes = 0;
+
+    if (*asked->env_file) {
+        FTH_TRY(fth_file_read_all(asked->env_file, MAX_ENV_FILE_BYTES, &text, &size_bytes));
+        status = fth_cli_read_pairs("line", text, FTH_PAIR_TEXT, environment);
+        if (status != FTH_OK)
+            FTH_TRY(fth_fail_within(status, "%s", asked->env_file));
+    }
+    FTH_TRY(fth_cli_read_pairs("--env", asked->environment, FTH_PAIR_TEXT, environment));
+    if (asked->keys_from_environment)
+        FTH_TRY(fth_cli_read_pairs("--keys-from-environment:", "FARTHING_ACCESS_KEY\nFARTHING_SECRET_KEY",
+                                   FTH_PAIR_TEXT, environment));
+
+out:
+    if (text)
+        fth_wipe(text, size_bytes);
+    free(text);
+    return status;
+}
+
+/* Sends the zip to a bucket, under its checksum; *address is where Lambda takes it from. */
+static fth_status send_code(const char *place, const char *zip, char **address)
+{
+    fth_status status = FTH_OK;
+    fth_store *store = NULL;
+    char hash[65], key[80];
+    uint64_t size_bytes;
+
+    *address = NULL;
+    FTH_REQUIRE(strncmp(place, "s3://", 5) == 0, FTH_INVALID, "--code-store s3://BUCKET/FOLDER, not \"%s\"", place);
+    FTH_TRY(fth_file_sha256_of(zip, hash, &size_bytes));
+    snprintf(key, sizeof key, "%s.zip", hash);
+    FTH_TRY(fth_store_open(place, NULL, &store));
+    FTH_TRY(fth_store_put_file(store, key, zip, NULL, NULL));
+    *address = fth_path_join(place, key);
+    FTH_REQUIRE(*address, FTH_NO_MEMORY, "no memory for an address");
+
+out:
+    fth_store_free(store);
+    return status;
+}
+
+/* A package for a function that was given neither image nor zip. */
+static fth_status make_zip(char **folder, char **zip)
+{
+    fth_status status = FTH_OK;
+    fth_package_facts facts;
+    FTH_TRY(fth_folder_create_temporary(folder));
+    *zip = fth_path_join(*folder, "function.zip");
+    FTH_TRY(fth_package_write_zip(*zip, &(fth_package_options){0}, &facts));
+
+out:
+    return status;
+}
+
+static void show(const deploy_options *asked, const char *code)
+{
+    if (asked->json) {
+        json_t *json = json_pack("{s:s, s:s, s:o, s:I, s:f}", "event", "deployed", "provider", asked->platform.provider,
+                                 "name", fth_cli_json_text(asked->name), "memory_mb", (json_int_t)asked->memory_mb,
+                                 "timeout_s", asked->timeout_s);
+        if (code)
+            json_object_set_new(json, "code", fth_cli_json_text(code));
+        fth_cli_print_json(json);
+        json_decref(json);
+        return;
+    }
+    char limit[32];
+    fth_duration_format(asked->timeout_s, limit, sizeof limit);
+    fth_print_line(stdout, "deployed %s on %s: %lld MB, %s", asked->name, asked->platform.provider,
+                   (long long)asked->memory_mb, limit);
+}
+
+/* `program`: the words of a command that is the function, ended by NULL; NULL: none was given. */
+static fth_status deploy(const deploy_options *asked, const char *const *program, const fth_stop *stop)
+{
+    fth_status status = FTH_OK;
+    fth_provider *provider = NULL;
+    json_t *environment = json_object(), *parameters = json_object();
+    char *folder = NULL, *made = NULL, *sent = NULL;
+    const char *zip = given(asked->zip);
+
+    FTH_TRY(read_environment(asked, environment));
+    FTH_TRY(fth_cli_read_pairs("--param", asked->parameters, FTH_PAIR_JSON, parameters));
+    FTH_TRY(fth_cli_open_provider(&asked->platform, stop, &provider));
+    FTH_REQUIRE(!program || provider->kind == &fth_provider_local, FTH_INVALID,
+                "a program of this machine can be a function of --provider local alone, not of %s",
+                provider->kind->name);
+    if (!zip && !*asked->image && provider->kind == &fth_provider_lambda) {
+        FTH_TRY(make_zip(&folder, &made));
+        zip = made;
+    }
+    if (*asked->code_store && zip) {
+        FTH_TRY(send_code(asked->code_store, zip, &sent));
+        zip = sent;
+    }
+    FTH_TRY(provider->kind->deploy(provider, &(fth_function_spec){.name = asked->name,
+                                                                  .image = given(asked->image),
+                                                                  .zip = zip,
+                                                                  .role = given(asked->role),
+                                                                  .contract = asked->contract,
+                                                                  .command = program,
+                                                                  .memory_mb = (int)asked->memory_mb,
+                                                                  .timeout_s = asked->timeout_s,
+                                                                  .environment = environment,
+                                                                  .parameters = parameters,
+                                                                  .invokes_itself = asked->invokes_itself}));
+    show(asked, *asked->image ? asked->image : made ? NULL : zip);
+
+out:
+    fth_cli_close_provider(provider);
+    if (made)
+        unlink(made);
+    if (folder)
+        rmdir(folder);
+    json_decref(environment);
+    json_decref(parameters);
+    free(folder);
+    free(made);
+    free(sent);
+    return status;
+}
+
+static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+{
+    deploy_options asked;
+    fth_arguments arguments;
+    fth_exit_code code = FTH_EXIT_OK;
+    fth_stop stop = FTH_STOP_INITIALIZER;
+
+    if (fth_cli_read_flags(command, invocation, &asked, &arguments, &code)) {
+        if (arguments.count > 0 && *asked.name)
+            code = fth_cli_usage(command, "one function at a time: NAME or --name NAME");
+        else if (arguments.count == 0 && !*asked.name)
+            code = fth_cli_usage(command, "give the function a name: --name NAME");
+        else {
+            fth_words program = {0};
+            if (arguments.count > 0) {
+                free(asked.name);
+                asked.name = strdup(arguments.positional[0]);
+            }
+            fth_signals_set_words("stopping");
+            fth_signals_watch(&stop);
+            fth_status status = asked.name ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for a name");
+            for (int i = 1; i < (int)arguments.count && status == FTH_OK; i++)
+                status = fth_words_add(&program, "%s", arguments.positional[i]);
+            if (status == FTH_OK)
+                status = deploy(&asked, (const char *const *)program.items, &stop);
+            fth_words_release(&program);
+            if (status != FTH_OK)
+                code = fth_cli_fail();
+            if (status == FTH_INTERRUPTED)
+                code = FTH_EXIT_INTERRUPTED;
+            fth_signals_unwatch();
+        }
+    }
+    fth_arguments_release(&arguments);
+    fth_options_release(&table, &asked);
+    return code;
+}
+
+const fth_command fth_functions_deploy = {
+    .name = "functions deploy",
+    .arguments = "[NAME] [--flag value ...] [-- PROGRAM [ARGUMENT ...]]",
+    .summary = "create or replace a function on a platform",
+    .details =
+        "Keys reach a function as variables of its environment: --keys-from-environment, --env NAME or --env-file.\n"
+        "They are on no command line and in no message.\n",
+    .examples =
+        (const fth_example[]){
+            {"farthing functions deploy --provider openwhisk --name mnist --image me/farthing:1 "
+             "--memory 256 --timeout 300s",
+             NULL},
+            {"farthing functions deploy --provider lambda --name mnist --role "
+             "arn:aws:iam::123456789012:role/mnist",
+             "packages this program's own function"},
+            {"farthing functions deploy hello --contract lambda -- /opt/venv/bin/python -m awslambdaric "
+             "app.handler",
+             "a program of this machine"},
+            {0}},
+    .table = &table,
+    .run = run,
+};

@@ -1,0 +1,78 @@
+/* farthing functions logs: what a function's invocation wrote. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/functions/functions_cli.h"
+
+typedef struct logs_options {
+    fth_given given;
+    fth_provider_flags platform;
+    bool json;
+} logs_options;
+
+#define AT(member) .offset = offsetof(logs_options, member)
+static const fth_option rows[] = {
+    FTH_PROVIDER_ROWS(offsetof(logs_options, platform)),
+    {.name = "json", .type = FTH_OPTION_SWITCH, AT(json), .help = "as one JSON object, {\"name\", \"id\", \"logs\"}"},
+};
+static const fth_option_table table = {
+    .options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(logs_options)};
+
+static void show(const logs_options *asked, const char *name, const char *id, char *text)
+{
+    if (asked->json) {
+        json_t *json = json_pack("{s:o, s:o}", "name", fth_cli_json_text(name), "logs", fth_cli_json_text(text));
+        if (id)
+            json_object_set_new(json, "id", fth_cli_json_text(id));
+        fth_cli_print_json(json);
+        json_decref(json);
+        return;
+    }
+    char *rest = text, *line;
+    while ((line = strsep(&rest, "\n")))
+        if (*line || rest) /* not for what follows the last newline */
+            fth_print_line(stdout, "%s", line);
+}
+
+static fth_status fetch(const logs_options *asked, const char *name, const char *id)
+{
+    fth_status status = FTH_OK;
+    fth_provider *provider = NULL;
+    char *text = NULL;
+    FTH_TRY(fth_cli_open_provider(&asked->platform, NULL, &provider));
+    FTH_TRY(provider->kind->logs(provider, name, id, &text));
+    show(asked, name, id, text);
+
+out:
+    fth_cli_close_provider(provider);
+    free(text);
+    return status;
+}
+
+static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+{
+    logs_options asked;
+    fth_arguments arguments;
+    fth_exit_code code = FTH_EXIT_OK;
+    if (fth_cli_read_flags(command, invocation, &asked, &arguments, &code)) {
+        if (arguments.count < 1 || arguments.count > 2)
+            code = fth_cli_usage(command, "say of which function: farthing functions logs NAME [ID]");
+        else if (fetch(&asked, arguments.positional[0], arguments.count > 1 ? arguments.positional[1] : NULL) != FTH_OK)
+            code = fth_cli_fail();
+    }
+    fth_arguments_release(&arguments);
+    fth_options_release(&table, &asked);
+    return code;
+}
+
+const fth_command fth_functions_logs = {
+    .name = "functions logs",
+    .arguments = "NAME [ID] [--flag value ...]",
+    .summary = "print what an invocation of a function wrote",
+    .details =
+        "ID is that of an invocation, as `functions status NAME` and `functions invoke` show it; else the last.\n",
+    .examples = (const fth_example[]){{"farthing functions logs mnist --provider openwhisk", NULL}, {0}},
+    .table = &table,
+    .run = run,
+};

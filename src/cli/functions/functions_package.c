@@ -1,0 +1,118 @@
+/* farthing functions package: the program for functions with its libraries, as Lambda's zip or an OCI image
+ * (src/package). */
+#include <stdio.h>
+
+#include "cli/functions/functions_cli.h"
+#include "package/package.h"
+
+typedef struct package_options {
+    fth_given given;
+    char *zip, *image, *name, *program, *certificates;
+    bool json;
+} package_options;
+
+#define AT(member) .offset = offsetof(package_options, member)
+static const fth_option rows[] = {
+    {.name = "zip",
+     .type = FTH_OPTION_TEXT,
+     AT(zip),
+     .argument = "FILE",
+     .help = "write the zip that Lambda takes, for its runtime provided.al2023; -: to standard output",
+     .group = "The package"},
+    {.name = "image",
+     .type = FTH_OPTION_TEXT,
+     AT(image),
+     .argument = "FILE",
+     .help = "write an OCI image archive, for `podman load`, `skopeo copy oci-archive:FILE` and `docker load`"},
+    {.name = "name",
+     .type = FTH_OPTION_TEXT,
+     AT(name),
+     .fallback = "farthing-function:" FTH_VERSION,
+     .argument = "NAME:TAG",
+     .help = "the image's name, once it is loaded"},
+    {.name = "program",
+     .type = FTH_OPTION_TEXT,
+     AT(program),
+     .argument = "FILE",
+     .help = "the program to package; else the farthing-function that was installed with this one"},
+    {.name = "certificates",
+     .type = FTH_OPTION_TEXT,
+     AT(certificates),
+     .argument = "FILE",
+     .help = "certificates (PEM) that the function trusts; else this system's"},
+    {.name = "json", .type = FTH_OPTION_SWITCH, AT(json), .help = "report as one JSON object"},
+};
+static const fth_option_table table = {
+    .options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(package_options)};
+
+static const char *given(const char *text)
+{
+    return *text ? text : NULL;
+}
+
+static void show(const package_options *asked, const char *kind, const char *path, const fth_package_facts *facts)
+{
+    if (asked->json) {
+        json_t *json = json_pack("{s:s, s:o, s:I, s:I, s:i, s:s}", "kind", kind, "file", fth_cli_json_text(path),
+                                 "size_bytes", (json_int_t)facts->file_bytes, "content_bytes",
+                                 (json_int_t)facts->content_bytes, "files", facts->files, "sha256", facts->sha256);
+        if (facts->layer_bytes > 0)
+            json_object_set_new(json, "layer_bytes", json_integer((json_int_t)facts->layer_bytes));
+        fth_cli_print_json(json);
+        json_decref(json);
+        return;
+    }
+    fth_print_line(stdout, "%s: %s of %.1f MB, %s (%.1f MB unpacked), sha256 %s", fth_output_label(path), kind,
+                   (double)facts->file_bytes / 1e6, FTH_COUNTED(facts->files, "file"),
+                   (double)facts->content_bytes / 1e6, facts->sha256);
+}
+
+static fth_status write_package(const package_options *asked)
+{
+    fth_status status = FTH_OK;
+    const fth_package_options options = {.program = given(asked->program),
+                                         .certificates = given(asked->certificates),
+                                         .reference_name = given(asked->name)};
+    fth_package_facts facts;
+    const char *path = *asked->zip ? asked->zip : asked->image;
+
+    FTH_TRY(fth_output_prepare(path));
+    FTH_TRY((*asked->zip ? fth_package_write_zip : fth_package_write_image)(path, &options, &facts));
+    show(asked, *asked->zip ? "zip" : "image", path, &facts);
+
+out:
+    return status;
+}
+
+static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+{
+    package_options asked;
+    fth_arguments arguments;
+    fth_exit_code code = FTH_EXIT_OK;
+
+    if (fth_cli_read_flags(command, invocation, &asked, &arguments, &code)) {
+        if (arguments.count > 0)
+            code = fth_cli_usage(command, "functions package takes flags only, not \"%s\"", arguments.positional[0]);
+        else if (!*asked.zip == !*asked.image)
+            code = fth_cli_usage(command, "say what to write: either --zip FILE or --image FILE");
+        else if (write_package(&asked) != FTH_OK)
+            code = fth_cli_fail();
+    }
+    fth_arguments_release(&arguments);
+    fth_options_release(&table, &asked);
+    return code;
+}
+
+const fth_command fth_functions_package = {
+    .name = "functions package",
+    .arguments = "--zip FILE | --image FILE [--flag value ...]",
+    .summary = "write the function with its libraries as Lambda's zip or an OCI image, without Docker",
+    .details = "The package has the small program farthing-function, every library that it needs and the certificates\n"
+               "that it trusts, and no keys: those come with an invocation or from the function's environment. The\n"
+               "same machine writes the same bytes each time.\n",
+    .examples = (const fth_example[]){{"farthing functions package --zip function.zip", "for AWS Lambda"},
+                                      {"farthing functions package --image function.tar", "for OpenWhisk"},
+                                      {0}},
+    .table = &table,
+    .run = run,
+};

@@ -1,0 +1,69 @@
+/* farthing functions remove: takes functions off a platform. */
+#include <stdio.h>
+
+#include "cli/functions/functions_cli.h"
+
+typedef struct remove_options {
+    fth_given given;
+    fth_provider_flags platform;
+    bool json;
+} remove_options;
+
+#define AT(member) .offset = offsetof(remove_options, member)
+static const fth_option rows[] = {
+    FTH_PROVIDER_ROWS(offsetof(remove_options, platform)),
+    {.name = "json", .type = FTH_OPTION_SWITCH, AT(json), .help = "report as one JSON object for each"},
+};
+static const fth_option_table table = {
+    .options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(remove_options)};
+
+static void show(const remove_options *asked, const char *name)
+{
+    if (asked->json) {
+        json_t *json = json_pack("{s:s, s:o}", "event", "removed", "name", fth_cli_json_text(name));
+        fth_cli_print_json(json);
+        json_decref(json);
+        return;
+    }
+    fth_print_line(stdout, "removed %s from %s", name, asked->platform.provider);
+}
+
+static fth_status remove_all(const remove_options *asked, const fth_arguments *arguments)
+{
+    fth_status status = FTH_OK;
+    fth_provider *provider = NULL;
+    FTH_TRY(fth_cli_open_provider(&asked->platform, NULL, &provider));
+    for (int i = 0; i < arguments->count; i++) {
+        FTH_TRY(provider->kind->remove(provider, arguments->positional[i]));
+        show(asked, arguments->positional[i]);
+    }
+
+out:
+    fth_cli_close_provider(provider);
+    return status;
+}
+
+static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+{
+    remove_options asked;
+    fth_arguments arguments;
+    fth_exit_code code = FTH_EXIT_OK;
+    if (fth_cli_read_flags(command, invocation, &asked, &arguments, &code)) {
+        if (arguments.count == 0)
+            code = fth_cli_usage(command, "say which: farthing functions remove NAME");
+        else if (remove_all(&asked, &arguments) != FTH_OK)
+            code = fth_cli_fail();
+    }
+    fth_arguments_release(&arguments);
+    fth_options_release(&table, &asked);
+    return code;
+}
+
+const fth_command fth_functions_remove = {
+    .name = "functions remove",
+    .arguments = "NAME ... [--flag value ...]",
+    .summary = "remove functions from a platform",
+    .examples = (const fth_example[]){{"farthing functions remove mnist --provider lambda", NULL}, {0}},
+    .table = &table,
+    .run = run,
+};

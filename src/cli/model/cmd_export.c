@@ -1,0 +1,126 @@
+/* farthing export: a trained model as a file for other programs. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/save.h"
+#include "cli/model/model_flags.h"
+#include "cli/store/s3_flags.h"
+#include "cli/model/weights.h"
+#include "report/report.h"
+
+typedef struct export_options {
+    fth_given given;
+    fth_model_flags model;
+    fth_s3_flags s3;
+    char *to, *out;
+    int64_t classes;
+} export_options;
+
+#define AT(member) offsetof(export_options, member)
+
+static const fth_option export_rows[] = {
+    FTH_MODEL_FLAG_ROWS(AT(model)),
+    {.name = "to",
+     .type = FTH_OPTION_CHOICE,
+     .offset = AT(to),
+     .fallback = "onnx",
+     .argument = "FORMAT",
+     .help = "safetensors, with PyTorch's names; onnx, opset 17; or huggingface, a folder for transformers",
+     .choices = fth_save_formats},
+    {.name = "out",
+     .type = FTH_OPTION_TEXT,
+     .offset = AT(out),
+     .argument = "FILE",
+     .help = "file to write, or folder of huggingface; -: standard output"},
+    {.name = "classes",
+     .type = FTH_OPTION_INTEGER,
+     .offset = AT(classes),
+     .fallback = "0",
+     .argument = "N",
+     .help = "how many there are; 0: as the file has them",
+     .minimum = 0,
+     .maximum = 1 << 20},
+    FTH_S3_FLAG_ROWS(AT(s3)),
+};
+static const fth_option_table export_table = {
+    .options = export_rows, .count = FTH_COUNT_OF(export_rows), .struct_size = sizeof(export_options)};
+
+static fth_status export_model(const export_options *options)
+{
+    fth_status status = FTH_OK;
+    fth_model_facts given = {
+        .classes = (int)options->classes, .height = (int)options->model.size, .width = (int)options->model.size};
+    fth_classifier *classifier = NULL;
+    fth_cli_weights weights = {0};
+    const fth_store_options store = fth_s3_store_options(&options->s3, 0);
+
+    FTH_TRY(fth_output_prepare(options->out));
+    FTH_TRY(fth_normalization_parse(options->model.normalize, &given.normalization));
+    if (*options->model.name)
+        FTH_TRY(fth_model_apply_stem(options->model.name, options->model.stem, &given.model));
+    FTH_TRY(fth_cli_find_weights(options->model.weights, options->model.runs, &store, &weights));
+    FTH_TRY(fth_classifier_open(&(fth_classifier_options){.weights = weights.path, .given = &given, .device = "cpu"},
+                                &classifier));
+    FTH_TRY(fth_save_model(classifier, options->to, options->out));
+    const fth_model_facts *facts = fth_classifier_facts(classifier);
+    if (facts->text.longest > 0)
+        fth_print_line(stdout, "%s: %s for texts of up to %d tokens and %s, from %s", fth_output_label(options->out),
+                       facts->model, facts->text.longest, FTH_COUNTED(facts->classes, "class"), weights.name);
+    else
+        fth_print_line(stdout, "%s: %s for %dx%dx%d images and %d classes, from %s", fth_output_label(options->out),
+                       facts->model, facts->channels, facts->height, facts->width, facts->classes, weights.name);
+    if (facts->normalization_assumed)
+        fth_log_warning("%s does not say how its model's images are normalized, so %s does not either: set it with "
+                        "--normalize",
+                        weights.name, fth_output_label(options->out));
+
+out:
+    fth_classifier_free(classifier);
+    fth_model_facts_release(&given);
+    fth_cli_weights_release(&weights);
+    return status;
+}
+
+static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+{
+    export_options options = {0};
+    fth_arguments arguments = {0};
+    fth_exit_code code;
+
+    if (!fth_cli_read_flags(command, invocation, &options, &arguments, &code))
+        goto out;
+    if (arguments.count > 0)
+        code = fth_cli_usage(command, "export takes flags only, not \"%s\"", arguments.positional[0]);
+    else if (!*options.model.weights)
+        code = fth_cli_usage(command, "say which model: --weights FILE or --weights RUN");
+    else if (!*options.out)
+        code = fth_cli_usage(command, "say where to: --out FILE");
+    else if (strcmp(options.to, "huggingface") == 0 && strcmp(options.out, "-") == 0)
+        code =
+            fth_cli_usage(command, "--to huggingface writes a folder, which standard output cannot be: --out FOLDER");
+    else if (export_model(&options) != FTH_OK)
+        code = fth_cli_fail();
+
+out:
+    fth_options_release(&export_table, &options);
+    fth_arguments_release(&arguments);
+    return code;
+}
+
+const fth_command fth_command_export = {
+    .name = "export",
+    .arguments = "--weights FILE|RUN --to safetensors|onnx|huggingface --out FILE [--model NAME --classes N --size N]",
+    .summary = "write a model for PyTorch, transformers or ONNX",
+    .details =
+        "ONNX files take \"images\" (N, C, H, W), normalized as their metadata says where that is known, and give\n"
+        "\"logits\" (N, classes). Of a model for text they take \"input_ids\", \"attention_mask\" and "
+        "\"token_type_ids\"\n"
+        "(N, length), padded as usual. A folder for transformers has the tokenizer as well.\n",
+    .table = &export_table,
+    .examples =
+        (const fth_example[]){{"farthing export --weights RUN --to onnx --out model.onnx", "for onnxruntime"},
+                              {"farthing export --weights RUN --to huggingface --out my-bert", "for from_pretrained()"},
+                              {0}},
+    .run = run,
+};

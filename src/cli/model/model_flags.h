@@ -1,0 +1,61 @@
+/* The flags that name a trained model, for the tables of the commands that take one: predict and export. Their tables
+ * need the rows of s3_flags.h as well, since a model may be in a store. */
+#ifndef FTH_CLI_MODEL_FLAGS_H
+#define FTH_CLI_MODEL_FLAGS_H
+
+#include "base/options.h"
+#include "data/image/normalization.h"
+#include "model/model.h"
+#include "record/record.h"
+
+typedef struct fth_model_flags {
+    char *weights; /* what fth_cli_find_weights() takes, with `runs` */
+    char *name, *stem, *runs, *normalize;
+    int64_t size;
+} fth_model_flags;
+
+/* Rows for an fth_model_flags that lies at `at` in the command's options; the first of its table. */
+/* clang-format off: a macro of rows is read by rows */
+#define FTH_MODEL_FLAG_ROWS(at)                                                                                        \
+    {.name = "weights",                                                                                                \
+     .type = FTH_OPTION_TEXT,                                                                                          \
+     .offset = (at) + offsetof(fth_model_flags, weights),                                                              \
+     .address = true,                                                                                                  \
+     .argument = "FILE|RUN",                                                                                           \
+     .help = "the model: a file (safetensors, PyTorch's .pth), a run's best, also in a store, or a folder with one",   \
+     .group = "Options"},                                                                                              \
+        {.name = "runs",                                                                                               \
+         .type = FTH_OPTION_TEXT,                                                                                      \
+         .offset = (at) + offsetof(fth_model_flags, runs),                                                             \
+         .fallback = "runs",                                                                                           \
+         .argument = "FOLDER",                                                                                         \
+         .help = "where runs are",                                                                                     \
+         .check = fth_record_check_runs_folder},                                                                       \
+        {.name = "model",                                                                                              \
+         .type = FTH_OPTION_TEXT,                                                                                      \
+         .offset = (at) + offsetof(fth_model_flags, name),                                                             \
+         .argument = "NAME",                                                                                           \
+         .list = fth_model_choice,                                                                                     \
+         .help = "network, where neither the file nor its tensors say"},                                               \
+        {.name = "stem",                                                                                               \
+         .type = FTH_OPTION_CHOICE,                                                                                    \
+         .offset = (at) + offsetof(fth_model_flags, stem),                                                             \
+         .fallback = "standard",                                                                                       \
+         .argument = "KIND",                                                                                           \
+         .help = "with --model, of a ResNet: small for the one with a 3×3 stem",                                       \
+         .choices = fth_model_stems},                                                                                  \
+        {.name = "normalize",                                                                                          \
+         .type = FTH_OPTION_TEXT,                                                                                      \
+         .offset = (at) + offsetof(fth_model_flags, normalize),                                                        \
+         .argument = "HOW",                                                                                            \
+         .list = fth_normalization_choice,                                                                             \
+         .help = "mean and deviation of pixels, if not as the file says: imagenet, cifar, mnist, none or MEAN/STD",    \
+         .check = fth_normalization_check},                                                                            \
+    {                                                                                                                  \
+        .name = "size", .type = FTH_OPTION_INTEGER, .offset = (at) + offsetof(fth_model_flags, size), .fallback = "0", \
+        .argument = "N", .help = "side of the model's input; 0: as the file says, or as the model was published",      \
+        .minimum = 0, .maximum = 4096                                                                                  \
+    }
+/* clang-format on */
+
+#endif

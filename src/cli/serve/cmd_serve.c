@@ -1,0 +1,25 @@
+/* farthing serve: services, by a second word. Each is a row of the table below. */
+#include "cli/serve/serve_cli.h"
+
+static const fth_command *const services[] = {&fth_serve_parameters, &fth_serve_batches, &fth_serve_functions, NULL};
+
+static fth_choice choose_service(size_t index)
+{
+    const fth_command *service = services[index];
+    return service ? (fth_choice){fth_command_last_word(service), service->summary} : (fth_choice){0};
+}
+
+static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+{
+    return fth_cli_run_part(command, invocation, "the service", choose_service);
+}
+
+const fth_command fth_command_serve = {
+    .name = "serve",
+    .arguments = "WHAT [--flag value ...]",
+    .summary =
+        "run a service: parameters (a parameter server), batches (data for many jobs), functions (on this machine)",
+    .details = "`farthing serve WHAT --help` says more of each.\n",
+    .parts = services,
+    .computes = true,
+    .run = run};

@@ -1,0 +1,100 @@
+/* farthing worker openwhisk: an action of OpenWhisk (src/functions/openwhisk.h). */
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/serve/worker_cli.h"
+#include "functions/openwhisk.h"
+
+enum { LOOK_EVERY_MS = 20 };
+
+typedef struct action_options {
+    fth_given given;
+    fth_function_flags function;
+    char *address;
+    int64_t port;
+    bool json;
+} action_options;
+
+#define AT(member) .offset = offsetof(action_options, member)
+static const fth_option rows[] = {
+    {.name = "port",
+     .type = FTH_OPTION_INTEGER,
+     AT(port),
+     .fallback = "8080",
+     .argument = "N",
+     .maximum = 65535,
+     .help = "where the platform calls it; 0: any free one",
+     .group = "The action"},
+    {.name = "address",
+     .type = FTH_OPTION_TEXT,
+     AT(address),
+     .fallback = "0.0.0.0",
+     .argument = "IP",
+     .help = "127.0.0.1 where it is no container: whoever reaches it can run jobs"},
+    FTH_FUNCTION_ROWS(offsetof(action_options, function)),
+    {.name = "json", .type = FTH_OPTION_SWITCH, AT(json), .help = "say where it serves as one JSON object"},
+};
+static const fth_option_table table = {
+    .options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(action_options)};
+
+static void tell_where(const action_options *asked, int port)
+{
+    if (asked->json) {
+        json_t *json = json_pack("{s:s, s:i}", "event", "serving", "port", port);
+        fth_cli_print_json(json);
+        json_decref(json);
+        return;
+    }
+    if (!isatty(STDOUT_FILENO)) /* what a container writes becomes the first activation's log */
+        return;
+    fth_print_line(stdout, "waiting for /init and /run on %s port %d", asked->address, port);
+    fth_cli_flush();
+}
+
+static fth_status serve(const void *given, const fth_stop *stop)
+{
+    const action_options *asked = given;
+    fth_status status = FTH_OK;
+    const fth_function_options options = fth_function_flags_read(&asked->function);
+    fth_function *function = NULL;
+    fth_openwhisk *service = NULL;
+
+    FTH_TRY(fth_function_create(&options, &function));
+    FTH_TRY(fth_openwhisk_start(&(fth_openwhisk_options){.address = asked->address, .port = (int)asked->port}, function,
+                                &service));
+    tell_where(asked, fth_openwhisk_port(service));
+    while (!stop->asked)
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_EVERY_MS * 1000000L}, NULL);
+    if (!fth_openwhisk_stop(service, 0)) { /* its run uses what would be freed here */
+        fth_log_error("the run under way did not stop");
+        fflush(NULL);
+        _exit(FTH_EXIT_FAILURE);
+    }
+
+out:
+    fth_function_free(function);
+    return status;
+}
+
+static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+{
+    action_options asked;
+    return fth_cli_run_worker(command, invocation, &asked, serve);
+}
+
+const fth_command fth_worker_openwhisk = {
+    .name = "worker openwhisk",
+    .arguments = "[--port 8080] [--flag value ...]",
+    .summary = "be an action of OpenWhisk: train for a parameter server, or prefetch, when invoked",
+    .details = "POST /init once, then POST /run with {\"value\": {parameters}} for each activation, one at a time;\n"
+               "or Knative's POST /. docs/functions.md lists the parameters and what a job answers. Keys for the\n"
+               "parameter server: FARTHING_ACCESS_KEY and FARTHING_SECRET_KEY, in the environment or that of /init.\n"
+               "SIGTERM asks the run under way to stop; it answers with what it has.\n",
+    .examples = (const fth_example[]){{"farthing worker openwhisk", "in a container, as the platform starts it"},
+                                      {"farthing worker openwhisk --address 127.0.0.1 --port 8081",
+                                       "on this machine, to be called with curl"},
+                                      {0}},
+    .table = &table,
+    .run = run,
+};

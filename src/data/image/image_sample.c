@@ -1,0 +1,395 @@
+/* The way of one image: encoded bytes -> header -> the window that the transform wants -> as little decoding as gives
+ * that window -> resampled, normalized planes. Images in memory begin at the window. Files, samples that others provide and
+ * samples that are made for others (sample_maker.c) all go this way, so they come out alike.
+ *
+ * Where there is a decoded cache, every image is decoded whole and at full size, kept or not: what comes out must not
+ * depend on which threads filled the cache first. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/image/image_set.h"
+#include "data/source/provided_set.h"
+
+/* ---- workers ---- */
+
+fth_status fth_image_worker_create(fth_image_worker **worker)
+{
+    fth_status status = fth_allocate(1, sizeof **worker, worker);
+    if (status != FTH_OK)
+        return status;
+    status = fth_decoder_create(&(*worker)->decoder);
+    if (status != FTH_OK) {
+        fth_image_worker_free(*worker);
+        *worker = NULL;
+    }
+    return status;
+}
+
+void fth_image_worker_free(fth_image_worker *worker)
+{
+    if (!worker)
+        return;
+    fth_decoder_free(worker->decoder);
+    fth_resampler_free(&worker->resampler);
+    free(worker->file.bytes);
+    free(worker);
+}
+
+/* ---- reading ---- */
+
+fth_status fth_image_set_read(const fth_image_set *set, size_t number, fth_image_worker *worker, const uint8_t **bytes,
+                              size_t *size_bytes)
+{
+    double begin = fth_clock_seconds(), fetch_seconds = -1;
+    fth_status status = set->places.kind->read(set->places.state, &set->index, number, &worker->patience, &worker->file,
+                                               bytes, size_bytes, &fetch_seconds);
+    double seconds = fth_clock_seconds() - begin;
+    worker->read_seconds += seconds;
+    worker->fetch_seconds += fetch_seconds >= 0 ? fetch_seconds : seconds;
+    return status;
+}
+
+/* ---- decoding what is needed ---- */
+
+/* The smallest size at which the window still has the pixels of the output, and a quarter more, so that the filter has
+ * something to smooth: photographs then come out as from full decoding to within 0.3 of 255 levels on average (1.1
+ * without). */
+static int choose_eighths(const fth_geometry *geometry)
+{
+    const double margin = 1.25;
+    double x = (geometry->x.high - geometry->x.low) / geometry->x.size;
+    double y = (geometry->y.high - geometry->y.low) / geometry->y.size;
+    double shrink = (x < y ? x : y) / margin;
+    return shrink >= 8 ? 1 : shrink >= 4 ? 2 : shrink >= 2 ? 4 : 8;
+}
+
+static fth_status fill_taps(fth_resampler *resampler, const fth_geometry *geometry)
+{
+    fth_status status = fth_taps_fill(&resampler->x, &geometry->x, geometry->flip);
+    return status == FTH_OK ? fth_taps_fill(&resampler->y, &geometry->y, false) : status;
+}
+
+fth_status fth_image_decode_whole(fth_image_worker *worker, const uint8_t *bytes, size_t size_bytes,
+                                  fth_picture *picture)
+{
+    fth_status status = FTH_OK;
+    fth_image_header header;
+    double begin = fth_clock_seconds();
+
+    FTH_TRY(fth_decoder_begin(worker->decoder, bytes, size_bytes, &header));
+    fth_decode_request request = {.eighths = 8, .width = header.width, .height = header.height, .smooth_chroma = true};
+    FTH_TRY(fth_decoder_finish(worker->decoder, &request, picture));
+
+out:
+    worker->decode_seconds += fth_clock_seconds() - begin;
+    return status;
+}
+
+static fth_status decode_window(fth_image_worker *worker, const uint8_t *bytes, size_t size_bytes,
+                                const fth_transform *transform, fth_random_key key, fth_picture *picture)
+{
+    fth_status status = FTH_OK;
+    fth_image_header header;
+    fth_geometry geometry;
+    double begin = fth_clock_seconds();
+
+    FTH_TRY(fth_decoder_begin(worker->decoder, bytes, size_bytes, &header));
+    fth_geometry_plan(transform, header.width, header.height, key, &geometry);
+    fth_decode_request request = {.eighths = 8};
+    if (fth_decoder_can_reduce(worker->decoder))
+        request.eighths = choose_eighths(&geometry);
+    if (request.eighths < 8)
+        fth_geometry_reduce(&geometry, request.eighths);
+    /* Interpolating colour is for what stays at its size or grows: shrinking averages neighbours anyhow. */
+    request.smooth_chroma = (geometry.x.high - geometry.x.low) < geometry.x.size * 1.1 ||
+                            (geometry.y.high - geometry.y.low) < geometry.y.size * 1.1;
+    FTH_TRY(fill_taps(&worker->resampler, &geometry));
+    const fth_taps *x = &worker->resampler.x, *y = &worker->resampler.y;
+    request.left = x->low;
+    request.width = x->high - x->low;
+    request.top = y->low;
+    request.height = y->high - y->low;
+    FTH_TRY(fth_decoder_finish(worker->decoder, &request, picture));
+
+out:
+    worker->decode_seconds += fth_clock_seconds() - begin;
+    return status;
+}
+
+/* ---- values ---- */
+
+/* What resampling does to a pixel's value. Colours are jittered in 0..1, so normalization waits for that. */
+typedef struct value_plan {
+    float scale[FTH_MAX_CHANNELS], shift[FTH_MAX_CHANNELS];
+    int jitter; /* the step; -1: none */
+} value_plan;
+
+static value_plan plan_values(const fth_transform *transform, const fth_normalization *normalization)
+{
+    value_plan plan = {.jitter = -1};
+    for (int i = 0; i < transform->step_count; i++)
+        if (transform->steps[i].kind == FTH_TRANSFORM_COLOUR_JITTER)
+            plan.jitter = i;
+    for (int channel = 0; channel < normalization->channels; channel++) {
+        float deviation = plan.jitter < 0 ? normalization->deviation[channel] : 1;
+        plan.scale[channel] = 1 / (255 * deviation);
+        plan.shift[channel] = plan.jitter < 0 ? -normalization->mean[channel] / deviation : 0;
+    }
+    return plan;
+}
+
+static void jitter_values(const value_plan *plan, const fth_transform *transform,
+                          const fth_normalization *normalization, fth_random_key key, float *planes)
+{
+    int64_t area = (int64_t)transform->width * transform->height;
+    if (plan->jitter < 0)
+        return;
+    fth_random_key own = fth_random_fork(key, (uint64_t)plan->jitter);
+    fth_colour_jitter(&transform->steps[plan->jitter], own, normalization->channels, area, planes);
+    fth_colour_normalize(normalization, area, planes);
+}
+
+/* A picture, or a part of one for which the taps are filled, to planes. */
+static fth_status resample_values(const fth_picture *picture, fth_image_worker *worker, const fth_transform *transform,
+                                  const fth_normalization *normalization, fth_random_key key, float *planes)
+{
+    const value_plan plan = plan_values(transform, normalization);
+    fth_status status =
+        fth_resample(&worker->resampler, picture, transform->width, transform->height, plan.scale, plan.shift, planes);
+    if (status == FTH_OK)
+        jitter_values(&plan, transform, normalization, key, planes);
+    return status;
+}
+
+fth_status fth_picture_transform(const fth_picture *picture, fth_image_worker *worker, const fth_transform *transform,
+                                 const fth_normalization *normalization, fth_random_key key, float *planes)
+{
+    fth_geometry geometry;
+    fth_geometry_plan(transform, picture->width, picture->height, key, &geometry);
+    fth_status status = fill_taps(&worker->resampler, &geometry);
+    return status == FTH_OK ? resample_values(picture, worker, transform, normalization, key, planes) : status;
+}
+
+fth_status fth_encoded_transform(const uint8_t *bytes, size_t size_bytes, fth_image_worker *worker,
+                                 const fth_transform *transform, const fth_normalization *normalization,
+                                 fth_random_key key, float *planes)
+{
+    fth_picture picture = {0};
+    fth_status status = decode_window(worker, bytes, size_bytes, transform, key, &picture);
+    return status == FTH_OK ? resample_values(&picture, worker, transform, normalization, key, planes) : status;
+}
+
+fth_status fth_image_set_transform(const fth_image_set *set, size_t entry, fth_image_worker *worker,
+                                   const fth_transform *transform, const fth_normalization *normalization,
+                                   fth_random_key key, float *planes)
+{
+    fth_status status = FTH_OK;
+    fth_picture picture = {0};
+    const uint8_t *bytes;
+    size_t size_bytes;
+
+    if (!set->cache) {
+        FTH_TRY(fth_image_set_read(set, entry, worker, &bytes, &size_bytes));
+        FTH_TRY(fth_encoded_transform(bytes, size_bytes, worker, transform, normalization, key, planes));
+        goto out;
+    }
+    if (!fth_decoded_cache_find(set->cache, entry, &picture)) {
+        FTH_TRY(fth_image_set_read(set, entry, worker, &bytes, &size_bytes));
+        FTH_TRY(fth_image_decode_whole(worker, bytes, size_bytes, &picture));
+        fth_decoded_cache_keep(set->cache, entry, &picture);
+    }
+    FTH_TRY(fth_picture_transform(&picture, worker, transform, normalization, key, planes));
+
+out:
+    return status;
+}
+
+fth_status fth_pixels_transform(const fth_pixels *pixels, fth_resampler *resampler, const fth_transform *transform,
+                                const fth_normalization *normalization, fth_random_key key, float *planes)
+{
+    fth_status status = FTH_OK;
+    fth_geometry geometry;
+    const value_plan plan = plan_values(transform, normalization);
+    size_t raw_area = (size_t)pixels->width * (size_t)pixels->height;
+    size_t area = (size_t)transform->width * (size_t)transform->height;
+
+    fth_geometry_plan(transform, pixels->width, pixels->height, key, &geometry);
+    FTH_TRY(fill_taps(resampler, &geometry));
+    for (size_t channel = 0; channel < (size_t)pixels->channels; channel++)
+        FTH_TRY(fth_resample_plane(resampler, pixels->bytes + channel * raw_area, (size_t)pixels->width,
+                                   transform->width, transform->height, plan.scale[channel], plan.shift[channel],
+                                   planes + channel * area));
+    jitter_values(&plan, transform, normalization, key, planes);
+
+out:
+    return status;
+}
+
+/* RGB pixels without readable bytes behind them, copied to where there are some. */
+static fth_status pad_pixels(const fth_raw_sample *raw, fth_image_worker *worker, const uint8_t **pixels)
+{
+    fth_status status = fth_pixel_buffer_reserve(&worker->file, raw->size_bytes + FTH_PICTURE_SLACK);
+    if (status != FTH_OK)
+        return status;
+    memcpy(worker->file.bytes, raw->bytes, raw->size_bytes);
+    *pixels = worker->file.bytes;
+    return FTH_OK;
+}
+
+static fth_status check_pixels(const fth_raw_sample *raw)
+{
+    fth_status status = FTH_OK;
+    FTH_REQUIRE(raw->width >= 1 && raw->height >= 1 && raw->width <= FTH_MAX_IMAGE_SIDE &&
+                    raw->height <= FTH_MAX_IMAGE_SIDE && raw->channels >= 1 && raw->channels <= FTH_MAX_CHANNELS &&
+                    (raw->planar || raw->channels == FTH_IMAGE_CHANNELS) &&
+                    raw->size_bytes == (size_t)raw->width * (size_t)raw->height * (size_t)raw->channels,
+                FTH_CORRUPT, "%zu bytes are no image of %d × %d pixels with %s", raw->size_bytes, raw->height,
+                raw->width, FTH_COUNTED(raw->channels, "channel"));
+
+out:
+    return status;
+}
+
+fth_status fth_raw_sample_transform(const fth_raw_sample *raw, fth_image_worker *worker, const fth_transform *transform,
+                                    const fth_normalization *normalization, fth_random_key key, float *planes)
+{
+    fth_status status = FTH_OK;
+
+    if (raw->width == 0)
+        return fth_encoded_transform(raw->bytes, raw->size_bytes, worker, transform, normalization, key, planes);
+    FTH_TRY(check_pixels(raw));
+    FTH_REQUIRE(raw->channels == normalization->channels, FTH_CORRUPT, "%s instead of %d",
+                FTH_COUNTED(raw->channels, "channel"), normalization->channels);
+    if (raw->planar) {
+        const fth_pixels pixels = {
+            .bytes = raw->bytes, .channels = raw->channels, .height = raw->height, .width = raw->width};
+        FTH_TRY(fth_pixels_transform(&pixels, &worker->resampler, transform, normalization, key, planes));
+    } else {
+        fth_picture picture = {.pixels = raw->bytes,
+                               .stride = (size_t)raw->width * FTH_IMAGE_CHANNELS,
+                               .width = raw->width,
+                               .height = raw->height};
+        if (!raw->padded)
+            FTH_TRY(pad_pixels(raw, worker, &picture.pixels));
+        FTH_TRY(fth_picture_transform(&picture, worker, transform, normalization, key, planes));
+    }
+
+out:
+    return status;
+}
+
+/* ---- unreadable images ---- */
+
+/* Notes an image that the calling thread's error message is about. Fails when there are too many of them. */
+static fth_status note_bad(fth_image_set *set, size_t number)
+{
+    const fth_image_entry *entry = &set->index.entries[number];
+    char *path = fth_image_index_path(&set->index, entry), *reason = fth_format("%s", fth_error_message());
+    fth_split split = set->index.folders[entry->folder].split == FTH_VALIDATION ? FTH_VALIDATION : FTH_TRAIN;
+    fth_status status = path && reason ? fth_bad_images_note(set->bad, (int64_t)number, split, path, reason)
+                                       : fth_fail(FTH_NO_MEMORY, "no memory for a path");
+    free(path);
+    free(reason);
+    return status;
+}
+
+/* ---- samples ---- */
+
+static fth_status transform_file(const fth_dataset *dataset, fth_split split, int64_t sample,
+                                 const fth_transform *transform, fth_random_key key, fth_image_worker *worker,
+                                 float *planes, int32_t *label)
+{
+    fth_image_set *set = dataset->images;
+    int64_t count = dataset->info.count[split];
+    for (int64_t tries = 0; tries < count; tries++) {
+        size_t number = fth_image_set_find(dataset, split, (sample + tries) % count);
+        if (fth_bad_images_has(set->bad, (int64_t)number))
+            continue;
+        fth_status status =
+            fth_image_set_transform(set, number, worker, transform, &transform->normalization, key, planes);
+        if (status == FTH_OK) {
+            *label = set->index.folders[set->index.entries[number].folder].class_index;
+            return FTH_OK;
+        }
+        if (status != FTH_CORRUPT)
+            return status;
+        status = note_bad(set, number);
+        if (status != FTH_OK)
+            return status;
+    }
+    return fth_fail(FTH_CORRUPT, "%s: none of %s for %s can be read", set->source, FTH_COUNTED(count, "image"),
+                    split == FTH_TRAIN ? "training" : "validation");
+}
+
+static fth_status transform_memory(const fth_dataset *dataset, fth_split split, int64_t sample,
+                                   const fth_transform *transform, fth_random_key key, fth_image_worker *worker,
+                                   float *planes, int32_t *label)
+{
+    fth_status status = FTH_OK;
+    fth_pixels pixels = {
+        .channels = dataset->info.channels, .height = dataset->raw_height, .width = dataset->raw_width};
+
+    FTH_TRY(fth_pixel_buffer_reserve(&worker->file, fth_raw_bytes(dataset)));
+    FTH_TRY(fth_dataset_look(dataset, split, sample, worker->file.bytes, &pixels.bytes, label));
+    FTH_TRY(fth_pixels_transform(&pixels, &worker->resampler, transform, &transform->normalization, key, planes));
+
+out:
+    return status;
+}
+
+fth_status fth_sample_transform(const fth_dataset *dataset, fth_split split, int64_t sample,
+                                const fth_transform *transform, fth_random_key key, fth_image_worker *worker,
+                                float *planes, int32_t *label)
+{
+    return (dataset->images ? transform_file : transform_memory)(dataset, split, sample, transform, key, worker, planes,
+                                                                 label);
+}
+
+/* An unreadable file is an error here, and named. */
+static fth_status read_file_sample(const fth_dataset *dataset, fth_split split, int64_t sample,
+                                   const fth_transform *transform, fth_image_worker *worker, float *planes,
+                                   int32_t *label)
+{
+    const fth_image_set *set = dataset->images;
+    size_t number = fth_image_set_find(dataset, split, sample);
+    fth_status status =
+        fth_image_set_transform(set, number, worker, transform, &transform->normalization, (fth_random_key){0}, planes);
+    *label = set->index.folders[set->index.entries[number].folder].class_index;
+    if (status != FTH_OK) {
+        char *path = fth_image_index_path(&set->index, &set->index.entries[number]);
+        status = fth_fail_within(status, "%s: %s", set->source, path);
+        free(path);
+    }
+    return status;
+}
+
+fth_status fth_sample_read(const fth_dataset *dataset, fth_split split, int64_t sample, uint8_t *pixels, int32_t *label)
+{
+    const float to_bytes = 1.0f / 255;
+    fth_status status = FTH_OK;
+    fth_image_worker *worker = NULL;
+    float *planes = NULL;
+    size_t size = fth_image_bytes(&dataset->info);
+    fth_transform transform = dataset->transforms[FTH_VALIDATION];
+
+    FTH_TRY(fth_image_worker_create(&worker));
+    FTH_TRY(fth_allocate(size, sizeof *planes, &planes));
+    FTH_TRY(fth_normalization_spread(&(fth_normalization){1, {0}, {to_bytes}}, dataset->info.channels,
+                                     &transform.normalization));
+    if (dataset->provided)
+        FTH_TRY(fth_provided_load(
+            dataset, &(fth_provided_request){.split = split, .sample = sample, .transform = &transform, .exact = true},
+            worker, planes, label));
+    else if (dataset->images)
+        FTH_TRY(read_file_sample(dataset, split, sample, &transform, worker, planes, label));
+    else
+        FTH_TRY(transform_memory(dataset, split, sample, &transform, (fth_random_key){0}, worker, planes, label));
+    for (size_t i = 0; i < size; i++)
+        pixels[i] = (uint8_t)(planes[i] < 0 ? 0 : planes[i] > 255 ? 255 : planes[i] + 0.5f);
+
+out:
+    fth_image_worker_free(worker);
+    free(planes);
+    return status;
+}

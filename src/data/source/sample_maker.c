@@ -1,0 +1,212 @@
+/* Samples of a data set for those who provide them to others: read as they are stored, decoded, or finished exactly as a
+ * loader would (provider.h). It goes image_sample.c's way with everything that a loader would choose given from outside.
+ *
+ * Transforms come as text. The last few are kept parsed, since samples of one job come in long runs. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/image/image_set.h"
+
+enum { KEPT_PREPARATIONS = 8 };
+
+typedef struct preparation {
+    char *text; /* NULL: unused */
+    fth_transform transform;
+    bool as_is;
+} preparation;
+
+struct fth_sample_maker {
+    const fth_dataset *dataset;
+    fth_image_worker *worker;
+    char *name;              /* of the sample read last */
+    fth_pixel_buffer stored; /* an image in memory that was drawn */
+    fth_pixel_buffer pixels; /* decoded, rows without gaps */
+    preparation kept[KEPT_PREPARATIONS];
+    int next; /* of `kept`, to be replaced */
+};
+
+fth_status fth_sample_maker_create(const fth_dataset *dataset, fth_sample_maker **maker)
+{
+    fth_status status = fth_allocate(1, sizeof **maker, maker);
+    if (status != FTH_OK)
+        return status;
+    (*maker)->dataset = dataset;
+    status = fth_image_worker_create(&(*maker)->worker);
+    if (status != FTH_OK) {
+        fth_sample_maker_free(*maker);
+        *maker = NULL;
+    }
+    return status;
+}
+
+void fth_sample_maker_free(fth_sample_maker *maker)
+{
+    if (!maker)
+        return;
+    for (int i = 0; i < KEPT_PREPARATIONS; i++)
+        free(maker->kept[i].text);
+    fth_image_worker_free(maker->worker);
+    free(maker->stored.bytes);
+    free(maker->pixels.bytes);
+    free(maker->name);
+    free(maker);
+}
+
+/* ---- reading ---- */
+
+static fth_status read_file(fth_sample_maker *maker, fth_split split, int64_t sample, fth_raw_sample *raw)
+{
+    const fth_image_set *set = maker->dataset->images;
+    size_t number = fth_image_set_find(maker->dataset, split, sample);
+    const fth_image_entry *entry = &set->index.entries[number];
+
+    free(maker->name);
+    maker->name = fth_image_index_path(&set->index, entry);
+    if (!maker->name)
+        return fth_fail(FTH_NO_MEMORY, "no memory for a path");
+    raw->name = maker->name;
+    raw->label = set->index.folders[entry->folder].class_index;
+    return fth_image_set_read(set, number, maker->worker, &raw->bytes, &raw->size_bytes);
+}
+
+static fth_status read_memory(fth_sample_maker *maker, fth_split split, int64_t sample, fth_raw_sample *raw)
+{
+    const fth_dataset *dataset = maker->dataset;
+    fth_status status = fth_pixel_buffer_reserve(&maker->stored, fth_raw_bytes(dataset));
+    if (status != FTH_OK)
+        return status;
+    raw->size_bytes = fth_raw_bytes(dataset);
+    raw->width = dataset->raw_width;
+    raw->height = dataset->raw_height;
+    raw->channels = dataset->info.channels;
+    raw->planar = true;
+    return fth_dataset_look(dataset, split, sample, maker->stored.bytes, &raw->bytes, &raw->label);
+}
+
+fth_status fth_sample_maker_read(fth_sample_maker *maker, fth_split split, int64_t sample, const fth_patience *patience,
+                                 fth_raw_sample *raw)
+{
+    const fth_dataset_info *info = &maker->dataset->info;
+    *raw = (fth_raw_sample){0};
+    maker->worker->patience = patience ? *patience : (fth_patience){0};
+    if (sample < 0 || sample >= info->count[split])
+        return fth_fail(FTH_INVALID, "%s: there is no sample %lld among %lld", info->name, (long long)sample,
+                        (long long)info->count[split]);
+    return (maker->dataset->images ? read_file : read_memory)(maker, split, sample, raw);
+}
+
+void fth_sample_maker_expect(fth_sample_maker *maker, fth_split split, const int64_t *samples, int64_t count,
+                             double needed_s)
+{
+    fth_dataset_expect(maker->dataset, split, samples, (size_t)count,
+                       needed_s); /* without room: read when it is needed */
+}
+
+fth_status fth_sample_maker_decode(fth_sample_maker *maker, const fth_raw_sample *raw, fth_raw_sample *pixels)
+{
+    fth_status status = FTH_OK;
+    fth_picture picture;
+
+    *pixels = *raw;
+    pixels->lease = NULL;
+    if (raw->width > 0)
+        goto out;
+    FTH_TRY(fth_image_decode_whole(maker->worker, raw->bytes, raw->size_bytes, &picture));
+    size_t row = (size_t)picture.width * FTH_IMAGE_CHANNELS;
+    pixels->bytes = picture.pixels;
+    pixels->size_bytes = row * (size_t)picture.height;
+    pixels->width = picture.width;
+    pixels->height = picture.height;
+    pixels->channels = FTH_IMAGE_CHANNELS;
+    pixels->planar = false;
+    pixels->padded = true;
+    if (picture.stride != row) {
+        FTH_TRY(fth_pixel_buffer_reserve(&maker->pixels, pixels->size_bytes + FTH_PICTURE_SLACK));
+        for (size_t y = 0; y < (size_t)picture.height; y++)
+            memcpy(maker->pixels.bytes + y * row, picture.pixels + y * picture.stride, row);
+        pixels->bytes = maker->pixels.bytes;
+    }
+
+out:
+    return status;
+}
+
+/* ---- finishing ---- */
+
+static fth_status find_preparation(fth_sample_maker *maker, const char *text, const preparation **found)
+{
+    for (int i = 0; i < KEPT_PREPARATIONS; i++)
+        if (maker->kept[i].text && strcmp(maker->kept[i].text, text) == 0) {
+            *found = &maker->kept[i];
+            return FTH_OK;
+        }
+    preparation parsed = {0};
+    fth_status status = fth_preparation_parse(text, maker->dataset->info.channels, &parsed.transform, &parsed.as_is);
+    if (status != FTH_OK)
+        return status;
+    parsed.text = fth_format("%s", text);
+    if (!parsed.text)
+        return fth_fail(FTH_NO_MEMORY, "no memory for a transform");
+    preparation *place = &maker->kept[maker->next];
+    maker->next = (maker->next + 1) % KEPT_PREPARATIONS;
+    free(place->text);
+    *place = parsed;
+    *found = place;
+    return FTH_OK;
+}
+
+static fth_status finish_as_is(const fth_raw_sample *raw, const fth_finish *finish, const fth_transform *transform,
+                               float *planes)
+{
+    const fth_dataset_info info = {.channels = transform->normalization.channels,
+                                   .height = transform->height,
+                                   .width = transform->width,
+                                   .normalization = transform->normalization};
+    if (!raw->planar || raw->width != info.width || raw->height != info.height || raw->channels != info.channels ||
+        raw->size_bytes != fth_image_bytes(&info))
+        return fth_fail(FTH_CORRUPT, "an image of %d × %d × %d instead of %d × %d × %d", raw->channels, raw->height,
+                        raw->width, info.channels, info.height, info.width);
+    fth_augment(&info, &finish->augmentation, finish->seed, finish->epoch, finish->sample, raw->bytes, planes);
+    return FTH_OK;
+}
+
+fth_status fth_sample_maker_finish(fth_sample_maker *maker, const fth_raw_sample *raw, const fth_finish *finish,
+                                   float *planes)
+{
+    fth_status status = FTH_OK;
+    const preparation *kept = NULL;
+
+    FTH_TRY(find_preparation(maker, finish->preparation, &kept));
+    if (kept->as_is)
+        return finish_as_is(raw, finish, &kept->transform, planes);
+    fth_transform transform = kept->transform;
+    if (raw->planar && raw->height > 0)
+        FTH_TRY(fth_transform_augment(&finish->augmentation, raw->height, &transform));
+    FTH_TRY(fth_raw_sample_transform(raw, maker->worker, &transform, &transform.normalization,
+                                     fth_augment_key(finish->seed, finish->epoch, finish->sample), planes));
+
+out:
+    return status;
+}
+
+fth_status fth_sample_maker_shape(fth_sample_maker *maker, const char *preparation_text, int shape[3])
+{
+    const preparation *kept = NULL;
+    const fth_dataset *dataset = maker->dataset;
+    fth_status status = find_preparation(maker, preparation_text, &kept);
+    if (status != FTH_OK)
+        return status;
+    if (kept->as_is && (dataset->files || kept->transform.height != dataset->raw_height ||
+                        kept->transform.width != dataset->raw_width))
+        return fth_fail(FTH_INVALID, "images of %s cannot be used as they are as %d × %d", dataset->info.name,
+                        kept->transform.height, kept->transform.width);
+    shape[0] = kept->transform.normalization.channels;
+    shape[1] = kept->transform.height;
+    shape[2] = kept->transform.width;
+    return FTH_OK;
+}
+
+double fth_sample_maker_decode_seconds(const fth_sample_maker *maker)
+{
+    return maker->worker->decode_seconds;
+}

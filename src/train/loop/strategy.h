@@ -1,0 +1,143 @@
+/* Strategies: how a training step is carried out, and by whom. A strategy is a row of capabilities and functions; the
+ * rows are in src/parallel, one file each. The trainer, the program and the reports ask a row what it can do and never
+ * which one it is.
+ *
+ * The trainer calls, in this order:
+ *
+ *     meet         before the run is looked for: one of several peers finds it, the others get what it found
+ *     share_run    in the one that found it
+ *     announce     the data are open and the model is built
+ *     connect      joins peers and may refuse to begin; nothing of the run has been written yet
+ *     synchronize  the engine has its first weights, or a checkpoint's; peers may have others
+ *     open         workers start from these weights
+ *     describe     adds to the "start" event
+ *     agree        between updates: peers end, stop and save together
+ *     step ...     one call per batch; take_event after each update
+ *     drain        before anything looks at the weights as a whole: a checkpoint, validation, the end
+ *     close        always, once meet, connect or open has set the state
+ *
+ * Where a peer is lost in agree(), step() or drain(), they return FTH_PEER_LOST; with rejoin() the others form a group
+ * again, synchronize, and continue after the last update that one of them has finished. The trainer then has its part of
+ * the next batch again, so no sample is repeated or left out.
+ *
+ * All of them are called from the training thread. */
+#ifndef FTH_TRAIN_STRATEGY_H
+#define FTH_TRAIN_STRATEGY_H
+
+#include "train/engine/engine.h"
+
+/* Who applies gradients: whose optimizer, learning rate and weights count. */
+typedef enum fth_optimizer_owner {
+    FTH_OPTIMIZER_OF_ENGINE,  /* the trainer's engine updates its own vectors */
+    FTH_OPTIMIZER_OF_WORKERS, /* workers update vectors that the trainer's engine sees */
+    FTH_OPTIMIZER_OF_SERVER   /* another process: this one gets weights from it, and saves only its own position */
+} fth_optimizer_owner;
+
+/* A process's place among peers that train one model together. Zeroed: it is alone. */
+typedef struct fth_peer_place {
+    fth_share part; /* of every training batch: `batch` samples are those of all parts together */
+    bool follows;   /* a peer leads: it has the record, checkpoints and models, and this process writes nothing */
+    double present; /* share of the machines that trained together last which this process reaches. Above 0.5, no other
+                       process can lead the run; below, others may well */
+} fth_peer_place;
+
+/* What a process would do before the next update. */
+typedef struct fth_intent {
+    const char *end; /* end, as the "end" event gives the reason; NULL: continue */
+    bool stop;       /* save and end, since a stop was asked for */
+    bool leave;      /* with `stop`: for this machine alone, which is about to vanish; peers continue without it */
+    bool checkpoint;
+    bool rejoin; /* set by agree() alone: new peers wait to join, so a new group is formed before the next update */
+} fth_intent;
+
+/* Wide because it is a table: functions and the capabilities they need, no state. */
+struct fth_strategy {
+    const char *name, *summary;
+
+    /* ---- capabilities ---- */
+
+    /* Options that are an error unless the strategy is one that lists them; NULL-terminated. NULL: none. */
+    const char *const *options;
+    fth_optimizer_owner optimizer;
+    /* Gradients are computed by workers with engines of their own: the trainer's engine holds the weights and needs no
+     * training plans. */
+    bool has_workers;
+    bool validates_alongside;  /* an epoch may be validated, on a copy of the weights, while the next one is trained */
+    bool takes_checkpoints;    /* a checkpoint holds the whole run, so that it can live in a store (--checkpoints) */
+    bool keeps_data_on_device; /* the engine may make batches from a data set that it keeps on its device */
+    /* Who may end the training by fth_step_result.finished, as the "end" event gives its reason; NULL: nobody. */
+    const char *ended_by;
+
+    /* ---- functions ---- */
+
+    /* Optional: what must hold between options, beyond `options`. */
+    fth_status (*check)(const fth_train_options *options);
+    /* Optional: true if these options ask for processes of this program, which the strategy starts on this machine. */
+    bool (*starts_processes)(const fth_train_options *options);
+    /* Optional: where processes are started, runs the whole training with them, instead of fth_train(). `program` is the
+     * file of this program, `options` may be changed, and the observer sees progress alone. */
+    fth_status (*supervise)(fth_train_options *options, const char *program, const fth_train_observer *observer,
+                            fth_stop *stop, fth_train_outcome *outcome);
+    /* Optional: true if workers make images from recipes where they compute with them, given a data set in memory. */
+    bool (*makes_images)(const fth_train_options *options);
+    /* Optional, before the run is looked for: reaches peers, and sets *run to what one of them found (the caller's); or
+     * to NULL: then this process finds it and passes it to share_run(). Waits as connect() does. The state is given to
+     * connect(). */
+    fth_status (*meet)(const fth_train_options *options, fth_stop *stop, void **state, json_t **run);
+    fth_status (*share_run)(void *state, const json_t *run);
+    /* Optional, after meet(): this process's machine, as messages to people call it. Lent. */
+    const char *(*get_node)(const void *state);
+    /* Optional, after meet(): how many of this machine's processors are for this process, which has peers on it. */
+    int (*count_processors)(const void *state);
+    /* Optional, after meet(): what this process found its data and model to be, as names and values. connect() fails
+     * where a peer found something else: steps would not fit together. */
+    fth_status (*announce)(void *state, const json_t *found);
+    /* Optional: connects to the processes it needs, and fails if they refuse, before the run has a record. open() then
+     * gets its state. From here on, whatever waits for others watches `stop`, which outlives the strategy, and stops
+     * waiting when it is asked: step() succeeds if the batch counts already, else returns FTH_INTERRUPTED. `place`
+     * comes zeroed. */
+    fth_status (*connect)(fth_engine *engine, const fth_train_options *options, fth_stop *stop, void **state,
+                          fth_peer_place *place);
+    /* Optional, after connect() and rejoin(), in every process: gives all of them the weights, optimizer state and
+     * position of the one that is furthest. *position is this process's own and is replaced by that one's; the caller
+     * frees it. */
+    fth_status (*synchronize)(void *state, json_t **position);
+    fth_status (*open)(fth_engine *engine, const fth_train_options *options, void **state);
+    /* Optional, after open(): adds to the "start" event who works: "workers" and "worker_kind", or "worker", "server"
+     * and "version". */
+    void (*describe)(const void *state, json_t *event);
+    /* Optional, before each update: makes `intent` the same in every process. Before it returns with a stop that only a
+     * peer was asked for, it asks for that, with the peer's reason and deadline, on connect()'s `stop`. Where some
+     * leave and others do not, it returns with their stop and `leave` in those that leave, and FTH_PEER_LOST in the
+     * others; where all do, it is a stop without `leave`. At the end it is called until nobody asks for a `checkpoint`
+     * any more, which then means that the process saves yet; there, from a thread of its own. */
+    fth_status (*agree)(void *state, fth_intent *intent);
+    /* Optional: after FTH_PEER_LOST, or where agree() asks for it, forms a group of those that are left, and perhaps of new
+     * ones. FTH_TIMEOUT, every few seconds, while there are too few: `place` says whether another of those that wait comes
+     * first (`follows`), and what share of the machines they are (`present`); the first saves, and all call again. */
+    fth_status (*rejoin)(void *state, fth_peer_place *place);
+    /* Computes gradients of `batch` and updates at the end of each group of `accumulate` batches. A strategy with
+     * several workers may only take the batch (a copy of it) and return the sum of what was finished meanwhile: `result`
+     * is then of earlier batches, with 0 samples if none is done. A part of a batch (fth_peer_place) may be empty. */
+    fth_status (*step)(void *state, const fth_batch *batch, double learning_rate, fth_step_result *result);
+    /* Optional: waits until every batch taken is part of the weights, and returns the results not returned yet. */
+    fth_status (*drain)(void *state, fth_step_result *result);
+    /* Optional: false while this process cannot save by itself, without drain(): peers have a part of what a checkpoint
+     * holds, or an update is half made. */
+    bool (*is_whole)(const void *state);
+    /* Optional: sums a few numbers over all peers, for what each of them does a part of (validation). */
+    fth_status (*sum)(void *state, double *values, size_t count);
+    /* Optional: the next event for the record (with its name, without a time), or NULL. The caller owns it. */
+    json_t *(*take_event)(void *state);
+    void (*close)(void *state);
+};
+
+/* ---- lists of strategies: NULL-terminated, as fth_strategies in parallel/parallel.h ---- */
+
+/* FTH_INVALID with the nearest name, or all of them, if there is none of that name. */
+fth_status fth_strategy_find(const fth_strategy *const *strategies, const char *name, const fth_strategy **strategy);
+/* The strategy that options->strategy names, if the options that were given suit it. */
+fth_status fth_strategy_choose(const fth_strategy *const *strategies, const fth_train_options *options,
+                               const fth_strategy **strategy);
+
+#endif

@@ -1,0 +1,60 @@
+/* See run_text.h. */
+#include "train/run/run_text.h"
+
+#include <stdlib.h>
+
+#include "train/model/hub_folder.h"
+#include "train/run/run_store_internal.h"
+
+fth_status fth_run_text_write(const fth_setup *setup, const char *folder)
+{
+    fth_status status = FTH_OK;
+    const fth_dataset_info *info = fth_dataset_get_info(setup->dataset);
+    fth_model_facts facts = {0};
+
+    if (info->kind != FTH_DATASET_TEXT)
+        return FTH_OK;
+    FTH_TRY(fth_model_facts_of_run(setup->options, setup->dataset, &facts));
+    FTH_TRY(fth_hub_folder_write(folder, &facts, info->text.tokenizer, "best.safetensors"));
+
+out:
+    fth_model_facts_release(&facts);
+    return status;
+}
+
+fth_status fth_run_text_put(fth_run_store *run, const char *folder)
+{
+    fth_status status = FTH_OK;
+    char *path = fth_path_join(folder, FTH_RUN_TOKENIZER);
+    const void *bytes = NULL;
+    size_t size = 0;
+
+    FTH_REQUIRE(path, FTH_NO_MEMORY, "no memory for a path");
+    if (!fth_file_exists(path))
+        goto out;
+    FTH_TRY(fth_file_map(path, &bytes, &size));
+    FTH_TRY(fth_run_store_put_as_owner(run, FTH_RUN_TOKENIZER, bytes, size, false));
+
+out:
+    fth_file_unmap(bytes, size);
+    free(path);
+    return status;
+}
+
+fth_status fth_run_text_fetch(fth_run_store *run, const char *folder)
+{
+    fth_status status = FTH_OK;
+    char *path = fth_path_join(folder, FTH_RUN_TOKENIZER);
+    fth_store_object object = {0};
+    bool found = false;
+
+    FTH_REQUIRE(path, FTH_NO_MEMORY, "no memory for a path");
+    FTH_TRY(fth_store_stat(run->store, FTH_RUN_TOKENIZER, &object, &found));
+    if (found && !fth_file_exists(path))
+        FTH_TRY(fth_store_get_file(run->store, FTH_RUN_TOKENIZER, path, NULL));
+
+out:
+    fth_store_object_release(&object);
+    free(path);
+    return status;
+}
