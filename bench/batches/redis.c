@@ -1,5 +1,6 @@
-/* Reads entries of one size from Redis through the cache, as an agent does: `bench_batches_redis ADDRESS BYTES SECONDS THREADS`.
- * Prints a line of JSON: bytes a second of gets of 16 entries at a time, checked, and how long a get of a single one takes. */
+/* Reads entries of one size from Redis through the cache, as an agent does: `bench_batches_redis
+ * ADDRESS BYTES SECONDS THREADS`. Prints a line of JSON: bytes a second of gets of 16 entries at a
+ * time, checked, and how long a get of a single one takes. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

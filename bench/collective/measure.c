@@ -1,5 +1,6 @@
-/* All-reduce between two processes of this machine: through shared memory, through gloo over the loopback, and as plain
- * sockets move the same bytes. The sides take turns in every round; prints the median of each, and their ratios.
+/* All-reduce between two processes of this machine: through shared memory, through gloo over the
+ * loopback, and as plain sockets move the same bytes. The sides take turns in every round; prints
+ * the median of each, and their ratios.
  *
  *     bench_collective [megabytes [rounds]] */
 #include <arpa/inet.h>
@@ -107,8 +108,9 @@ static size_t at_most(size_t size, size_t limit)
     return size < limit ? size : limit;
 }
 
-/* Sends and receives as many bytes, both at once. Of what was tried this is the fastest: one thread, and calls of 256 KB, which
- * stay in the cache; threads for each direction took a fifth longer. */
+/* Sends and receives as many bytes, both at once. Of what was tried this is the fastest: one
+ * thread, and calls of 256 KB, which stay in the cache; threads for each direction took a fifth
+ * longer. */
 static void exchange(int peer, const char *out, char *in, size_t size)
 {
     const size_t most = 256 << 10;

@@ -1,9 +1,11 @@
-/* Attention's CUDA kernels by themselves: checked against plain double arithmetic for many shapes, then timed.
+/* Attention's CUDA kernels by themselves: checked against plain double arithmetic for many shapes,
+ * then timed.
  *
  *     ninja -C build bench_cuda_attention       where nvcc is; it needs no GPU
  *     build/bench_cuda_attention [check | quick | time]
  *
- * Rows of no sequence are full of NaN, and so are all outputs before a run. Exit 1 if something is wrong. */
+ * Rows of no sequence are full of NaN, and so are all outputs before a run. Exit 1 if something is
+ * wrong. */
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -277,8 +279,9 @@ template <typename T> double check(const Problem &p, const char *what)
     bool clear = true; /* rows of no sequence */
     for (size_t i = (size_t)p.ends.back() * 3 * width; i < runs[0].size(); i++)
         clear = clear && value_of(runs[0][i]) == 0;
-    /* Sums of a few hundred terms in f32; in 16 bits probabilities, their gradients and results are rounded to
-     * 2^-9 (bf16) or 2^-12 (f16) each, and so is y, from which the gradient's common term comes. */
+    /* Sums of a few hundred terms in f32; in 16 bits probabilities, their gradients and results are
+     * rounded to 2^-9 (bf16) or 2^-12 (f16) each, and so is y, from which the gradient's common
+     * term comes. */
     const double bound = a.type == CUDA_TYPE_F32 ? 5e-6 : a.type == CUDA_TYPE_F16 ? 1.2e-3 : 9e-3;
     const double errors[5] = {
         difference(y.get(), r.y, width, 0, width), difference(statistics.get(), r.statistics, p.heads, 0, p.heads),
@@ -333,7 +336,8 @@ template <typename T> bool check_all(bool quick)
     return fine;
 }
 
-/* Microseconds of a launch: medians of graph replays of many launches that rotate among copies of the data. */
+/* Microseconds of a launch: medians of graph replays of many launches that rotate among copies of
+ * the data. */
 template <typename F> double microseconds(F launch)
 {
     enum { LAUNCHES = 30, REPLAYS = 9 };

@@ -1,4 +1,5 @@
-/* Attention's dropout as graph/ops.h defines it, for attention.cu, which is C++ and cannot read that header. */
+/* Attention's dropout as graph/ops.h defines it, for attention.cu, which is C++ and cannot read
+ * that header. */
 #include "graph/ops.h"
 
 uint32_t attention_threshold(float probability);

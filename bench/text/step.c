@@ -1,5 +1,5 @@
-/* The time of training steps of a text model on random tokens: plans, inputs, runs and updates as the engine makes them,
- * without a loader.
+/* The time of training steps of a text model on random tokens: plans, inputs, runs and updates as
+ * the engine makes them, without a loader.
  *
  *     bench_text_step --device cuda --model bert-base --precision bf16 --batch 64 --lengths 128 --seconds 5 [--profile]
  *
@@ -201,7 +201,8 @@ out:
     return status;
 }
 
-/* The update behind a run, on back ends where it is not a part of it: clipped by the norm of all gradients. */
+/* The update behind a run, on back ends where it is not a part of it: clipped by the norm of all
+ * gradients. */
 static fth_status update(bench *b, int64_t number)
 {
     fth_status status = FTH_OK;

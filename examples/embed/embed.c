@@ -1,5 +1,5 @@
-/* A network of this program's own, trained on the built-in digits, measured, and saved as embed.safetensors and
- * embed.onnx. With an argument it stops after that many steps. */
+/* A network of this program's own, trained on the built-in digits, measured, and saved as
+ * embed.safetensors and embed.onnx. With an argument it stops after that many steps. */
 #include <farthing/farthing.h>
 #include <stdio.h>
 #include <stdlib.h>

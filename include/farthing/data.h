@@ -11,13 +11,15 @@ extern "C" {
 
 typedef enum fth_split { FTH_TRAIN, FTH_VALIDATION } fth_split;
 
-/* Does not change once made: any number of trainings and threads may use it. It must outlive them. */
+/* Does not change once made: any number of trainings and threads may use it. It must outlive
+ * them. */
 typedef struct fth_data fth_data;
 
-/* Opens what `--data` of the program takes: "digits" or "shapes", which are built in; a folder, an archive or an https
- * address of JPEG and PNG files in class folders; a folder of MNIST or CIFAR-10 files. Downloads are kept in the cache
- * (~/.cache/farthing, or $XDG_CACHE_HOME). May take as long as reading the folder or the download does. The caller
- * owns *data and frees it with fth_data_free(). */
+/* Opens what `--data` of the program takes: "digits" or "shapes", which are built in; a folder, an
+ * archive or an https address of JPEG and PNG files in class folders; a folder of MNIST or CIFAR-10
+ * files. Downloads are kept in the cache (~/.cache/farthing, or $XDG_CACHE_HOME). May take as long
+ * as reading the folder or the download does. The caller owns *data and frees it with
+ * fth_data_free(). */
 FTH_API fth_status fth_data_open(const char *address, fth_data **data);
 
 /* Images in memory. */
@@ -34,15 +36,17 @@ typedef struct fth_images_form {
     const char *const *class_names; /* (classes); NULL: "0", "1", ... */
 } fth_images_form;
 
-/* Data from arrays. `pixels` are not copied: they must stay as they are until *data is freed. Everything else is
- * copied. If `validation` is NULL, a share of `training` is held out (the option "validation-fraction"). */
+/* Data from arrays. `pixels` are not copied: they must stay as they are until *data is freed.
+ * Everything else is copied. If `validation` is NULL, a share of `training` is held out (the option
+ * "validation-fraction"). */
 FTH_API fth_status fth_data_from_images(const fth_images_form *form, const fth_images *training,
                                         const fth_images *validation, fth_data **data);
 
 /* NULL is fine. */
 FTH_API void fth_data_free(fth_data *data);
 
-/* What is in it, before options of a training ("image-size", "transform", "validation-fraction") change that. */
+/* What is in it, before options of a training ("image-size", "transform", "validation-fraction")
+ * change that. */
 typedef struct fth_data_info {
     const char *name;
     int channels, height, width; /* of images as a network gets them */
@@ -54,8 +58,8 @@ typedef struct fth_data_info {
 /* Lent: lives as long as `data`. */
 FTH_API const fth_data_info *fth_data_get_info(const fth_data *data);
 
-/* Reads one image, channels * height * width bytes, and its label, which may be NULL. Image files are decoded for it.
- * FTH_INVALID if there is none of that number. */
+/* Reads one image, channels * height * width bytes, and its label, which may be NULL. Image files
+ * are decoded for it. FTH_INVALID if there is none of that number. */
 FTH_API fth_status fth_data_read(const fth_data *data, fth_split split, int64_t index, uint8_t *pixels, int32_t *label);
 
 #ifdef __cplusplus

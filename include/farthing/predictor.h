@@ -11,13 +11,15 @@
 extern "C" {
 #endif
 
-/* A model with its weights. Used by one thread at a time; several predictors may be used at once. */
+/* A model with its weights. Used by one thread at a time; several predictors may be used at
+ * once. */
 typedef struct fth_predictor fth_predictor;
 
-/* Opens a model file: safetensors, or a PyTorch checkpoint (.pth), of which nothing is executed. `network` is the one it
- * was trained as, or NULL for a built-in model, which is recognized by the name or the tensors in the file.
- * `options` is NULL, or names and values in turn, ended by NULL: "model", "device", "threads", "normalize",
- * "image-size", as for `farthing predict`. The caller owns *predictor and frees it with fth_predictor_free(). */
+/* Opens a model file: safetensors, or a PyTorch checkpoint (.pth), of which nothing is executed.
+ * `network` is the one it was trained as, or NULL for a built-in model, which is recognized by the
+ * name or the tensors in the file. `options` is NULL, or names and values in turn, ended by NULL:
+ * "model", "device", "threads", "normalize", "image-size", as for `farthing predict`. The caller
+ * owns *predictor and frees it with fth_predictor_free(). */
 FTH_API fth_status fth_predictor_open(const char *path, const fth_network *network, const char *const *options,
                                       fth_predictor **predictor);
 /* NULL is fine. */
@@ -33,8 +35,8 @@ typedef struct fth_predictor_info {
 /* Lent: lives as long as the predictor. */
 FTH_API const fth_predictor_info *fth_predictor_get_info(const fth_predictor *predictor);
 
-/* Predicts images in memory, (count, channels, height, width), 0 to 255, which are normalized as in training:
- * `probabilities` is (count, classes), each row adding up to 1. */
+/* Predicts images in memory, (count, channels, height, width), 0 to 255, which are normalized as in
+ * training: `probabilities` is (count, classes), each row adding up to 1. */
 FTH_API fth_status fth_predictor_run(fth_predictor *predictor, const uint8_t *pixels, int64_t count,
                                      float *probabilities);
 
@@ -47,11 +49,12 @@ typedef struct fth_score {
     double seconds;
 } fth_score;
 
-/* Measures the model on the validation images of `data`, which must have its classes, in their order. */
+/* Measures the model on the validation images of `data`, which must have its classes, in their
+ * order. */
 FTH_API fth_status fth_predictor_evaluate(fth_predictor *predictor, const fth_data *data, fth_score *score);
 
-/* Writes the model as another file, whole or not at all: by its ending .onnx (opset 17; "images" to "logits") or
- * .safetensors. */
+/* Writes the model as another file, whole or not at all: by its ending .onnx (opset 17; "images" to
+ * "logits") or .safetensors. */
 FTH_API fth_status fth_predictor_save(fth_predictor *predictor, const char *path);
 
 #ifdef __cplusplus

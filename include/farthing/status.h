@@ -1,8 +1,9 @@
 /* Status codes, and the message that a failure leaves.
  *
- * Every function that can fail returns an fth_status. A failure leaves one line of English for the calling thread: what
- * failed, on what, and why. A NULL where an object or a place for a result belongs is FTH_INVALID; functions that only
- * look something up return NULL for it, and those that return nothing do nothing. */
+ * Every function that can fail returns an fth_status. A failure leaves one line of English for the
+ * calling thread: what failed, on what, and why. A NULL where an object or a place for a result
+ * belongs is FTH_INVALID; functions that only look something up return NULL for it, and those that
+ * return nothing do nothing. */
 #ifndef FARTHING_STATUS_H
 #define FARTHING_STATUS_H
 
@@ -26,8 +27,8 @@ typedef enum fth_status {
     FTH_INTERRUPTED  /* stopped on request; work is saved and can be resumed */
 } fth_status;
 
-/* The calling thread's last error message, printable and in one line; "" if there was none. Valid until that thread's
- * next failure. */
+/* The calling thread's last error message, printable and in one line; "" if there was none. Valid
+ * until that thread's next failure. */
 FTH_API const char *fth_error_message(void);
 
 /* "invalid", "timeout", ...: a stable word for logs and records. Never NULL. */

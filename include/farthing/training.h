@@ -7,13 +7,13 @@
  *     if (fth_training_run(training) != FTH_OK)
  *         puts(fth_error_message());
  *
- * A training is a run as the program's are: it has a folder in "runs" (by default ./runs) with its record, its
- * checkpoints and its models, `farthing report` shows it, and with "resume" it continues where it was stopped or
- * killed. Apart from warnings and errors (log.h) nothing is printed; no signal handler is installed, and the process is
- * never ended.
+ * A training is a run as the program's are: it has a folder in "runs" (by default ./runs) with its
+ * record, its checkpoints and its models, `farthing report` shows it, and with "resume" it
+ * continues where it was stopped or killed. Apart from warnings and errors (log.h) nothing is
+ * printed; no signal handler is installed, and the process is never ended.
  *
- * An fth_training is used by one thread at a time, but for fth_training_stop(). Several may run at once, each in a
- * thread of its own: give each its share of the processors with "threads". */
+ * An fth_training is used by one thread at a time, but for fth_training_stop(). Several may run at
+ * once, each in a thread of its own: give each its share of the processors with "threads". */
 #ifndef FARTHING_TRAINING_H
 #define FARTHING_TRAINING_H
 
@@ -29,22 +29,25 @@ extern "C" {
 
 typedef struct fth_training fth_training;
 
-/* With the program's defaults: mnist-cnn on digits. The caller owns *training and frees it with fth_training_free(). */
+/* With the program's defaults: mnist-cnn on digits. The caller owns *training and frees it with
+ * fth_training_free(). */
 FTH_API fth_status fth_training_create(fth_training **training);
 /* NULL is fine. Not while it runs. */
 FTH_API void fth_training_free(fth_training *training);
 
-/* Sets an option of `farthing train`, by its flag's name and as text: "lr", "0.1"; "for", "10m"; "nesterov", "yes".
- * docs/OPTIONS.md lists them. FTH_INVALID, with the nearest name or what is valid, for what the program would refuse
- * too, and for options of other commands and of its output ("confusion", "json", "dry-run"). */
+/* Sets an option of `farthing train`, by its flag's name and as text: "lr", "0.1"; "for", "10m";
+ * "nesterov", "yes". docs/OPTIONS.md lists them. FTH_INVALID, with the nearest name or what is
+ * valid, for what the program would refuse too, and for options of other commands and of its output
+ * ("confusion", "json", "dry-run"). */
 FTH_API fth_status fth_training_set(fth_training *training, const char *name, const char *value);
 
-/* Sets the options in a run file (YAML) of the program; what is set later wins. Options that fth_training_set() refuses
- * because they are of other commands or of the program's output have no effect here. */
+/* Sets the options in a run file (YAML) of the program; what is set later wins. Options that
+ * fth_training_set() refuses because they are of other commands or of the program's output have no
+ * effect here. */
 FTH_API fth_status fth_training_read_file(fth_training *training, const char *path);
 
-/* Trains `network`, which must be finished, instead of the option "model"; setting that later undoes it. Its images'
- * size and the number of classes must be the data's. */
+/* Trains `network`, which must be finished, instead of the option "model"; setting that later
+ * undoes it. Its images' size and the number of classes must be the data's. */
 FTH_API fth_status fth_training_use_network(fth_training *training, const fth_network *network);
 
 /* Trains on `data` instead of the option "data"; setting that later undoes it. */
@@ -76,8 +79,8 @@ typedef enum fth_event_kind {
     FTH_EVENT_END
 } fth_event_kind;
 
-/* Something that goes into the run's record. Numbers that an event does not have are NAN, texts NULL; everything is
- * lent for the call. */
+/* Something that goes into the run's record. Numbers that an event does not have are NAN, texts
+ * NULL; everything is lent for the call. */
 typedef struct fth_training_event {
     fth_event_kind kind;
     const char *name;                            /* "epoch": as in the record */
@@ -90,8 +93,8 @@ typedef struct fth_training_event {
     const char *json; /* the whole event, one line of the record: docs/RUNS.md */
 } fth_training_event;
 
-/* Called in the thread that runs the training. Returning anything but 0 stops it, as fth_training_stop() does. They
- * must not use the training otherwise, and must not throw. */
+/* Called in the thread that runs the training. Returning anything but 0 stops it, as
+ * fth_training_stop() does. They must not use the training otherwise, and must not throw. */
 typedef int (*fth_progress_function)(void *context, const fth_training_progress *progress);
 typedef int (*fth_event_function)(void *context, const fth_training_event *event);
 
@@ -99,15 +102,17 @@ typedef int (*fth_event_function)(void *context, const fth_training_event *event
 FTH_API void fth_training_on_progress(fth_training *training, fth_progress_function function, void *context);
 FTH_API void fth_training_on_event(fth_training *training, fth_event_function function, void *context);
 
-/* Trains until a limit is reached ("epochs", "steps", "for", "until"; 3 epochs if there is none). FTH_INTERRUPTED if it
- * was stopped: everything is saved, and running it again with "resume" set to "auto" continues (a run stopped before
- * its first step leaves no folder, and starts over). On another failure the checkpoints saved so far stay. May be called
- * again: for another run, or to resume. FTH_UNSUPPORTED in a process forked after this thread had trained. */
+/* Trains until a limit is reached ("epochs", "steps", "for", "until"; 3 epochs if there is none).
+ * FTH_INTERRUPTED if it was stopped: everything is saved, and running it again with "resume" set to
+ * "auto" continues (a run stopped before its first step leaves no folder, and starts over). On
+ * another failure the checkpoints saved so far stay. May be called again: for another run, or to
+ * resume. FTH_UNSUPPORTED in a process forked after this thread had trained. */
 FTH_API fth_status fth_training_run(fth_training *training);
 
-/* Asks a training that runs to finish its step, save and return. Any thread may call it at any time, but not a signal
- * handler. Has no effect before fth_training_run() has begun: a thread that starts another to run the training and may
- * stop it at once should set a flag that a callback returns. */
+/* Asks a training that runs to finish its step, save and return. Any thread may call it at any
+ * time, but not a signal handler. Has no effect before fth_training_run() has begun: a thread that
+ * starts another to run the training and may stop it at once should set a flag that a callback
+ * returns. */
 FTH_API void fth_training_stop(fth_training *training);
 
 /* ---- the result ---- */
@@ -123,7 +128,8 @@ typedef struct fth_training_result {
     const char *last_model, *best_model; /* safetensors files; NULL: none */
 } fth_training_result;
 
-/* Lent: until the next run, or the training is freed. Before the first run everything is NAN, 0 or NULL. */
+/* Lent: until the next run, or the training is freed. Before the first run everything is NAN, 0 or
+ * NULL. */
 FTH_API const fth_training_result *fth_training_get_result(const fth_training *training);
 
 #ifdef __cplusplus

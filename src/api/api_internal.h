@@ -1,5 +1,5 @@
-/* What the files of the public interface share. Public headers stand alone; these files translate between them and the
- * internal ones, and hold no logic of training or prediction. */
+/* What the files of the public interface share. Public headers stand alone; these files translate
+ * between them and the internal ones, and hold no logic of training or prediction. */
 #ifndef FTH_API_API_INTERNAL_H
 #define FTH_API_API_INTERNAL_H
 
@@ -9,15 +9,15 @@
 #include "model/model.h"
 #include "train/train_options.h"
 
-/* FTH_INVALID unless it is 1 to 64 letters, digits, '.', '_' and '-'. `what` begins the message: "the network's name".
- */
+/* FTH_INVALID unless it is 1 to 64 letters, digits, '.', '_' and '-'. `what` begins the message:
+ * "the network's name". */
 fth_status fth_api_check_name(const char *what, const char *name);
 
 /* FTH_INVALID if `pointer` is NULL; `what` names the argument: "training". */
 fth_status fth_api_check_given(const void *pointer, const char *what);
 
-/* FTH_UNSUPPORTED in a child process whose parent computed in the calling thread before the fork: OpenMP would wait
- * there for threads that the child does not have. */
+/* FTH_UNSUPPORTED in a child process whose parent computed in the calling thread before the fork:
+ * OpenMP would wait there for threads that the child does not have. */
 fth_status fth_api_check_process(void);
 
 /* The model that a network is; FTH_INVALID if it is not finished. Lives as long as the network. */

@@ -1,5 +1,5 @@
-/* Checks of how programs use the library: pointers, processes, and names of networks and data, which become parts of file names and
- * records. */
+/* Checks of how programs use the library: pointers, processes, and names of networks and data,
+ * which become parts of file names and records. */
 #include <string.h>
 #include <unistd.h>
 

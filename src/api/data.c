@@ -1,5 +1,5 @@
-/* Data, by name or in memory: see farthing/data.h. The set that is opened here is for looking at; a training opens one
- * of its own, with its options. */
+/* Data, by name or in memory: see farthing/data.h. The set that is opened here is for looking at; a
+ * training opens one of its own, with its options. */
 #include <stdlib.h>
 #include <string.h>
 

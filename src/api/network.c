@@ -1,8 +1,9 @@
 /* Networks of a program's own: see farthing/network.h.
  *
- * A network is a list of layers. Each is added twice: to a graph of the network's own, when the program adds it, so that
- * what does not fit shows at once; and to the graph of every engine, by build_network(), which is the `build` of an
- * fth_model made for the network. There a ReLU that alone reads a layer becomes part of it, as kernels prefer it. */
+ * A network is a list of layers. Each is added twice: to a graph of the network's own, when the
+ * program adds it, so that what does not fit shows at once; and to the graph of every engine, by
+ * build_network(), which is the `build` of an fth_model made for the network. There a ReLU that
+ * alone reads a layer becomes part of it, as kernels prefer it. */
 #include <stdlib.h>
 #include <string.h>
 

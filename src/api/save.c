@@ -11,7 +11,8 @@
 
 const char *const fth_save_formats[] = {"safetensors", "onnx", "huggingface", NULL};
 
-/* A folder that transformers' from_pretrained() loads. The weights come last: without them it is none. */
+/* A folder that transformers' from_pretrained() loads. The weights come last: without them it is
+ * none. */
 static fth_status save_folder(const fth_classifier *classifier, const fth_tensor_view *views, size_t count,
                               const fth_model_metadata *metadata, const char *folder)
 {

@@ -1,4 +1,5 @@
-/* Trainings: see farthing/training.h. The options are the program's, in its table; what runs is fth_train(). */
+/* Trainings: see farthing/training.h. The options are the program's, in its table; what runs is
+ * fth_train(). */
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,13 +1,14 @@
-/* Batch norm over a batch of which peers have a part each (fth_plan_options.synchronized): what they sum up, the same on
- * every back end, so that a GPU and a processor can be peers.
+/* Batch norm over a batch of which peers have a part each (fth_plan_options.synchronized): what
+ * they sum up, the same on every back end, so that a GPU and a processor can be peers.
  *
  *     forward    elements of a channel, sum of x (C), sum of x * x (C)
  *     backward   elements of a channel, sum of g (C), sum of g * normalized x (C); g is dy, 0 where ReLU cut
  *
- * Everything is a double. Each peer takes its sums around a value near its mean and moves them to 0 at the end, so that
- * only doubles meet the cancellation between sum(x * x) and the square of sum(x): it costs digits that an f32 does not
- * have. A part of different size, or empty, needs no special treatment. Gradients of scale and shift are of a peer's own
- * part, as all gradients of parameters are until they are summed.
+ * Everything is a double. Each peer takes its sums around a value near its mean and moves them to 0
+ * at the end, so that only doubles meet the cancellation between sum(x * x) and the square of
+ * sum(x): it costs digits that an f32 does not have. A part of different size, or empty, needs no
+ * special treatment. Gradients of scale and shift are of a peer's own part, as all gradients of
+ * parameters are until they are summed.
  *
  * All peers make these sums in the order of the graph's nodes. */
 #ifndef FTH_BACKEND_BATCH_NORM_SUMS_H

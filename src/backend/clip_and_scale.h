@@ -1,5 +1,5 @@
-/* How an update's gradients are clipped, how the loss is scaled in f16, and what becomes of the update: plain
- * arithmetic, so that the host and a GPU decide by the same lines.
+/* How an update's gradients are clipped, how the loss is scaled in f16, and what becomes of the
+ * update: plain arithmetic, so that the host and a GPU decide by the same lines.
  *
  *     overflow            the update is left out, the scale halved; at a scale of 1 it has diverged
  *     2,000 good updates  the scale is doubled
@@ -18,7 +18,8 @@
 #define FTH_ON_BOTH
 #endif
 
-/* What f16's gradients are multiplied by while they are computed, so that small ones are not lost. */
+/* What f16's gradients are multiplied by while they are computed, so that small ones are not
+ * lost. */
 typedef struct fth_loss_scale {
     double scale; /* 0: gradients are not scaled */
     int64_t good_updates;
@@ -32,8 +33,9 @@ typedef enum fth_update_verdict {
     FTH_UPDATE_DIVERGED   /* they are not finite, and no scale is left to blame */
 } fth_update_verdict;
 
-/* Judges gradients of Euclidean norm `norm`, which were computed at loss_scale's scale, and moves that on. `clip` is
- * the largest norm, 0: any. *factor is what the gradients are to be multiplied by. */
+/* Judges gradients of Euclidean norm `norm`, which were computed at loss_scale's scale, and moves
+ * that on. `clip` is the largest norm, 0: any. *factor is what the gradients are to be multiplied
+ * by. */
 static inline FTH_ON_BOTH fth_update_verdict fth_judge_gradients(double norm, double clip, fth_loss_scale *loss_scale,
                                                                  float *factor)
 {

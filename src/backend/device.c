@@ -1,4 +1,5 @@
-/* Finding and opening back ends: the built-in ones by name, others as plugins loaded at run time. */
+/* Finding and opening back ends: the built-in ones by name, others as plugins loaded at run
+ * time. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -81,8 +82,8 @@ fth_status fth_device_check_name(const char *given)
     return find_plugin(name, path);
 }
 
-/* Loading the CUDA plugin brings in 150 MB of libraries: "auto" does so only where a driver has made its device files
- * (the second is Windows' subsystem for Linux). */
+/* Loading the CUDA plugin brings in 150 MB of libraries: "auto" does so only where a driver has
+ * made its device files (the second is Windows' subsystem for Linux). */
 static bool nvidia_driver_present(void)
 {
     return fth_file_exists("/dev/nvidiactl") || fth_file_exists("/dev/dxg");

@@ -1,8 +1,9 @@
-/* Kernels, and the inside of a plan as they see it while it is made. For back ends; who runs plans needs plan.h.
+/* Kernels, and the inside of a plan as they see it while it is made. For back ends; who runs plans
+ * needs plan.h.
  *
- * A kernel adds the steps that compute one node. A plan value is one buffer in one layout. Each graph value
- * has a main one; a kernel may add others (the same value in another layout, scratch). Its layout is the back
- * end's own struct. */
+ * A kernel adds the steps that compute one node. A plan value is one buffer in one layout. Each
+ * graph value has a main one; a kernel may add others (the same value in another layout, scratch).
+ * Its layout is the back end's own struct. */
 #ifndef FTH_BACKEND_KERNEL_H
 #define FTH_BACKEND_KERNEL_H
 
@@ -15,7 +16,8 @@ struct fth_kernel {
     fth_status (*prepare)(fth_plan *plan, const fth_node *node);
 };
 
-/* A struct, so that the compiler does not take it for a graph value; fth_plan_value_of() leads from one to the other. */
+/* A struct, so that the compiler does not take it for a graph value; fth_plan_value_of() leads from
+ * one to the other. */
 typedef struct fth_plan_value {
     int32_t index; /* -1: none */
 } fth_plan_value;
@@ -72,31 +74,36 @@ static inline uint64_t fth_run_first_row(const fth_run *run, bool token_rows)
     return token_rows ? run->first_token : run->first_sample;
 }
 
-/* The back end's layout of a value; NULL until set. Copied in. size_bytes is the buffer's physical size. */
+/* The back end's layout of a value; NULL until set. Copied in. size_bytes is the buffer's physical
+ * size. */
 const void *fth_plan_layout(const fth_plan *plan, fth_plan_value value);
 fth_status fth_plan_set_layout(fth_plan *plan, fth_plan_value value, const void *layout, size_t layout_size,
                                size_t size_bytes);
 
-/* Copies: a kernel notes that `copy` holds the same numbers as `of` in another layout, so that later nodes can find it.
- * Gives the copies of `of` one after the other, starting after `previous` (FTH_NO_PLAN_VALUE: the first); the same
- * after the last. */
+/* Copies: a kernel notes that `copy` holds the same numbers as `of` in another layout, so that
+ * later nodes can find it. Gives the copies of `of` one after the other, starting after `previous`
+ * (FTH_NO_PLAN_VALUE: the first); the same after the last. */
 void fth_plan_note_copy(fth_plan *plan, fth_plan_value copy, fth_plan_value of);
 fth_plan_value fth_plan_next_copy(const fth_plan *plan, fth_plan_value of, fth_plan_value previous);
 
 /* Whether the node being prepared is one of the backward pass. */
 bool fth_plan_is_backward(const fth_plan *plan);
 
-/* True if nothing after the node being prepared reads `value` and it lives in the arena: an op may work in place. */
+/* True if nothing after the node being prepared reads `value` and it lives in the arena: an op may
+ * work in place. */
 bool fth_plan_dies_here(const fth_plan *plan, fth_value value);
 /* `value` shares the memory of `of` from now on (in place, or a view). */
 void fth_plan_alias(fth_plan *plan, fth_plan_value value, fth_plan_value of);
-/* True if both are the same value, or one was made an alias of the other or of what that one is an alias of. */
+/* True if both are the same value, or one was made an alias of the other or of what that one is an
+ * alias of. */
 bool fth_plan_share_memory(const fth_plan *plan, fth_plan_value a, fth_plan_value b);
-/* True if any later node reads `value` or a flat vector keeps it: kernels may skip unused outputs. */
+/* True if any later node reads `value` or a flat vector keeps it: kernels may skip unused
+ * outputs. */
 bool fth_plan_is_used(const fth_plan *plan, fth_value value);
 fth_storage fth_plan_storage(const fth_plan *plan, fth_plan_value value);
 
-/* Sums over the peers of a run, in place, for kernels of synchronized plans; nothing where there are none. */
+/* Sums over the peers of a run, in place, for kernels of synchronized plans; nothing where there
+ * are none. */
 fth_status fth_plan_sum_over_peers(const fth_run *run, double *values, size_t count);
 
 /* The address; valid from bind on. */

@@ -1,5 +1,6 @@
-/* The list of optimizers: from it every back end makes the loops of its updates, and the trainer its choices. A new one
- * is its file, optimizers/NAME.h, and its row here; no back end is edited. The file has
+/* The list of optimizers: from it every back end makes the loops of its updates, and the trainer
+ * its choices. A new one is its file, optimizers/NAME.h, and its row here; no back end is edited.
+ * The file has
  *
  *     FTH_RULES_OF_NAME(RULE)           RULE(name, vectors) for each rule: most optimizers have one, of their own name.
  *                                       Several spare the loops a question whose answer is the same for all parameters

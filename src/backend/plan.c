@@ -1,8 +1,8 @@
 /* Creates plans: a graph bound to a device, a batch and a mode.
  *
- * Creating a plan walks the nodes once. Each node's kernel sets the layouts of its results and adds steps that say
- * which values they read and write; lifetimes follow from these, and every arena value gets its place (plan_memory.c).
- * Running is in plan_run.c. */
+ * Creating a plan walks the nodes once. Each node's kernel sets the layouts of its results and adds
+ * steps that say which values they read and write; lifetimes follow from these, and every arena
+ * value gets its place (plan_memory.c). Running is in plan_run.c. */
 #include <assert.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -108,7 +108,8 @@ out:
     return status;
 }
 
-/* Multiplications by weights in a forward pass: each output takes a whole row of the weights (O, ...). */
+/* Multiplications by weights in a forward pass: each output takes a whole row of the weights (O,
+ * ...). */
 static double count_multiplications(const fth_plan *plan)
 {
     double total = 0;
@@ -124,10 +125,11 @@ static double count_multiplications(const fth_plan *plan)
     return total;
 }
 
-/* Waking and joining threads costs about 10 µs a step, and a second thread competes with the loader: a plan of less
- * than a quarter of a millisecond is as fast on one. Decided by arithmetic and not by a clock, so that a resumed run
- * does the same. Measured (2 cores, loader running): cifar-cnn with batch 4, 2.6 million multiplications, trains at
- * 18,800 samples/s on one thread and 13,400 on two; with batch 64 at 23,500 and 41,800. */
+/* Waking and joining threads costs about 10 µs a step, and a second thread competes with the
+ * loader: a plan of less than a quarter of a millisecond is as fast on one. Decided by arithmetic
+ * and not by a clock, so that a resumed run does the same. Measured (2 cores, loader running):
+ * cifar-cnn with batch 4, 2.6 million multiplications, trains at 18,800 samples/s on one thread and
+ * 13,400 on two; with batch 64 at 23,500 and 41,800. */
 static int choose_threads(const fth_plan *plan)
 {
     enum { SMALL_FORWARD = 5000000 };

@@ -1,7 +1,8 @@
 /* The inside of a plan, shared by plan.c, plan_memory.c and plan_run.c.
  *
- * Main plan values have the numbers of their graph values; values added by kernels come after them. Values that share
- * memory (in-place results, views) form a family with one root; a family is placed as one area. */
+ * Main plan values have the numbers of their graph values; values added by kernels come after them.
+ * Values that share memory (in-place results, views) form a family with one root; a family is
+ * placed as one area. */
 #ifndef FTH_BACKEND_PLAN_INTERNAL_H
 #define FTH_BACKEND_PLAN_INTERNAL_H
 

@@ -1,5 +1,5 @@
-/* What follows from a plan's steps: the lifetime of each value and so its place in the arena, and which gradients are
- * final after which step. */
+/* What follows from a plan's steps: the lifetime of each value and so its place in the arena, and
+ * which gradients are final after which step. */
 #include <limits.h>
 #include <stdlib.h>
 
@@ -50,9 +50,9 @@ out:
     return status;
 }
 
-/* Parameters are in the order in which their gradients are finished, so the final gradients are always a prefix of the
- * vector. Steps may finish them in a slightly different order (a reorder after the next gradient's kernel), so a range
- * counts only once all ranges before it are final. */
+/* Parameters are in the order in which their gradients are finished, so the final gradients are
+ * always a prefix of the vector. Steps may finish them in a slightly different order (a reorder
+ * after the next gradient's kernel), so a range counts only once all ranges before it are final. */
 fth_status fth_plan_find_ready_ranges(fth_plan *plan)
 {
     fth_status status = FTH_OK;
@@ -67,7 +67,8 @@ fth_status fth_plan_find_ready_ranges(fth_plan *plan)
                 finished_by[fth_graph_value(plan->graph, root)->gradient_of] = (int)s;
         }
     }
-    /* A gradient finished by step s is ready with all before it: walk parameters by offset, keep the latest step. */
+    /* A gradient finished by step s is ready with all before it: walk parameters by offset, keep
+     * the latest step. */
     for (int v = 0; v < value_count; v++) {
         const fth_value_info *info = fth_graph_value(plan->graph, v);
         if (info->kind != FTH_VALUE_PARAMETER || info->gradient == FTH_NO_VALUE)

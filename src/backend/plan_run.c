@@ -1,4 +1,5 @@
-/* Binds a plan to memory and runs it: step by step, timed, or as a recording that the back end replays. */
+/* Binds a plan to memory and runs it: step by step, timed, or as a recording that the back end
+ * replays. */
 #include <assert.h>
 #include <limits.h>
 #include <stdio.h>

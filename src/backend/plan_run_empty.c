@@ -1,5 +1,5 @@
-/* A run without samples, for a peer whose part of the batch is empty. It needs no plan, and no back end has to compute
- * with empty tensors: what such a run does follows from the graph alone. */
+/* A run without samples, for a peer whose part of the batch is empty. It needs no plan, and no back
+ * end has to compute with empty tensors: what such a run does follows from the graph alone. */
 #include <stdlib.h>
 
 #include "backend/batch_norm_sums.h"

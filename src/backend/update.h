@@ -1,7 +1,9 @@
-/* Updates of the flat vectors: what an optimizer is, what it is given, and the macros with which one is written.
+/* Updates of the flat vectors: what an optimizer is, what it is given, and the macros with which
+ * one is written.
  *
- * A rule says how one parameter changes. It is written once, in a file of optimizers/, in plain arithmetic that C and
- * CUDA both compile; every back end makes its own fused loop of it (optimizers.h). */
+ * A rule says how one parameter changes. It is written once, in a file of optimizers/, in plain
+ * arithmetic that C and CUDA both compile; every back end makes its own fused loop of it
+ * (optimizers.h). */
 #ifndef FTH_BACKEND_UPDATE_H
 #define FTH_BACKEND_UPDATE_H
 
@@ -30,7 +32,8 @@ typedef struct fth_update_range {
 
 enum { FTH_MAX_UPDATE_GROUPS = 256 };
 
-/* All groups of a model, and which of its parameters belong to which. Without any, all are updated alike. */
+/* All groups of a model, and which of its parameters belong to which. Without any, all are updated
+ * alike. */
 typedef struct fth_update_groups {
     const fth_update_group *groups;
     int group_count; /* at most FTH_MAX_UPDATE_GROUPS */
@@ -59,17 +62,20 @@ typedef struct fth_optimizer {
     const char *name, *summary;
     double default_lr;
     bool takes_nesterov; /* --nesterov */
-    /* Vectors besides the parameters, by PyTorch's names; NULL-terminated. A rule has all of them or none. */
+    /* Vectors besides the parameters, by PyTorch's names; NULL-terminated. A rule has all of them
+     * or none. */
     const char *vectors[FTH_MAX_OPTIMIZER_VECTORS + 1];
-    /* Optional: the rule for these arguments, which do not change during a run (learning_rate, gradient_scale and step
-     * are not set). Without it, the rule of the optimizer's name. */
+    /* Optional: the rule for these arguments, which do not change during a run (learning_rate,
+     * gradient_scale and step are not set). Without it, the rule of the optimizer's name. */
     const char *(*choose_rule)(const fth_update_arguments *arguments);
-    /* Optional: moves the bounds to what holds after an update by gradients of at most `largest`, and gives the largest
-     * magnitude that its arithmetic can meet on the way. Without it, a parameter server makes each update on trial. */
+    /* Optional: moves the bounds to what holds after an update by gradients of at most `largest`,
+     * and gives the largest magnitude that its arithmetic can meet on the way. Without it, a
+     * parameter server makes each update on trial. */
     double (*bound)(const fth_update_arguments *arguments, double largest, fth_update_bounds *bounds);
 } fth_optimizer;
 
-/* FTH_OPTIMIZER(NAME, .summary = "...", ...) defines fth_optimizer_NAME; device code has no use for it. */
+/* FTH_OPTIMIZER(NAME, .summary = "...", ...) defines fth_optimizer_NAME; device code has no use for
+ * it. */
 #ifdef __CUDACC__
 #define FTH_OPTIMIZER(...) struct fth_optimizer /* only declared */
 #else
@@ -77,7 +83,8 @@ typedef struct fth_optimizer {
     static const fth_optimizer fth_optimizer_##optimizer = {.name = #optimizer, __VA_ARGS__}
 #endif
 
-/* Inlined into the loops, so that each of them is vectorized, and fused, for its own instruction set. */
+/* Inlined into the loops, so that each of them is vectorized, and fused, for its own instruction
+ * set. */
 #ifdef __CUDACC__
 #define FTH_UPDATE_RULE static __host__ __device__ __forceinline__
 #else

@@ -53,8 +53,8 @@ static bool name_begins(const parameter *found, const char *prefix)
     return found->name_length >= strlen(prefix) && strncasecmp(found->begin, prefix, strlen(prefix)) == 0;
 }
 
-/* "api_key" and its like. An object store's "key" is a name, and must stay: only what was clearly drawn at random is
- * taken for a secret under that name alone. */
+/* "api_key" and its like. An object store's "key" is a name, and must stay: only what was clearly
+ * drawn at random is taken for a secret under that name alone. */
 static bool is_key(const parameter *found)
 {
     const char *value = found->begin + found->name_length;
@@ -74,8 +74,9 @@ static bool is_signature(const parameter *found)
     return has_name(found, "sig") || name_ends(found, "signature");
 }
 
-/* What is not part of the object's name. One name too many here would make two objects one, so these are only names that
- * mean the same wherever they occur, or, where the link is signed (`is_signed`), in all signed links. */
+/* What is not part of the object's name. One name too many here would make two objects one, so
+ * these are only names that mean the same wherever they occur, or, where the link is signed
+ * (`is_signed`), in all signed links. */
 static bool is_secret(const parameter *found, bool is_signed)
 {
     static const char *const endings[] = {"token", "secret", "password", "passwd", "credential", "authorization", NULL};
@@ -104,7 +105,8 @@ static bool has_scheme(const char *text, const char *host, const char *scheme)
     return before >= length && strncasecmp(host - length, scheme, strlen(scheme)) == 0;
 }
 
-/* What follows '?', where that is not a part of the name, as it is in buckets and paths; else NULL. */
+/* What follows '?', where that is not a part of the name, as it is in buckets and paths; else
+ * NULL. */
 static const char *query_of(const char *text, const char *host)
 {
     const char *query = host + strcspn(host, "?#");

@@ -54,8 +54,8 @@ static bool sets_same_variable(const char *variable, const char *const *set)
     return false;
 }
 
-/* This process's environment with `set` over it; free() the array alone. Other threads may read the environment, so it
- * is not changed. */
+/* This process's environment with `set` over it; free() the array alone. Other threads may read the
+ * environment, so it is not changed. */
 static fth_status join_environment(const char *const *set, char ***joined)
 {
     size_t room = 1, count = 0;

@@ -1,7 +1,9 @@
-/* Child processes: started with nothing of ours but what is named, looked at without waiting, ended for certain.
+/* Child processes: started with nothing of ours but what is named, looked at without waiting, ended
+ * for certain.
  *
- * A child's standard input is /dev/null unless a descriptor is given, its signals have their default actions and none
- * is blocked, and descriptors other than the three standard ones and the one that is passed are closed. */
+ * A child's standard input is /dev/null unless a descriptor is given, its signals have their
+ * default actions and none is blocked, and descriptors other than the three standard ones and the
+ * one that is passed are closed. */
 #ifndef FTH_BASE_CHILD_H
 #define FTH_BASE_CHILD_H
 
@@ -47,7 +49,8 @@ typedef struct fth_child_end {
     int signal; /* that ended it; 0: none did */
 } fth_child_end;
 
-/* True if it has ended and is collected, whereupon its number means nothing any more. Does not wait. */
+/* True if it has ended and is collected, whereupon its number means nothing any more. Does not
+ * wait. */
 bool fth_child_has_ended(pid_t child, fth_child_end *end);
 /* "signal 9 (Killed)", "exit status 1" */
 void fth_child_describe_end(const fth_child_end *end, char *text, size_t size);

@@ -30,8 +30,8 @@ double fth_clock_wall_seconds(void)
     return read_clock(CLOCK_REALTIME);
 }
 
-/* Field 22 of /proc/self/stat is the start time in clock ticks since boot; the fields before it hold
- * the program's name, which may itself contain spaces, in parentheses. */
+/* Field 22 of /proc/self/stat is the start time in clock ticks since boot; the fields before it
+ * hold the program's name, which may itself contain spaces, in parentheses. */
 double fth_clock_process_seconds(void)
 {
     char line[1024];

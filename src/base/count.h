@@ -5,8 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The count with thousands grouped and, unless `noun` is NULL, its noun: given in the singular, an English plural is made
- * of its last word ("worker process" becomes "worker processes"). Returns `text`. */
+/* The count with thousands grouped and, unless `noun` is NULL, its noun: given in the singular, an
+ * English plural is made of its last word ("worker process" becomes "worker processes"). Returns
+ * `text`. */
 const char *fth_count_format(int64_t count, const char *noun, char *text, size_t size);
 
 /* The same for an argument of printf, lent until the end of the enclosing block. */

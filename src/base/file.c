@@ -1,5 +1,6 @@
-/* Writing files that are whole or absent; see file.h. Plain POSIX calls: writes go straight to a temporary beside the target, and the checksum is kept as the
- * bytes pass, so that a manifest never has to read back what was just written. */
+/* Writing files that are whole or absent; see file.h. Plain POSIX calls: writes go straight to a
+ * temporary beside the target, and the checksum is kept as the bytes pass, so that a manifest never
+ * has to read back what was just written. */
 #include "base/file.h"
 
 #include <errno.h>
@@ -279,8 +280,8 @@ out:
     return status;
 }
 
-/* 0, or an error: EEXIST where the target exists. Over NFS the answer to a link() may get lost and the repeated call
- * find our own link; then the temporary has two names. */
+/* 0, or an error: EEXIST where the target exists. Over NFS the answer to a link() may get lost and
+ * the repeated call find our own link; then the temporary has two names. */
 static int link_new(const char *temporary, const char *path)
 {
     struct stat facts;

@@ -19,7 +19,8 @@ bool fth_file_exists(const char *path)
     return path && stat(path, &facts) == 0 && !S_ISDIR(facts.st_mode);
 }
 
-/* Only regular files: a pipe could make the caller wait for ever, so opening one must not block either. */
+/* Only regular files: a pipe could make the caller wait for ever, so opening one must not block
+ * either. */
 static fth_status open_to_read(const char *path, int *descriptor, struct stat *facts)
 {
     if (!path)
@@ -67,8 +68,9 @@ fth_status fth_file_read_all(const char *path, size_t max_bytes, char **bytes, s
     FTH_REQUIRE((uintmax_t)facts.st_size <= max_bytes, FTH_INVALID, "read %s: %jd bytes, but at most %zu are accepted",
                 path, (intmax_t)facts.st_size, max_bytes);
 
-    /* The size is a first guess: the file may grow meanwhile, and those in /proc claim to be empty. One byte beyond
-     * the maximum is asked for, to notice what is too long; the last one is for the NUL. */
+    /* The size is a first guess: the file may grow meanwhile, and those in /proc claim to be empty.
+     * One byte beyond the maximum is asked for, to notice what is too long; the last one is for the
+     * NUL. */
     capacity = (size_t)facts.st_size + 2;
     content = malloc(capacity);
     FTH_REQUIRE(content, FTH_NO_MEMORY, "read %s: no memory for %zu bytes", path, capacity);

@@ -17,7 +17,8 @@ bool fth_folder_exists(const char *path)
     return path && stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
 }
 
-/* Makes one folder and its entry in `parent` durable; the entries of files in it are of no use without. */
+/* Makes one folder and its entry in `parent` durable; the entries of files in it are of no use
+ * without. */
 static fth_status create_one_folder(const char *path)
 {
     if (mkdir(path, 0755) != 0) {

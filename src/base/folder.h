@@ -1,5 +1,5 @@
-/* Folders: made with their parents and made durable, temporary ones, and the one for downloads. A NULL path is
- * FTH_NO_MEMORY (path.h). */
+/* Folders: made with their parents and made durable, temporary ones, and the one for downloads. A
+ * NULL path is FTH_NO_MEMORY (path.h). */
 #ifndef FTH_BASE_FOLDER_H
 #define FTH_BASE_FOLDER_H
 
@@ -16,8 +16,8 @@ fth_status fth_folder_sync_at(int folder, const char *path); /* one that is open
 /* Makes a folder under $TMPDIR, or /tmp, of its own; the caller removes it. free() its path. */
 fth_status fth_folder_create_temporary(char **folder);
 
-/* Where downloads are kept: $FARTHING_CACHE, $XDG_CACHE_HOME/farthing or ~/.cache/farthing, made if need be. free() it.
- */
+/* Where downloads are kept: $FARTHING_CACHE, $XDG_CACHE_HOME/farthing or ~/.cache/farthing, made if
+ * need be. free() it. */
 fth_status fth_cache_folder(char **folder);
 
 #endif

@@ -1,4 +1,5 @@
-/* Sleeping on a word of memory that processes share. Whoever returns looks for itself: sleeps end early, too. */
+/* Sleeping on a word of memory that processes share. Whoever returns looks for itself: sleeps end
+ * early, too. */
 #ifndef FTH_BASE_FUTEX_H
 #define FTH_BASE_FUTEX_H
 

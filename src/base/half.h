@@ -1,5 +1,6 @@
-/* Floats of 16 bits, f16 and bf16, to and from those of 32: rounded to the nearest, ties to even. Not by the compiler's own type,
- * which not every compiler has on every machine; without branches, so that loops of them become vector instructions. */
+/* Floats of 16 bits, f16 and bf16, to and from those of 32: rounded to the nearest, ties to even.
+ * Not by the compiler's own type, which not every compiler has on every machine; without branches,
+ * so that loops of them become vector instructions. */
 #ifndef FTH_BASE_HALF_H
 #define FTH_BASE_HALF_H
 
@@ -32,8 +33,8 @@ static inline float fth_bf16_to_float(uint16_t bits)
     return fth_float_of_bits((uint32_t)bits << 16);
 }
 
-/* Numbers below the least normal one are rounded by the addition of one whose last bit is theirs; the others as integers, where a
- * carry into the exponent is right, up to infinity. */
+/* Numbers below the least normal one are rounded by the addition of one whose last bit is theirs;
+ * the others as integers, where a carry into the exponent is right, up to infinity. */
 static inline uint16_t fth_f16_from_float(float value)
 {
     const uint32_t infinity = 0x7f800000, too_large = 143u << 23, normal = 113u << 23, aligner = 126u << 23;

@@ -1,5 +1,5 @@
-/* Numbers in JSON, which has none that are not finite: json_pack() and json_real() give NULL for those, and a value made
- * of a NULL is lost as a whole. */
+/* Numbers in JSON, which has none that are not finite: json_pack() and json_real() give NULL for
+ * those, and a value made of a NULL is lost as a whole. */
 #ifndef FTH_BASE_JSON_H
 #define FTH_BASE_JSON_H
 

@@ -1,11 +1,13 @@
-/* Messages for people, on standard error, one line each, made printable (printable.h). Results go to standard output,
- * from src/cli alone. A program that embeds the library takes messages itself, or sets their level: that is public. */
+/* Messages for people, on standard error, one line each, made printable (printable.h). Results go
+ * to standard output, from src/cli alone. A program that embeds the library takes messages itself,
+ * or sets their level: that is public. */
 #ifndef FTH_BASE_LOG_H
 #define FTH_BASE_LOG_H
 
 #include <farthing/log.h>
 
-/* Called before each line is written, so that a live progress line can clear itself; NULL for none. */
+/* Called before each line is written, so that a live progress line can clear itself; NULL for
+ * none. */
 void fth_log_set_interrupter(void (*before_line)(void));
 
 void fth_log(fth_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

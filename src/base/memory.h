@@ -13,10 +13,12 @@ static inline size_t fth_align_up(size_t size, size_t alignment)
     return (size + alignment - 1) / alignment * alignment;
 }
 
-/* Zeroed memory for `count` things of `size` bytes; fails with FTH_NO_MEMORY and says how much was asked. */
+/* Zeroed memory for `count` things of `size` bytes; fails with FTH_NO_MEMORY and says how much was
+ * asked. */
 fth_status fth_allocate(size_t count, size_t size, void *pointer_to_pointer);
 
-/* The same, aligned to FTH_ALIGNMENT; free() it. Large areas have huge pages where the system gives them. */
+/* The same, aligned to FTH_ALIGNMENT; free() it. Large areas have huge pages where the system gives
+ * them. */
 fth_status fth_allocate_aligned(size_t size_bytes, void *pointer_to_pointer);
 
 /* Overwrites what must not stay in memory (secrets), in a way that no compiler leaves out. */

@@ -1,5 +1,6 @@
-/* See options.h. The values of an options struct: defaults, setting one from text with every check, and the way to
- * and from JSON. Readers of flags and of YAML come down to fth_options_set(), so a rule holds for both. */
+/* See options.h. The values of an options struct: defaults, setting one from text with every check,
+ * and the way to and from JSON. Readers of flags and of YAML come down to fth_options_set(), so a
+ * rule holds for both. */
 #include "base/options.h"
 
 #include <assert.h>
@@ -471,8 +472,8 @@ json_t *fth_options_to_json(const fth_option_table *table, const void *values, b
     return json;
 }
 
-/* What fth_options_to_json() writes for a value that nobody gave need not pass the checks: a duration of 0, the empty
- * text. So the default is recognized first. */
+/* What fth_options_to_json() writes for a value that nobody gave need not pass the checks: a
+ * duration of 0, the empty text. So the default is recognized first. */
 static fth_status set_from_json(const fth_option *option, void *values, const json_t *json, const char *where)
 {
     char number[40], subject[300];

@@ -1,9 +1,11 @@
-/* Options, declared once: one table makes the flags, the YAML keys, --help, the checks and the reference page.
+/* Options, declared once: one table makes the flags, the YAML keys, --help, the checks and the
+ * reference page.
  *
- * A table describes a struct: each row has a name, a type, where the value lives, a default and help. Values come
- * from the defaults, then a YAML file or a stored configuration, then flags; later ones win. Whatever is wrong is
- * an error that names the file, the line and the nearest valid name. Commands may share a table: each row says which of
- * them take it, and flags, --help and the reference page follow. */
+ * A table describes a struct: each row has a name, a type, where the value lives, a default and
+ * help. Values come from the defaults, then a YAML file or a stored configuration, then flags;
+ * later ones win. Whatever is wrong is an error that names the file, the line and the nearest valid
+ * name. Commands may share a table: each row says which of them take it, and flags, --help and the
+ * reference page follow. */
 #ifndef FTH_BASE_OPTIONS_H
 #define FTH_BASE_OPTIONS_H
 
@@ -50,7 +52,8 @@ typedef struct fth_option {
     const char *argument; /* "N", "NAME|FOLDER": for help; completion offers files for FILE, folders for FOLDER, ... */
     const char *help;
     double minimum, maximum; /* numbers; both 0: any */
-    /* CHOICE: the values there are. TEXT: words that completion offers, among others that `check` allows. */
+    /* CHOICE: the values there are. TEXT: words that completion offers, among others that `check`
+     * allows. */
     const char *const *choices;            /* NULL-terminated; or */
     fth_choices list;                      /* a function that gives them one by one */
     fth_status (*check)(const char *text); /* optional further check; leaves a message saying what is valid */
@@ -68,13 +71,15 @@ typedef struct fth_option {
     int side;          /* for commands that are made of several processes: an enum of the table's owner */
 } fth_option;
 
-/* Which rows were set by a file or flag: the first member of every struct that a table describes. */
+/* Which rows were set by a file or flag: the first member of every struct that a table
+ * describes. */
 enum { FTH_MAX_OPTIONS = 128 };
 typedef struct fth_given {
     uint64_t bits[FTH_MAX_OPTIONS / 64];
 } fth_given;
 
-/* What a command takes of a table that it shares, as bits of fth_option.commands; all 0: everything. */
+/* What a command takes of a table that it shares, as bits of fth_option.commands; all 0:
+ * everything. */
 typedef struct fth_option_view {
     unsigned command;  /* its own bit: what its help shows, and takes */
     unsigned unlisted; /* of which commands it takes options as well, without a place in its help */
@@ -84,12 +89,14 @@ typedef struct fth_option_table {
     const fth_option *options;
     size_t count;
     size_t struct_size;
-    /* Where several commands share the table: their names, bit 0 first, NULL at the end. NULL: one command takes all. */
+    /* Where several commands share the table: their names, bit 0 first, NULL at the end. NULL: one
+     * command takes all. */
     const char *const *commands;
     fth_option_view view;
 } fth_option_table;
 
-/* The table as one of its commands sees it: other flags are an error that names the commands to use them with. */
+/* The table as one of its commands sees it: other flags are an error that names the commands to use
+ * them with. */
 fth_option_table fth_options_for(const fth_option_table *table, fth_option_view view);
 /* Does any of `commands` take the option? */
 bool fth_options_is_for(const fth_option *option, unsigned commands);
@@ -101,46 +108,48 @@ const fth_option *fth_options_find(const fth_option_table *table, const char *na
 
 /* The index-th value that the option can have; its name is NULL past the last. */
 fth_choice fth_options_choice(const fth_option *option, size_t index);
-/* Fails with all names of `list` and the one nearest to `text`; `subject` ("--optimizer", "strategy") begins the
- * message. */
+/* Fails with all names of `list` and the one nearest to `text`; `subject` ("--optimizer",
+ * "strategy") begins the message. */
 fth_status fth_fail_choice(const char *subject, const char *text, fth_choices list);
 
-/* Sets every value to its default. `values` is zeroed first; release it with fth_options_release(). */
+/* Sets every value to its default. `values` is zeroed first; release it with
+ * fth_options_release(). */
 fth_status fth_options_set_defaults(const fth_option_table *table, void *values);
 void fth_options_release(const fth_option_table *table, void *values);
 /* Sets one value back to its default; whether it was given stays as it is. */
 fth_status fth_options_reset(const fth_option *option, void *values);
 
-/* Sets one value from text. `where` ("run.yaml line 3", "--lr") begins the message if it is wrong. */
+/* Sets one value from text. `where` ("run.yaml line 3", "--lr") begins the message if it is
+ * wrong. */
 fth_status fth_options_set(const fth_option_table *table, void *values, const char *name, const char *text,
                            const char *where);
 
-/* A YAML mapping of names to scalars. Nested mappings, lists, duplicate and unknown keys are errors. Commands share files
- * too: keys for others of the table's commands are valid. */
+/* A YAML mapping of names to scalars. Nested mappings, lists, duplicate and unknown keys are
+ * errors. Commands share files too: keys for others of the table's commands are valid. */
 fth_status fth_options_read_yaml(const fth_option_table *table, void *values, const char *path);
 
-/* Flags: --name value, --name=value, -n value, -nvalue, switches. Arguments that are not flags go to `positional` in order (room for
- * argc); a lone "--" ends flags. --help sets *help and stops. An OPTIONAL flag takes the next argument unless that
- * begins with '-' or ends in .yaml or .yml. */
+/* Flags: --name value, --name=value, -n value, -nvalue, switches. Arguments that are not flags go
+ * to `positional` in order (room for argc); a lone "--" ends flags. --help sets *help and stops. An
+ * OPTIONAL flag takes the next argument unless that begins with '-' or ends in .yaml or .yml. */
 fth_status fth_options_read_flags(const fth_option_table *table, void *values, int argc, char *const *argv,
                                   const char **positional, int *positional_count, bool *help);
 
-/* True for options that were set by a file or flag. `values` must be the struct passed to the calls above; the
- * struct's first member must be `fth_given given`. */
+/* True for options that were set by a file or flag. `values` must be the struct passed to the calls
+ * above; the struct's first member must be `fth_given given`. */
 bool fth_options_was_given(const fth_option_table *table, const void *values, const char *name);
 
-/* {"model": "mnist-cnn", "lr": 0.01, ...}: every option that the table's view takes; or only those that make up the
- * identity. */
+/* {"model": "mnist-cnn", "lr": 0.01, ...}: every option that the table's view takes; or only those
+ * that make up the identity. */
 json_t *fth_options_to_json(const fth_option_table *table, const void *values, bool identity_only);
-/* Sets values from what fth_options_to_json made; unknown names are ignored with a warning (an older or newer version
- * wrote them). Does not mark them as given. */
+/* Sets values from what fth_options_to_json made; unknown names are ignored with a warning (an
+ * older or newer version wrote them). Does not mark them as given. */
 fth_status fth_options_from_json(const fth_option_table *table, void *values, const json_t *json, const char *where);
 
 /* A SHA-256 over the identity options, as 16 hex digits plus NUL. */
 void fth_options_identity(const fth_option_table *table, const void *values, char identity[17]);
 
-/* Prints words from column `left` on, where the cursor is; lines break before FTH_HELP_COLUMNS and continue there. What
- * stands between square brackets stays on one line. */
+/* Prints words from column `left` on, where the cursor is; lines break before FTH_HELP_COLUMNS and
+ * continue there. What stands between square brackets stays on one line. */
 enum { FTH_HELP_COLUMNS = 80 };
 void fth_print_wrapped(const char *text, size_t left);
 
@@ -148,8 +157,9 @@ void fth_print_wrapped(const char *text, size_t left);
 void fth_options_print_help(const fth_option_table *table);
 void fth_options_print_markdown(const fth_option_table *table);
 
-/* The candidate nearest to `name` by edit distance, or else one that `name` begins ("optim": "optimizer") or that
- * begins it ("batch-size": "batch"); NULL if there is none. `candidates` ends with NULL. */
+/* The candidate nearest to `name` by edit distance, or else one that `name` begins ("optim":
+ * "optimizer") or that begins it ("batch-size": "batch"); NULL if there is none. `candidates` ends
+ * with NULL. */
 const char *fth_nearest_name(const char *name, const char *const *candidates);
 
 #endif

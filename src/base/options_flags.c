@@ -48,7 +48,8 @@ static fth_status fail_not_taken(const fth_option_table *table, const fth_option
     return fth_fail(FTH_INVALID, "%s takes no --%s: it is an option of %s", table->commands[bit], option->name, others);
 }
 
-/* The value for a flag written without '=': the next argument where the flag's type wants it. Sets *used. */
+/* The value for a flag written without '=': the next argument where the flag's type wants it. Sets
+ * *used. */
 static const char *next_value(const fth_option *option, const char *next, bool *used)
 {
     bool ignored;

@@ -1,4 +1,5 @@
-/* Prints a table of options for people: --help in a terminal, and Markdown for the reference page. */
+/* Prints a table of options for people: --help in a terminal, and Markdown for the reference
+ * page. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,7 +7,8 @@
 
 enum { MAX_FLAG_COLUMNS = 24, INDENT = 2, GAP = 2 };
 
-/* Columns taken on a terminal, for text without wide characters: bytes that do not continue a UTF-8 sequence. */
+/* Columns taken on a terminal, for text without wide characters: bytes that do not continue a UTF-8
+ * sequence. */
 static size_t columns(const char *text, size_t length)
 {
     size_t count = 0;

@@ -1,5 +1,5 @@
-/* What the files of the options engine share: options.c holds values, options_flags.c and options_yaml.c read them,
- * options_help.c prints the table. */
+/* What the files of the options engine share: options.c holds values, options_flags.c and
+ * options_yaml.c read them, options_help.c prints the table. */
 #ifndef FTH_BASE_OPTIONS_INTERNAL_H
 #define FTH_BASE_OPTIONS_INTERNAL_H
 

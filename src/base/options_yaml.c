@@ -1,6 +1,6 @@
-/* Reads options from a YAML file: one mapping of names to scalars, through libyaml's events, which carry the line
- * numbers. What YAML can do beyond that (nesting, lists, anchors, tags, several documents) is refused by name rather
- * than misread. */
+/* Reads options from a YAML file: one mapping of names to scalars, through libyaml's events, which
+ * carry the line numbers. What YAML can do beyond that (nesting, lists, anchors, tags, several
+ * documents) is refused by name rather than misread. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +57,8 @@ static fth_status next_event(reader *in)
     return FTH_OK;
 }
 
-/* Leaves with a message unless the event is a plain piece of text. `what` is "a key" or "the value of 'lr'". */
+/* Leaves with a message unless the event is a plain piece of text. `what` is "a key" or "the value
+ * of 'lr'". */
 static fth_status require_scalar(const reader *in, const char *what)
 {
     size_t line = event_line(in);
@@ -182,7 +183,8 @@ fth_status fth_options_read_yaml(const fth_option_table *table, void *values, co
     parser_made = yaml_parser_initialize(&in.parser);
     FTH_REQUIRE(parser_made, FTH_NO_MEMORY, "%s: no memory to read it", path);
     yaml_parser_set_encoding(&in.parser, YAML_UTF8_ENCODING);
-    /* Told the encoding, libyaml takes the mark that Windows' editors put in front for a character of the first key. */
+    /* Told the encoding, libyaml takes the mark that Windows' editors put in front for a character
+     * of the first key. */
     size_t mark = strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
     yaml_parser_set_input_string(&in.parser, (const unsigned char *)text + mark, in.size_bytes - mark);
     FTH_TRY(read_stream(&in, table, values));

@@ -1,5 +1,5 @@
-/* See output.h. Links are followed here one by one, since the file that replaces the last one's target may not exist yet
- * and its temporary has to lie beside it. */
+/* See output.h. Links are followed here one by one, since the file that replaces the last one's
+ * target may not exist yet and its temporary has to lie beside it. */
 #include "base/output.h"
 
 #include <errno.h>
@@ -83,7 +83,8 @@ static char *follow(const char *path)
     return fth_format("%.*s/%s", (int)(slash - path), path, target);
 }
 
-/* Opens what is neither a file nor a folder. O_NONBLOCK, or a pipe without a reader would be waited for here. */
+/* Opens what is neither a file nor a folder. O_NONBLOCK, or a pipe without a reader would be waited
+ * for here. */
 static fth_status open_special(const char *path, mode_t mode, double patience_s, int *descriptor)
 {
     fth_deadline deadline = fth_deadline_in(patience_s);
@@ -98,7 +99,8 @@ static fth_status open_special(const char *path, mode_t mode, double patience_s,
             return fth_fail(FTH_IO, "write to %s: %s", path, strerror(errno));
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     }
-    /* A device may well take its time; a pipe's reader that stopped reading is noticed by fth_output_wait(). */
+    /* A device may well take its time; a pipe's reader that stopped reading is noticed by
+     * fth_output_wait(). */
     if (!S_ISFIFO(mode))
         fcntl(*descriptor, F_SETFL, fcntl(*descriptor, F_GETFL) & ~O_NONBLOCK);
     return FTH_OK;

@@ -21,16 +21,19 @@ bool fth_output_is_stdout(const char *name);
 /* The name for messages: "standard output" for "-". */
 const char *fth_output_label(const char *name);
 
-/* To be called before anything is printed. Where `name` is "-" it keeps standard output for data: what the program prints
- * from here on goes to standard error, so that results and data do not mix. FTH_INVALID where that is a terminal. */
+/* To be called before anything is printed. Where `name` is "-" it keeps standard output for data:
+ * what the program prints from here on goes to standard error, so that results and data do not mix.
+ * FTH_INVALID where that is a terminal. */
 fth_status fth_output_prepare(const char *name);
 
-/* Finds out what `name` stands for. A file to be replaced gives its *path, with all links followed, and -1 in
- * *descriptor; anything else is open in *descriptor for writing, and *path says what it is, for messages. The caller
- * owns both. A pipe that nobody reads is waited for until `patience_s` have passed: FTH_TIMEOUT. */
+/* Finds out what `name` stands for. A file to be replaced gives its *path, with all links followed,
+ * and -1 in *descriptor; anything else is open in *descriptor for writing, and *path says what it
+ * is, for messages. The caller owns both. A pipe that nobody reads is waited for until `patience_s`
+ * have passed: FTH_TIMEOUT. */
 fth_status fth_output_open(const char *name, double patience_s, char **path, int *descriptor);
 
-/* Waits until a descriptor that does not block takes more: FTH_TIMEOUT after `patience_s`, naming `path`. */
+/* Waits until a descriptor that does not block takes more: FTH_TIMEOUT after `patience_s`, naming
+ * `path`. */
 fth_status fth_output_wait(int descriptor, const char *path, double patience_s);
 
 #endif

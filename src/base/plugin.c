@@ -14,7 +14,8 @@
 
 enum { FOLDER_SIZE = 3072, MOST_FOLDERS = 3 };
 
-/* The file that holds this code: the program, or libfarthing.so. `link` is the latter's; NULL for a program. */
+/* The file that holds this code: the program, or libfarthing.so. `link` is the latter's; NULL for a
+ * program. */
 static bool find_own_file(char path[FOLDER_SIZE], const char **link)
 {
     static const char here;
@@ -69,8 +70,8 @@ fth_status fth_plugin_find(const char *name, char path[FTH_PLUGIN_PATH_SIZE])
     return status;
 }
 
-/* Plugins use functions of the library that loads them. A program may have loaded it for itself alone, as Python's
- * ctypes does: then they would not be found. */
+/* Plugins use functions of the library that loads them. A program may have loaded it for itself
+ * alone, as Python's ctypes does: then they would not be found. */
 static void show_to_plugins(void)
 {
     char path[FOLDER_SIZE];

@@ -1,6 +1,7 @@
-/* Plugins: parts of the program in files of their own, farthing_<name>.so, for what needs libraries that not every machine
- * has. They are loaded on demand, use functions of the program or library that loads them, and stay loaded for the life of
- * the process: unloading code that may own threads is not safe. */
+/* Plugins: parts of the program in files of their own, farthing_<name>.so, for what needs libraries
+ * that not every machine has. They are loaded on demand, use functions of the program or library
+ * that loads them, and stay loaded for the life of the process: unloading code that may own threads
+ * is not safe. */
 #ifndef FTH_BASE_PLUGIN_H
 #define FTH_BASE_PLUGIN_H
 
@@ -8,10 +9,12 @@
 
 enum { FTH_PLUGIN_PATH_SIZE = 3584 };
 
-/* Looks for farthing_<name>.so in $FARTHING_PLUGINS, beside the program or library, and in lib/farthing as seen from where that
- * is installed. FTH_INVALID, naming the folders, if it is in none of them. */
+/* Looks for farthing_<name>.so in $FARTHING_PLUGINS, beside the program or library, and in
+ * lib/farthing as seen from where that is installed. FTH_INVALID, naming the folders, if it is in
+ * none of them. */
 fth_status fth_plugin_find(const char *name, char path[FTH_PLUGIN_PATH_SIZE]);
-/* Loads the file and finds `symbol` in it. FTH_UNSUPPORTED, with the linker's reason, if that fails. */
+/* Loads the file and finds `symbol` in it. FTH_UNSUPPORTED, with the linker's reason, if that
+ * fails. */
 fth_status fth_plugin_load(const char *path, const char *symbol, const void **found);
 
 #endif

@@ -1,4 +1,5 @@
-/* See printable.h. A text is taken apart into units, each one character or one byte that belongs to none. */
+/* See printable.h. A text is taken apart into units, each one character or one byte that belongs to
+ * none. */
 #include "base/printable.h"
 
 #include <stdint.h>
@@ -27,7 +28,8 @@ static bool is_control(uint32_t code)
            (code >= 0x2066 && code <= 0x2069);
 }
 
-/* The unit that begins at `text`, which is not empty. A NUL is no continuation, so nothing behind the end is read. */
+/* The unit that begins at `text`, which is not empty. A NUL is no continuation, so nothing behind
+ * the end is read. */
 static text_unit first_unit(const char *text)
 {
     static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000}; /* of a length; below it is overlong */
@@ -48,8 +50,8 @@ static text_unit first_unit(const char *text)
     return (text_unit){.length = length, .kind = is_control(code) ? UNIT_CONTROL : UNIT_PRINTABLE, .code = code};
 }
 
-/* The escape of a unit that is not printable; gives its length. Those that JSON leaves in its strings get the form that
- * JSON understands. */
+/* The escape of a unit that is not printable; gives its length. Those that JSON leaves in its
+ * strings get the form that JSON understands. */
 static size_t write_escape(text_unit unit, char escape[ESCAPE_SIZE])
 {
     static const char named[] = "\tt\nn\rr";
@@ -60,7 +62,8 @@ static size_t write_escape(text_unit unit, char escape[ESCAPE_SIZE])
                             (unsigned)unit.code);
 }
 
-/* Copies units while they fit, those of kind `from` and above as escapes; gives the length, without the NUL. */
+/* Copies units while they fit, those of kind `from` and above as escapes; gives the length, without
+ * the NUL. */
 static size_t escape_into(const char *text, unit_kind from, char *to, size_t size)
 {
     size_t used = 0;

@@ -1,13 +1,14 @@
 /* Text from outside, made safe to print.
  *
- * Names of files, classes and hosts, and what servers answer, may hold bytes that a terminal obeys: they move the
- * cursor, rewrite lines, set titles, or make text read in another order. Such bytes are shown as escapes: \n, \r, \t,
- * \x1b (control characters and bytes that are not UTF-8), \u202e (DEL, C1 controls, line separators, bidirectional
- * embeddings, overrides and isolates). All other UTF-8 stays as it is, backslashes included, so that printable text
- * is never changed and escaping twice is the same as once.
+ * Names of files, classes and hosts, and what servers answer, may hold bytes that a terminal obeys:
+ * they move the cursor, rewrite lines, set titles, or make text read in another order. Such bytes
+ * are shown as escapes: \n, \r, \t, \x1b (control characters and bytes that are not UTF-8), \u202e
+ * (DEL, C1 controls, line separators, bidirectional embeddings, overrides and isolates). All other
+ * UTF-8 stays as it is, backslashes included, so that printable text is never changed and escaping
+ * twice is the same as once.
  *
- * fth_fail() and fth_log() escape their messages, and tables their cells. What the program prints in any other way
- * goes through fth_print() where a part of it comes from outside. */
+ * fth_fail() and fth_log() escape their messages, and tables their cells. What the program prints
+ * in any other way goes through fth_print() where a part of it comes from outside. */
 #ifndef FTH_BASE_PRINTABLE_H
 #define FTH_BASE_PRINTABLE_H
 
@@ -21,21 +22,22 @@ bool fth_is_printable(const char *text);
 /* The printable form in fresh memory, NULL only without memory; free() it. */
 char *fth_printable(const char *text);
 
-/* A formatted message's printable form, with a NUL, in `size` bytes; gives its length. Addresses in it lose their
- * secrets (address.h). What does not fit is left off at the
- * end, but characters and escapes stay whole. */
+/* A formatted message's printable form, with a NUL, in `size` bytes; gives its length. Addresses in
+ * it lose their secrets (address.h). What does not fit is left off at the end, but characters and
+ * escapes stay whole. */
 size_t fth_printable_format(char *text, size_t size, const char *format, va_list arguments)
     __attribute__((format(printf, 3, 0)));
 
 /* The same of a text as it is. */
 void fth_printable_copy(char *copy, size_t size, const char *text);
 
-/* Like fprintf(), with all of the result made printable: a newline comes from fth_print_line() alone. */
+/* Like fprintf(), with all of the result made printable: a newline comes from fth_print_line()
+ * alone. */
 void fth_print(FILE *output, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void fth_print_line(FILE *output, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* A copy that is valid UTF-8, as JSON has to be: bytes that are not become \x escapes and all else stays, control
- * characters included. NULL only without memory; free() it. */
+/* A copy that is valid UTF-8, as JSON has to be: bytes that are not become \x escapes and all else
+ * stays, control characters included. NULL only without memory; free() it. */
 char *fth_text_to_utf8(const char *text);
 
 #endif

@@ -4,7 +4,8 @@
 
 #include "base/status.h"
 
-/* Makes a folder, in one that exists, that only this user can enter. FTH_INVALID if there is something else of that name. */
+/* Makes a folder, in one that exists, that only this user can enter. FTH_INVALID if there is
+ * something else of that name. */
 fth_status fth_folder_create_private(const char *path);
 
 #endif

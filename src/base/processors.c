@@ -9,7 +9,8 @@ enum { MOST_PROCESSORS = 1 << 16 };
 
 int fth_processors_usable(void)
 {
-    /* The kernel refuses a set smaller than its own, which on large machines is larger than cpu_set_t. */
+    /* The kernel refuses a set smaller than its own, which on large machines is larger than
+     * cpu_set_t. */
     for (int size = CPU_SETSIZE; size <= MOST_PROCESSORS; size *= 2) {
         cpu_set_t *set = CPU_ALLOC((size_t)size);
         if (!set)

@@ -4,8 +4,9 @@
  *     ... reads and writes what other threads write without a lock ...
  *     FTH_RACE_END(hogwild_weights);
  *
- * Plain memory accesses of the calling thread in between are not checked; locks and atomics are followed as ever. The
- * names in use, each with the reason why it is harmless, are the enumeration below. */
+ * Plain memory accesses of the calling thread in between are not checked; locks and atomics are
+ * followed as ever. The names in use, each with the reason why it is harmless, are the enumeration
+ * below. */
 #ifndef FTH_BASE_RACE_H
 #define FTH_BASE_RACE_H
 

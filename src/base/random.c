@@ -1,6 +1,7 @@
-/* See random.h. The permutation is a Feistel network over the smallest even number of bits that holds `count`, walked
- * until it lands inside: at most four walks on average. Eight rounds, because four leave small counts visibly uneven
- * (places of 5 or 10 items off by 20 to 30 %, measured over many keys); eight leave nothing to measure. */
+/* See random.h. The permutation is a Feistel network over the smallest even number of bits that
+ * holds `count`, walked until it lands inside: at most four walks on average. Eight rounds, because
+ * four leave small counts visibly uneven (places of 5 or 10 items off by 20 to 30 %, measured over
+ * many keys); eight leave nothing to measure. */
 #include "base/random.h"
 
 #include <assert.h>
@@ -61,8 +62,8 @@ FTH_VECTORIZED static void permute_bits_of_all(fth_random_key key, int half_bits
         values[i] = permute_bits(key, half_bits, values[i]);
 }
 
-/* All take a step together, and then those that came out too large take another: without branches that nobody can predict, the
- * processor works on several at a time. */
+/* All take a step together, and then those that came out too large take another: without branches
+ * that nobody can predict, the processor works on several at a time. */
 void fth_random_permute_all(fth_random_key key, uint64_t count, int64_t *positions, size_t number)
 {
     enum { BLOCK = 256 };

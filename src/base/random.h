@@ -1,7 +1,7 @@
 /* Counter-based random numbers: the past is a number.
  *
- * Every draw is a pure function of a key and a counter (SplitMix64's output function over
- * key + counter * golden ratio), so shuffles, augmentation, initialization and dropout need no state to
+ * Every draw is a pure function of a key and a counter (SplitMix64's output function over key +
+ * counter * golden ratio), so shuffles, augmentation, initialization and dropout need no state to
  * save: whoever knows (seed, epoch, sample) can compute them, in any order, on any machine. */
 #ifndef FTH_BASE_RANDOM_H
 #define FTH_BASE_RANDOM_H
@@ -59,8 +59,8 @@ static inline uint64_t fth_random_below(fth_random_key key, uint64_t counter, ui
 
 /* Standard normal (Box-Muller over one draw's two halves). */
 double fth_random_normal(fth_random_key key, uint64_t counter);
-/* `count` of them, from counter `first` on, times `deviation`: the same on every machine, and within 1e-14 of what
- * fth_random_normal() gives; much faster. */
+/* `count` of them, from counter `first` on, times `deviation`: the same on every machine, and
+ * within 1e-14 of what fth_random_normal() gives; much faster. */
 void fth_random_fill_normal(fth_random_key key, uint64_t first, size_t count, double deviation, float *to);
 
 /* A keyed permutation of 0..count-1 in constant memory: where `position` goes. */

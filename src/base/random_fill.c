@@ -1,12 +1,14 @@
 /* See random.h: many normal draws at once, for initial weights.
  *
- * A hundred million calls of log() and cos() take seconds. Here both are polynomials in loops without branches, which
- * become vector instructions: some ten times as fast. Only +, -, *, / and sqrt are used, each rounded as IEEE 754 says
- * (CMakeLists.txt keeps the compiler from fusing them), so the numbers are the same on every machine, whatever
- * instructions it has, and whatever its C library. They are fth_random_normal()'s up to the last bits of a double.
+ * A hundred million calls of log() and cos() take seconds. Here both are polynomials in loops
+ * without branches, which become vector instructions: some ten times as fast. Only +, -, *, / and
+ * sqrt are used, each rounded as IEEE 754 says (CMakeLists.txt keeps the compiler from fusing
+ * them), so the numbers are the same on every machine, whatever instructions it has, and whatever
+ * its C library. They are fth_random_normal()'s up to the last bits of a double.
  *
  *     logarithm    k = 2^e m with m around 1; log m = 2 atanh((m - 1) / (m + 1)), a series in the odd powers
- *     cosine       cos 2πt = sin 2πy with y = 1/4 - min(t, 1 - t), which is within a quarter turn of 0 */
+ *     cosine       cos 2πt = sin 2πy with y = 1/4 - min(t, 1 - t), which is within a quarter turn of
+ * 0 */
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -23,7 +25,8 @@ enum { BLOCK = 512, MANTISSA_BITS = 52 };
 #define LN_2           0.6931471805599453
 #define TWO_PI         6.283185307179586
 
-/* BLOCK draws from `first` on. Bits and doubles change into one another by memcpy of whole arrays. */
+/* BLOCK draws from `first` on. Bits and doubles change into one another by memcpy of whole
+ * arrays. */
 FTH_VECTORIZED static void fill_block(fth_random_key key, uint64_t first, double deviation, float *to)
 {
     uint64_t bits[BLOCK], exponent_bits[BLOCK];

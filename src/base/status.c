@@ -1,4 +1,5 @@
-/* The error message is per thread and of bounded length: reporting a failure must not itself fail. */
+/* The error message is per thread and of bounded length: reporting a failure must not itself
+ * fail. */
 #include "base/status.h"
 
 #include <stdarg.h>

@@ -1,20 +1,22 @@
 /* Status codes and the one error message they leave behind.
  *
  * Anything that can fail returns an fth_status. Whoever knows the facts writes the message with
- * fth_fail(); callers pass the status on; the one that gives up prints fth_error_message(). The codes and what reads
- * the message are public. */
+ * fth_fail(); callers pass the status on; the one that gives up prints fth_error_message(). The
+ * codes and what reads the message are public. */
 #ifndef FTH_BASE_STATUS_H
 #define FTH_BASE_STATUS_H
 
 #include <farthing/status.h>
 
-/* Records the calling thread's error message, made printable (printable.h), and returns `status`. */
+/* Records the calling thread's error message, made printable (printable.h), and returns
+ * `status`. */
 fth_status fth_fail(fth_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Puts `format` before the current message, "while reading x: ...", and returns `status`. */
 fth_status fth_fail_within(fth_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The status of a name that fth_status_name() gave, perhaps to another process; FTH_IO for one that is unknown. */
+/* The status of a name that fth_status_name() gave, perhaps to another process; FTH_IO for one that
+ * is unknown. */
 fth_status fth_status_find(const char *name);
 
 /* Leaves the function on failure; needs a local `status` and a label `out`. */

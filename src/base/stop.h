@@ -1,7 +1,9 @@
-/* A request to stop, with a deadline and a reason: from a signal, a preemption notice, a lost lease, a budget.
+/* A request to stop, with a deadline and a reason: from a signal, a preemption notice, a lost
+ * lease, a budget.
  *
- * Any thread asks; the training thread looks at `asked` between steps (and inside evaluation), which costs a load. The
- * first request sets the reason; a later one can only shorten the deadline. */
+ * Any thread asks; the training thread looks at `asked` between steps (and inside evaluation),
+ * which costs a load. The first request sets the reason; a later one can only shorten the
+ * deadline. */
 #ifndef FTH_BASE_STOP_H
 #define FTH_BASE_STOP_H
 
@@ -37,7 +39,8 @@ typedef struct fth_stop {
         .mutex = PTHREAD_MUTEX_INITIALIZER                                                                             \
     }
 
-/* `deadline_s`: seconds from now; INFINITY: none. Safe from any thread; not from a signal handler (we have none). */
+/* `deadline_s`: seconds from now; INFINITY: none. Safe from any thread; not from a signal handler
+ * (we have none). */
 void fth_stop_ask(fth_stop *stop, fth_stop_kind kind, double deadline_s, const char *source, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 /* A copy of the reason; kind FTH_STOP_NONE if nobody asked. NULL is fine for `stop`. */

@@ -1,10 +1,12 @@
-/* A data set as the coordinator describes it to jobs and agents: "set" of their registration, and GET /v1/data/NAME.
+/* A data set as the coordinator describes it to jobs and agents: "set" of their registration, and
+ * GET /v1/data/NAME.
  *
  *     {"name", "version", "files", "channels", "raw_height", "raw_width", "training", "validation",
  *      "mean":[...], "std":[...], "class_names":[...], "split", "validation_fraction", "address", "seed"}
  *
- * "split", "stratified" or "random", and the fraction are there if validation samples are held out. The last two are for jobs that read the data themselves, with their own credentials: the address has no secrets. It is left
- * out where nobody else can open it. */
+ * "split", "stratified" or "random", and the fraction are there if validation samples are held out.
+ * The last two are for jobs that read the data themselves, with their own credentials: the address
+ * has no secrets. It is left out where nobody else can open it. */
 #ifndef FTH_BATCHES_DESCRIBED_SET_H
 #define FTH_BATCHES_DESCRIBED_SET_H
 
@@ -29,7 +31,8 @@ typedef struct fth_described_set {
     json_t *json;
     const char **class_names;
 } fth_described_set;
-/* FTH_INVALID, naming the member that is missing or wrong. `shown`: the address under which it is known, for messages. */
+/* FTH_INVALID, naming the member that is missing or wrong. `shown`: the address under which it is
+ * known, for messages. */
 fth_status fth_described_set_load(const json_t *json, const char *shown, fth_described_set *set);
 void fth_described_set_release(fth_described_set *set);
 

@@ -4,12 +4,14 @@
  *     decoded   a sample's pixels at full size, before anything random is done to them
  *     batch     a finished batch: normalized images and labels
  *
- * An id is a hash of everything that the contents depend on: the version of the data set (fth_dataset_version), the
- * samples, and for batches the transform and the seed and epoch of its random choices. Whoever knows these can
- * compute it without asking anybody; what changes in the bucket gets other ids, so nothing in a cache is ever stale.
+ * An id is a hash of everything that the contents depend on: the version of the data set
+ * (fth_dataset_version), the samples, and for batches the transform and the seed and epoch of its
+ * random choices. Whoever knows these can compute it without asking anybody; what changes in the
+ * bucket gets other ids, so nothing in a cache is ever stale.
  *
- * An entry, in every cache and on every wire, is a header of 64 bytes and a payload, a safetensors file (payload.h).
- * Who stores an entry gives a receipt; who reads one checks it against id, length and checksum. */
+ * An entry, in every cache and on every wire, is a header of 64 bytes and a payload, a safetensors
+ * file (payload.h). Who stores an entry gives a receipt; who reads one checks it against id, length
+ * and checksum. */
 #ifndef FTH_BATCHES_ITEM_H
 #define FTH_BATCHES_ITEM_H
 
@@ -55,8 +57,8 @@ typedef struct fth_receipt {
 
 /* Fills in the header of an entry whose payload lies behind it, and gives the receipt. */
 void fth_item_seal(void *entry, fth_item_id id, fth_item_kind kind, uint64_t payload_bytes, fth_receipt *receipt);
-/* Checks an entry against the id it was asked for under: FTH_CORRUPT, saying what is wrong. With `receipt` (may be NULL)
- * against that too. */
+/* Checks an entry against the id it was asked for under: FTH_CORRUPT, saying what is wrong. With
+ * `receipt` (may be NULL) against that too. */
 fth_status fth_item_check(const void *entry, uint64_t size_bytes, fth_item_id id, const fth_receipt *receipt);
 
 #endif

@@ -1,5 +1,6 @@
-/* See job.h. Ids are XXH3-128 of a canonical encoding: the encoding's version, then each value that decides the contents,
- * little-endian in 8 bytes, texts with their length before them. Machines of either byte order get the same ids. */
+/* See job.h. Ids are XXH3-128 of a canonical encoding: the encoding's version, then each value that
+ * decides the contents, little-endian in 8 bytes, texts with their length before them. Machines of
+ * either byte order get the same ids. */
 #include "batches/job.h"
 
 #include <endian.h>

@@ -1,7 +1,9 @@
-/* Jobs, as the batch cache knows them, and which items they need in which order. Pure: no clock, thread or socket.
+/* Jobs, as the batch cache knows them, and which items they need in which order. Pure: no clock,
+ * thread or socket.
  *
- * A job's spec is all that decides what is in its batches. Coordinator, prefetchers and the job itself each compute from
- * it what batch n consists of, and the ids. Jobs that agree on everything have the same ids, and so the same entries. */
+ * A job's spec is all that decides what is in its batches. Coordinator, prefetchers and the job
+ * itself each compute from it what batch n consists of, and the ids. Jobs that agree on everything
+ * have the same ids, and so the same entries. */
 #ifndef FTH_BATCHES_JOB_H
 #define FTH_BATCHES_JOB_H
 
@@ -19,7 +21,8 @@ typedef enum fth_sharing {
 const char *fth_sharing_name(fth_sharing sharing); /* "none", "order", "all" */
 bool fth_sharing_find(const char *name, fth_sharing *sharing);
 
-/* What is cached for a job. Decided once, when it registers, so that its numbers do not depend on who comes later. */
+/* What is cached for a job. Decided once, when it registers, so that its numbers do not depend on
+ * who comes later. */
 typedef enum fth_form { FTH_FORM_AUTO = -1, FTH_FORM_ENCODED, FTH_FORM_DECODED, FTH_FORM_BATCHES } fth_form;
 const char *fth_form_name(fth_form form); /* "auto", "encoded", "decoded", "batches" */
 bool fth_form_find(const char *name, fth_form *form);
@@ -49,7 +52,8 @@ json_t *fth_job_spec_save(const fth_job_spec *spec);
 /* FTH_INVALID, naming the member that is missing or wrong. */
 fth_status fth_job_spec_load(const json_t *json, fth_job_spec *spec);
 
-/* A batch of a job: a pure function of spec, samples of the set's split, and number (from the start of epoch 0). */
+/* A batch of a job: a pure function of spec, samples of the set's split, and number (from the start
+ * of epoch 0). */
 typedef struct fth_batch_plan {
     int64_t number, epoch, count, whole, first; /* as in fth_batch */
     int64_t order_epoch;                        /* of its order and random choices: later where a job joined others */
@@ -59,13 +63,16 @@ void fth_job_plan_batch(const fth_job_spec *spec, int64_t set_count, int64_t num
 /* Whether they have the same batches, if they begin at the same place. */
 bool fth_job_has_same_batches(const fth_job_spec *a, const fth_job_spec *b);
 int64_t fth_job_batches_per_epoch(const fth_job_spec *spec, int64_t set_count);
-/* What a spec cannot know by itself: that the split has samples for its share and batch. FTH_INVALID. */
+/* What a spec cannot know by itself: that the split has samples for its share and batch.
+ * FTH_INVALID. */
 fth_status fth_job_spec_check(const fth_job_spec *spec, int64_t set_count);
 
-/* Depends on the samples in their order, and on all that is done to them; on seed and epoch only where something random
- * is. How many jobs, shares or parts there are, and the number of the batch, do not matter. */
+/* Depends on the samples in their order, and on all that is done to them; on seed and epoch only
+ * where something random is. How many jobs, shares or parts there are, and the number of the batch,
+ * do not matter. */
 fth_item_id fth_job_batch_id(const fth_job_spec *spec, const fth_batch_plan *plan);
-/* The same for jobs whose batches at the same place of the order have the same ids, rotation and form apart. */
+/* The same for jobs whose batches at the same place of the order have the same ids, rotation and
+ * form apart. */
 fth_item_id fth_job_sequence_id(const fth_job_spec *spec);
 /* Whether anything in its batches depends on augment_seed and epoch. */
 bool fth_job_is_random(const fth_job_spec *spec);

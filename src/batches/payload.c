@@ -1,4 +1,5 @@
-/* See payload.h. The JSON at the beginning of a payload is padded with spaces, so that what follows it is aligned. */
+/* See payload.h. The JSON at the beginning of a payload is padded with spaces, so that what follows
+ * it is aligned. */
 #include "batches/payload.h"
 
 #include <errno.h>

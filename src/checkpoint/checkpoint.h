@@ -6,9 +6,10 @@
  *     step-000000001200.json          the manifest: size and SHA-256 of the tensors, and the run's state;
  *                                     written last and removed first, so it is the mark of a whole checkpoint
  *
- * Where machines take turns on a run, names and manifests carry the owner's fencing number (step-000000001200-f000003):
- * the newest checkpoint is the one of the highest fence, and among those of the highest step. So whatever a machine
- * that lost the run still manages to write, it never wins over its successor's.
+ * Where machines take turns on a run, names and manifests carry the owner's fencing number
+ * (step-000000001200-f000003): the newest checkpoint is the one of the highest fence, and among
+ * those of the highest step. So whatever a machine that lost the run still manages to write, it
+ * never wins over its successor's.
  *
  * A kill at any moment leaves the previous checkpoint intact.
  *
@@ -38,21 +39,24 @@ typedef struct fth_checkpoint_place {
     void *guard_context;
 } fth_checkpoint_place;
 
-/* Saves `bytes`, a safetensors file in memory. `state` is stored in the manifest as it is. Then removes what is no
- * longer to be kept; failing at that is a warning. A failure leaves earlier checkpoints alone, except that on a full
- * disk older ones than the newest make room, one by one. `progress` (may be NULL) can cancel the upload of the tensors.
- */
+/* Saves `bytes`, a safetensors file in memory. `state` is stored in the manifest as it is. Then
+ * removes what is no longer to be kept; failing at that is a warning. A failure leaves earlier
+ * checkpoints alone, except that on a full disk older ones than the newest make room, one by one.
+ * `progress` (may be NULL) can cancel the upload of the tensors. */
 fth_status fth_checkpoint_put(const fth_checkpoint_place *place, int64_t step, const void *bytes, size_t size_bytes,
                               const json_t *state, const fth_store_progress *progress);
 
-/* Warns where the disk of a folder cannot hold as many checkpoints of `size_bytes` as are to be kept. */
+/* Warns where the disk of a folder cannot hold as many checkpoints of `size_bytes` as are to be
+ * kept. */
 void fth_checkpoint_warn_of_space(const fth_checkpoint_place *place, uint64_t size_bytes);
-/* After FTH_NO_SPACE: removes the oldest checkpoint of a folder that is not the newest whole one. True: write again.
- * Where there is none that may be removed it is true once, as *tried_again says (false at first): another thread may
- * have made room meanwhile. The message of the failure before stays. */
+/* After FTH_NO_SPACE: removes the oldest checkpoint of a folder that is not the newest whole one.
+ * True: write again. Where there is none that may be removed it is true once, as *tried_again says
+ * (false at first): another thread may have made room meanwhile. The message of the failure before
+ * stays. */
 bool fth_checkpoint_make_room(const fth_checkpoint_place *place, bool *tried_again);
 
-/* The same as _put for tensors in pieces, into a folder (made if missing) that keeps the newest `keep`. */
+/* The same as _put for tensors in pieces, into a folder (made if missing) that keeps the newest
+ * `keep`. */
 fth_status fth_checkpoint_save(const char *folder, int64_t step, const fth_tensor_view *views, size_t view_count,
                                const json_t *state, int keep);
 
@@ -62,24 +66,26 @@ typedef struct fth_checkpoint {
     fth_safetensors *tensors;
 } fth_checkpoint;
 
-/* Loads the newest checkpoint whose manifest and checksum hold; others are skipped with a warning that names
- * them and why. None at all: FTH_OK and tensors == NULL. All bad: FTH_CORRUPT. Tensors from elsewhere pass through a
- * file in `download_folder` that is gone when the call returns. FTH_INTERRUPTED if `stop` (may be NULL) is asked. */
+/* Loads the newest checkpoint whose manifest and checksum hold; others are skipped with a warning
+ * that names them and why. None at all: FTH_OK and tensors == NULL. All bad: FTH_CORRUPT. Tensors
+ * from elsewhere pass through a file in `download_folder` that is gone when the call returns.
+ * FTH_INTERRUPTED if `stop` (may be NULL) is asked. */
 fth_status fth_checkpoint_get_latest(const fth_checkpoint_place *place, const char *download_folder,
                                      const fth_stop *stop, fth_checkpoint *checkpoint);
 /* The same from a folder. */
 fth_status fth_checkpoint_load_latest(const char *folder, fth_checkpoint *checkpoint);
 void fth_checkpoint_release(fth_checkpoint *checkpoint);
 
-/* Puts the newest whole checkpoint of `from`, a folder, into `to` as one of its fence, unless the run has continued
- * without it: `last_owner`, the last that left a trace in the run's record, came later, or `to` has that checkpoint or a
- * newer one. `from` is empty afterwards. *step: of the checkpoint there was; -1: none. */
+/* Puts the newest whole checkpoint of `from`, a folder, into `to` as one of its fence, unless the
+ * run has continued without it: `last_owner`, the last that left a trace in the run's record, came
+ * later, or `to` has that checkpoint or a newer one. `from` is empty afterwards. *step: of the
+ * checkpoint there was; -1: none. */
 fth_status fth_checkpoint_move(const fth_checkpoint_place *from, const fth_checkpoint_place *to, int64_t last_owner,
                                const fth_stop *stop, int64_t *step, bool *moved);
 fth_status fth_checkpoint_remove_all(const fth_checkpoint_place *place);
 
-/* Writes a model file (parameters and buffers under PyTorch's names) atomically. FTH_DIVERGED, and the file stays as it
- * was, if a number is not finite. */
+/* Writes a model file (parameters and buffers under PyTorch's names) atomically. FTH_DIVERGED, and
+ * the file stays as it was, if a number is not finite. */
 fth_status fth_model_file_save(const char *path, const fth_tensor_view *views, size_t view_count,
                                const fth_metadata_entry *metadata, size_t metadata_count);
 

@@ -8,8 +8,8 @@
 
 enum { FTH_MANIFEST_FORMAT = 1, FTH_MAX_MANIFEST_BYTES = 16 << 20 };
 
-/* {"format": 1, "step": 1200, "fence": 3, "tensors": {"file": "step-….safetensors", "bytes": …, "sha256": "…"},
- * "state": {…}}; no fence where there is none */
+/* {"format": 1, "step": 1200, "fence": 3, "tensors": {"file": "step-….safetensors", "bytes": …,
+ * "sha256": "…"}, "state": {…}}; no fence where there is none */
 typedef struct fth_manifest {
     int64_t step, fence;
     char file[64]; /* beside the manifest, never a path */
@@ -55,17 +55,20 @@ fth_status fth_checkpoint_read_manifest(const fth_checkpoint_place *place, int64
                                         fth_manifest *manifest, bool *found);
 
 fth_status fth_checkpoint_remove_entry(const fth_checkpoint_place *place, const fth_checkpoint_entry *entry);
-/* Removes tensors that no manifest names, and counts them: for the one process that saves there, between two saves. */
+/* Removes tensors that no manifest names, and counts them: for the one process that saves there,
+ * between two saves. */
 fth_status fth_checkpoint_remove_unnamed(const fth_checkpoint_place *place, const fth_checkpoint_listing *listing,
                                          size_t *removed);
 /* Removes what a process that was killed while writing or fetching has left in a folder. */
 void fth_checkpoint_remove_temporaries(const char *folder);
-/* Removes what is not to be kept any more now that (step, place->fence) is saved, and what a kill left behind. */
+/* Removes what is not to be kept any more now that (step, place->fence) is saved, and what a kill
+ * left behind. */
 fth_status fth_checkpoint_tidy(const fth_checkpoint_place *place, int64_t step);
 
 /* ---- space.c ---- */
 
-/* As fth_checkpoint_make_room, but tensors without a manifest go first; see fth_checkpoint_remove_unnamed. */
+/* As fth_checkpoint_make_room, but tensors without a manifest go first; see
+ * fth_checkpoint_remove_unnamed. */
 bool fth_checkpoint_make_room_to_save(const fth_checkpoint_place *place, bool *tried_again);
 
 #endif

@@ -163,8 +163,9 @@ fth_status fth_checkpoint_remove_entry(const fth_checkpoint_place *place, const 
     return status;
 }
 
-/* Manifests beyond the newest `keep`, or too old; and of this owner those after `step`: a run that went back to an
- * earlier checkpoint has left them behind, and they must not win over this one. What goes is marked by step -1. */
+/* Manifests beyond the newest `keep`, or too old; and of this owner those after `step`: a run that
+ * went back to an earlier checkpoint has left them behind, and they must not win over this one.
+ * What goes is marked by step -1. */
 static fth_status remove_manifests(const fth_checkpoint_place *place, int64_t step, fth_checkpoint_listing *listing)
 {
     int kept = 0;
@@ -188,7 +189,8 @@ static fth_status remove_manifests(const fth_checkpoint_place *place, int64_t st
     return FTH_OK;
 }
 
-/* Is there a manifest that names these tensors? Beside a manifest that cannot be read nothing is touched. */
+/* Is there a manifest that names these tensors? Beside a manifest that cannot be read nothing is
+ * touched. */
 static bool is_named(const fth_checkpoint_place *place, const fth_checkpoint_listing *listing,
                      const fth_checkpoint_entry *tensors)
 {

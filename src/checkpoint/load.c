@@ -5,7 +5,8 @@
  *               +--------------+--> torn, gone or unreadable: the next older one; or, where others removed it
  *                                   meanwhile, the list again
  *
- * A store that does not answer ends the search: an older checkpoint would undo work that is safe. */
+ * A store that does not answer ends the search: an older checkpoint would undo work that is
+ * safe. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,8 @@
 
 #include "checkpoint/checkpoint_internal.h"
 
-/* The tensors as a local file: in place where the store is a folder, downloaded otherwise (*temporary says so). */
+/* The tensors as a local file: in place where the store is a folder, downloaded otherwise
+ * (*temporary says so). */
 static fth_status fetch(const fth_checkpoint_place *place, const char *download_folder, const fth_manifest *manifest,
                         char **path, bool *temporary)
 {
@@ -77,9 +79,10 @@ out:
     return status;
 }
 
-/* What becomes of the search after a checkpoint could not be loaded. A torn object, one that is gone, and one that the
- * store does not give although it answers are reasons to go back to an older checkpoint. A store that does not answer
- * is none. Where the manifest has gone too, somebody tidies up, and may have saved a newer one: the list is old. */
+/* What becomes of the search after a checkpoint could not be loaded. A torn object, one that is
+ * gone, and one that the store does not give although it answers are reasons to go back to an older
+ * checkpoint. A store that does not answer is none. Where the manifest has gone too, somebody
+ * tidies up, and may have saved a newer one: the list is old. */
 typedef enum verdict { GIVE_UP, TRY_AGAIN, SKIP, LIST_AGAIN } verdict;
 
 static verdict judge(const fth_checkpoint_place *place, const fth_checkpoint_entry *entry, fth_status status,

@@ -1,5 +1,5 @@
-/* Reading and writing manifests. What a manifest says is believed only as far as it was checked: it may name a file
- * in its own folder and nothing else. */
+/* Reading and writing manifests. What a manifest says is believed only as far as it was checked: it
+ * may name a file in its own folder and nothing else. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* Moves a checkpoint that was saved in a folder, while its store did not answer, to that store once it does. */
+/* Moves a checkpoint that was saved in a folder, while its store did not answer, to that store once
+ * it does. */
 #include <stdlib.h>
 
 #include "checkpoint/checkpoint_internal.h"

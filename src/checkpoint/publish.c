@@ -2,9 +2,9 @@
  *
  *     tensors put -> manifest put -> older ones removed (listing.c)
  *
- * On a full disk older ones are removed before (space.c). When an owner saves a step a second time its tensors get a
- * second name, and the old pair holds until the new manifest replaces the old one. The checksum is taken by a thread of
- * its own while the tensors travel. */
+ * On a full disk older ones are removed before (space.c). When an owner saves a step a second time
+ * its tensors get a second name, and the old pair holds until the new manifest replaces the old
+ * one. The checksum is taken by a thread of its own while the tensors travel. */
 #include "checkpoint/checkpoint.h"
 
 #include <inttypes.h>

@@ -1,6 +1,8 @@
-/* Checkpoints on a disk that is too small for them: a warning ahead, and room for a newer one at the older ones' cost.
+/* Checkpoints on a disk that is too small for them: a warning ahead, and room for a newer one at
+ * the older ones' cost.
  *
- * The newest whole checkpoint is never given up: what is to replace it may turn out not to fit either. */
+ * The newest whole checkpoint is never given up: what is to replace it may turn out not to fit
+ * either. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +59,8 @@ void fth_checkpoint_warn_of_space(const fth_checkpoint_place *place, uint64_t si
 
 /* ---- when it is full ---- */
 
-/* The newest checkpoint that would be restored now, by its checksum; false: there is none, or it cannot be found. */
+/* The newest checkpoint that would be restored now, by its checksum; false: there is none, or it
+ * cannot be found. */
 static bool find_newest(const fth_checkpoint_place *place, fth_checkpoint_entry *newest)
 {
     fth_checkpoint checkpoint;

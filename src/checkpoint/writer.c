@@ -1,8 +1,8 @@
 /* The writer's thread and its two slots; the states are drawn in writer.h.
  *
- * Everything is under one mutex except the writing itself. The thread runs as a batch job of low priority, which the
- * threads that a store makes for it inherit: training has the processor first, and when training has stopped, for a
- * notice, there is nobody to give way to. */
+ * Everything is under one mutex except the writing itself. The thread runs as a batch job of low
+ * priority, which the threads that a store makes for it inherit: training has the processor first,
+ * and when training has stopped, for a notice, there is nobody to give way to. */
 #include "checkpoint/writer.h"
 
 #include <pthread.h>
@@ -82,7 +82,8 @@ static bool pop_result(fth_writer *writer, fth_writer_result *result)
     return true;
 }
 
-/* Bounds memory for an owner that takes no results: the oldest goes, since the newest says how things stand. */
+/* Bounds memory for an owner that takes no results: the oldest goes, since the newest says how
+ * things stand. */
 static void push_result(fth_writer *writer, const fth_writer_result *result)
 {
     fth_writer_result oldest;

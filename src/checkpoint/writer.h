@@ -1,14 +1,16 @@
 /* The writer: a background thread that writes snapshots during training.
  *
- * A thread of low priority and two slots, each of which stands for a snapshot's memory that the owner keeps. At most
- * one job is being written and one waits; so memory is bounded and training never waits for a disk or a network.
+ * A thread of low priority and two slots, each of which stands for a snapshot's memory that the
+ * owner keeps. At most one job is being written and one waits; so memory is bounded and training
+ * never waits for a disk or a network.
  *
  *     free --claim--> claimed --submit--> waiting --> writing --> free, and a result to take
  *                                            |
  *                                            +--claim with `replace`--> claimed   (a newer snapshot takes its place)
  *
- * A job's `details` are the owner's. They come back exactly once: with the job that a claim replaced, with the result,
- * or through `drop` if the result is never taken. Every call but fth_writer_free() is safe from any thread. */
+ * A job's `details` are the owner's. They come back exactly once: with the job that a claim
+ * replaced, with the result, or through `drop` if the result is never taken. Every call but
+ * fth_writer_free() is safe from any thread. */
 #ifndef FTH_CHECKPOINT_WRITER_H
 #define FTH_CHECKPOINT_WRITER_H
 
@@ -39,27 +41,32 @@ typedef struct fth_writer_result {
 
 typedef struct fth_writer_work {
     void *context;
-    /* In the writer's thread, once, before anything else; slot 0 is claimed meanwhile. May be NULL. */
+    /* In the writer's thread, once, before anything else; slot 0 is claimed meanwhile. May be
+     * NULL. */
     void (*prepare)(void *context);
-    /* In the writer's thread, or in that of fth_writer_run(). Passes `progress` on to stores and sets *size_bytes. */
+    /* In the writer's thread, or in that of fth_writer_run(). Passes `progress` on to stores and
+     * sets *size_bytes. */
     fth_status (*write)(void *context, const fth_writer_job *job, const fth_store_progress *progress,
                         uint64_t *size_bytes);
-    /* Releases the details of a job that does not come back: its result made room for newer ones or was never taken, or
-     * it still waited when the writer was freed. From any thread; must not call the writer. May be NULL. */
+    /* Releases the details of a job that does not come back: its result made room for newer ones or
+     * was never taken, or it still waited when the writer was freed. From any thread; must not call
+     * the writer. May be NULL. */
     void (*drop)(void *context, const fth_writer_job *job);
 } fth_writer_work;
 
 fth_status fth_writer_create(const fth_writer_work *work, fth_writer **writer);
-/* Cancels what is being written, drops what waits and results that were not taken, ends the thread. */
+/* Cancels what is being written, drops what waits and results that were not taken, ends the
+ * thread. */
 void fth_writer_free(fth_writer *writer);
 
-/* A slot to fill, or -1 if both are in use. `kind` is what is to be submitted. Where a job waits that `kind` covers,
- * that job is taken back into *replaced (its slot is the result); replaced->slot is -1 otherwise. */
+/* A slot to fill, or -1 if both are in use. `kind` is what is to be submitted. Where a job waits
+ * that `kind` covers, that job is taken back into *replaced (its slot is the result);
+ * replaced->slot is -1 otherwise. */
 int fth_writer_claim(fth_writer *writer, int kind, fth_writer_job *replaced);
 void fth_writer_submit(fth_writer *writer, const fth_writer_job *job);
 void fth_writer_unclaim(fth_writer *writer, int slot); /* filling it failed */
-/* Like submit, but writes in the calling thread, with its priority: for a caller that has nothing else to do and little
- * time. Call it when the writer is idle. */
+/* Like submit, but writes in the calling thread, with its priority: for a caller that has nothing
+ * else to do and little time. Call it when the writer is idle. */
 void fth_writer_run(fth_writer *writer, const fth_writer_job *job);
 
 /* The next result in the order of saving; false if there is none. */

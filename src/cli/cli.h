@@ -40,7 +40,8 @@ typedef struct fth_command {
     fth_exit_code (*run)(const struct fth_command *command, const fth_invocation *invocation);
 } fth_command;
 
-/* All of them (commands.c); NULL-terminated. Help, completion and manual pages are made from this list. */
+/* All of them (commands.c); NULL-terminated. Help, completion and manual pages are made from this
+ * list. */
 extern const fth_command *const fth_commands[];
 /* NULL if there is none of that name. */
 const fth_command *fth_command_find(const char *name);
@@ -103,19 +104,20 @@ void fth_cli_print_item(const char *name, const char *summary, size_t left);
 /* What --help prints; `table` holds the options of the command in its view. */
 void fth_cli_print_help(const fth_command *command, const fth_option_table *table);
 
-/* Sets `values`, of the command's table, to defaults and reads the flags over them. True to go on; otherwise --help was
- * printed or an error reported, and *code is what to exit with. `values` and `arguments` are to be released in either
- * case. */
+/* Sets `values`, of the command's table, to defaults and reads the flags over them. True to go on;
+ * otherwise --help was printed or an error reported, and *code is what to exit with. `values` and
+ * `arguments` are to be released in either case. */
 bool fth_cli_read_flags(const fth_command *command, const fth_invocation *invocation, void *values,
                         fth_arguments *arguments, fth_exit_code *code);
 
-/* The same for commands that take training options from a file as well: defaults, then the configuration of a run
- * (where `base` is not NULL), then the YAML file (where `path` is not NULL), then flags. */
+/* The same for commands that take training options from a file as well: defaults, then the
+ * configuration of a run (where `base` is not NULL), then the YAML file (where `path` is not NULL),
+ * then flags. */
 bool fth_cli_layer_options(const fth_invocation *invocation, const json_t *base, const char *path,
                            fth_train_options *options, fth_exit_code *code);
 
-/* The options of a training that another command starts: `job` is what comes after `train`. False: they are wrong, and
- * *code is what to exit with. `options` are to be released in either case. */
+/* The options of a training that another command starts: `job` is what comes after `train`. False:
+ * they are wrong, and *code is what to exit with. `options` are to be released in either case. */
 bool fth_cli_read_job(const fth_invocation *job, fth_train_options *options, fth_exit_code *code);
 
 /* True for names that end in .yaml or .yml. */
@@ -127,15 +129,17 @@ bool fth_cli_is_yaml(const char *name);
 fth_exit_code fth_cli_fail(void);
 /* Reports what is wrong with the arguments and where help is. */
 fth_exit_code fth_cli_usage(const fth_command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Runs the command below `command` that the first word names. `subject` is what they are ("the service"), `parts` lists them. */
+/* Runs the command below `command` that the first word names. `subject` is what they are ("the
+ * service"), `parts` lists them. */
 fth_exit_code fth_cli_run_part(const fth_command *command, const fth_invocation *invocation, const char *subject,
                                fth_choices parts);
 /* The same for a word that is none of `list`: names them all, and the nearest. */
 fth_exit_code fth_cli_usage_choice(const fth_command *command, const char *subject, const char *text, fth_choices list);
-/* Standard output reaches its reader now; a run whose reader has gone away is asked to stop and save. */
+/* Standard output reaches its reader now; a run whose reader has gone away is asked to stop and
+ * save. */
 void fth_cli_flush(void);
-/* One JSON value as one line on standard output, at once. A value that could not be made (NULL) is reported as an error,
- * and main() fails. */
+/* One JSON value as one line on standard output, at once. A value that could not be made (NULL) is
+ * reported as an error, and main() fails. */
 void fth_cli_print_json(const json_t *json);
 bool fth_cli_output_is_lost(void);
 /* A name from outside as a JSON string; bytes that are not UTF-8 are written as \x escapes. */
@@ -143,7 +147,8 @@ json_t *fth_cli_json_text(const char *text);
 
 /* ---- training ---- */
 
-/* The table of train, standby and evaluate (train_choices.c): fth_train_option_table, row for row. */
+/* The table of train, standby and evaluate (train_choices.c): fth_train_option_table, row for
+ * row. */
 const fth_option_table *fth_cli_train_table(void);
 
 /* What train and standby have in common. */
@@ -152,13 +157,14 @@ fth_exit_code fth_cli_train(const fth_command *command, const fth_invocation *in
 /* A word of a command line as a shell takes it, in quotes where it needs them. */
 void fth_cli_print_word(FILE *output, const char *word);
 
-/* In a process that trains with peers (own_gpu.c): one of the machine's GPUs is the only one it will see. Call before
- * anything opens a device. */
+/* In a process that trains with peers (own_gpu.c): one of the machine's GPUs is the only one it
+ * will see. Call before anything opens a device. */
 fth_status fth_cli_take_gpu(void);
 /* GPUs that this process may use; asks no driver. */
 int fth_cli_count_gpus(void);
 
-/* --dry-run (dry_run.c): checks everything and prints the configuration. `by_flag`: what flags, and not a file, gave. */
+/* --dry-run (dry_run.c): checks everything and prints the configuration. `by_flag`: what flags, and not a file,
+ * gave. */
 fth_exit_code fth_cli_dry_run(const fth_train_options *options, const fth_given *by_flag);
 
 /* ---- runs ---- */
@@ -169,18 +175,21 @@ fth_status fth_cli_read_run(const char *runs_folder, const char *id_or_path, con
 
 /* ---- signals.c: Ctrl-C ---- */
 
-/* Asks for a stop on SIGINT, SIGHUP, SIGTERM and SIGUSR1, the latter two as a preemption with the deadline that a
- * scheduler gives; when a second one ends the process is in signals.c. Call before any thread is made. */
+/* Asks for a stop on SIGINT, SIGHUP, SIGTERM and SIGUSR1, the latter two as a preemption with the
+ * deadline that a scheduler gives; when a second one ends the process is in signals.c. Call before
+ * any thread is made. */
 void fth_signals_watch(fth_stop *stop);
 void fth_signals_unwatch(void);
-/* Before the watch: what a terminal is told at the first signal, if not that a training step is finished and saved. */
+/* Before the watch: what a terminal is told at the first signal, if not that a training step is
+ * finished and saved. */
 void fth_signals_set_words(const char *words);
 /* Asks for the same from within; does nothing where no run is watched. */
 void fth_signals_stop(void);
 
 /* ---- progress.c: what a run shows while it trains ---- */
 
-/* Starts showing; with `json`, events go to standard output and nothing else does. One run at a time. */
+/* Starts showing; with `json`, events go to standard output and nothing else does. One run at a
+ * time. */
 void fth_display_start(bool json, fth_train_observer *observer);
 /* Takes the live line away. True if an event "end", "error" or "interrupted" has been shown. */
 bool fth_display_stop(void);

@@ -67,7 +67,8 @@ static fth_exit_code run(int argc, char *const *argv)
     return command->run(command, &(fth_invocation){argv[0], argc - 2, argv + 2});
 }
 
-/* Connections and files of a data set need more than the 1024 descriptors that systems give for the sake of select(). */
+/* Connections and files of a data set need more than the 1024 descriptors that systems give for the
+ * sake of select(). */
 static void allow_descriptors(void)
 {
     enum { WANTED = 65536 };
@@ -88,7 +89,8 @@ int main(int argc, char **argv)
     if (command && command->computes)
         fth_choose_wait_policy(argv);
     fth_exit_code code = run(argc, argv);
-    /* A result that did not reach its reader is a failure, also when only the last flush finds out. */
+    /* A result that did not reach its reader is a failure, also when only the last flush finds
+     * out. */
     if (fflush(stdout) != 0 || ferror(stdout)) {
         fth_log_error("cannot write to standard output");
         code = code == FTH_EXIT_OK ? FTH_EXIT_FAILURE : code;

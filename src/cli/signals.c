@@ -1,8 +1,9 @@
 /* Stopping on request, without a signal handler.
  *
- * oneDNN's generated matrix products point the stack register into a heap buffer while they run. A handler's frame
- * would be written below it and destroy the heap: one interrupt in seven crashed. So the signals below are blocked in
- * every thread (threads inherit the mask of the one that makes them), and one thread waits for them.
+ * oneDNN's generated matrix products point the stack register into a heap buffer while they run. A
+ * handler's frame would be written below it and destroy the heap: one interrupt in seven crashed.
+ * So the signals below are blocked in every thread (threads inherit the mask of the one that makes
+ * them), and one thread waits for them.
  *
  *     SIGINT, SIGHUP   a person: the trainer finishes its step and saves; a second SIGINT ends the process at once
  *     SIGTERM          the machine or the job will end. Where a scheduler sent it (Kubernetes, Slurm), it kills after a
@@ -11,9 +12,9 @@
  *                      comes at once: `timeout` signals the process and then its group, which it is in
  *     SIGUSR1          a preemption: Slurm's `--signal=USR1@90`
  *
- * Every request has a deadline, so that a store that does not answer holds nobody up: FARTHING_GRACE_S, else 30 s. Where
- * that is given or a scheduler's, SIGTERM is a preemption: after it the process is killed. Elsewhere a step or a disk
- * may take longer (train/loop/guardian.h).
+ * Every request has a deadline, so that a store that does not answer holds nobody up:
+ * FARTHING_GRACE_S, else 30 s. Where that is given or a scheduler's, SIGTERM is a preemption: after
+ * it the process is killed. Elsewhere a step or a disk may take longer (train/loop/guardian.h).
  *
  * SIGPIPE is ignored: where nobody reads the output any more, the failed write asks for a stop (fth_cli_flush), so that
  * `farthing train | head` is saved too. */
@@ -29,7 +30,8 @@
 /* Ends the watching thread; sent to it alone, so nobody else's use of the number matters. */
 #define WAKE_UP SIGUSR2
 
-/* What Kubernetes gives a pod, and most Slurm sites a job; elsewhere, what a person is expected to wait. */
+/* What Kubernetes gives a pod, and most Slurm sites a job; elsewhere, what a person is expected to
+ * wait. */
 #define USUAL_GRACE_S 30.0
 
 /* How long there is after a signal, and whether somebody said that the process is killed then. */

@@ -1,4 +1,5 @@
-/* See group_keys.h: a hash table with chains. Groups of a few hundred members put some thousand keys. */
+/* See group_keys.h: a hash table with chains. Groups of a few hundred members put some thousand
+ * keys. */
 #include "cluster/group_keys.h"
 
 #include <stdlib.h>

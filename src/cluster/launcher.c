@@ -1,14 +1,17 @@
 /* See launcher.h.
  *
- * One row per launcher, the innermost first: `farthing launch` may run inside a Slurm step, and torchrun inside one too,
- * and the variables of both are there then. A row says whether its launcher started this process, and reads what it set.
+ * One row per launcher, the innermost first: `farthing launch` may run inside a Slurm step, and
+ * torchrun inside one too, and the variables of both are there then. A row says whether its
+ * launcher started this process, and reads what it set.
  *
- * Where no agent of ours has a rendezvous, the process of rank 0 does. Its machine's name comes from the launcher where
- * that gives it; the port is derived from what the processes of one start have in common, so that two starts on one
- * machine differ. FARTHING_RENDEZVOUS and FARTHING_PORT override both.
+ * Where no agent of ours has a rendezvous, the process of rank 0 does. Its machine's name comes
+ * from the launcher where that gives it; the port is derived from what the processes of one start
+ * have in common, so that two starts on one machine differ. FARTHING_RENDEZVOUS and FARTHING_PORT
+ * override both.
  *
- * Numbers of jobs are known to everybody on a cluster, so they are no secret: without FARTHING_TOKEN or
- * FARTHING_TOKEN_FILE members show none, except under Open MPI, which gives its processes a random key. */
+ * Numbers of jobs are known to everybody on a cluster, so they are no secret: without
+ * FARTHING_TOKEN or FARTHING_TOKEN_FILE members show none, except under Open MPI, which gives its
+ * processes a random key. */
 #include "cluster/launcher.h"
 
 #include <ctype.h>
@@ -265,8 +268,8 @@ static fth_status read_torchrun(fth_launched *launched)
     FTH_TRY(check_local(launched, "LOCAL_RANK"));
     FTH_REQUIRE(host, FTH_INVALID, "environment variable MASTER_ADDR is not set, as torchrun would set it");
     FTH_TRY(read_number(launched->launcher, "MASTER_PORT", 1, 65535, &master_port));
-    /* torchrun's own store is on MASTER_PORT. Ports that follow each other stay apart, and none is its own: the
-     * range's beginning is no multiple of its length. */
+    /* torchrun's own store is on MASTER_PORT. Ports that follow each other stay apart, and none is
+     * its own: the range's beginning is no multiple of its length. */
     FTH_TRY(place_rendezvous(launched, host, FIRST_DERIVED_PORT + master_port % DERIVED_PORTS));
     FTH_TRY(replace(&launched->run,
                     fth_format("torchrun-%s-%s-%d-%s", run ? run : "job", host, master_port, restart ? restart : "0")));
@@ -333,7 +336,8 @@ out:
 
 /* ---- Slurm ---- */
 
-/* A step with several tasks. A batch script, and a shell in an allocation, have SLURM_NTASKS but are one process. */
+/* A step with several tasks. A batch script, and a shell in an allocation, have SLURM_NTASKS but
+ * are one process. */
 static bool is_slurm(void)
 {
     const char *tasks = variable("SLURM_STEP_NUM_TASKS") ? variable("SLURM_STEP_NUM_TASKS") : variable("SLURM_NTASKS");

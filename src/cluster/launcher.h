@@ -1,5 +1,6 @@
-/* What started this process as one of several: `farthing launch`, or a launcher that people already have (torchrun, srun,
- * mpirun, Kubernetes), known by the environment variables it sets. One row per launcher in launcher.c. */
+/* What started this process as one of several: `farthing launch`, or a launcher that people already
+ * have (torchrun, srun, mpirun, Kubernetes), known by the environment variables it sets. One row
+ * per launcher in launcher.c. */
 #ifndef FTH_CLUSTER_LAUNCHER_H
 #define FTH_CLUSTER_LAUNCHER_H
 
@@ -26,17 +27,19 @@ void fth_launched_release(fth_launched *launched);
 int fth_launcher_derive_port(const char *text);
 /* A token that nobody can guess; wipe and free it. */
 fth_status fth_launcher_make_token(char **token);
-/* The token in file `path`; NULL: in the file that FARTHING_TOKEN_FILE names, or in FARTHING_TOKEN; "" where there is none.
- * Wipe and free it. */
+/* The token in file `path`; NULL: in the file that FARTHING_TOKEN_FILE names, or in FARTHING_TOKEN;
+ * "" where there is none. Wipe and free it. */
 fth_status fth_launcher_read_token(const char *path, char **token);
-/* The first name in a list of hosts as Slurm writes it: "node2" of "node[2-4,7],login"; free() it. NULL: it is none. */
+/* The first name in a list of hosts as Slurm writes it: "node2" of "node[2-4,7],login"; free() it.
+ * NULL: it is none. */
 char *fth_launcher_first_host(const char *list);
 /* "N" or "MIN:MAX" */
 fth_status fth_launcher_parse_nodes(const char *text, int *least, int *most);
 /* FTH_INVALID unless `text` is HOST:PORT, or [ADDRESS]:PORT. */
 fth_status fth_launcher_check_address(const char *text);
 
-/* What `farthing launch` sets for its workers; the token comes in a file that only they can read. */
+/* What `farthing launch` sets for its workers; the token comes in a file that only they can
+ * read. */
 #define FTH_LAUNCH_RENDEZVOUS "FARTHING_RENDEZVOUS" /* host:port */
 #define FTH_LAUNCH_TOKEN_FILE "FARTHING_TOKEN_FILE"
 #define FTH_LAUNCH_RUN        "FARTHING_LAUNCH_RUN"

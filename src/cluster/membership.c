@@ -1,11 +1,12 @@
 /* See membership.h: the client of rendezvous.c.
  *
- * Two HTTP clients: that of the calls below, which the training thread makes, and that of the thread that beats. A
- * call that finds the rendezvous unreachable tries again; the beating thread alone decides that it has been so for too long.
+ * Two HTTP clients: that of the calls below, which the training thread makes, and that of the
+ * thread that beats. A call that finds the rendezvous unreachable tries again; the beating thread
+ * alone decides that it has been so for too long.
  *
- * `mutex` guards what both threads know. `delivery` is held while on_end() is called and while a new group is taken over, so
- * that the end of one group is never reported to a caller that has the next one already; on_end() must not call the
- * membership. */
+ * `mutex` guards what both threads know. `delivery` is held while on_end() is called and while a
+ * new group is taken over, so that the end of one group is never reported to a caller that has the
+ * next one already; on_end() must not call the membership. */
 #include "cluster/membership.h"
 
 #include <inttypes.h>
@@ -98,7 +99,8 @@ static bool is_over(void *context)
     return over;
 }
 
-/* A beat is given up when there is a new group, of which the rendezvous shall know that this member knows. */
+/* A beat is given up when there is a new group, of which the rendezvous shall know that this member
+ * knows. */
 static bool is_outdated(void *context)
 {
     fth_membership *membership = context;
@@ -172,7 +174,8 @@ static void compare_clocks(const fth_membership *membership, double wall_s)
                         membership->options.node, fabs(apart_s), apart_s > 0 ? "ahead of" : "behind");
 }
 
-/* From now on the rendezvous is there, where this process is to be a new member. Takes `address`. */
+/* From now on the rendezvous is there, where this process is to be a new member. Takes
+ * `address`. */
 static void move_to(fth_membership *membership, char *address)
 {
     pthread_mutex_lock(&membership->mutex);
@@ -265,8 +268,8 @@ static fth_status beat(fth_membership *membership, int64_t *generation, json_t *
                                 (json_int_t)*generation, "ending", membership->group.ending, "step",
                                 (json_int_t)membership->report.step, "activity", membership->report.activity);
     fth_status status = fth_rendezvous_client_point(membership->beater, membership->address);
-    /* Until just after the rendezvous counts as lost, so that no other beat is needed to find that; but enough for a slow
-     * answer. */
+    /* Until just after the rendezvous counts as lost, so that no other beat is needed to find that;
+     * but enough for a slow answer. */
     double left_s = membership->heard_s + membership->lost_after_s + 0.05 - fth_clock_seconds();
     pthread_mutex_unlock(&membership->mutex);
     if (status == FTH_OK)
@@ -447,7 +450,8 @@ static bool is_at_home(const fth_membership *membership)
     return strcmp(membership->address, membership->options.rendezvous) == 0;
 }
 
-/* What a call gives up for: a stop, and a rendezvous that is stopped itself, which takes requests and answers none. */
+/* What a call gives up for: a stop, and a rendezvous that is stopped itself, which takes requests
+ * and answers none. */
 typedef struct waiter {
     fth_membership *membership;
     const stop_patience *patience;
@@ -460,7 +464,8 @@ static bool is_exhausted(void *context)
     return is_spent(own->patience) || is_unreachable(own->membership, &silent_s);
 }
 
-/* The call, as this member, whom it makes one first where needed. `request` gets the member's number. */
+/* The call, as this member, whom it makes one first where needed. `request` gets the member's
+ * number. */
 static fth_status ask_once(fth_membership *membership, const char *path, json_t *request, stop_patience *patience,
                            int *code, json_t **answer)
 {
@@ -485,8 +490,8 @@ out:
     return status;
 }
 
-/* A call that the rendezvous may hold. Where it cannot be reached, tries again, at its successor after a while, for
- * GIVE_UP_S at most. */
+/* A call that the rendezvous may hold. Where it cannot be reached, tries again, at its successor
+ * after a while, for GIVE_UP_S at most. */
 static fth_status ask(fth_membership *membership, const char *path, json_t *request, stop_patience *patience, int *code,
                       json_t **answer)
 {
@@ -762,7 +767,8 @@ static char *make_target(const char *key, int64_t member, int64_t generation)
     return target;
 }
 
-/* One request for a key, again and again while the rendezvous cannot be reached and the group has not ended. */
+/* One request for a key, again and again while the rendezvous cannot be reached and the group has
+ * not ended. */
 static fth_status exchange_key(fth_membership *membership, const fth_rendezvous_bytes *request, const char *key,
                                fth_deadline deadline, fth_rendezvous_bytes *answer, int *code)
 {

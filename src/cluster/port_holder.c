@@ -1,4 +1,5 @@
-/* See port_holder.h: /proc/net/tcp has the socket's number, and /proc/PID/fd who has that socket open. */
+/* See port_holder.h: /proc/net/tcp has the socket's number, and /proc/PID/fd who has that socket
+ * open. */
 #include "cluster/port_holder.h"
 
 #include <dirent.h>

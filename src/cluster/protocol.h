@@ -1,4 +1,5 @@
-/* What rendezvous.c and membership.c say to each other, beyond what is at the top of rendezvous.c. */
+/* What rendezvous.c and membership.c say to each other, beyond what is at the top of
+ * rendezvous.c. */
 #ifndef FTH_CLUSTER_PROTOCOL_H
 #define FTH_CLUSTER_PROTOCOL_H
 

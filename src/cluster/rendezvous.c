@@ -1,6 +1,8 @@
-/* See rendezvous.h. HTTP over the roster (roster.h), which decides everything; here are bodies, tokens and waiting.
+/* See rendezvous.h. HTTP over the roster (roster.h), which decides everything; here are bodies,
+ * tokens and waiting.
  *
- * Requests are POST with a JSON object, which names the member by its incarnation, and the answer is one:
+ * Requests are POST with a JSON object, which names the member by its incarnation, and the answer
+ * is one:
  *
  *     GET  /rendezvous  who answers here; needs no token
  *     POST /open        a process becomes a member
@@ -15,9 +17,9 @@
  *     POST /moved       from a successor (succession.h): for some seconds members are answered FTH_RENDEZVOUS_MOVED
  *     GET  /members     all of the roster, for people and agents
  *
- * Whoever has to wait is held: an item in a list, with the exchange. After every change, and every TICK_S, settle() goes
- * through the list and answers those that can be answered. Everything is under one mutex; that of the HTTP server is
- * taken inside it, never the other way. */
+ * Whoever has to wait is held: an item in a list, with the exchange. After every change, and every
+ * TICK_S, settle() goes through the list and answers those that can be answered. Everything is
+ * under one mutex; that of the HTTP server is taken inside it, never the other way. */
 #include "cluster/rendezvous.h"
 
 #include <errno.h>
@@ -292,7 +294,8 @@ static void *tick(void *context)
 
 /* ---- requests ---- */
 
-/* Refuses pages in a browser and whoever does not show the token, and sends members to a successor. */
+/* Refuses pages in a browser and whoever does not show the token, and sends members to a
+ * successor. */
 static bool admit(void *context, fth_exchange *exchange, const fth_route *route, fth_role *role)
 {
     fth_rendezvous *rendezvous = context;
@@ -324,7 +327,8 @@ static bool admit(void *context, fth_exchange *exchange, const fth_route *route,
     return !sent_away;
 }
 
-/* The body, an object whose parts are read as json_unpack() does; NULL: it was none, and the exchange has been refused. */
+/* The body, an object whose parts are read as json_unpack() does; NULL: it was none, and the
+ * exchange has been refused. */
 static json_t *read_request(fth_exchange *exchange, const char *format, ...)
 {
     size_t size = 0;
@@ -470,7 +474,8 @@ static void post_open(void *context, fth_exchange *exchange)
     json_decref(json);
 }
 
-/* Locks the rendezvous and hears the member; false: it is unlocked, and the exchange has been refused. */
+/* Locks the rendezvous and hears the member; false: it is unlocked, and the exchange has been
+ * refused. */
 static bool enter(fth_rendezvous *rendezvous, fth_exchange *exchange, int64_t member)
 {
     pthread_mutex_lock(&rendezvous->mutex);
@@ -522,8 +527,8 @@ static void post_beat(void *context, fth_exchange *exchange)
     json_decref(json);
 }
 
-/* True if the member found what the others have found; else refuses it. What counts is what the first one found, until it
- * is gone without having been in a group, or nobody else is left. */
+/* True if the member found what the others have found; else refuses it. What counts is what the
+ * first one found, until it is gone without having been in a group, or nobody else is left. */
 static bool has_found_the_same(fth_rendezvous *rendezvous, fth_exchange *exchange, int64_t member, const char *node,
                                const char *found)
 {
@@ -632,8 +637,9 @@ static void post_lost(void *context, fth_exchange *exchange)
     json_decref(json);
 }
 
-/* A successor, which came to be while this rendezvous was lost, has a group. Where there is none here that is newer, its
- * word counts for as long as it is repeated: two groups of one run become one again. */
+/* A successor, which came to be while this rendezvous was lost, has a group. Where there is none
+ * here that is newer, its word counts for as long as it is repeated: two groups of one run become
+ * one again. */
 static void post_moved(void *context, fth_exchange *exchange)
 {
     fth_rendezvous *rendezvous = context;

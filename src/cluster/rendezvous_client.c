@@ -119,7 +119,8 @@ static bool is_ours(const json_t *answer)
     return service && strcmp(service, FTH_RENDEZVOUS_NAME) == 0;
 }
 
-/* The message of a refusal; FTH_INVALID, but a rendezvous that is stopping or full may be asked again. */
+/* The message of a refusal; FTH_INVALID, but a rendezvous that is stopping or full may be asked
+ * again. */
 static fth_status explain_refusal(fth_rendezvous_client *client, int code, const json_t *answer)
 {
     const char *error = json_string_value(json_object_get(answer, "error"));

@@ -1,4 +1,5 @@
-/* Requests to a rendezvous: JSON or bytes over one HTTP client, with errors that say who asked whom. For one thread. */
+/* Requests to a rendezvous: JSON or bytes over one HTTP client, with errors that say who asked
+ * whom. For one thread. */
 #ifndef FTH_CLUSTER_RENDEZVOUS_CLIENT_H
 #define FTH_CLUSTER_RENDEZVOUS_CLIENT_H
 
@@ -19,16 +20,17 @@ fth_status fth_rendezvous_client_point(fth_rendezvous_client *client, const char
 /* While a request waits, every 50 ms: whether to give up, with FTH_INTERRUPTED. */
 typedef bool (*fth_give_up)(void *context);
 
-/* Waits until a rendezvous answers there. FTH_INVALID, after some seconds at most, if the name does not resolve or
- * something else answers; FTH_TIMEOUT if nobody does until the deadline. */
+/* Waits until a rendezvous answers there. FTH_INVALID, after some seconds at most, if the name does
+ * not resolve or something else answers; FTH_TIMEOUT if nobody does until the deadline. */
 fth_status fth_rendezvous_client_reach(fth_rendezvous_client *client, fth_deadline deadline, fth_give_up give_up,
                                        void *context);
 
 /* One try: whether a rendezvous answers there within so many seconds. */
 bool fth_rendezvous_client_probe(fth_rendezvous_client *client, double seconds, fth_give_up give_up, void *context);
 
-/* *code is that of the answer, or 0. Answers that are refusals fail with the message of the rendezvous: FTH_INVALID;
- * FTH_PEER_LOST where it cannot be reached. json_decref() the answer, an object. */
+/* *code is that of the answer, or 0. Answers that are refusals fail with the message of the
+ * rendezvous: FTH_INVALID; FTH_PEER_LOST where it cannot be reached. json_decref() the answer, an
+ * object. */
 fth_status fth_rendezvous_client_post(fth_rendezvous_client *client, const char *path, const json_t *request,
                                       fth_deadline deadline, fth_give_up give_up, void *context, int *code,
                                       json_t **answer);
@@ -36,8 +38,8 @@ fth_status fth_rendezvous_client_post(fth_rendezvous_client *client, const char 
 /* After a probe that was answered: the generation of the newest group that is known there. */
 int64_t fth_rendezvous_client_generation(const fth_rendezvous_client *client);
 
-/* Where the rendezvous is instead, if the last request was refused with FTH_RENDEZVOUS_MOVED, or would have been; else NULL.
- * Valid until the next request. */
+/* Where the rendezvous is instead, if the last request was refused with FTH_RENDEZVOUS_MOVED, or
+ * would have been; else NULL. Valid until the next request. */
 const char *fth_rendezvous_client_moved(const fth_rendezvous_client *client);
 
 typedef struct fth_rendezvous_bytes {

@@ -59,7 +59,8 @@ static bool is_asked(void *stop)
     return stop && ((fth_stop *)stop)->asked;
 }
 
-/* The members, from a rendezvous that takes this token and is this run's; the answer is the caller's. */
+/* The members, from a rendezvous that takes this token and is this run's; the answer is the
+ * caller's. */
 static fth_status get_members(fth_rendezvous_client *client, const fth_rendezvous_place *place, fth_deadline deadline,
                               fth_stop *stop, json_t **members)
 {

@@ -229,8 +229,8 @@ bool fth_roster_join(fth_roster *roster, double now_s, int64_t id, int64_t after
     return true;
 }
 
-/* When the last one that had the run has left, it is over, or is found again. When that one was lost, whoever comes next goes
- * on with the same. */
+/* When the last one that had the run has left, it is over, or is found again. When that one was
+ * lost, whoever comes next goes on with the same. */
 static void drop_forgotten_run(fth_roster *roster)
 {
     for (size_t i = 0; i < roster->count; i++)
@@ -267,7 +267,8 @@ int fth_roster_lose(fth_roster *roster, double now_s, const char *node, int64_t 
 
 /* ---- time ---- */
 
-/* If nobody called for a while, this process was stopped or starved: that says nothing about members. */
+/* If nobody called for a while, this process was stopped or starved: that says nothing about
+ * members. */
 static void excuse_pause(fth_roster *roster, double now_s)
 {
     double pause_s = now_s - roster->advanced_s;
@@ -312,8 +313,9 @@ void fth_roster_advance(fth_roster *roster, double now_s)
 
 /* ---- the run ---- */
 
-/* With ranks of a launcher, the lowest that asks, and for a while none but rank 0. Without, for a while only a member on
- * the rendezvous's machine: the same command finds the run again in that machine's folder. */
+/* With ranks of a launcher, the lowest that asks, and for a while none but rank 0. Without, for a
+ * while only a member on the rendezvous's machine: the same command finds the run again in that
+ * machine's folder. */
 static bool should_find(const fth_roster *roster, double now_s, const fth_roster_member *member)
 {
     if (now_s - roster->created_s < roster->options.find_after_s)

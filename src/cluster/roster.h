@@ -1,5 +1,6 @@
-/* The rendezvous's roster: who is a member of the run, and the groups that members form. A state machine without clock,
- * thread or socket: whoever calls says what time it is, so that every course of events can be tested.
+/* The rendezvous's roster: who is a member of the run, and the groups that members form. A state
+ * machine without clock, thread or socket: whoever calls says what time it is, so that every course
+ * of events can be tested.
  *
  *                    add                  join                 a group is formed
  *     (a process) ---------> preparing ---------> waiting ---------------------------> in the group
@@ -7,12 +8,12 @@
  *                                                    +---------------------------------------+
  *                                                       join, after the group ended or to end it
  *
- * From each state a member can leave or be lost; it is gone then, and its number, the incarnation, is never used again: a
- * process that turns out to be alive after all is added as a new member.
+ * From each state a member can leave or be lost; it is gone then, and its number, the incarnation,
+ * is never used again: a process that turns out to be alive after all is added as a new member.
  *
- * There is at most one live group. It ends when one of its members is lost, leaves or asks for the next one; its list never
- * changes. The next group is formed once every member of the ended one has come back or is gone. Times are seconds of
- * one monotonic clock, that of the rendezvous. */
+ * There is at most one live group. It ends when one of its members is lost, leaves or asks for the
+ * next one; its list never changes. The next group is formed once every member of the ended one has
+ * come back or is gone. Times are seconds of one monotonic clock, that of the rendezvous. */
 #ifndef FTH_CLUSTER_ROSTER_H
 #define FTH_CLUSTER_ROSTER_H
 
@@ -27,8 +28,8 @@ typedef struct fth_roster_options {
     double join_wait_s, lost_after_s, stuck_after_s;
     int first_least;     /* of a successor (succession.h): how many nodes its first group needs; 0: least */
     double find_after_s; /* nobody is asked to find the run for this long */
-    /* Incarnations are numbered from here on. Another one for each rendezvous, so that a member of one is never taken for
-     * that of another. */
+    /* Incarnations are numbered from here on. Another one for each rendezvous, so that a member of
+     * one is never taken for that of another. */
     int64_t first_member;
 } fth_roster_options;
 
@@ -53,22 +54,26 @@ typedef struct fth_newcomer {
     bool hosts;   /* the rendezvous is on its machine */
 } fth_newcomer;
 
-/* *member is its incarnation, above 0. A former incarnation of the same instance is lost with this. */
+/* *member is its incarnation, above 0. A former incarnation of the same instance is lost with
+ * this. */
 fth_status fth_roster_add(fth_roster *roster, double now_s, const fth_newcomer *newcomer, int64_t *member);
-/* A sign of life; with its step and what it does unless `activity` is NULL. False, here and below: not a member. */
+/* A sign of life; with its step and what it does unless `activity` is NULL. False, here and below:
+ * not a member. */
 bool fth_roster_hear(fth_roster *roster, double now_s, int64_t member, int64_t step, const char *activity);
 /* Its connection closed: it is lost unless it is heard of again soon. */
 void fth_roster_hang_up(fth_roster *roster, double now_s, int64_t member);
-/* It could not connect to the member of this rank in the group of that generation. Two that say so of each other are
- * apart: the later rank is left out, and its node kept out for a while, which is longer each time. */
+/* It could not connect to the member of this rank in the group of that generation. Two that say so
+ * of each other are apart: the later rank is left out, and its node kept out for a while, which is
+ * longer each time. */
 void fth_roster_blame(fth_roster *roster, int64_t member, int64_t generation, int rank);
 /* It wants a group newer than `after`. */
 bool fth_roster_join(fth_roster *roster, double now_s, int64_t member, int64_t after);
 bool fth_roster_leave(fth_roster *roster, double now_s, int64_t member, const char *reason);
-/* Somebody knows that this process, or every process of the node (0), ended. Gives how many members that were. */
+/* Somebody knows that this process, or every process of the node (0), ended. Gives how many members
+ * that were. */
 int fth_roster_lose(fth_roster *roster, double now_s, const char *node, int64_t process, const char *reason);
-/* Time passes: finds lost and stuck members and forms groups. At least every half second, or the roster takes it that it
- * was itself stopped, and gives everybody that time. */
+/* Time passes: finds lost and stuck members and forms groups. At least every half second, or the
+ * roster takes it that it was itself stopped, and gives everybody that time. */
 void fth_roster_advance(fth_roster *roster, double now_s);
 
 /* ---- the run ---- */
@@ -109,7 +114,8 @@ int fth_roster_count(const fth_roster *roster);
 bool fth_roster_has(const fth_roster *roster, int64_t member);
 /* Why this one is not a member any more, or NULL if that is not known. */
 const char *fth_roster_why_gone(const fth_roster *roster, int64_t member);
-/* What a member that waits is waiting for: "2 nodes of at least 3: a, b". `few`: for nodes that are missing. free() it. */
+/* What a member that waits is waiting for: "2 nodes of at least 3: a, b". `few`: for nodes that are
+ * missing. free() it. */
 char *fth_roster_missing(const fth_roster *roster, int64_t member, bool *few);
 /* The nodes of those that wait, an array of names. The caller's. */
 json_t *fth_roster_list_ready(const fth_roster *roster);

@@ -1,8 +1,9 @@
 /* Groups of the roster: when one is formed, of whom and in which order; when a member holds one up.
  *
- * Order: nodes in the order of their first members, and in each node its members. Members of the group before keep their
- * order; new ones follow: the one that found the run, then by the launcher's rank, then as they came. So rank 0 stays
- * rank 0 as long as it is there, and members of one node are neighbours. */
+ * Order: nodes in the order of their first members, and in each node its members. Members of the
+ * group before keep their order; new ones follow: the one that found the run, then by the
+ * launcher's rank, then as they came. So rank 0 stays rank 0 as long as it is there, and members of
+ * one node are neighbours. */
 #include "cluster/roster_internal.h"
 
 #include <inttypes.h>
@@ -58,7 +59,8 @@ void fth_roster_end_group(fth_roster *roster, double now_s, const char *reason)
 
 /* ---- nodes ---- */
 
-/* Its rank in the newest group, of this rendezvous or of the one before; INT_MAX: it was not in it. */
+/* Its rank in the newest group, of this rendezvous or of the one before; INT_MAX: it was not in
+ * it. */
 static int former_rank(const fth_roster *roster, const fth_roster_member *member)
 {
     return member->group.generation > 0 && member->group.generation == roster->newest_generation ? member->group.rank
@@ -109,13 +111,15 @@ static bool begins(const fth_roster *roster)
     return true;
 }
 
-/* True where workers are waited for that have not come yet: before the first group. Later one may have been given up. */
+/* True where workers are waited for that have not come yet: before the first group. Later one may
+ * have been given up. */
 static bool awaits_all(const fth_roster *roster)
 {
     return roster->group.generation == 0 && begins(roster);
 }
 
-/* How many members its node needs to count: all that were started there, where they begin; later whoever is there. */
+/* How many members its node needs to count: all that were started there, where they begin; later
+ * whoever is there. */
 static int needed_on_node(const fth_roster_member *member, bool beginning)
 {
     return beginning && member->group.generation == 0 ? member->local_size : 1;
@@ -162,7 +166,8 @@ static bool has_any(const fth_roster *roster, fth_roster_state state)
     return false;
 }
 
-/* Whether all are back that were in the newest group, which had another rendezvous, and are not lost with that. */
+/* Whether all are back that were in the newest group, which had another rendezvous, and are not
+ * lost with that. */
 static bool is_reunited(const fth_roster *roster)
 {
     int expected = 0, waiting = 0;
@@ -176,8 +181,8 @@ static bool is_reunited(const fth_roster *roster)
     return expected > 0 && waiting >= expected;
 }
 
-/* No further process can come, or none that there is room for. A launcher that sets ranks starts `most` processes, on
- * fewer nodes perhaps. */
+/* No further process can come, or none that there is room for. A launcher that sets ranks starts
+ * `most` processes, on fewer nodes perhaps. */
 static bool is_complete(const fth_roster *roster, candidate_node *nodes, int count)
 {
     int ranked = 0, preparing = 0;
@@ -354,8 +359,8 @@ static int count_on_node(const fth_roster *roster, const char *node, fth_roster_
     return count;
 }
 
-/* The nodes that have members in this state, each once; with how many of them are there where some miss: those
- * are not in *count. */
+/* The nodes that have members in this state, each once; with how many of them are there where some
+ * miss: those are not in *count. */
 static char *list_nodes(const fth_roster *roster, fth_roster_state state, int *count)
 {
     bool beginning = state == FTH_ROSTER_WAITING && awaits_all(roster);
@@ -416,8 +421,8 @@ char *fth_roster_missing(const fth_roster *roster, int64_t id, bool *few)
 
 /* ---- who is stuck ---- */
 
-/* A live group in which nothing has moved for too long while some wait in the exchange of a step: whoever is not there
- * holds them up. Where everybody is in the same exchange: roster_apart.c. */
+/* A live group in which nothing has moved for too long while some wait in the exchange of a step:
+ * whoever is not there holds them up. Where everybody is in the same exchange: roster_apart.c. */
 void fth_roster_remove_stuck(fth_roster *roster, double now_s)
 {
     double limit_s = roster->options.stuck_after_s;

@@ -1,5 +1,5 @@
-/* The inside of the roster, shared by roster.c (members), roster_group.c (groups) and roster_apart.c (members that do not
- * reach each other). */
+/* The inside of the roster, shared by roster.c (members), roster_group.c (groups) and
+ * roster_apart.c (members that do not reach each other). */
 #ifndef FTH_CLUSTER_ROSTER_INTERNAL_H
 #define FTH_CLUSTER_ROSTER_INTERNAL_H
 

@@ -1,5 +1,6 @@
-/* See succession.h. Of one thread, that of the calls of a membership; while this process has the rendezvous, a second one tells
- * the first rendezvous so. It uses what does not change meanwhile, and a client of its own. */
+/* See succession.h. Of one thread, that of the calls of a membership; while this process has the
+ * rendezvous, a second one tells the first rendezvous so. It uses what does not change meanwhile,
+ * and a client of its own. */
 #include "cluster/succession.h"
 
 #include <math.h>
@@ -12,7 +13,8 @@
 #include "cluster/rendezvous_find.h"
 
 static const double PROBE_S = 0.7, DRAIN_S = 3;
-/* Members find the rendezvous lost up to 1.5 s after each other, and look at its address once more before their turn. */
+/* Members find the rendezvous lost up to 1.5 s after each other, and look at its address once more
+ * before their turn. */
 static const double TURN_S = 3;
 static const double ANNOUNCE_S = 0.2; /* with PROBE_S less than the second that the first rendezvous waits: agent.c */
 
@@ -99,8 +101,8 @@ static void *announce(void *context)
     return NULL;
 }
 
-/* The candidate of this process has a group. Where no thread can be had, members are where they are; only those that come
- * back or are new do not find them. */
+/* The candidate of this process has a group. Where no thread can be had, members are where they
+ * are; only those that come back or are new do not find them. */
 static void start_announcing(fth_succession *succession)
 {
     if (succession->announcer.running || strcmp(succession->address, succession->home) == 0)
@@ -307,8 +309,8 @@ static int find_turn(const fth_succession *succession, const char *address)
     return turn;
 }
 
-/* Whether one that waits at `present` is to go to that node: a candidate that knows of a newer group has its members, and of
- * the same group all know the same turns. */
+/* Whether one that waits at `present` is to go to that node: a candidate that knows of a newer
+ * group has its members, and of the same group all know the same turns. */
 static bool is_better(fth_succession *succession, const char *present, int turn, fth_give_up give_up, void *context)
 {
     const char *address = succession->nodes[turn].address;

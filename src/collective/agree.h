@@ -4,9 +4,10 @@
 
 #include "collective/collective.h"
 
-/* Each of `count` members says how something went for it, and hears that of all others: all return the same, FTH_OK or the first
- * failure in the order of members, with its message and the member's name. `status` and the calling thread's error message are
- * those of member `number`; -1: this process only hears. */
+/* Each of `count` members says how something went for it, and hears that of all others: all return
+ * the same, FTH_OK or the first failure in the order of members, with its message and the member's
+ * name. `status` and the calling thread's error message are those of member `number`; -1: this
+ * process only hears. */
 fth_status fth_agree(const fth_key_store *keys, const char *topic, const fth_member *members, int count, int number,
                      fth_status status, fth_deadline deadline);
 

@@ -1,5 +1,5 @@
-/* See collective.h. What all transports have in common: which one is used, checks of what is asked, and that a group in
- * which a call has failed stays failed, in every member. */
+/* See collective.h. What all transports have in common: which one is used, checks of what is asked,
+ * and that a group in which a call has failed stays failed, in every member. */
 #include "collective/collective.h"
 
 #include <pthread.h>
@@ -76,8 +76,8 @@ static fth_status open_transport(fth_collective *collective, const fth_collectiv
     return status;
 }
 
-/* Where members of one machine cannot share memory, as they are in different containers, all use gloo: shared memory fails in
- * every member or in none. */
+/* Where members of one machine cannot share memory, as they are in different containers, all use
+ * gloo: shared memory fails in every member or in none. */
 static fth_status open_any(fth_collective *collective, const fth_collective_options *options)
 {
     const char *name = choose_transport(options);

@@ -1,5 +1,5 @@
-/* The transport "gloo": loads the plugin farthing_gloo.so (gloo_plugin.cc) and passes calls on to it, so that the program
- * is C and starts on machines that have no libgloo. */
+/* The transport "gloo": loads the plugin farthing_gloo.so (gloo_plugin.cc) and passes calls on to
+ * it, so that the program is C and starts on machines that have no libgloo. */
 #include <stdlib.h>
 
 #include "base/plugin.h"

@@ -1,11 +1,12 @@
 /* Collectives among several machines, some of which have several members: "shm+gloo".
  *
- * The members of a machine share memory; the first of them leads, and takes part in the exchange between machines for all of
- * them. A sum is made in each machine, then among the leaders, whose result the others copy. Both halves are collectives of
- * their own (shm.c, gloo.c) with members, ranks and keys of their own.
+ * The members of a machine share memory; the first of them leads, and takes part in the exchange
+ * between machines for all of them. A sum is made in each machine, then among the leaders, whose
+ * result the others copy. Both halves are collectives of their own (shm.c, gloo.c) with members,
+ * ranks and keys of their own.
  *
- * While leaders exchange, the others wait for theirs. It goes a piece at a time, so that a slow link is not taken for a
- * leader that is stuck. */
+ * While leaders exchange, the others wait for theirs. It goes a piece at a time, so that a slow
+ * link is not taken for a leader that is stuck. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -129,7 +129,8 @@ void fth_shared_memory_describe(const fth_shared_memory *memory, char place[FTH_
              memory->file->stamp);
 }
 
-/* True if the file is what fth_shared_memory_create() makes: whatever a description names, no other file is mapped. */
+/* True if the file is what fth_shared_memory_create() makes: whatever a description names, no other
+ * file is mapped. */
 static bool is_shared_memory(int fd, const char *path, size_t size_bytes)
 {
     char target[64] = "";

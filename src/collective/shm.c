@@ -1,14 +1,16 @@
 /* Collectives between processes of one machine, through memory that they share (shm_group.h).
  *
- * Where every member's values lie in its shared memory nothing is copied: each member sums its range over the memory of all and
- * writes the sums there, so that each number is read once and written once, which takes half the time of copying ranges
- * from those who have summed them. Other values go through inboxes, a part at a time. An inbox has two areas: `terms`, which
- * this member fills for others to read, and `sums`, in which it leaves what it has summed.
+ * Where every member's values lie in its shared memory nothing is copied: each member sums its
+ * range over the memory of all and writes the sums there, so that each number is read once and
+ * written once, which takes half the time of copying ranges from those who have summed them. Other
+ * values go through inboxes, a part at a time. An inbox has two areas: `terms`, which this member
+ * fills for others to read, and `sums`, in which it leaves what it has summed.
  *
  * When an area may be written again:
  * - terms, and the description of a call: once all members have made the last step of the call before (begin_call waits for
  *   that; by then it has mostly happened).
- * - sums: after the first step of a call, which others make when they have copied what they wanted in the call before. */
+ * - sums: after the first step of a call, which others make when they have copied what they wanted in the call
+ * before. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,7 +81,8 @@ static fth_status refuse(shm_state *shm, int member)
                     other_name);
 }
 
-/* After the first step: fails if members differ in what they do; otherwise counts those whose values lie in their memory. */
+/* After the first step: fails if members differ in what they do; otherwise counts those whose
+ * values lie in their memory. */
 static fth_status compare_calls(shm_state *shm, int *direct)
 {
     const fth_shm_call *own = fth_shm_group_call(shm->group, shm->rank);
@@ -121,7 +124,8 @@ static size_t part_length(const shm_state *shm)
     return AREA_BYTES / sizeof(float) / (size_t)shm->size / line * line;
 }
 
-/* Ranges go through inboxes in parts: part k of range r is `length` numbers from k * length in it. */
+/* Ranges go through inboxes in parts: part k of range r is `length` numbers from k * length in
+ * it. */
 static size_t part_begin(const size_t *begins, int range, size_t part, size_t length)
 {
     size_t begin = begins[range] + part * length;

@@ -147,7 +147,8 @@ fth_status fth_shm_group_open(const fth_collective_options *options, size_t inbo
 
     FTH_TRY(fth_allocate(1, sizeof *made, &made));
     *made = (fth_shm_group){.rank = options->rank, .size = options->size, .timeout_s = timeout_s};
-    /* Not by those that this process may use: launchers bind each member to a processor of its own. */
+    /* Not by those that this process may use: launchers bind each member to a processor of its
+     * own. */
     made->spins = options->size <= fth_processors_online() ? SPINS : 0;
     FTH_TRY(fth_allocate((size_t)made->size, sizeof *made->members, &made->members));
     FTH_TRY(fth_allocate((size_t)made->size, sizeof *made->polls, &made->polls));

@@ -1,14 +1,17 @@
-/* The members of one machine: each one's memory mapped by all, and the steps in which they wait for each other.
+/* The members of one machine: each one's memory mapped by all, and the steps in which they wait for
+ * each other.
  *
- * A member has a board, an inbox that others read, and, where the options have one, the memory that its values lie in, which
- * others read and write while it waits for them in a call. If that call fails, some may still write when it has returned: one
- * that was stopped, say, given up by the others, and goes on later. Therefore the memory is then replaced by other memory at
- * the same address (fth_shm_group_protect), which they do not know.
+ * A member has a board, an inbox that others read, and, where the options have one, the memory that
+ * its values lie in, which others read and write while it waits for them in a call. If that call
+ * fails, some may still write when it has returned: one that was stopped, say, given up by the
+ * others, and goes on later. Therefore the memory is then replaced by other memory at the same
+ * address (fth_shm_group_protect), which they do not know.
  *
- * Time is counted in steps, a number that only grows, on each member's board. All members make the same calls, and each call
- * has the same steps in all of them: to wait for a member is to wait until its step has come to a number. Who waits spins
- * briefly and then sleeps on a futex, a few milliseconds at a time, between which it looks whether the one it waits for has
- * ended (a pidfd), has left the group, or took too long. */
+ * Time is counted in steps, a number that only grows, on each member's board. All members make the
+ * same calls, and each call has the same steps in all of them: to wait for a member is to wait
+ * until its step has come to a number. Who waits spins briefly and then sleeps on a futex, a few
+ * milliseconds at a time, between which it looks whether the one it waits for has ended (a pidfd),
+ * has left the group, or took too long. */
 #ifndef FTH_COLLECTIVE_SHM_GROUP_H
 #define FTH_COLLECTIVE_SHM_GROUP_H
 

@@ -1,4 +1,5 @@
-/* Transports: how the members of a collective reach each other. A row is a file, and a line below. */
+/* Transports: how the members of a collective reach each other. A row is a file, and a line
+ * below. */
 #ifndef FTH_COLLECTIVE_TRANSPORT_H
 #define FTH_COLLECTIVE_TRANSPORT_H
 

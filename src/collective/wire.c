@@ -1,5 +1,5 @@
-/* See wire.h. Loops without branches, which the compiler turns into vector instructions: through them numbers go at the
- * speed of memory. */
+/* See wire.h. Loops without branches, which the compiler turns into vector instructions: through
+ * them numbers go at the speed of memory. */
 #include "collective/wire.h"
 
 #include <stdint.h>

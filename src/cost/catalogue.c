@@ -1,6 +1,6 @@
-/* The catalogue of prices: a YAML list of flat mappings, one price each, read through libyaml's events, which carry the
- * line numbers. Unknown keys, missing ones, duplicates and anything nested are refused: a bill that is wrong because
- * of a typing error is worse than none. */
+/* The catalogue of prices: a YAML list of flat mappings, one price each, read through libyaml's
+ * events, which carry the line numbers. Unknown keys, missing ones, duplicates and anything nested
+ * are refused: a bill that is wrong because of a typing error is worse than none. */
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
@@ -28,7 +28,8 @@ typedef struct reader {
     size_t function_line_capacity;
 } reader;
 
-/* A row as it is read: a machine's price or a function's, which `instance` or `function` decides. Rates not given are NAN. */
+/* A row as it is read: a machine's price or a function's, which `instance` or `function` decides.
+ * Rates not given are NAN. */
 typedef struct price_row {
     char cloud[16], instance[64], function[16], region[64], market[16], date[11];
     double usd_per_hour, vcpus;
@@ -168,7 +169,8 @@ static fth_status fail_twice(const reader *in, size_t line, size_t first)
     return fth_fail(FTH_INVALID, "%s line %zu: this price was given on line %zu already", in->name, line, first);
 }
 
-/* FTH_INVALID where the row has no `missing`, or has `extra`, which belongs to the other kind of price. */
+/* FTH_INVALID where the row has no `missing`, or has `extra`, which belongs to the other kind of
+ * price. */
 static fth_status check_keys(const reader *in, size_t line, const char *missing, const char *extra, const char *kind)
 {
     if (missing)

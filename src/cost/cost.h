@@ -42,7 +42,8 @@ typedef struct fth_catalogue {
     size_t function_count;
 } fth_catalogue;
 
-/* Reads a catalogue, strictly: whatever is wrong is an error with file and line. Release it in either case. */
+/* Reads a catalogue, strictly: whatever is wrong is an error with file and line. Release it in
+ * either case. */
 fth_status fth_catalogue_parse(const char *text, size_t size_bytes, const char *name, fth_catalogue *catalogue);
 fth_status fth_catalogue_read_builtin(fth_catalogue *catalogue);
 void fth_catalogue_release(fth_catalogue *catalogue);
@@ -50,15 +51,16 @@ void fth_catalogue_release(fth_catalogue *catalogue);
 const char *fth_catalogue_builtin_text(void);
 
 /* The file that replaces the built-in catalogue: `asked` (--prices), else $FARTHING_PRICES, else
- * farthing/prices.yaml under $XDG_CONFIG_HOME or ~/.config, if it exists; NULL: the built-in one. free() it. */
+ * farthing/prices.yaml under $XDG_CONFIG_HOME or ~/.config, if it exists; NULL: the built-in one.
+ * free() it. */
 char *fth_catalogue_find(const char *asked);
 /* What fth_catalogue_find() finds, read. */
 fth_status fth_catalogue_open(const char *asked, fth_catalogue *catalogue);
 
 /* ---- one machine's price ---- */
 
-/* What the price of a machine follows from; "" where unknown. On one's own machine `cloud` is "own" and `instance` the
- * host's name. */
+/* What the price of a machine follows from; "" where unknown. On one's own machine `cloud` is "own"
+ * and `instance` the host's name. */
 typedef struct fth_price_query {
     const char *cloud, *instance, *region, *market;
 } fth_price_query;
@@ -74,7 +76,8 @@ typedef struct fth_price_answer {
  * What was assumed is said in `source`. False if the type is not in the catalogue at all. */
 bool fth_price_find(const fth_catalogue *catalogue, const fth_price_query *query, fth_price_answer *answer);
 
-/* The price of a provider's functions: of the region, else of any, else of another; NULL: the catalogue has none. */
+/* The price of a provider's functions: of the region, else of any, else of another; NULL: the
+ * catalogue has none. */
 const fth_function_price *fth_function_price_find(const fth_catalogue *catalogue, const char *provider,
                                                   const char *region);
 
@@ -85,7 +88,8 @@ void fth_usd_format(double usd, char *text, size_t size);
 
 /* ---- the ledger ---- */
 
-/* One machine's part. Seconds are paid ones: from the process's beginning to the last that was seen of it. */
+/* One machine's part. Seconds are paid ones: from the process's beginning to the last that was seen
+ * of it. */
 typedef struct fth_ledger_row {
     const fth_record_machine *machine; /* in the summary */
     double usd_per_hour;               /* NAN: unknown */
@@ -100,13 +104,15 @@ typedef struct fth_ledger_row {
     double accuracy;                   /* of its last validation that counts; NAN: none */
 } fth_ledger_row;
 
-/* A node that trained with a machine. Its seconds are useful, lost and starting as the machine's are. */
+/* A node that trained with a machine. Its seconds are useful, lost and starting as the machine's
+ * are. */
 typedef struct fth_ledger_node {
     const fth_record_node *node; /* in the summary */
     double usd_per_hour, usd;    /* NAN: unknown */
 } fth_ledger_node;
 
-/* The invocations of one function that worked for a parameter server, from the record's "invocation" events. */
+/* The invocations of one function that worked for a parameter server, from the record's
+ * "invocation" events. */
 typedef struct fth_ledger_function {
     char provider[32], function[96]; /* "": not said */
     double memory_mb;                /* 0: not said */
@@ -142,29 +148,31 @@ typedef struct fth_ledger {
 fth_status fth_ledger_make(const fth_record_summary *run, fth_ledger *ledger);
 void fth_ledger_release(fth_ledger *ledger);
 
-/* Gives a price to the machines of a run whose record has none, in the summary alone; `source` says where it is from.
- */
+/* Gives a price to the machines of a run whose record has none, in the summary alone; `source` says
+ * where it is from. */
 void fth_ledger_assume_price(fth_record_summary *run, double usd_per_hour, const char *source);
 
 bool fth_ledger_has_functions(const fth_record_summary *run);
 /* Gives a price to the functions of a run, in the summary alone. */
 void fth_ledger_price_functions(fth_record_summary *run, const fth_catalogue *catalogue);
 
-/* From the request for a VM to its first step, as a cloud usually takes: plans and comparisons count it. */
+/* From the request for a VM to its first step, as a cloud usually takes: plans and comparisons
+ * count it. */
 #define FTH_VM_START_S 60.0
 
-/* A VM that would have done what a run's functions did. Its vCPUs are taken to be as fast as those of functions, which have
- * one for each price's mb_per_vcpu. */
+/* A VM that would have done what a run's functions did. Its vCPUs are taken to be as fast as those
+ * of functions, which have one for each price's mb_per_vcpu. */
 typedef struct fth_ledger_vm {
     const fth_price *on_demand, *spot; /* in the catalogue; spot: may be NULL */
     double seconds;                    /* start_s and the work */
     double on_demand_usd, spot_usd;    /* spot: NAN where there is no price */
 } fth_ledger_vm;
-/* The cheapest on-demand machine of the catalogue whose vCPUs are known, in the functions' cloud where it has one; false: there
- * is none, or the functions' vCPUs are not known. */
+/* The cheapest on-demand machine of the catalogue whose vCPUs are known, in the functions' cloud
+ * where it has one; false: there is none, or the functions' vCPUs are not known. */
 bool fth_ledger_compare_vm(const fth_ledger *ledger, const fth_catalogue *catalogue, double start_s, fth_ledger_vm *vm);
 
-/* What had been paid by all machines, and for functions, at a moment of `point`; NAN where a rate before it is unknown. */
+/* What had been paid by all machines, and for functions, at a moment of `point`; NAN where a rate
+ * before it is unknown. */
 double fth_ledger_usd_at(const fth_ledger *ledger, const fth_record_point *point);
 double fth_ledger_seconds_at(const fth_ledger *ledger, const fth_record_point *point);
 

@@ -1,8 +1,9 @@
-/* What a training job takes and costs in functions around a parameter server, and on one VM. Arithmetic alone: no clock, no
- * network.
+/* What a training job takes and costs in functions around a parameter server, and on one VM.
+ * Arithmetic alone: no clock, no network.
  *
- * A function has memory_mb / mb_per_vcpu vCPUs. It computes the gradients of some batches, sends their mean, and gets
- * parameters back; N functions do so side by side, and share the server's network:
+ * A function has memory_mb / mb_per_vcpu vCPUs. It computes the gradients of some batches, sends
+ * their mean, and gets parameters back; N functions do so side by side, and share the server's
+ * network:
  *
  *     round   = max( batches_per_push * batch_s / vcpus + 2 latency + bytes / rate ,  N * bytes / server's rate )
  *     time    = ceil( pushes / N ) rounds, and a start for each invocation of limit_s
@@ -13,10 +14,11 @@
  *     time    = start + batches * batch_s / vcpus
  *     dollars = time * rate, a minute at least
  *
- * vCPUs are taken to be the same everywhere, a job to need the same samples either way, and fetching the data is left out of
- * both. A second of a function's vCPU costs two to three times a VM's, so long jobs belong on VMs; a VM is paid for while it
- * starts, so short ones, and many short ones, belong in functions; and what waits for the network is paid for in functions as
- * well, so large models with frequent exchanges do not. */
+ * vCPUs are taken to be the same everywhere, a job to need the same samples either way, and
+ * fetching the data is left out of both. A second of a function's vCPU costs two to three times a
+ * VM's, so long jobs belong on VMs; a VM is paid for while it starts, so short ones, and many short
+ * ones, belong in functions; and what waits for the network is paid for in functions as well, so
+ * large models with frequent exchanges do not. */
 #ifndef FTH_COST_FUNCTION_MODEL_H
 #define FTH_COST_FUNCTION_MODEL_H
 
@@ -51,14 +53,16 @@ typedef struct fth_job_estimate {
 fth_job_estimate fth_estimate_functions(const fth_job_shape *job, const fth_function_fleet *fleet);
 fth_job_estimate fth_estimate_vm(const fth_job_shape *job, const fth_price *vm, double start_s);
 
-/* The on-demand machine that does the job for the least, of those in the catalogue whose vCPUs are known: of `cloud` where that
- * has one; `instance`, if not "", is the only one looked at. NULL: there is none. */
+/* The on-demand machine that does the job for the least, of those in the catalogue whose vCPUs are
+ * known: of `cloud` where that has one; `instance`, if not "", is the only one looked at. NULL:
+ * there is none. */
 const fth_price *fth_estimate_choose_vm(const fth_catalogue *catalogue, const char *cloud, const char *instance,
                                         const fth_job_shape *job, double start_s);
 /* The spot price of the same machine, or NULL. */
 const fth_price *fth_estimate_find_spot(const fth_catalogue *catalogue, const fth_price *on_demand);
 
-/* How many samples the job may have for functions to be the cheaper way: 0: never, INFINITY: always. */
+/* How many samples the job may have for functions to be the cheaper way: 0: never, INFINITY:
+ * always. */
 double fth_estimate_break_even(const fth_job_shape *job, const fth_function_fleet *fleet, const fth_price *vm,
                                double vm_start_s);
 

@@ -1,13 +1,12 @@
 /* The ledger: what each machine of a run was paid for, and what came of it.
  *
- * The run's own clock (elapsed_s) runs on over all machines and goes back where a resume went back, so it tells what
- * was kept: of a machine that brought the run from elapsed_s a to b, with the run later resumed at c < b, c - a is
- * useful and b - c is lost; if c < a, all of it is. So is what a killed machine did after its last event. What was paid
- * beyond that is starting up and leaving.
+ * The run's own clock (elapsed_s) runs on over all machines and goes back where a resume went back,
+ * so it tells what was kept: of a machine that brought the run from elapsed_s a to b, with the run
+ * later resumed at c < b, c - a is useful and b - c is lost; if c < a, all of it is. So is what a
+ * killed machine did after its last event. What was paid beyond that is starting up and leaving.
  *
  *     paid      |starting|------ useful ------|---- lost ----|
- *     elapsed            a                    c              b
- */
+ *     elapsed            a                    c              b */
 #include <math.h>
 #include <stdlib.h>
 
@@ -41,7 +40,8 @@ static void fill_row(const fth_record_machine *machine, double kept_s, int64_t k
     int64_t last_step = machine->last_step < kept_step ? machine->last_step : kept_step;
     row->steps = last_step > machine->first_step ? last_step - machine->first_step : 0;
     row->steps_lost = machine->last_step - machine->first_step - row->steps;
-    /* The clock goes on while a machine that leaves in order saves its last step: nothing is undone by that. */
+    /* The clock goes on while a machine that leaves in order saves its last step: nothing is undone
+     * by that. */
     bool undone = row->steps_lost > 0 || machine->ending == FTH_ENDING_UNKNOWN;
     row->lost_s = (undone ? fmax(0, trained_s - row->useful_s) : 0) + machine->silent_s;
     /* Whatever the record says of clocks: what was trained was paid for. */
@@ -105,7 +105,8 @@ fth_status fth_ledger_make(const fth_record_summary *run, fth_ledger *ledger)
     *ledger = (fth_ledger){.run = run, .count = run->machine_count, .node_count = run->node_count};
     FTH_TRY(fth_allocate(run->machine_count + 1, sizeof *ledger->rows, &ledger->rows));
 
-    /* From the last to the first: where the earliest of all later resumes went on is what was kept. */
+    /* From the last to the first: where the earliest of all later resumes went on is what was
+     * kept. */
     double kept_s = INFINITY, kept_epoch = INFINITY;
     int64_t kept_step = INT64_MAX;
     for (size_t i = run->machine_count; i-- > 0;) {
@@ -158,7 +159,8 @@ static double share_before(const fth_ledger *ledger, const fth_record_point *poi
     return row->seconds > 0 ? seconds_on(row, point) / row->seconds : 1;
 }
 
-/* Invocations are recorded when they end; until then their cost is spread evenly over the training time. */
+/* Invocations are recorded when they end; until then their cost is spread evenly over the training
+ * time. */
 static double functions_usd_at(const fth_ledger *ledger, const fth_record_point *point)
 {
     double usd = 0, share = ledger->run->elapsed_s > 0 ? point->elapsed_s / ledger->run->elapsed_s : 1;

@@ -1,4 +1,5 @@
-/* Which price a machine, or a function, has: the nearest row of the catalogue, with what had to be assumed said. */
+/* Which price a machine, or a function, has: the nearest row of the catalogue, with what had to be
+ * assumed said. */
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -46,8 +47,8 @@ static bool region_holds(const char *region, const char *place)
     return !*zone || (islower((unsigned char)*zone) && !zone[1] && isdigit((unsigned char)region[length - 1]));
 }
 
-/* How well a row fits, the smaller the better; a row of another type, or a spot price for a machine that is not known
- * to be one, does not. */
+/* How well a row fits, the smaller the better; a row of another type, or a spot price for a machine
+ * that is not known to be one, does not. */
 enum { EXACT, ANY_REGION, OTHER_REGION, ON_DEMAND = 3, DOES_NOT_FIT = 6 };
 
 static int misfit(const fth_price *price, const fth_price_query *query)

@@ -1,8 +1,9 @@
-/* Data: sets of labelled images or texts, the order in which they are visited, and batches made ahead of need.
+/* Data: sets of labelled images or texts, the order in which they are visited, and batches made
+ * ahead of need.
  *
- * sampler (a pure function of position) -> loader threads read, augment, normalize -> a ring of ready batches.
- * Everything random is a pure function of (seed, epoch, sample), so a position is one integer and any
- * batch can be made again, anywhere. */
+ * sampler (a pure function of position) -> loader threads read, augment, normalize -> a ring of
+ * ready batches. Everything random is a pure function of (seed, epoch, sample), so a position is
+ * one integer and any batch can be made again, anywhere. */
 #ifndef FTH_DATA_DATA_H
 #define FTH_DATA_DATA_H
 
@@ -34,7 +35,8 @@ typedef struct fth_text_options {
     const char *text_column, *pair_column,
         *label_column; /* by name or number from 1; NULL or "": found by what is usual */
     fth_label_kind label;
-    /* Names of the classes, in order, ending with NULL, where a model has them already: other labels are an error. */
+    /* Names of the classes, in order, ending with NULL, where a model has them already: other
+     * labels are an error. */
     const char *const *class_names;
     bool keep_text; /* for fth_text_set_inspect() */
 } fth_text_options;
@@ -96,10 +98,11 @@ typedef struct fth_dataset_info {
 
 typedef struct fth_dataset fth_dataset;
 
-/* Opens a built-in set by name ("digits", "shapes", "shapes-20"); tables of text (data/text/text_files.h); a folder of MNIST idx or CIFAR-10 binary files, which are
- * recognized by their contents; or image files (JPEG, PNG) in class folders, train/<class>/ and val/<class>/ or just
- * <class>/, as a folder, a .tar, .tar.gz, .tar.xz, .tar.zst or .zip, or an https:// URL of one, which is downloaded
- * once (URL#sha256=... is checked). */
+/* Opens a built-in set by name ("digits", "shapes", "shapes-20"); tables of text
+ * (data/text/text_files.h); a folder of MNIST idx or CIFAR-10 binary files, which are recognized by
+ * their contents; or image files (JPEG, PNG) in class folders, train/<class>/ and val/<class>/ or
+ * just <class>/, as a folder, a .tar, .tar.gz, .tar.xz, .tar.zst or .zip, or an https:// URL of
+ * one, which is downloaded once (URL#sha256=... is checked). */
 fth_status fth_dataset_open(const char *name_or_folder, const fth_dataset_options *options, fth_dataset **dataset);
 
 /* Addresses that another folder opens. */
@@ -108,12 +111,14 @@ typedef struct fth_dataset_scheme {
     fth_status (*open)(const char *address, const fth_dataset_options *options, fth_dataset **dataset);
 } fth_dataset_scheme;
 
-/* What the set consists of, as 64 hex digits: a hash of its index with the files' etags, sizes and times, or contents;
- * version.c says what counts for which set. Sets of one version have the same samples in the same order, whoever opens
- * them, wherever they lie; how they are prepared is no part of it. It looks at every file of a folder, so ask once. */
+/* What the set consists of, as 64 hex digits: a hash of its index with the files' etags, sizes and
+ * times, or contents; version.c says what counts for which set. Sets of one version have the same
+ * samples in the same order, whoever opens them, wherever they lie; how they are prepared is no
+ * part of it. It looks at every file of a folder, so ask once. */
 fth_status fth_dataset_version(const fth_dataset *dataset, char version[65]);
 
-/* Images that a program has in memory. Pixels must stay until the set is freed; the rest is copied. */
+/* Images that a program has in memory. Pixels must stay until the set is freed; the rest is
+ * copied. */
 typedef struct fth_image_array {
     const uint8_t *pixels; /* (count, channels, height, width) */
     const int32_t *labels; /* (count) */
@@ -130,20 +135,22 @@ fth_status fth_dataset_create(const fth_image_arrays *arrays, const fth_dataset_
 void fth_dataset_free(fth_dataset *dataset);
 const fth_dataset_info *fth_dataset_get_info(const fth_dataset *dataset);
 
-/* One image, channels × height × width bytes, and its label. Any thread may call this at any time. Where images are
- * transformed it goes through the validation transform; the loader is the fast way. */
+/* One image, channels × height × width bytes, and its label. Any thread may call this at any time.
+ * Where images are transformed it goes through the validation transform; the loader is the fast
+ * way. */
 fth_status fth_dataset_read(const fth_dataset *dataset, fth_split split, int64_t index, uint8_t *pixels,
                             int32_t *label);
 
-/* Says which samples will be read soon, in that order, so that a set that lies far away can fetch them ahead; loaders do
- * so themselves. Gives how many of them, from the first on, were taken note of: fewer than `count` where there is no
- * room; the others may be told again later. `needed_s` says when, by fth_clock_seconds(): what is needed first is fetched
- * first, whoever asked for it; 0: at once. Never waits. Any thread. */
+/* Says which samples will be read soon, in that order, so that a set that lies far away can fetch
+ * them ahead; loaders do so themselves. Gives how many of them, from the first on, were taken note
+ * of: fewer than `count` where there is no room; the others may be told again later. `needed_s`
+ * says when, by fth_clock_seconds(): what is needed first is fetched first, whoever asked for it;
+ * 0: at once. Never waits. Any thread. */
 size_t fth_dataset_expect(const fth_dataset *dataset, fth_split split, const int64_t *samples, size_t count,
                           double needed_s);
 
-/* Unreadable image files met so far, by any loader of the set, in the order in which they were met. What
- * fth_dataset_get_bad_image() gives lives as long as the set. */
+/* Unreadable image files met so far, by any loader of the set, in the order in which they were met.
+ * What fth_dataset_get_bad_image() gives lives as long as the set. */
 typedef struct fth_bad_image {
     const char *name, *reason;
     fth_split split;
@@ -151,12 +158,12 @@ typedef struct fth_bad_image {
 int64_t fth_dataset_bad_image_count(const fth_dataset *dataset);
 const fth_bad_image *fth_dataset_get_bad_image(const fth_dataset *dataset, int64_t number);
 
-/* The files among a set's images whose formats are not read. Lives as long as the set; NULL where it is not a set of image
- * files. */
+/* The files among a set's images whose formats are not read. Lives as long as the set; NULL where
+ * it is not a set of image files. */
 const fth_skipped_files *fth_dataset_get_skipped_files(const fth_dataset *dataset);
 
-/* True if images go through a transform for every batch: image files always do, images in memory where one or another
- * size is asked for. Such images cannot be made from recipes. */
+/* True if images go through a transform for every batch: image files always do, images in memory
+ * where one or another size is asked for. Such images cannot be made from recipes. */
 bool fth_dataset_is_transformed(const fth_dataset *dataset);
 
 /* The built-in names and a line on each, for help and errors; ends with a NULL name. */
@@ -169,14 +176,15 @@ fth_choice fth_dataset_choice(size_t index);
 
 /* ---- the order of samples ---- */
 
-/* One of several workers' shares of an epoch: every `of`-th sample of its order from `index` on (0: the first). All
- * shares together are the epoch, each sample once. {0, 0}: the whole. */
+/* One of several workers' shares of an epoch: every `of`-th sample of its order from `index` on (0:
+ * the first). All shares together are the epoch, each sample once. {0, 0}: the whole. */
 typedef struct fth_share {
     int64_t index, of;
 } fth_share;
 int64_t fth_share_samples(fth_share share, int64_t count); /* how many of `count` are in it */
-/* One of several parts of a batch of `count` samples: those from fth_part_begin(part, count) on, in a row. All parts
- * together are the batch; with fewer samples than parts some are empty. {0, 0}: the whole. */
+/* One of several parts of a batch of `count` samples: those from fth_part_begin(part, count) on, in
+ * a row. All parts together are the batch; with fewer samples than parts some are empty. {0, 0}:
+ * the whole. */
 int64_t fth_part_begin(fth_share part, int64_t count);
 int64_t fth_part_samples(fth_share part, int64_t count);
 
@@ -188,8 +196,8 @@ typedef struct fth_sampler {
     int64_t rotation; /* epochs begin so many samples later in the order, and go round */
 } fth_sampler;
 
-/* The sample at `position` of `epoch`: within an epoch each of 0..count-1 exactly once, in constant memory; of a share,
- * each of the share's. */
+/* The sample at `position` of `epoch`: within an epoch each of 0..count-1 exactly once, in constant
+ * memory; of a share, each of the share's. */
 int64_t fth_sampler_index(const fth_sampler *sampler, int64_t epoch, int64_t position);
 /* The same for `count` positions in a row; several times as fast. */
 void fth_sampler_indices(const fth_sampler *sampler, int64_t epoch, int64_t position, int64_t count, int64_t *samples);
@@ -205,14 +213,15 @@ typedef struct fth_augmentation {
 fth_status fth_augmentation_find(const char *name, fth_augmentation *augmentation);
 fth_choice fth_augmentation_choice(size_t index);
 
-/* Which part of an image is taken, and whether mirrored: a pure function of (seed, epoch, sample). */
+/* Which part of an image is taken, and whether mirrored: a pure function of (seed, epoch,
+ * sample). */
 fth_recipe fth_augment_choose(const fth_augmentation *augmentation, uint64_t seed, int64_t epoch, int64_t sample);
 
 /* What a pixel of a channel becomes: pixel * scale + shift, each rounded. */
 void fth_dataset_normalization(const fth_dataset_info *info, int channel, float *scale, float *shift);
 
-/* The images of a batch, (count, C, H, W), as its loader would have made them. Where they are not transformed; by any
- * thread. */
+/* The images of a batch, (count, C, H, W), as its loader would have made them. Where they are not
+ * transformed; by any thread. */
 fth_status fth_dataset_make_images(const fth_dataset *dataset, fth_split split, const fth_recipe *recipes,
                                    int64_t count, float *images);
 
@@ -229,29 +238,32 @@ void fth_augment(const fth_dataset_info *info, const fth_augmentation *augmentat
  *     flip                             left-right, half of the time
  *     colour-jitter=B:C:S:H            brightness, contrast, saturation, hue
  *     size=HxW                         what comes out, where no step says it: the image is fitted to that
- *     normalize=HOW                    as normalization.h has it: imagenet, cifar, mnist, none or MEAN/STD
- */
+ *     normalize=HOW                    as normalization.h has it: imagenet, cifar, mnist, none or
+ * MEAN/STD */
 fth_status fth_transform_check(const char *text);
 /* True if its steps say the size of what comes out, as centre-crop=224 does and flip does not. */
 bool fth_transform_has_size(const char *text);
-/* True if one of its steps is random: then what comes out also depends on the seed and the epoch. Needs no valid text. */
+/* True if one of its steps is random: then what comes out also depends on the seed and the epoch.
+ * Needs no valid text. */
 bool fth_transform_is_random(const char *text);
 /* What its normalize= says; unknown if it has none, or is not a transform. */
 fth_normalization fth_transform_get_normalization(const char *text);
 
-/* How images of a set are prepared, in that language, without their normalization; free() it. Images in memory that are
- * used as they are: "resize=28x28". */
+/* How images of a set are prepared, in that language, without their normalization; free() it.
+ * Images in memory that are used as they are: "resize=28x28". */
 char *fth_dataset_describe_transform(const fth_dataset *dataset, fth_split split);
-/* The same with size and normalization: all that decides what comes out, and read back as the same transform, number for
- * number. Images in memory that are used as they are: "as-is,size=28x28,normalize=...". free() it. */
+/* The same with size and normalization: all that decides what comes out, and read back as the same
+ * transform, number for number. Images in memory that are used as they are:
+ * "as-is,size=28x28,normalize=...". free() it. */
 char *fth_dataset_describe_preparation(const fth_dataset *dataset, fth_split split);
 
 /* ---- single image files, for predictions ---- */
 
 /* True if the ending is one of those that are decoded: .jpg, .jpeg, .jpe, .png. */
 bool fth_image_name_fits(const char *name);
-/* True of a visible file that is neither JPEG nor PNG by its name, and perhaps an image in a format that is not read. What
- * usually lies beside images, such as README, labels.csv and Thumbs.db, gives false. */
+/* True of a visible file that is neither JPEG nor PNG by its name, and perhaps an image in a format
+ * that is not read. What usually lies beside images, such as README, labels.csv and Thumbs.db,
+ * gives false. */
 bool fth_image_path_is_skipped(const char *path);
 
 typedef struct fth_image_target {
@@ -260,7 +272,8 @@ typedef struct fth_image_target {
     const char *transform;           /* a validation transform; "": fitted to the size */
 } fth_image_target;
 
-/* Reads a JPEG or PNG file into normalized `planes` (channels, height, width), as the loader would for validation. */
+/* Reads a JPEG or PNG file into normalized `planes` (channels, height, width), as the loader would
+ * for validation. */
 fth_status fth_image_load(const char *path, const fth_image_target *target, float *planes);
 
 /* ---- the loader ---- */
@@ -323,17 +336,17 @@ fth_status fth_loader_check(const fth_dataset *dataset, const fth_loader_options
 fth_status fth_loader_open(const fth_dataset *dataset, const fth_loader_options *options, fth_loader **loader);
 void fth_loader_free(fth_loader *loader); /* stops and joins the threads */
 
-/* The next batch, lent until the next call. *batch is NULL after the last. A failure to read a sample is reported
- * here, with the sample named. */
+/* The next batch, lent until the next call. *batch is NULL after the last. A failure to read a
+ * sample is reported here, with the sample named. */
 fth_status fth_loader_next(fth_loader *loader, fth_deadline deadline, const fth_batch **batch);
 
-/* A sample by its index, as a batch of number `number` has it: for loaders that were opened by_index. It need not be in that batch,
- * which says in which epoch's way it is augmented and, where samples come from a cache, what is needed next. One thread at a
- * time. */
+/* A sample by its index, as a batch of number `number` has it: for loaders that were opened
+ * by_index. It need not be in that batch, which says in which epoch's way it is augmented and,
+ * where samples come from a cache, what is needed next. One thread at a time. */
 fth_status fth_loader_get(fth_loader *loader, int64_t number, int64_t sample, float *image, int32_t *label);
 
-/* Measures the loader for bench/: images a second over `seconds`; or what the decoders alone do with the same files,
- * whole and at full size. */
+/* Measures the loader for bench/: images a second over `seconds`; or what the decoders alone do
+ * with the same files, whole and at full size. */
 fth_status fth_loader_benchmark(const fth_dataset *dataset, const fth_loader_options *options, double seconds,
                                 bool decode_only, double *images_per_second);
 

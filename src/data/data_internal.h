@@ -1,5 +1,5 @@
-/* What the files of this folder share: how a set lies in memory, the formats that can fill one, and the parsers,
- * which take bytes in memory so that a fuzz target can feed them. */
+/* What the files of this folder share: how a set lies in memory, the formats that can fill one, and
+ * the parsers, which take bytes in memory so that a fuzz target can feed them. */
 #ifndef FTH_DATA_DATA_INTERNAL_H
 #define FTH_DATA_DATA_INTERNAL_H
 
@@ -27,8 +27,8 @@ typedef struct fth_archive_source {
 struct archive;
 /* `source` outlives `archive`, whose formats are chosen. */
 bool fth_archive_source_open(fth_archive_source *source, struct archive *archive);
-/* FTH_CORRUPT, as an archive's end before its time looks to libarchive, made into what it was: FTH_INTERRUPTED or
- * FTH_TIMEOUT; any other status as it is. */
+/* FTH_CORRUPT, as an archive's end before its time looks to libarchive, made into what it was:
+ * FTH_INTERRUPTED or FTH_TIMEOUT; any other status as it is. */
 fth_status fth_archive_source_explain(const fth_archive_source *source, const char *name, fth_status status);
 
 /* ---- the bytes of a file (decompress.c) ---- */
@@ -42,8 +42,9 @@ typedef struct fth_blob {
 
 void fth_blob_free(fth_blob *blob);
 
-/* Decompresses gzip, xz or zstd, recognized by their magic numbers. `name` begins error messages. A result of more than
- * `max_bytes` is an error, and no more than that is ever allocated, whatever the headers promise. */
+/* Decompresses gzip, xz or zstd, recognized by their magic numbers. `name` begins error messages. A
+ * result of more than `max_bytes` is an error, and no more than that is ever allocated, whatever
+ * the headers promise. */
 fth_status fth_decompress(const uint8_t *bytes, size_t size_bytes, size_t max_bytes, const char *name,
                           const fth_stop *stop, fth_blob *blob);
 bool fth_is_compressed(const uint8_t *bytes, size_t size_bytes);
@@ -54,15 +55,16 @@ typedef struct fth_load {
     fth_blob blob; /* the result, owned */
 } fth_load;
 
-/* Loads files on up to as many threads as `options` says; reports the first failure in order. Release with
- * fth_loads_free() either way. */
+/* Loads files on up to as many threads as `options` says; reports the first failure in order.
+ * Release with fth_loads_free() either way. */
 fth_status fth_loads_run(fth_load *loads, int count, const fth_dataset_options *options);
 void fth_loads_free(fth_load *loads, int count);
 
-/* True if a file's name is one of `stems` (ends with NULL), plain or with an ending that fth_decompress() reads. */
+/* True if a file's name is one of `stems` (ends with NULL), plain or with an ending that
+ * fth_decompress() reads. */
 bool fth_name_fits(const char *name, const char *const *stems);
-/* The path of the first of `stems` (ends with NULL) in `folder`, plain, .gz or .xz; NULL if there is none. free() it.
- */
+/* The path of the first of `stems` (ends with NULL) in `folder`, plain, .gz or .xz; NULL if there
+ * is none. free() it. */
 char *fth_find_file(const char *folder, const char *const *stems);
 
 /* ---- a set in memory (dataset.c) ---- */
@@ -130,12 +132,13 @@ extern const fth_file_format fth_format_idx, fth_format_cifar, fth_format_images
 /* Hands the bytes of a load to the data set. */
 const fth_blob *fth_dataset_keep(fth_dataset *dataset, fth_load *load);
 
-/* An image in memory as it is stored: *pixels points there or to `scratch`, which has room for it. Not for image files.
- */
+/* An image in memory as it is stored: *pixels points there or to `scratch`, which has room for it.
+ * Not for image files. */
 fth_status fth_dataset_look(const fth_dataset *dataset, fth_split split, int64_t index, uint8_t *scratch,
                             const uint8_t **pixels, int32_t *label);
 
-/* Decides what images go through: transforms, whether there are any, and so the size and normalization in its info. */
+/* Decides what images go through: transforms, whether there are any, and so the size and
+ * normalization in its info. */
 fth_status fth_dataset_prepare(const fth_dataset_options *options, const fth_raw_images *raw, fth_dataset *dataset);
 
 static inline size_t fth_image_bytes(const fth_dataset_info *info)
@@ -154,7 +157,8 @@ static inline size_t fth_raw_bytes(const fth_dataset *dataset)
 fth_status fth_gallery_create(const fth_generator *generator, fth_gallery **gallery);
 void fth_gallery_free(fth_gallery *gallery);
 void fth_gallery_add_version(const fth_gallery *gallery, fth_version_hash *hash);
-/* *pixels lives as long as the gallery, or is `scratch` where another thread is drawing the same image. */
+/* *pixels lives as long as the gallery, or is `scratch` where another thread is drawing the same
+ * image. */
 void fth_gallery_look(const fth_gallery *gallery, fth_split split, int64_t index, uint8_t *scratch,
                       const uint8_t **pixels, int32_t *label);
 
@@ -166,8 +170,8 @@ void fth_memory_set_free(fth_memory_set *set);
 void fth_memory_set_look(const fth_memory_set *set, fth_split split, int64_t index, size_t image_bytes,
                          const uint8_t **pixels, int32_t *label);
 
-/* A stream of draws, for pictures. Only arithmetic that IEEE 754 rounds exactly (no libm but sqrt) is used on them,
- * so that a picture is the same on every machine. */
+/* A stream of draws, for pictures. Only arithmetic that IEEE 754 rounds exactly (no libm but sqrt)
+ * is used on them, so that a picture is the same on every machine. */
 typedef struct fth_draws {
     fth_random_key key;
     uint64_t next;
@@ -207,13 +211,15 @@ enum { FTH_IDX_IMAGES_HEADER = 16, FTH_IDX_LABELS_HEADER = 8 };
 fth_status fth_idx_parse_images(const uint8_t *bytes, size_t size_bytes, const char *name, fth_idx_images *images);
 fth_status fth_idx_parse_labels(const uint8_t *bytes, size_t size_bytes, const char *name, fth_idx_labels *labels);
 
-/* The same for those who have the first bytes of a file alone: images without pixels, and the count of labels. */
+/* The same for those who have the first bytes of a file alone: images without pixels, and the count
+ * of labels. */
 fth_status fth_idx_parse_images_header(const uint8_t *bytes, size_t size_bytes, const char *name,
                                        fth_idx_images *images);
 fth_status fth_idx_parse_labels_header(const uint8_t *bytes, size_t size_bytes, const char *name, int64_t *count);
 /* `first`: the number of the first of them in its file, for the message. */
 fth_status fth_idx_check_labels(const uint8_t *labels, int64_t first, int64_t count, const char *name);
-/* What is the same for all sets in this format, and the names of their files (plain, .gz or .xz). */
+/* What is the same for all sets in this format, and the names of their files (plain, .gz or
+ * .xz). */
 extern const fth_dataset_info fth_idx_info;
 bool fth_idx_is_training_images(const char *name);
 bool fth_idx_is_training_labels(const char *name);
@@ -222,10 +228,11 @@ bool fth_idx_is_training_labels(const char *name);
 typedef struct fth_archive_range {
     int64_t first, count;
 } fth_archive_range;
-/* How many of the samples `begin` to `begin + count` of a set are in the range; *skipped of them come before it. */
+/* How many of the samples `begin` to `begin + count` of a set are in the range; *skipped of them
+ * come before it. */
 int64_t fth_archive_range_clip(fth_archive_range range, int64_t begin, int64_t count, int64_t *skipped);
-/* A .tar.gz of training files (idx_archive.c): fills in the dataset, as far as its preparation, with the range. False where
- * the archive is not of the simple kind that this is for. */
+/* A .tar.gz of training files (idx_archive.c): fills in the dataset, as far as its preparation,
+ * with the range. False where the archive is not of the simple kind that this is for. */
 bool fth_idx_archive_open(const uint8_t *bytes, size_t size_bytes, uint64_t max_bytes, fth_archive_range range,
                           fth_dataset *dataset);
 
@@ -238,7 +245,8 @@ fth_status fth_cifar_check_labels(const uint8_t *records, int64_t first, int64_t
 /* Checks every record of a CIFAR-10 file. */
 fth_status fth_cifar_parse(const uint8_t *bytes, size_t size_bytes, const char *name, fth_segment *segment);
 
-/* One class name a line, made into strings in place; gives how many there are, 0 if more than `most`. */
+/* One class name a line, made into strings in place; gives how many there are, 0 if more than
+ * `most`. */
 int fth_cifar_parse_names(char *text, int most, const char **names);
 
 #endif

@@ -1,9 +1,10 @@
-/* Opens data sets: built-in ones by name, folders by what lies in them. A new format is a file with an fth_file_format
- * and a row in `formats`; a new built-in set is a file with an fth_generator and a row in `generators`.
+/* Opens data sets: built-in ones by name, folders by what lies in them. A new format is a file with
+ * an fth_file_format and a row in `formats`; a new built-in set is a file with an fth_generator and
+ * a row in `generators`.
  *
- * A set of such files stays as their bytes; a sample is a pointer into them. Sets of image files (image_set.c) may also
- * be an archive or a URL, and are decoded for every batch. Where a set has no validation part, samples are held out
- * for it (held_out.h). */
+ * A set of such files stays as their bytes; a sample is a pointer into them. Sets of image files
+ * (image_set.c) may also be an archive or a URL, and are decoded for every batch. Where a set has
+ * no validation part, samples are held out for it (held_out.h). */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +78,8 @@ static fth_status open_files(const fth_file_format *format, const char *folder, 
     return dataset->info.count[FTH_VALIDATION] > 0 || options->whole ? FTH_OK : hold_out(options, folder, dataset);
 }
 
-/* "; skipped 2 files ..." for a folder without a data set, which may be one of images in other formats; free() it. */
+/* "; skipped 2 files ..." for a folder without a data set, which may be one of images in other
+ * formats; free() it. */
 static char *describe_skipped(const char *folder)
 {
     fth_image_index index = {0};
@@ -191,7 +193,8 @@ static bool may_go_on(void *context, uint64_t done_bytes, uint64_t total_bytes)
     return !(stop && stop->asked);
 }
 
-/* Requests of this thread end when the stop is asked, unless the caller has a switch of its own for that. */
+/* Requests of this thread end when the stop is asked, unless the caller has a switch of its own for
+ * that. */
 static fth_status use_switch(const fth_dataset_options *options, fth_dataset *opening)
 {
     if (fth_store_switch_used())

@@ -1,5 +1,5 @@
-/* The version of a data set: a SHA-256 of what decides which sample has which pixels and label. What that is depends on
- * the set:
+/* The version of a data set: a SHA-256 of what decides which sample has which pixels and label.
+ * What that is depends on the set:
  *
  *     built in              its name, and the version of the code that draws it
  *     files in memory       their contents (MNIST, CIFAR-10), decompressed; arrays likewise
@@ -10,7 +10,8 @@
  *     a tar                 paths, sizes and the last bytes of every image, where a compressed image differs when
  *                           anything in it does; so too of archives that were unpacked into one
  *
- * and, for all of them, the names of the classes and which samples are held out. Where a set lies is no part of it. */
+ * and, for all of them, the names of the classes and which samples are held out. Where a set lies
+ * is no part of it. */
 #include "data/version.h"
 
 #include <openssl/evp.h>

@@ -1,4 +1,5 @@
-/* Versions of data sets: a hash of what decides a sample's pixels and label, added to piece by piece. */
+/* Versions of data sets: a hash of what decides a sample's pixels and label, added to piece by
+ * piece. */
 #ifndef FTH_DATA_VERSION_H
 #define FTH_DATA_VERSION_H
 
@@ -9,8 +10,8 @@
 
 typedef struct fth_version_hash fth_version_hash;
 
-/* What is added is framed, so that "ab" and "c" differ from "a" and "bc". None of these fail: a hash that has lost its
- * way fails at the end. */
+/* What is added is framed, so that "ab" and "c" differ from "a" and "bc". None of these fail: a
+ * hash that has lost its way fails at the end. */
 void fth_version_add_number(fth_version_hash *hash, uint64_t number);
 void fth_version_add_text(fth_version_hash *hash, const char *text);
 void fth_version_add_bytes(fth_version_hash *hash, const void *bytes, size_t size_bytes);

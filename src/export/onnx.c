@@ -1,7 +1,8 @@
 /* ONNX files: the forward part of a graph as ModelProto.
  *
- * Nodes and small constants are made in memory first. Weights, which are most of the file, are written straight from
- * their views: the length of every part is known before the first byte is written. */
+ * Nodes and small constants are made in memory first. Weights, which are most of the file, are
+ * written straight from their views: the length of every part is known before the first byte is
+ * written. */
 #include <stdlib.h>
 #include <string.h>
 

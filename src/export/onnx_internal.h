@@ -5,8 +5,8 @@
 #include "export/protobuf.h"
 #include "graph/ops.h"
 
-/* An ONNX graph in the making. Values are known by name: inputs, parameters and buffers by their own, results by
- * number. */
+/* An ONNX graph in the making. Values are known by name: inputs, parameters and buffers by their
+ * own, results by number. */
 typedef struct fth_onnx_writer {
     const fth_graph *graph;
     char **names;           /* by value; NULL until it has one */
@@ -15,7 +15,8 @@ typedef struct fth_onnx_writer {
     int made_count;         /* names made for what lies between */
 } fth_onnx_writer;
 
-/* How one op is said in ONNX; a NULL function: it leaves no trace in evaluation, its result is its first input. */
+/* How one op is said in ONNX; a NULL function: it leaves no trace in evaluation, its result is its
+ * first input. */
 typedef struct fth_onnx_op {
     const fth_op *op;
     fth_status (*write)(fth_onnx_writer *writer, const fth_node *node);
@@ -28,7 +29,8 @@ extern const fth_onnx_op fth_onnx_text_ops[]; /* likewise: those of text (onnx_t
 
 /* True of a graph whose inputs are tokens. */
 bool fth_onnx_is_text(const fth_graph *graph);
-/* Names the inputs of such a graph, and adds the nodes that make positions and the mask from them. */
+/* Names the inputs of such a graph, and adds the nodes that make positions and the mask from
+ * them. */
 void fth_onnx_begin_text(fth_onnx_writer *writer);
 
 /* A linear layer of every token; Gemm takes matrices alone. */

@@ -3,7 +3,8 @@
 
 #include "export/onnx_internal.h"
 
-/* Fields of NodeProto, AttributeProto and TensorProto, and the numbers of types, from onnx.proto. */
+/* Fields of NodeProto, AttributeProto and TensorProto, and the numbers of types, from
+ * onnx.proto. */
 enum { GRAPH_NODE = 1, GRAPH_INITIALIZER = 5 };
 enum { NODE_INPUT = 1, NODE_OUTPUT, NODE_NAME, NODE_OP_TYPE, NODE_ATTRIBUTE };
 enum { ATTRIBUTE_NAME = 1, ATTRIBUTE_FLOAT, ATTRIBUTE_INTEGER, ATTRIBUTE_INTEGERS = 8, ATTRIBUTE_TYPE = 20 };

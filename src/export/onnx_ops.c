@@ -149,8 +149,8 @@ static fth_status write_average_pool(fth_onnx_writer *writer, const fth_node *no
     return FTH_OK;
 }
 
-/* The matrix (to, from) that averages `from` numbers to `to` of them, in PyTorch's windows; (from, to) if transposed.
- */
+/* The matrix (to, from) that averages `from` numbers to `to` of them, in PyTorch's windows; (from,
+ * to) if transposed. */
 static fth_status add_averaging_matrix(fth_onnx_writer *writer, int64_t from, int64_t to, bool transposed,
                                        fth_onnx_name *name)
 {
@@ -170,8 +170,8 @@ out:
     return status;
 }
 
-/* ONNX has no adaptive pooling. Where the sizes divide it is plain pooling; otherwise the windows overlap, and
- * averaging is a matrix along each side. */
+/* ONNX has no adaptive pooling. Where the sizes divide it is plain pooling; otherwise the windows
+ * overlap, and averaging is a matrix along each side. */
 static fth_status write_adaptive_average_pool(fth_onnx_writer *writer, const fth_node *node)
 {
     fth_status status = FTH_OK;

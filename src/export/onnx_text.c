@@ -1,7 +1,9 @@
-/* Ops of text in ONNX, where sequences are padded to one length: a value (T, F) is (N, length, F) there.
+/* Ops of text in ONNX, where sequences are padded to one length: a value (T, F) is (N, length, F)
+ * there.
  *
- * The inputs are those that transformers' models have: input_ids, attention_mask and token_type_ids, (N, length) INT64. Positions
- * count from 0 in each sequence. Attention adds a large negative number to the scores of what the mask leaves out. */
+ * The inputs are those that transformers' models have: input_ids, attention_mask and
+ * token_type_ids, (N, length) INT64. Positions count from 0 in each sequence. Attention adds a
+ * large negative number to the scores of what the mask leaves out. */
 #include <math.h>
 #include <stdlib.h>
 

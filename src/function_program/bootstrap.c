@@ -1,6 +1,7 @@
-/* `bootstrap` of a package (src/package): starts farthing-function with the loader and the libraries that came with it,
- * wherever the package was unpacked. A program names its loader by an absolute path, so this one is linked statically and
- * needs none. It also says which certificates to trust: the system below may have none, or elsewhere.
+/* `bootstrap` of a package (src/package): starts farthing-function with the loader and the
+ * libraries that came with it, wherever the package was unpacked. A program names its loader by an
+ * absolute path, so this one is linked statically and needs none. It also says which certificates
+ * to trust: the system below may have none, or elsewhere.
  *
  * Whatever LD_LIBRARY_PATH says, libraries come from the package. */
 #include <errno.h>

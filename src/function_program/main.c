@@ -1,7 +1,8 @@
-/* farthing-function: the program that platforms of functions run. It has what a worker needs and nothing else: the contracts
- * of src/functions, the back end `portable`, no commands.
+/* farthing-function: the program that platforms of functions run. It has what a worker needs and
+ * nothing else: the contracts of src/functions, the back end `portable`, no commands.
  *
- * Where AWS_LAMBDA_RUNTIME_API is set it is a custom runtime of Lambda, else it serves OpenWhisk's contract over HTTP. */
+ * Where AWS_LAMBDA_RUNTIME_API is set it is a custom runtime of Lambda, else it serves OpenWhisk's
+ * contract over HTTP. */
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>

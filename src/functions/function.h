@@ -1,13 +1,13 @@
-/* What a function does when it is invoked: jobs, as a table, chosen by the parameters. What is worth keeping between
- * warm invocations (data, connections, plans) belongs to the fth_function.
+/* What a function does when it is invoked: jobs, as a table, chosen by the parameters. What is
+ * worth keeping between warm invocations (data, connections, plans) belongs to the fth_function.
  *
  * train      for a parameter server: {"apihost", "batch_sz_train", "epoch_n", "update_intv", "dataset_url", "device"}, the
  *            prototype's keys, and ours (docs/functions.md)
  * prefetch   an order of the batch cache (src/batches/prefetch)
  *
- * A job that cannot be finished before the deadline hands in what it has, and its result has "continuation": an object
- * which, added to the same parameters, continues at that position; with "continue": "self" the function has invoked itself
- * with it instead. */
+ * A job that cannot be finished before the deadline hands in what it has, and its result has
+ * "continuation": an object which, added to the same parameters, continues at that position; with
+ * "continue": "self" the function has invoked itself with it instead. */
 #ifndef FTH_FUNCTIONS_FUNCTION_H
 #define FTH_FUNCTIONS_FUNCTION_H
 
@@ -25,7 +25,8 @@ typedef struct fth_function_options {
 fth_status fth_function_create(const fth_function_options *options, fth_function **function);
 void fth_function_free(fth_function *function);
 
-/* Runs one invocation; *result is a new object. On failure the message says why, without secrets. One at a time. */
+/* Runs one invocation; *result is a new object. On failure the message says why, without secrets.
+ * One at a time. */
 fth_status fth_function_run(fth_function *function, const fth_invocation_event *event, json_t **result);
 
 /* ---- for the jobs ---- */

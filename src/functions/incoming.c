@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bounds what a text of JSON can become in memory, before it does: each value but the first follows one of these. */
+/* Bounds what a text of JSON can become in memory, before it does: each value but the first follows
+ * one of these. */
 static bool has_too_many_values(const char *text, size_t size_bytes)
 {
     size_t values = 1;

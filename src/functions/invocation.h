@@ -1,5 +1,5 @@
-/* One invocation of a function, whatever platform it runs on: what the contracts (openwhisk.h, lambda.h) hand to the
- * jobs (function.h). */
+/* One invocation of a function, whatever platform it runs on: what the contracts (openwhisk.h,
+ * lambda.h) hand to the jobs (function.h). */
 #ifndef FTH_FUNCTIONS_INVOCATION_H
 #define FTH_FUNCTIONS_INVOCATION_H
 

@@ -5,9 +5,9 @@
  *     POST /runtime/invocation/ID/error        or why there is none
  *     POST /runtime/init/error                 there is no function to run
  *
- * Lambda freezes the process between invocations; nothing here runs meanwhile. An invocation that is wrong (its event is no
- * object, its deadline no time) is answered with an error, and the loop continues. Where the Runtime API itself is wrong there is
- * nobody to answer, and the loop ends. */
+ * Lambda freezes the process between invocations; nothing here runs meanwhile. An invocation that
+ * is wrong (its event is no object, its deadline no time) is answered with an error, and the loop
+ * continues. Where the Runtime API itself is wrong there is nobody to answer, and the loop ends. */
 #include "functions/lambda.h"
 
 #include <math.h>
@@ -278,8 +278,8 @@ static void name_error_type(fth_status status, char *type, size_t size)
     type[length] = '\0';
 }
 
-/* Hands in a result or an error. An answer that the Runtime API does not take, because the invocation is over by its clock,
- * is lost and logged. */
+/* Hands in a result or an error. An answer that the Runtime API does not take, because the
+ * invocation is over by its clock, is lost and logged. */
 static fth_status answer(lambda_runtime *runtime, const lambda_event *event, fth_status ran, const json_t *result,
                          const char *error_type)
 {

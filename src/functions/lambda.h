@@ -11,14 +11,16 @@ typedef struct fth_lambda_options {
     const fth_stop *stop;
 } fth_lambda_options;
 
-/* Until it is stopped: FTH_OK. FTH_PEER_LOST when the Runtime API is gone, FTH_CORRUPT when it does not speak the protocol;
- * what is wrong with one invocation is that invocation's error. */
+/* Until it is stopped: FTH_OK. FTH_PEER_LOST when the Runtime API is gone, FTH_CORRUPT when it does
+ * not speak the protocol; what is wrong with one invocation is that invocation's error. */
 fth_status fth_lambda_run(const fth_lambda_options *options, fth_function *function);
 
-/* Reports that there is no function to run, with the calling thread's message, which stays. Gives `failed` back. */
+/* Reports that there is no function to run, with the calling thread's message, which stays. Gives
+ * `failed` back. */
 fth_status fth_lambda_report_start_failure(const fth_lambda_options *options, fth_status failed);
 
-/* A program that Lambda starts is a file called bootstrap. `program`: as it was started, argv[0]. */
+/* A program that Lambda starts is a file called bootstrap. `program`: as it was started,
+ * argv[0]. */
 bool fth_lambda_is_bootstrap(const char *program);
 
 #endif

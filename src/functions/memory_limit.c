@@ -1,5 +1,5 @@
-/* See memory_limit.h. In a container the group's own files are at the root of what is mounted, whatever /proc says its path
- * is; outside of one they are below that path. */
+/* See memory_limit.h. In a container the group's own files are at the root of what is mounted,
+ * whatever /proc says its path is; outside of one they are below that path. */
 #include "functions/memory_limit.h"
 
 #include <inttypes.h>

@@ -4,12 +4,13 @@
  *     POST /run    {"value": {parameters}, "deadline": …, "api_key": …}   each other key is __OW_<KEY> to the job
  *     POST /       {"init": {…}, "activation": {…}, "value": {…}}         Knative: either of them, or both
  *
- * Handlers only hold the exchange and queue it. One thread takes requests in order, so that runs cannot overlap, and what
- * /init brought is that thread's alone. Codes and texts are those of OpenWhisk's reference proxy; but JSON that is broken is
- * refused, where the proxy takes it for none.
+ * Handlers only hold the exchange and queue it. One thread takes requests in order, so that runs
+ * cannot overlap, and what /init brought is that thread's alone. Codes and texts are those of
+ * OpenWhisk's reference proxy; but JSON that is broken is refused, where the proxy takes it for
+ * none.
  *
- * After an activation, and after an /init that failed, one line with the marker ends both output streams: the platform
- * cuts its logs there. */
+ * After an activation, and after an /init that failed, one line with the marker ends both output
+ * streams: the platform cuts its logs there. */
 #include "functions/openwhisk.h"
 
 #include <ctype.h>

@@ -1,5 +1,7 @@
-/* OpenWhisk's action contract: POST /init once, POST /run for each activation, one at a time; end markers on both
- * output streams (https://github.com/apache/openwhisk/blob/master/docs/actions-new.md). The Knative variant (POST /) too. */
+/* OpenWhisk's action contract: POST /init once, POST /run for each activation, one at a time; end
+ * markers on both output streams
+ * (https://github.com/apache/openwhisk/blob/master/docs/actions-new.md). The Knative variant (POST
+ * /) too. */
 #ifndef FTH_FUNCTIONS_OPENWHISK_H
 #define FTH_FUNCTIONS_OPENWHISK_H
 
@@ -15,8 +17,9 @@ typedef struct fth_openwhisk fth_openwhisk;
 /* Starts to serve. Requests are answered in threads of its own; `function` outlives it. */
 fth_status fth_openwhisk_start(const fth_openwhisk_options *options, fth_function *function, fth_openwhisk **service);
 int fth_openwhisk_port(const fth_openwhisk *service);
-/* Waits `seconds` at most for the run under way, then asks it to stop; its answer is sent, what waits is refused. False: the
- * run has not ended within half a minute of that. It still uses the service and the function, which stay as they are. */
+/* Waits `seconds` at most for the run under way, then asks it to stop; its answer is sent, what
+ * waits is refused. False: the run has not ended within half a minute of that. It still uses the
+ * service and the function, which stay as they are. */
 bool fth_openwhisk_stop(fth_openwhisk *service, double seconds);
 
 #endif

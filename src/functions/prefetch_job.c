@@ -1,6 +1,7 @@
 /* The prefetch job: prepares an item for the batch cache, by an order as coordinators send it
- * ({"id", "kind", "number", "spec", "cache", "address"}; batches/prefetch/order_desk.h), and answers as `farthing worker
- * prefetch --port` does. Connections, caches and data sets are kept between warm invocations. */
+ * ({"id", "kind", "number", "spec", "cache", "address"}; batches/prefetch/order_desk.h), and
+ * answers as `farthing worker prefetch --port` does. Connections, caches and data sets are kept
+ * between warm invocations. */
 #include <pthread.h>
 #include <stdlib.h>
 

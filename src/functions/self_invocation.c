@@ -1,5 +1,5 @@
-/* See self_invocation.h. OpenWhisk gives API host, key and the action's name with each activation; Lambda has its name and
- * credentials in the process's environment. */
+/* See self_invocation.h. OpenWhisk gives API host, key and the action's name with each activation;
+ * Lambda has its name and credentials in the process's environment. */
 #include "functions/self_invocation.h"
 
 #include <stdio.h>

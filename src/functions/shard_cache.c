@@ -1,13 +1,15 @@
 /* See shard_cache.h.
  *
- * A shard is FOLDER/<hash of the URL's public form>.shard: a header and the bytes as they came. It is written under a temporary
- * name and renamed, without a sync: the checksum finds out what a crash has torn. Image files, which cannot be read from the
- * archive, are in FOLDER/<hash of URL and ETag>.tar beside it. A file's time is that of its last use.
+ * A shard is FOLDER/<hash of the URL's public form>.shard: a header and the bytes as they came. It
+ * is written under a temporary name and renamed, without a sync: the checksum finds out what a
+ * crash has torn. Image files, which cannot be read from the archive, are in FOLDER/<hash of URL
+ * and ETag>.tar beside it. A file's time is that of its last use.
  *
  *     nothing -> .tmp-... (grows) -> header with ETag, size and checksum -> renamed
  *                broken off: removed at once, or when it is found an hour later
  *
- * Bytes come into a file and are mapped, so that an archive takes no memory of its own while it is read. */
+ * Bytes come into a file and are mapped, so that an archive takes no memory of its own while it is
+ * read. */
 #include "functions/shard_cache.h"
 
 #include <dirent.h>
@@ -74,8 +76,9 @@ static void forget(fth_shard_cache *cache)
     cache->from = (opened_from){0};
 }
 
-/* The folder, made for this user alone where it was not there. Whoever else can write to it chooses what is trained with: such a
- * one, as anybody can make it in /tmp, is not used. NULL: it can be used; else why not. */
+/* The folder, made for this user alone where it was not there. Whoever else can write to it chooses
+ * what is trained with: such a one, as anybody can make it in /tmp, is not used. NULL: it can be
+ * used; else why not. */
 static const char *open_folder(const char *path, int *folder)
 {
     struct stat facts;
@@ -160,7 +163,8 @@ static bool is_cached_name(const char *name)
            (strcmp(name + 32, ".shard") == 0 || strcmp(name + 32, ".tar") == 0);
 }
 
-/* The files there are; temporaries that somebody has left are removed. Others in the folder are not ours. */
+/* The files there are; temporaries that somebody has left are removed. Others in the folder are not
+ * ours. */
 static fth_status list_files(fth_shard_cache *cache, cached_file **files, size_t *count)
 {
     fth_status status = FTH_OK;
@@ -199,8 +203,8 @@ out:
     return status;
 }
 
-/* Removes what was used longest ago until all is within the limit; `kept` (may be "") stays. Other processes that have a removed
- * file mapped keep it. */
+/* Removes what was used longest ago until all is within the limit; `kept` (may be "") stays. Other
+ * processes that have a removed file mapped keep it. */
 static void make_room(fth_shard_cache *cache, const char *kept)
 {
     cached_file *files = NULL;
@@ -244,7 +248,8 @@ static bool map_descriptor(int descriptor, shard_bytes *shard)
     return true;
 }
 
-/* The shard of that name in the cache, with its checksum checked; false: there is none that is whole. */
+/* The shard of that name in the cache, with its checksum checked; false: there is none that is
+ * whole. */
 static bool find_cached(fth_shard_cache *cache, const char *name, shard_bytes *shard)
 {
     shard_header header;
@@ -381,7 +386,8 @@ static fth_status explain_code(const shard_download *download, int code)
                     download->shown_url, code, why);
 }
 
-/* Tries until there is an answer: *fresh is true where the body has come, and false where the cached one is right. */
+/* Tries until there is an answer: *fresh is true where the body has come, and false where the
+ * cached one is right. */
 static fth_status fetch(shard_download *download, const char *cached_etag, char etag[128], bool *fresh)
 {
     fth_status status = FTH_OK;

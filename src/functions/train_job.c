@@ -4,11 +4,13 @@
  *                                ^                               |
  *                                +-------------- "lease" --------+   the shard is with others by now
  *
- * Where a shard's samples stand is the server's to know: each push says which samples it is of, and counts only if they are what
- * comes next. So whatever ends a function, a deadline, a kill or a lost answer, the next one continues at the right sample,
- * and at most what was not pushed is computed again.
+ * Where a shard's samples stand is the server's to know: each push says which samples it is of, and
+ * counts only if they are what comes next. So whatever ends a function, a deadline, a kill or a
+ * lost answer, the next one continues at the right sample, and at most what was not pushed is
+ * computed again.
  *
- * Kept between warm invocations: shards (shard_cache.h), and device, engine and plans (train_model.h). */
+ * Kept between warm invocations: shards (shard_cache.h), and device, engine and plans
+ * (train_model.h). */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -87,8 +89,8 @@ static bool must_end(train_run *run)
     return run->stopped != NULL;
 }
 
-/* A request that was given up at the end of the time is no failure: the server knows whether it arrived. FTH_TIMEOUT is always
- * that: what waits has no other deadline. */
+/* A request that was given up at the end of the time is no failure: the server knows whether it
+ * arrived. FTH_TIMEOUT is always that: what waits has no other deadline. */
 static fth_status forgive_the_end(train_run *run, fth_status status)
 {
     double end_s = fth_train_time_end(&run->time);
@@ -141,8 +143,8 @@ static fth_status pull(train_run *run, fth_push_outcome outcome)
 
 /* ---- shards ---- */
 
-/* What a shard that a function brings is known by: the file's name and, since many files are called alike, eight digits of a
- * hash of where it is; and the range. */
+/* What a shard that a function brings is known by: the file's name and, since many files are called
+ * alike, eight digits of a hash of where it is; and the range. */
 static char *name_brought_shard(const fth_train_parameters *p)
 {
     char hex[65], file[97];
@@ -168,7 +170,8 @@ static uint64_t count_sample_bytes(const train_run *run)
     return limit == 0 ? 0 : limit > taken ? limit - taken : 1;
 }
 
-/* The size of its images is the model's: files of a shard may all have one size, and those of the whole set not. */
+/* The size of its images is the model's: files of a shard may all have one size, and those of the
+ * whole set not. */
 static fth_status fetch(train_run *run, const fth_shard_request *asked, fth_dataset **dataset, fth_shard_facts *facts)
 {
     const fth_normalization *normalization = fth_worker_normalization(run->client);
@@ -220,8 +223,8 @@ out:
 
 /* ---- gradients ---- */
 
-/* Gradients of samples [from, planned) of the lease's epoch, or as many of them as there is time for: up to *to. Each batch has
- * the share of the gradient that its samples have. */
+/* Gradients of samples [from, planned) of the lease's epoch, or as many of them as there is time
+ * for: up to *to. Each batch has the share of the gradient that its samples have. */
 static fth_status compute(train_run *run, fth_shard_batches *batches, int64_t from, int64_t planned, int64_t *to,
                           fth_replica_facts *facts)
 {
@@ -270,8 +273,8 @@ static void note_push(train_run *run, const fth_replica_facts *facts)
     sums->loss += facts->loss * (double)facts->samples;
 }
 
-/* Pushes what was computed of the span and, if there is more to do, pulls. *position moves with what was taken; *lost: the shard is
- * not this worker's any more. */
+/* Pushes what was computed of the span and, if there is more to do, pulls. *position moves with
+ * what was taken; *lost: the shard is not this worker's any more. */
 static fth_status hand_in(train_run *run, const fth_replica_facts *facts, const fth_shard_span *span, int64_t *position,
                           bool *lost)
 {
@@ -354,8 +357,8 @@ out:
     return forgive_the_end(run, status);
 }
 
-/* Platforms give processor time in proportion to memory: a whole one for 1769 MB (Lambda). Threads that have to share one spend
- * their time waiting for each other. */
+/* Platforms give processor time in proportion to memory: a whole one for 1769 MB (Lambda). Threads
+ * that have to share one spend their time waiting for each other. */
 static int count_threads(const train_run *run)
 {
     const uint64_t processor_mb = 1769;
@@ -365,8 +368,9 @@ static int count_threads(const train_run *run)
     return (int)(given < 1 ? 1 : given < usable ? given : usable);
 }
 
-/* Time that runs out is no failure, not even before there is a model: a chain of invocations outlives a server that is away for a
- * while. But the first of a chain has nothing to continue, and its caller had better learn that the address is wrong. */
+/* Time that runs out is no failure, not even before there is a model: a chain of invocations
+ * outlives a server that is away for a while. But the first of a chain has nothing to continue, and
+ * its caller had better learn that the address is wrong. */
 static fth_status train(train_run *run)
 {
     fth_status status = FTH_OK;
@@ -384,7 +388,8 @@ static fth_status train(train_run *run)
                                                                           : 1};
     FTH_TRY(fth_train_model_get(run->job->model, p, &resources, run->client, &run->engine, &run->replica));
     fth_engine_set_deadline(run->engine, (fth_deadline){fth_train_time_end(&run->time)}, run->event->stop);
-    /* The weights have come over the network, and gradients are as large: an estimate, until something has been pushed. */
+    /* The weights have come over the network, and gradients are as large: an estimate, until
+     * something has been pushed. */
     fth_train_time_note_push(&run->time, fth_clock_seconds() - since_s);
     run->version_at_start = fth_replica_version(run->replica);
     if (!p->dataset_url) {

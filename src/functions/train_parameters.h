@@ -1,4 +1,5 @@
-/* The parameters of a training job: the prototype's keys and ours (docs/functions.md), checked before anything is done. */
+/* The parameters of a training job: the prototype's keys and ours (docs/functions.md), checked
+ * before anything is done. */
 #ifndef FTH_FUNCTIONS_TRAIN_PARAMETERS_H
 #define FTH_FUNCTIONS_TRAIN_PARAMETERS_H
 
@@ -7,7 +8,8 @@
 
 enum { FTH_MAX_TRAIN_RUN = 128, FTH_MAX_IDLE_INVOCATIONS = 5 };
 
-/* What an invocation passes on to the one that continues its work. Where that continues, the parameter server knows. */
+/* What an invocation passes on to the one that continues its work. Where that continues, the
+ * parameter server knows. */
 typedef struct fth_train_continuation {
     char run[FTH_MAX_TRAIN_RUN + 1]; /* names the shards that functions bring along */
     int64_t invocations;             /* before this one */
@@ -33,8 +35,8 @@ typedef struct fth_train_parameters {
     fth_signer signer;                   /* "" access: no key */
 } fth_train_parameters;
 
-/* FTH_INVALID names the key that is wrong, without what it holds where that may be a secret. Keys that are not known are
- * named in the log. */
+/* FTH_INVALID names the key that is wrong, without what it holds where that may be a secret. Keys
+ * that are not known are named in the log. */
 fth_status fth_train_parameters_load(const fth_invocation_event *event, fth_train_parameters *parameters);
 void fth_train_parameters_release(fth_train_parameters *parameters); /* wipes what is secret */
 

@@ -1,5 +1,6 @@
-/* Places areas with known lifetimes in one arena: largest first, each at the lowest offset where it meets no area that
- * is alive at the same time. Areas number in the thousands at most, so the quadratic walk costs milliseconds. */
+/* Places areas with known lifetimes in one arena: largest first, each at the lowest offset where it
+ * meets no area that is alive at the same time. Areas number in the thousands at most, so the
+ * quadratic walk costs milliseconds. */
 #include <stdint.h>
 #include <stdlib.h>
 

@@ -1,13 +1,15 @@
 /* Autodiff: appends the backward part, then lays out the flat vectors.
  *
- * Forward nodes are visited last to first. When a node's turn comes, every reader of its outputs has been visited, so
- * their gradients are complete; its rule then appends nodes for its inputs. A value that several nodes read gets one
- * gradient from each; they are summed as they come, by add nodes. Only values that depend on a parameter have
- * gradients, so nothing is computed for the images.
+ * Forward nodes are visited last to first. When a node's turn comes, every reader of its outputs
+ * has been visited, so their gradients are complete; its rule then appends nodes for its inputs. A
+ * value that several nodes read gets one gradient from each; they are summed as they come, by add
+ * nodes. Only values that depend on a parameter have gradients, so nothing is computed for the
+ * images.
  *
- * A block (graph.h) is computed again when its last node's turn comes: its nodes are appended once more, with the same
- * attributes and so the same dropout, and the rules get to see these copies instead. Then nobody reads what the first ones
- * computed but the block's readers, and memory plans let it go. */
+ * A block (graph.h) is computed again when its last node's turn comes: its nodes are appended once
+ * more, with the same attributes and so the same dropout, and the rules get to see these copies
+ * instead. Then nobody reads what the first ones computed but the block's readers, and memory plans
+ * let it go. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -112,8 +114,9 @@ static fth_status record_parameter_gradients(fth_graph *graph, const fth_value *
     return FTH_OK;
 }
 
-/* Results are numbered in the order in which nodes compute them, so that the order of the gradients' numbers is the
- * order in which they are finished. Parameters without one come last, as they were created. */
+/* Results are numbered in the order in which nodes compute them, so that the order of the
+ * gradients' numbers is the order in which they are finished. Parameters without one come last, as
+ * they were created. */
 static int compare_finish(const void *a, const void *b)
 {
     const fth_value_info *left = *(fth_value_info *const *)a, *right = *(fth_value_info *const *)b;

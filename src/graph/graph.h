@@ -1,9 +1,10 @@
 /* Static graphs: values, the ops between them, and their gradients.
  *
- * A graph describes a model once, without a batch size (shapes begin with FTH_BATCH or FTH_TOKENS) and without a
- * device. The model builds the forward part with the fth_op_* functions of ops.h;
- * fth_graph_differentiate() appends the backward part as ordinary nodes, so that a back end sees one
- * list to run in order. A plan (backend/plan.h) binds the list to a back end, a batch and a mode.
+ * A graph describes a model once, without a batch size (shapes begin with FTH_BATCH or FTH_TOKENS)
+ * and without a device. The model builds the forward part with the fth_op_* functions of ops.h;
+ * fth_graph_differentiate() appends the backward part as ordinary nodes, so that a back end sees
+ * one list to run in order. A plan (backend/plan.h) binds the list to a back end, a batch and a
+ * mode.
  *
  *     create -> inputs, parameters, ops -> set_loss -> differentiate -> [plans]
  *
@@ -60,18 +61,20 @@ typedef struct fth_node {
     const fth_value *outputs;
 } fth_node;
 
-/* One kind of computation. The rules live in src/graph/op_<name>.c, the kernels in each back end. */
+/* One kind of computation. The rules live in src/graph/op_<name>.c, the kernels in each back
+ * end. */
 struct fth_op {
     const char *name;
     size_t attributes_size;
     int output_count;
 
-    /* Checks the inputs and fills in `outputs`; the message of a failure names what does not fit. */
+    /* Checks the inputs and fills in `outputs`; the message of a failure names what does not
+     * fit. */
     fth_status (*infer)(const void *attributes, const fth_type *inputs, int input_count, fth_type *outputs);
 
-    /* Appends the nodes that carry gradients from outputs to inputs. output_gradients[i] is FTH_NO_VALUE
-     * where nothing flows back. Sets input_gradients[i] for each input that needs one; others are left alone.
-     * NULL for ops that only occur in backward parts. */
+    /* Appends the nodes that carry gradients from outputs to inputs. output_gradients[i] is
+     * FTH_NO_VALUE where nothing flows back. Sets input_gradients[i] for each input that needs one;
+     * others are left alone. NULL for ops that only occur in backward parts. */
     fth_status (*build_gradient)(fth_graph *graph, const fth_node *node, const fth_value *output_gradients,
                                  fth_value *input_gradients);
 };
@@ -91,20 +94,24 @@ fth_status fth_graph_add_node(fth_graph *graph, const fth_op *op, const void *at
 /* A batch norm's "num_batches_tracked": a count of training steps that exists only in files. */
 fth_status fth_graph_add_counter(fth_graph *graph, const char *name);
 
-/* Parameters are trained unless they are said not to be: then no gradient is computed for them, nor for what only they
- * and other such parameters lead to, and they lie behind the trained ones in the flat vector. */
+/* Parameters are trained unless they are said not to be: then no gradient is computed for them, nor
+ * for what only they and other such parameters lead to, and they lie behind the trained ones in the
+ * flat vector. */
 fth_status fth_graph_set_trainable(fth_graph *graph, fth_value parameter, bool trainable);
 
-/* Batch norms whose scale and shift are not trained keep their running statistics, and use them in training as well. */
+/* Batch norms whose scale and shift are not trained keep their running statistics, and use them in
+ * training as well. */
 void fth_graph_fix_statistics(fth_graph *graph);
 
-/* Marks the nodes that are added between the two as a block: what they compute is not kept for the gradients, but computed
- * again from what the block reads, just before they are needed (gradient checkpointing). Costs the block's forward pass once
- * more and changes no number. Blocks do not overlap, and have no op in them that changes buffers. */
+/* Marks the nodes that are added between the two as a block: what they compute is not kept for the
+ * gradients, but computed again from what the block reads, just before they are needed (gradient
+ * checkpointing). Costs the block's forward pass once more and changes no number. Blocks do not
+ * overlap, and have no op in them that changes buffers. */
 fth_status fth_graph_begin_block(fth_graph *graph);
 void fth_graph_end_block(fth_graph *graph);
 
-/* Names the loss result ((2): mean loss, correct predictions) and the logits, which every plan keeps readable. */
+/* Names the loss result ((2): mean loss, correct predictions) and the logits, which every plan
+ * keeps readable. */
 void fth_graph_set_outputs(fth_graph *graph, fth_value logits, fth_value loss);
 
 /* Appends the backward part and lays out the flat vectors. Call once, after set_outputs. */
@@ -116,8 +123,8 @@ const fth_value_info *fth_graph_value(const fth_graph *graph, fth_value value);
 int fth_graph_node_count(const fth_graph *graph);
 int fth_graph_forward_node_count(const fth_graph *graph); /* nodes before the backward part */
 const fth_node *fth_graph_node(const fth_graph *graph, int index);
-/* The layer whose parameters a node reads or computes gradients of, as in their names: "layer1.0.conv1"; "" for a node
- * without parameters. */
+/* The layer whose parameters a node reads or computes gradients of, as in their names:
+ * "layer1.0.conv1"; "" for a node without parameters. */
 void fth_graph_node_layer(const fth_graph *graph, int index, char *layer, size_t size);
 fth_value fth_graph_logits(const fth_graph *graph);
 fth_value fth_graph_loss(const fth_graph *graph);
@@ -125,7 +132,8 @@ fth_value fth_graph_find(const fth_graph *graph, const char *name); /* an input,
 int fth_graph_counter_count(const fth_graph *graph);
 const char *fth_graph_counter(const fth_graph *graph, int index);
 
-/* Length in floats of the flat vectors, each view padded to FTH_ALIGNMENT bytes; padding stays zero. */
+/* Length in floats of the flat vectors, each view padded to FTH_ALIGNMENT bytes; padding stays
+ * zero. */
 size_t fth_graph_parameter_floats(const fth_graph *graph);
 /* The part of it that is trained, at its beginning: parameters that get a gradient. */
 size_t fth_graph_trained_floats(const fth_graph *graph);

@@ -1,7 +1,7 @@
 /* The inside of a graph, shared by the files of this folder.
  *
- * Values and nodes are allocated one by one, so that what fth_graph_value() and fth_graph_node() lend stays where it
- * is while gradient rules append to the graph they read. */
+ * Values and nodes are allocated one by one, so that what fth_graph_value() and fth_graph_node()
+ * lend stays where it is while gradient rules append to the graph they read. */
 #ifndef FTH_GRAPH_GRAPH_INTERNAL_H
 #define FTH_GRAPH_GRAPH_INTERNAL_H
 
@@ -38,7 +38,8 @@ fth_value_info *fth_graph_value_to_change(fth_graph *graph, fth_value value);
 const char *fth_graph_shape_text(const fth_shape *shape, char *text, size_t size);
 
 fth_status fth_rule_check_count(int input_count, int minimum, int maximum);
-/* Floats of that rank: 4 is images (N, C, H, W), 3 matrices (N, M, K), 2 features (N, F), 1 a vector, 0 anything. */
+/* Floats of that rank: 4 is images (N, C, H, W), 3 matrices (N, M, K), 2 features (N, F), 1 a
+ * vector, 0 anything. */
 fth_status fth_rule_check_float(const fth_type *type, const char *what, int rank);
 /* A vector of I32: of `count`, or of any length where that is 0. */
 fth_status fth_rule_check_integers(const fth_type *type, const char *what, int64_t count);
@@ -63,15 +64,15 @@ fth_status fth_rule_infer_elementwise(const void *attributes, const fth_type *in
 fth_status fth_rule_infer_elementwise_grad(const void *attributes, const fth_type *inputs, int input_count,
                                            fth_type *outputs);
 
-/* `infer` of a loss of outputs (N, C) and targets (N, C), and of its gradient, (outputs, targets) -> doutputs; and the
- * gradient itself: nothing flows into a loss. */
+/* `infer` of a loss of outputs (N, C) and targets (N, C), and of its gradient, (outputs, targets)
+ * -> doutputs; and the gradient itself: nothing flows into a loss. */
 fth_status fth_rule_infer_loss(const void *attributes, const fth_type *inputs, int input_count, fth_type *outputs);
 fth_status fth_rule_infer_loss_grad(const void *attributes, const fth_type *inputs, int input_count, fth_type *outputs);
 fth_status fth_rule_build_loss_gradient(fth_graph *graph, const fth_node *node, const fth_op *gradient,
                                         const fth_value *output_gradients, fth_value *input_gradients);
 
-/* The gradient of an op of (x, weight, bias) with a fused ReLU or not: grad_weights (x, dy) -> (dweight, dbias) and
- * grad_input (dy, weight) -> dx, each only where it is wanted. */
+/* The gradient of an op of (x, weight, bias) with a fused ReLU or not: grad_weights (x, dy) ->
+ * (dweight, dbias) and grad_input (dy, weight) -> dx, each only where it is wanted. */
 fth_status fth_rule_build_weighted_gradient(fth_graph *graph, const fth_node *node, bool relu,
                                             const fth_op *grad_weights, const fth_op *grad_input,
                                             fth_value output_gradient, fth_value *input_gradients);

@@ -1,8 +1,8 @@
-/* Initial values. Element i of a parameter is a function of (seed, name, i) alone, so that it does not depend on the
- * layout, on other parameters or on the number of threads.
+/* Initial values. Element i of a parameter is a function of (seed, name, i) alone, so that it does
+ * not depend on the layout, on other parameters or on the number of threads.
  *
- * Large graphs are filled by several threads, each with its share of every value: a VGG has a hundred million normal
- * draws, and as many pages to be touched for the first time. */
+ * Large graphs are filled by several threads, each with its share of every value: a VGG has a
+ * hundred million normal draws, and as many pages to be touched for the first time. */
 #include <pthread.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* dropout: which elements are kept is a pure function of (seed, step, id, element), so its gradient is the same op. */
+/* dropout: which elements are kept is a pure function of (seed, step, id, element), so its gradient
+ * is the same op. */
 #include "graph/graph_internal.h"
 #include "graph/ops.h"
 

@@ -1,17 +1,19 @@
-/* The list of ops, from which they are declared (ops.h) and listed (op_list.c). A new op is its rule file, op_NAME.c, and
- * its row here; what attributes it has and how it is added to a graph are in its section of ops.h. */
+/* The list of ops, from which they are declared (ops.h) and listed (op_list.c). A new op is its
+ * rule file, op_NAME.c, and its row here; what attributes it has and how it is added to a graph are
+ * in its section of ops.h. */
 #ifndef FTH_GRAPH_OP_LIST_H
 #define FTH_GRAPH_OP_LIST_H
 
-/* Elementwise, x -> y. A row declares fth_op_NAME, its gradient fth_op_NAME_grad (x or y, dy -> dx), and
- * fth_op_add_NAME(graph, x, &y): nothing of it is in ops.h. */
+/* Elementwise, x -> y. A row declares fth_op_NAME, its gradient fth_op_NAME_grad (x or y, dy ->
+ * dx), and fth_op_add_NAME(graph, x, &y): nothing of it is in ops.h. */
 #define FTH_ACTIVATIONS(ROW)                                                                                           \
     ROW(relu)      /* the gradient reads y: dy where y > 0 */                                                          \
     ROW(gelu)      /* exact (erf); the gradient reads x */                                                             \
     ROW(gelu_tanh) /* the approximation by tanh; the gradient reads x */                                               \
     ROW(tanh)      /* the gradient reads y: dy * (1 - y²) */
 
-/* All others, with their inputs and outputs; the ops of gradients are added by fth_graph_differentiate() alone. */
+/* All others, with their inputs and outputs; the ops of gradients are added by
+ * fth_graph_differentiate() alone. */
 #define FTH_OPS(ROW)                                                                                                   \
     ROW(convolution)              /* x, weight, [bias] -> y */                                                         \
     ROW(convolution_grad_input)   /* dy, weight -> dx */                                                               \

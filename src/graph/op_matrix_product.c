@@ -1,4 +1,5 @@
-/* matrix_product: one product for each sample; its gradients are such products as well. See ops.h. */
+/* matrix_product: one product for each sample; its gradients are such products as well. See
+ * ops.h. */
 #include "graph/graph_internal.h"
 #include "graph/ops.h"
 
@@ -28,7 +29,8 @@ static fth_status add(fth_graph *graph, fth_value a, bool transpose_a, fth_value
     return fth_op_add_matrix_product(graph, (fth_matrix_product_attributes){transpose_a, transpose_b}, a, b, y);
 }
 
-/* With A and B as they are multiplied: dA = dY · Bᵀ, dB = Aᵀ · dY; transposed where they were given so. */
+/* With A and B as they are multiplied: dA = dY · Bᵀ, dB = Aᵀ · dY; transposed where they were given
+ * so. */
 static fth_status build_gradient(fth_graph *graph, const fth_node *node, const fth_value *output_gradients,
                                  fth_value *input_gradients)
 {

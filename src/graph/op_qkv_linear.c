@@ -1,4 +1,5 @@
-/* qkv_linear: the products of one input with three weights beside each other, and their gradients. See ops.h. */
+/* qkv_linear: the products of one input with three weights beside each other, and their gradients.
+ * See ops.h. */
 #include "graph/graph_internal.h"
 #include "graph/ops.h"
 

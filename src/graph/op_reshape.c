@@ -1,4 +1,5 @@
-/* reshape: another shape for the same elements in the same order; flatten is a case of it, and so is its gradient. */
+/* reshape: another shape for the same elements in the same order; flatten is a case of it, and so
+ * is its gradient. */
 #include "graph/graph_internal.h"
 #include "graph/ops.h"
 

@@ -43,7 +43,8 @@ fth_status fth_op_add_linear(fth_graph *graph, bool relu, fth_value x, fth_value
  * y = [relu](normalized x * scale + shift [+ residual]). Training normalizes by the batch's statistics (biased
  * variance) and moves the running ones in place (unbiased variance, running += momentum * (new - running));
  * evaluation uses the running ones. mean and variance (C) are the batch's, kept for the gradient. mask (U8, shape of
- * x) is for the back end's own use and may be empty. The gradient's dresidual is unused without residual. */
+ * x) is for the back end's own use and may be empty. The gradient's dresidual is unused without
+ * residual. */
 typedef struct fth_batch_norm_attributes {
     float epsilon, momentum;
     bool relu, residual;
@@ -62,7 +63,8 @@ typedef struct fth_pool_attributes {
 fth_status fth_op_add_max_pool(fth_graph *graph, fth_pool_attributes attributes, fth_value x, fth_value *y);
 fth_status fth_op_add_average_pool(fth_graph *graph, fth_pool_attributes attributes, fth_value x, fth_value *y);
 
-/* Averages to a given size whatever the input's, windows as in PyTorch's AdaptiveAvgPool2d; 1×1 is global pooling. */
+/* Averages to a given size whatever the input's, windows as in PyTorch's AdaptiveAvgPool2d; 1×1 is
+ * global pooling. */
 typedef struct fth_adaptive_pool_attributes {
     int output[2];
     fth_shape input_shape; /* filled in by the rule */
@@ -122,14 +124,14 @@ static inline bool fth_dropout_keeps(fth_random_key key, uint32_t threshold, uin
 
 /* ---- text: sequences of different lengths, one behind the other ----
  *
- * The tokens of a batch's sequences are rows of one matrix, (T, F), without padding between them. `ends` (N) I32 says
- * behind which row each sequence ends; it begins where the one before ends, and has a token at least. T, FTH_TOKENS, is
- * what a plan has room for: rows behind the last end belong to no sequence. Ops over rows compute them like any other
- * (they are finite), and attention gives zeros for them, so that nothing of them reaches another row, the loss or a
- * gradient. */
+ * The tokens of a batch's sequences are rows of one matrix, (T, F), without padding between them.
+ * `ends` (N) I32 says behind which row each sequence ends; it begins where the one before ends, and
+ * has a token at least. T, FTH_TOKENS, is what a plan has room for: rows behind the last end belong
+ * to no sequence. Ops over rows compute them like any other (they are finite), and attention gives
+ * zeros for them, so that nothing of them reaches another row, the loss or a gradient. */
 
-/* embedding: y = the sum over i of tables[i][ids[i]]; ids (T) I32 within the table (V, F) -> y (T, F). The gradient adds up
- * rows in the order of tokens, so it is the same from run to run. */
+/* embedding: y = the sum over i of tables[i][ids[i]]; ids (T) I32 within the table (V, F) -> y (T,
+ * F). The gradient adds up rows in the order of tokens, so it is the same from run to run. */
 enum { FTH_MAX_EMBEDDINGS = 4 };
 typedef struct fth_embedding_attributes {
     int64_t padding; /* the row of the first table that has no gradient, as padding_idx in PyTorch; -1: none */
@@ -138,10 +140,11 @@ typedef struct fth_embedding_attributes {
 fth_status fth_op_add_embedding(fth_graph *graph, int64_t padding, const fth_value *ids, const fth_value *tables,
                                 int count, fth_value *y);
 
-/* layer_norm: x (R, F), scale (F), shift (F), [residual (R, F)] -> y, sum, statistics (R, 2)
- * sum = dropout(x) + residual; y = (sum - mean) / sqrt(variance + epsilon) * scale + shift, over each row. `sum` and the
- * mean and 1/sqrt(variance + epsilon) of each row are kept for the gradient, which reads x in the place of `sum` where
- * that is the same. dresidual is the gradient of `sum`, unused without residual, and without dropout, where dx is that. */
+/* layer_norm: x (R, F), scale (F), shift (F), [residual (R, F)] -> y, sum, statistics (R, 2) sum =
+ * dropout(x) + residual; y = (sum - mean) / sqrt(variance + epsilon) * scale + shift, over each
+ * row. `sum` and the mean and 1/sqrt(variance + epsilon) of each row are kept for the gradient,
+ * which reads x in the place of `sum` where that is the same. dresidual is the gradient of `sum`,
+ * unused without residual, and without dropout, where dx is that. */
 typedef struct fth_layer_norm_attributes {
     float epsilon;
     float probability; /* of dropout; 0: none */
@@ -151,15 +154,16 @@ typedef struct fth_layer_norm_attributes {
 fth_status fth_op_add_layer_norm(fth_graph *graph, fth_layer_norm_attributes attributes, fth_value x, fth_value scale,
                                  fth_value shift, fth_value residual_or_none, fth_value *y);
 
-/* qkv_linear: three linear layers of one input as one product: x (T, F), weights 3 of (O, F), biases 3 of (O) -> y (T, 3 O),
- * query, key and value beside each other. The gradients of the three weights are finished in one step, so that they, and the
- * weights, follow one another in the flat vectors wherever all three are trained. */
+/* qkv_linear: three linear layers of one input as one product: x (T, F), weights 3 of (O, F),
+ * biases 3 of (O) -> y (T, 3 O), query, key and value beside each other. The gradients of the three
+ * weights are finished in one step, so that they, and the weights, follow one another in the flat
+ * vectors wherever all three are trained. */
 fth_status fth_op_add_qkv_linear(fth_graph *graph, fth_value x, const fth_value weights[3], const fth_value biases[3],
                                  fth_value *y);
 
-/* attention: qkv (T, 3 H D), ends (N) -> y (T, H D), statistics (T, H): within each sequence, for each of H heads,
- * dropout(softmax(query · keyᵀ / sqrt(D))) · value. statistics: the logarithm of each row's sum of exponentials, for the
- * gradient. */
+/* attention: qkv (T, 3 H D), ends (N) -> y (T, H D), statistics (T, H): within each sequence, for
+ * each of H heads, dropout(softmax(query · keyᵀ / sqrt(D))) · value. statistics: the logarithm of
+ * each row's sum of exponentials, for the gradient. */
 typedef struct fth_attention_attributes {
     int heads;
     int longest;       /* no sequence has more tokens */
@@ -169,8 +173,9 @@ typedef struct fth_attention_attributes {
 fth_status fth_op_add_attention(fth_graph *graph, fth_attention_attributes attributes, fth_value qkv, fth_value ends,
                                 fth_value *y);
 
-/* Which of attention's probabilities are kept: one draw serves four neighbouring keys, 16 bits each. `token` is the
- * query's row, counted from the first token of the whole batch (fth_run.first_token), `key` the place in its sequence. */
+/* Which of attention's probabilities are kept: one draw serves four neighbouring keys, 16 bits
+ * each. `token` is the query's row, counted from the first token of the whole batch
+ * (fth_run.first_token), `key` the place in its sequence. */
 static inline uint64_t fth_attention_draw(fth_random_key random, uint64_t token, int heads, int head, int key)
 {
     return fth_random_bits(random, (token * (uint64_t)heads + (uint64_t)head) << 16 | (uint64_t)(key >> 2));
@@ -185,10 +190,12 @@ static inline uint32_t fth_attention_threshold(float probability)
     return (uint32_t)((double)probability * 65536.0 + 0.5);
 }
 
-/* first_tokens: x (T, F), ends (N) -> y (N, F), the first row of each sequence. The gradient's other rows are zero. */
+/* first_tokens: x (T, F), ends (N) -> y (N, F), the first row of each sequence. The gradient's
+ * other rows are zero. */
 fth_status fth_op_add_first_tokens(fth_graph *graph, fth_value x, fth_value ends, fth_value *y);
 
-/* matrix_product: a (N, M, K), b (N, K, P) -> y (N, M, P); each may be given transposed. Its gradients are matrix products. */
+/* matrix_product: a (N, M, K), b (N, K, P) -> y (N, M, P); each may be given transposed. Its
+ * gradients are matrix products. */
 typedef struct fth_matrix_product_attributes {
     bool transpose_a, transpose_b; /* a is (N, K, M), b is (N, P, K) */
 } fth_matrix_product_attributes;
@@ -198,7 +205,8 @@ fth_status fth_op_add_matrix_product(fth_graph *graph, fth_matrix_product_attrib
 /* ---- losses beside softmax_cross_entropy; gradients are scaled alike ----
  * squared_error: outputs (N, C), targets (N, C) F32 -> loss (2): the mean of (output - target)², and 0.
  * sigmoid_cross_entropy: logits (N, C), targets (N, C) F32 of 0 and 1 -> loss (2): the mean over all labels as PyTorch's
- * BCEWithLogitsLoss, and the number of samples all of whose labels are right (logit > 0 where the target is 1). */
+ * BCEWithLogitsLoss, and the number of samples all of whose labels are right (logit > 0 where the target is
+ * 1). */
 fth_status fth_op_add_squared_error(fth_graph *graph, fth_value outputs, fth_value targets, fth_value *loss);
 fth_status fth_op_add_sigmoid_cross_entropy(fth_graph *graph, fth_value logits, fth_value targets, fth_value *loss);
 

@@ -132,8 +132,8 @@ static fth_role unsigned_role(const fth_access *access)
     return access->open_reads ? FTH_ROLE_READ : FTH_ROLE_NONE;
 }
 
-/* A request that nobody signed, by the name that it is for. What is open to everybody on a server with keys is asked
- * for under whatever name a monitor or a load balancer knows. */
+/* A request that nobody signed, by the name that it is for. What is open to everybody on a server
+ * with keys is asked for under whatever name a monitor or a load balancer knows. */
 static bool check_host(const fth_access *access, const fth_refuser *refuser, fth_exchange *exchange,
                        const fth_route *route)
 {

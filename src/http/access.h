@@ -18,14 +18,15 @@ typedef struct fth_access_options {
     int port;                    /* that will be served; 0: any free one, see fth_access_set_port() */
 } fth_access_options;
 
-/* Without keys only this machine may be served: else FTH_INVALID. Callers then show this user's token for the server
- * (local_token.h), unless it is `open`. */
+/* Without keys only this machine may be served: else FTH_INVALID. Callers then show this user's
+ * token for the server (local_token.h), unless it is `open`. */
 fth_status fth_access_create(const fth_access_options *options, fth_access **access);
 void fth_access_free(fth_access *access);
 bool fth_access_keyed(const fth_access *access); /* there are keys, and requests are signed */
 /* Once the server listens: makes its token, if there is none yet. */
 fth_status fth_access_set_port(fth_access *access, int port);
-/* Requests that were good once, to a process before this one, are not good again: remembers them in `folder`. */
+/* Requests that were good once, to a process before this one, are not good again: remembers them in
+ * `folder`. */
 fth_status fth_access_remember(fth_access *access, const char *folder);
 
 /* Why a request is refused. */
@@ -45,8 +46,8 @@ typedef struct fth_refuser {
     void (*refuse)(void *context, fth_exchange *exchange, fth_access_refusal why, const char *message);
 } fth_refuser;
 
-/* Decides about a request before its body is read: sets the caller's role, or refuses and gives false. From any
- * thread, as are those below. */
+/* Decides about a request before its body is read: sets the caller's role, or refuses and gives
+ * false. From any thread, as are those below. */
 bool fth_access_admit(fth_access *access, const fth_refuser *refuser, fth_exchange *exchange, const fth_route *route,
                       fth_role *role);
 /* Refuses a caller whose role is too low; for fth_server_options.forbid. */

@@ -1,8 +1,9 @@
-/* See http.h: one request at a time through a libcurl handle, whose connections stay open for the next.
+/* See http.h: one request at a time through a libcurl handle, whose connections stay open for the
+ * next.
  *
- * Bodies are not copied more often than libcurl does: what is sent is read from the caller's memory, and what comes
- * goes into the caller's memory where there is a place for it. libcurl's own buffers are large: at a gigabyte a second
- * the number of calls is what costs. */
+ * Bodies are not copied more often than libcurl does: what is sent is read from the caller's
+ * memory, and what comes goes into the caller's memory where there is a place for it. libcurl's own
+ * buffers are large: at a gigabyte a second the number of calls is what costs. */
 #include <arpa/inet.h>
 #include <curl/curl.h>
 #include <inttypes.h>
@@ -116,8 +117,9 @@ static size_t give_body(char *buffer, size_t size, size_t count, void *context)
     return length;
 }
 
-/* When a kept connection breaks before the answer, libcurl would send the body again on a fresh one. The server may
- * have acted on the first, so that is for the caller to decide: it hears that the connection broke. */
+/* When a kept connection breaks before the answer, libcurl would send the body again on a fresh
+ * one. The server may have acted on the first, so that is for the caller to decide: it hears that
+ * the connection broke. */
 static int refuse_rewind(void *context, curl_off_t offset, int origin)
 {
     (void)context, (void)offset, (void)origin;
@@ -156,7 +158,8 @@ static size_t take_header(char *line, size_t size, size_t count, void *context)
     return length;
 }
 
-/* Where the body goes is known once the code is. Memory for all of it is taken at once where its length is told. */
+/* Where the body goes is known once the code is. Memory for all of it is taken at once where its
+ * length is told. */
 static void begin_body(request_state *state, uint64_t most)
 {
     long code = 0;
@@ -391,7 +394,8 @@ static fth_http_failure classify(CURL *curl, CURLcode code)
     }
 }
 
-/* curl 8 would try to rewind again before every later request of the handle, and so fail them all. */
+/* curl 8 would try to rewind again before every later request of the handle, and so fail them
+ * all. */
 static void renew_handle(fth_http_client *client)
 {
     CURL *fresh = curl_easy_init();

@@ -1,16 +1,19 @@
-/* The connections of a server: how long each may take to send a request, and which are closed when there are too many.
+/* The connections of a server: how long each may take to send a request, and which are closed when
+ * there are too many.
  *
  *     accepted -> headers of a request within HEADERS_S -> request, answer -> headers of the next within idle_s -> ...
  *
- * A client that sends headers a byte at a time never looks idle, so the time to the end of the headers is limited as a
- * whole. That alone does not keep a server reachable: within the limit, thousands of connections can take every place.
- * So a new connection is always accepted, and when there are more than the server has places for, others are closed:
- * of the address that has the most connections, those that have waited the longest. A client that sends its request at
- * once is served before its turn comes. A connection that has carried an authenticated request is not closed to make
- * room; neither is one whose request is held, which waits for the server and not for its client.
+ * A client that sends headers a byte at a time never looks idle, so the time to the end of the
+ * headers is limited as a whole. That alone does not keep a server reachable: within the limit,
+ * thousands of connections can take every place. So a new connection is always accepted, and when
+ * there are more than the server has places for, others are closed: of the address that has the
+ * most connections, those that have waited the longest. A client that sends its request at once is
+ * served before its turn comes. A connection that has carried an authenticated request is not
+ * closed to make room; neither is one whose request is held, which waits for the server and not for
+ * its client.
  *
- * Addresses are counted in a table of fixed size, under a hash that differs from process to process: addresses that
- * share an entry share their limit. */
+ * Addresses are counted in a table of fixed size, under a hash that differs from process to
+ * process: addresses that share an entry share their limit. */
 #include <math.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -24,7 +27,8 @@
 enum { DEFAULT_LIMIT = 1024, LEAST_LIMIT = 16, OTHER_FILES = 64 };
 static const double HEADERS_S = 10, WARN_EVERY_S = 60;
 
-/* ---- the list, from the longest without progress to the latest; the server's mutex is held ---- */
+/* ---- the list, from the longest without progress to the latest; the server's mutex is held
+ * ---- */
 
 static void unlink_connection(fth_server *server, fth_server_connection *connection)
 {
@@ -232,12 +236,14 @@ unsigned fth_server_connections_init(fth_server *server, unsigned threads)
 {
     struct rlimit files;
     int limit = server->options.max_connections > 0 ? server->options.max_connections : DEFAULT_LIMIT;
-    /* Connections that are being closed still have a descriptor, and so have the files that the process works with. */
+    /* Connections that are being closed still have a descriptor, and so have the files that the
+     * process works with. */
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < 2 * (rlim_t)limit + OTHER_FILES)
         limit = files.rlim_cur > 2 * LEAST_LIMIT + OTHER_FILES ? (int)(files.rlim_cur - OTHER_FILES) / 2 : LEAST_LIMIT;
     server->connections.limit = limit;
     if (getrandom(&server->connections.seed, sizeof server->connections.seed, GRND_NONBLOCK) < 0)
         server->connections.seed = fth_random_mix((uint64_t)(uintptr_t)server);
-    /* libmicrohttpd stops accepting at its own limit, of each thread: there is room for those that are being closed. */
+    /* libmicrohttpd stops accepting at its own limit, of each thread: there is room for those that
+     * are being closed. */
     return 2 * (unsigned)limit + threads;
 }

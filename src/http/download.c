@@ -3,10 +3,10 @@
  *     nothing -> path.part + path.part.tag -> path.part whole -> checksum right -> path (published)
  *                (grows; broken off: stays)                      checksum wrong -> nothing
  *
- * path.part.tag holds what the server calls this version of the file (its ETag or date). A later attempt sends it in
- * If-Range, so the server answers with the rest (206) if the file is still that one and with the whole (200) if not;
- * without a tag, and without a checksum to catch a mixture, nothing is resumed. An flock() on path.part keeps
- * processes apart. */
+ * path.part.tag holds what the server calls this version of the file (its ETag or date). A later
+ * attempt sends it in If-Range, so the server answers with the rest (206) if the file is still that
+ * one and with the whole (200) if not; without a tag, and without a checksum to catch a mixture,
+ * nothing is resumed. An flock() on path.part keeps processes apart. */
 #include <ctype.h>
 #include <curl/curl.h>
 #include <errno.h>
@@ -98,8 +98,9 @@ static fth_status drop_part(transfer_state *transfer)
     return FTH_OK;
 }
 
-/* Called before the first byte of a body: keeps or drops what is there, by what the server sends. FTH_CORRUPT: a part
- * that was not asked for; nothing is kept, and the next try asks for the whole. */
+/* Called before the first byte of a body: keeps or drops what is there, by what the server sends.
+ * FTH_CORRUPT: a part that was not asked for; nothing is kept, and the next try asks for the
+ * whole. */
 static fth_status begin_body(transfer_state *transfer)
 {
     fth_status status = FTH_OK;
@@ -214,7 +215,8 @@ static void set_up(transfer_state *transfer, char *error)
     curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
 }
 
-/* Asks for the rest of what is there, where it can be told to be the same file's; else for the whole. */
+/* Asks for the rest of what is there, where it can be told to be the same file's; else for the
+ * whole. */
 static void ask_for_rest(transfer_state *transfer, struct curl_slist **headers)
 {
     char *tag = NULL, range[32];
@@ -237,7 +239,8 @@ static void ask_for_rest(transfer_state *transfer, struct curl_slist **headers)
     free(tag);
 }
 
-/* One request for what is missing. *again: the transfer broke off, and another try may bring the rest. */
+/* One request for what is missing. *again: the transfer broke off, and another try may bring the
+ * rest. */
 static fth_status attempt(transfer_state *transfer, bool *again)
 {
     fth_status status = FTH_OK;
@@ -312,8 +315,8 @@ static fth_status fetch(transfer_state *transfer)
 
 /* ---- the file ---- */
 
-/* Opens and locks the part file. Another process's lock is waited for; if it published the file meanwhile, the
- * descriptor stays -1. */
+/* Opens and locks the part file. Another process's lock is waited for; if it published the file
+ * meanwhile, the descriptor stays -1. */
 static fth_status lock_part(transfer_state *transfer)
 {
     const char *path = transfer->download->path;

@@ -4,8 +4,9 @@
  *     received -> handler holds -> connection suspended -> answered later -> connection resumed -> sent
  *                                                       -> nobody answers: the timer does
  *
- * A held exchange has two owners, the connection and the holder, and lives until both are done: an answer that comes
- * after the timer's, or after the server has stopped, is dropped and touches nothing that is gone. */
+ * A held exchange has two owners, the connection and the holder, and lives until both are done: an
+ * answer that comes after the timer's, or after the server has stopped, is dropped and touches
+ * nothing that is gone. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -164,7 +165,8 @@ void fth_exchange_settle(fth_exchange *exchange, int code, struct MHD_Response *
     }
 }
 
-/* The one way to an answer; takes the response. NULL: there was no memory for it, and the client gets a 500. */
+/* The one way to an answer; takes the response. NULL: there was no memory for it, and the client
+ * gets a 500. */
 static void give(fth_exchange *exchange, int code, const char *content_type, struct MHD_Response *response)
 {
     fth_server *server = exchange->server;

@@ -27,10 +27,11 @@ typedef struct fth_download {
     const char *refused_advice; /* ends the message where the server lets nobody in; NULL: none */
 } fth_download;
 
-/* Downloads into `path`.part and renames that to `path` when it is whole and its checksum, where one is given, is
- * right. A transfer that breaks off is taken up again where it stopped, now or by a later call, if the server can do
- * that and says that the file is still the same one. Another process that downloads the same file is waited for. TLS
- * certificates are checked; proxies come from the environment, as curl takes them. `sha256` gets the checksum. */
+/* Downloads into `path`.part and renames that to `path` when it is whole and its checksum, where
+ * one is given, is right. A transfer that breaks off is taken up again where it stopped, now or by
+ * a later call, if the server can do that and says that the file is still the same one. Another
+ * process that downloads the same file is waited for. TLS certificates are checked; proxies come
+ * from the environment, as curl takes them. `sha256` gets the checksum. */
 fth_status fth_http_download(const fth_download *download, char sha256[65]);
 
 /* ---- client ---- */
@@ -67,21 +68,22 @@ typedef struct fth_http_request {
     uint64_t body_bytes;
     const char *address; /* to connect to this one, without a proxy; NULL, "": what the URL's host is resolved to */
 
-    /* Where the answer's body goes: into `into` (room for `into_bytes`, more is FTH_INVALID), else into memory of the
-     * response, at most `max_body_bytes` (0: 16 MiB). An answer that is an error (code >= 400) always goes into the
-     * response's own memory. */
+    /* Where the answer's body goes: into `into` (room for `into_bytes`, more is FTH_INVALID), else
+     * into memory of the response, at most `max_body_bytes` (0: 16 MiB). An answer that is an error
+     * (code >= 400) always goes into the response's own memory. */
     void *into;
     uint64_t into_bytes;
     uint64_t max_body_bytes;
-    /* Instead of `into`: called with the bytes as they come, in order, `into_bytes` in all at most. A failure ends the
-     * request and is its status. */
+    /* Instead of `into`: called with the bytes as they come, in order, `into_bytes` in all at most.
+     * A failure ends the request and is its status. */
     fth_status (*sink)(void *context, uint64_t offset, const void *bytes, size_t size_bytes);
     void *sink_context;
 
     double connect_s;      /* 0: 10 */
     double stall_s;        /* gives up when fewer than 1 KB/s came or went for this long; 0: 30 */
     fth_deadline deadline; /* of the whole request; at_seconds 0: 300 s from now */
-    /* Called now and then with bytes sent and received so far; non-zero ends the request. May be NULL. */
+    /* Called now and then with bytes sent and received so far; non-zero ends the request. May be
+     * NULL. */
     int (*progress)(void *context, uint64_t sent_bytes, uint64_t received_bytes);
     void *progress_context;
 } fth_http_request;
@@ -102,9 +104,10 @@ typedef struct fth_http_response {
     char *headers; /* as received, for fth_http_header() */
 } fth_http_response;
 
-/* Performs one request; any answer is FTH_OK, also 404 or 500. FTH_TIMEOUT: the deadline passed, and the server may or
- * may not have acted; FTH_PEER_LOST: could not connect, or the connection broke (the answer was not whole). Does not
- * retry: who calls knows what may be repeated. Redirects are not followed. */
+/* Performs one request; any answer is FTH_OK, also 404 or 500. FTH_TIMEOUT: the deadline passed,
+ * and the server may or may not have acted; FTH_PEER_LOST: could not connect, or the connection
+ * broke (the answer was not whole). Does not retry: who calls knows what may be repeated. Redirects
+ * are not followed. */
 fth_status fth_http_perform(fth_http_client *client, const fth_http_request *request, fth_http_response *response);
 void fth_http_response_release(fth_http_response *response);
 /* The value of a header of the answer in fresh memory, or NULL; free() it. */
@@ -123,13 +126,14 @@ char *fth_http_unescape(const char *text);
 
 /* ---- retries ---- */
 
-/* Waits between tries: doubling from `first_s` up to `most_s`, each drawn at random from its upper half; never beyond
- * `deadline` and not after a stop. */
+/* Waits between tries: doubling from `first_s` up to `most_s`, each drawn at random from its upper
+ * half; never beyond `deadline` and not after a stop. */
 typedef struct fth_backoff {
     double first_s, most_s; /* 0: 0.1 and 10 */
     int tries;              /* so far */
 } fth_backoff;
-/* How long to wait before the next try, at least `at_least_s`, for those who wait in a way of their own. */
+/* How long to wait before the next try, at least `at_least_s`, for those who wait in a way of their
+ * own. */
 double fth_backoff_next_s(fth_backoff *backoff, double at_least_s);
 /* Sleeps before the next try; false when the deadline leaves no room for it. */
 bool fth_backoff_wait(fth_backoff *backoff, double at_least_s, fth_deadline deadline);

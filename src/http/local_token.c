@@ -1,5 +1,5 @@
-/* See local_token.h. Only the holder of its lock writes or removes a token's file, and only while the file still is the
- * one that its name leads to. */
+/* See local_token.h. Only the holder of its lock writes or removes a token's file, and only while
+ * the file still is the one that its name leads to. */
 #include "http/local_token.h"
 
 #include <dirent.h>
@@ -31,8 +31,9 @@ struct fth_local_token {
 
 /* ---- where ---- */
 
-/* The folder to try first, then the other; NULL: there is none. free() it. Functions and cron jobs have an environment
- * of their own, and a runtime folder ends with the user's last session: /tmp is the place that all of them share. */
+/* The folder to try first, then the other; NULL: there is none. free() it. Functions and cron jobs
+ * have an environment of their own, and a runtime folder ends with the user's last session: /tmp is
+ * the place that all of them share. */
 static char *name_folder(int index)
 {
     const char *runtime = getenv("XDG_RUNTIME_DIR");

@@ -1,9 +1,11 @@
-/* Two generations of hashes: the newer one takes what comes, and when it is `seconds` old it becomes the older one and
- * what was older is forgotten. So each is remembered for at least `seconds`, and no list has to be kept in order. A
- * nonce is known by 128 bits of SHA-256 over it and its key.
+/* Two generations of hashes: the newer one takes what comes, and when it is `seconds` old it
+ * becomes the older one and what was older is forgotten. So each is remembered for at least
+ * `seconds`, and no list has to be kept in order. A nonce is known by 128 bits of SHA-256 over it
+ * and its key.
  *
- * Where they are kept, a generation is a file of hashes, one after the other, and turning renames it. A process that
- * was killed leaves all it had accepted; the end of a hash that was not written whole is written over. */
+ * Where they are kept, a generation is a file of hashes, one after the other, and turning renames
+ * it. A process that was killed leaves all it had accepted; the end of a hash that was not written
+ * whole is written over. */
 #include "http/nonces.h"
 
 #include <errno.h>
@@ -163,7 +165,8 @@ static bool write_hash(const fth_nonces *nonces, hash128 hash)
     return written == (ssize_t)sizeof hash;
 }
 
-/* The newer generation becomes the older one; false, and nothing has changed, if its file cannot. */
+/* The newer generation becomes the older one; false, and nothing has changed, if its file
+ * cannot. */
 static bool turn(fth_nonces *nonces, double now)
 {
     if (nonces->path &&

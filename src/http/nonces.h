@@ -10,8 +10,8 @@ typedef enum fth_nonce_result { FTH_NONCE_NEW, FTH_NONCE_SEEN, FTH_NONCE_FULL } 
 /* Each is remembered for at least `seconds`; at most `most` in that time. */
 fth_status fth_nonces_create(double seconds, uint64_t most, fth_nonces **nonces);
 void fth_nonces_free(fth_nonces *nonces);
-/* Those in the files `path` and `path`.older are known from now on, for at least `seconds`, and what is added is
- * written there first: what cannot be is FTH_NONCE_FULL. Before others use it. */
+/* Those in the files `path` and `path`.older are known from now on, for at least `seconds`, and
+ * what is added is written there first: what cannot be is FTH_NONCE_FULL. Before others use it. */
 fth_status fth_nonces_keep(fth_nonces *nonces, const char *path);
 /* Safe from any thread. */
 fth_nonce_result fth_nonces_add(fth_nonces *nonces, const char *key, const char *nonce);

@@ -1,4 +1,5 @@
-/* Metrics in Prometheus' text format: what services have in common. Names get the prefix "farthing_". */
+/* Metrics in Prometheus' text format: what services have in common. Names get the prefix
+ * "farthing_". */
 #ifndef FTH_HTTP_PROMETHEUS_H
 #define FTH_HTTP_PROMETHEUS_H
 

@@ -4,7 +4,8 @@
 #include <string.h>
 #include <strings.h>
 
-/* Takes digits off the front; numbers that are too large become the largest. False if there are none. */
+/* Takes digits off the front; numbers that are too large become the largest. False if there are
+ * none. */
 static bool take_number(const char **text, uint64_t *number)
 {
     const char *begin = *text;

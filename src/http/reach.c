@@ -6,7 +6,8 @@
 #include <netinet/in.h>
 #include <string.h>
 
-/* The link, where most metadata services are: 169.254/16; and those of Alibaba, Azure and Oracle that are not on it. */
+/* The link, where most metadata services are: 169.254/16; and those of Alibaba, Azure and Oracle
+ * that are not on it. */
 static bool is_metadata_v4(const unsigned char bytes[4])
 {
     static const unsigned char services[][4] = {{100, 100, 100, 200}, {168, 63, 129, 16}, {192, 0, 0, 192}};
@@ -27,7 +28,8 @@ static bool allows_v4(fth_http_reach reach, const unsigned char bytes[4])
     return !is_metadata_v4(bytes) && (reach != FTH_HTTP_ELSEWHERE || !is_here_v4(bytes));
 }
 
-/* The IPv4 address that a gateway or the system itself takes an IPv6 address for; NULL: there is none. */
+/* The IPv4 address that a gateway or the system itself takes an IPv6 address for; NULL: there is
+ * none. */
 static const unsigned char *find_v4(const unsigned char bytes[16])
 {
     static const struct {

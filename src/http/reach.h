@@ -1,4 +1,5 @@
-/* Which addresses a client may connect to where another chose the URL. A name is checked by what it resolves to. */
+/* Which addresses a client may connect to where another chose the URL. A name is checked by what it
+ * resolves to. */
 #ifndef FTH_HTTP_REACH_H
 #define FTH_HTTP_REACH_H
 

@@ -1,4 +1,5 @@
-/* See request_limit.h. A table of fixed size: clients whose addresses meet in a place share it, which can only slow them. */
+/* See request_limit.h. A table of fixed size: clients whose addresses meet in a place share it,
+ * which can only slow them. */
 #include "http/request_limit.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* The table of routes at work: which route a request has, whether its caller may use it, and how often which route
- * answered what. */
+/* The table of routes at work: which route a request has, whether its caller may use it, and how
+ * often which route answered what. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

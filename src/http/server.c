@@ -1,10 +1,10 @@
 /* The server: routes over libmicrohttpd, a few threads that wait with epoll and never for a client.
  *
- * libmicrohttpd calls on_request() once when the headers are there, then for each piece of the body, then once more; a
- * handler runs in that last call. Room for a body is reserved before it is read, so that all bodies together stay
- * within max_memory_bytes; a body must arrive at a least speed, or its reservation would last as long as somebody
- * likes. A refused body that is small is read and thrown away, so that the connection can go on; a large one ends it.
- */
+ * libmicrohttpd calls on_request() once when the headers are there, then for each piece of the
+ * body, then once more; a handler runs in that last call. Room for a body is reserved before it is
+ * read, so that all bodies together stay within max_memory_bytes; a body must arrive at a least
+ * speed, or its reservation would last as long as somebody likes. A refused body that is small is
+ * read and thrown away, so that the connection can go on; a large one ends it. */
 #include "http/server.h"
 
 #include <arpa/inet.h>
@@ -156,8 +156,8 @@ static enum MHD_Result count_lengths(void *context, enum MHD_ValueKind kind, con
     return MHD_YES;
 }
 
-/* Headers that two readers may take for two lengths. A proxy before this server may see the end of the request elsewhere, and
- * so let through what it has not looked at. */
+/* Headers that two readers may take for two lengths. A proxy before this server may see the end of
+ * the request elsewhere, and so let through what it has not looked at. */
 static bool is_ambiguous(const fth_exchange *exchange)
 {
     int lengths = 0;

@@ -1,6 +1,7 @@
-/* The inside of the HTTP server, shared by server.c (connections, bodies, stopping), exchange.c (one request and its
- * answer), connections.c (how many, and how long until a request is there), routes.c (which route, who may, how often) and
- * slow_readers.c (who takes a file's bytes, and how fast). */
+/* The inside of the HTTP server, shared by server.c (connections, bodies, stopping), exchange.c
+ * (one request and its answer), connections.c (how many, and how long until a request is there),
+ * routes.c (which route, who may, how often) and slow_readers.c (who takes a file's bytes, and how
+ * fast). */
 #ifndef FTH_HTTP_SERVER_INTERNAL_H
 #define FTH_HTTP_SERVER_INTERNAL_H
 
@@ -62,7 +63,8 @@ typedef enum exchange_state {
     EXCHANGE_HANDLED  /* the handler was called */
 } exchange_state;
 
-/* Owned by MHD's connection, from the request line to the end of the answer; and by whoever holds it. */
+/* Owned by MHD's connection, from the request line to the end of the answer; and by whoever holds
+ * it. */
 struct fth_exchange {
     fth_server *server;
     struct MHD_Connection *connection;
@@ -140,7 +142,8 @@ double fth_server_connections_look(fth_server *server, double now);
 /* routes.c */
 /* FTH_INVALID if a route needs what the server's options do not have. */
 fth_status fth_routes_check(const fth_server_options *options);
-/* Finds the route of a request, identifies its caller and compares its role; false: the request has been refused. */
+/* Finds the route of a request, identifies its caller and compares its role; false: the request has
+ * been refused. */
 bool fth_routes_admit(fth_exchange *exchange);
 uint64_t fth_routes_body_limit(const fth_exchange *exchange);
 fth_status fth_routes_begin_counting(fth_server *server);

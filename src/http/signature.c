@@ -1,5 +1,5 @@
-/* See signature.h. Both sides build the same text and take its HMAC; comparisons take the same time wherever the
- * difference is, and an unknown key costs as much as a known one. */
+/* See signature.h. Both sides build the same text and take its HMAC; comparisons take the same time
+ * wherever the difference is, and an unknown key costs as much as a known one. */
 #include "http/signature.h"
 
 #include <ctype.h>
@@ -110,7 +110,8 @@ struct fth_keys {
     fth_nonces *nonces;
 };
 
-/* How long a signature can be good, by a client's clock that is ahead: so long its nonce is remembered. */
+/* How long a signature can be good, by a client's clock that is ahead: so long its nonce is
+ * remembered. */
 static double valid_for(const fth_keys *keys)
 {
     return 2 * (keys->window_s + ROUNDING_S);

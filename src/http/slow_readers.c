@@ -1,9 +1,10 @@
-/* Who is being sent a file, and how fast they take it. A file may be something that there are few of (a version of a
- * model's parameters), so a reader must keep to a least speed: one that anybody can, and a higher one while others wait
- * for what it holds.
+/* Who is being sent a file, and how fast they take it. A file may be something that there are few
+ * of (a version of a model's parameters), so a reader must keep to a least speed: one that anybody
+ * can, and a higher one while others wait for what it holds.
  *
- * The kernel says how much of a connection's bytes the other side has acknowledged. A reader that is too slow has its
- * socket shut down; the thread that serves it notices, and ends the exchange as if the client had gone. */
+ * The kernel says how much of a connection's bytes the other side has acknowledged. A reader that
+ * is too slow has its socket shut down; the thread that serves it notices, and ends the exchange as
+ * if the client had gone. */
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/socket.h>

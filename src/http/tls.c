@@ -128,7 +128,8 @@ out:
     return status;
 }
 
-/* The key first and for its owner alone from the first moment on; a certificate beside it means both are whole. */
+/* The key first and for its owner alone from the first moment on; a certificate beside it means
+ * both are whole. */
 static fth_status write_pair(const char *certificate_path, const char *key_path, const char *certificate_pem,
                              const char *key_pem)
 {

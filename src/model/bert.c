@@ -1,8 +1,9 @@
-/* BERT: the encoder of Devlin et al. with a classification head, as transformers' BertForSequenceClassification.
+/* BERT: the encoder of Devlin et al. with a classification head, as transformers'
+ * BertForSequenceClassification.
  *
- * Parameters have the names, shapes and first values that they have there. Sequences are packed (ops.h), so nothing is
- * computed for padding. Of the last layer only the first token of each sequence reaches the head: behind its attention, all
- * is computed for these rows alone. */
+ * Parameters have the names, shapes and first values that they have there. Sequences are packed
+ * (ops.h), so nothing is computed for padding. Of the last layer only the first token of each
+ * sequence reaches the head: behind its attention, all is computed for these rows alone. */
 #include <stdio.h>
 
 #include "model/bert_internal.h"

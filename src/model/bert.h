@@ -4,7 +4,8 @@
  *     a config      this struct
  *     config.json   as on the Hugging Face hub
  *
- * Each shape has exactly one name that farthing writes, the shortest: a model is the same as another iff their names are. */
+ * Each shape has exactly one name that farthing writes, the shortest: a model is the same as
+ * another iff their names are. */
 #ifndef FTH_MODEL_BERT_H
 #define FTH_MODEL_BERT_H
 
@@ -31,18 +32,21 @@ typedef struct fth_bert_config {
 
 /* The name of a shape; free() it. */
 char *fth_bert_config_name(const fth_bert_config *config);
-/* False if the name is not one of BERT's at all; *status says whether it could be read, with a message if not. */
+/* False if the name is not one of BERT's at all; *status says whether it could be read, with a
+ * message if not. */
 bool fth_bert_config_parse(const char *name, fth_bert_config *config, fth_status *status);
 
-/* The members of a config.json that make the shape, and back; others are left alone. `origin` names the file in errors. What
- * this network cannot do (relative positions, decoders) is FTH_UNSUPPORTED and named. */
+/* The members of a config.json that make the shape, and back; others are left alone. `origin` names
+ * the file in errors. What this network cannot do (relative positions, decoders) is FTH_UNSUPPORTED
+ * and named. */
 fth_status fth_bert_config_read(const json_t *json, const char *origin, fth_bert_config *config);
 fth_status fth_bert_config_write(const fth_bert_config *config, json_t *json);
 
 /* Fails if there is no such network: heads that do not divide the width, a size of 0. */
 fth_status fth_bert_config_check(const fth_bert_config *config);
 
-/* The model of this shape, made when it is first asked for; lives as long as the process. Any thread. */
+/* The model of this shape, made when it is first asked for; lives as long as the process. Any
+ * thread. */
 fth_status fth_bert_find(const fth_bert_config *config, const fth_model **model);
 
 #endif

@@ -1,7 +1,8 @@
 /* Shapes of BERT: names, presets, config.json. See bert.h.
  *
- * One table has all that differs between encoders. Presets are shapes with a name; the name of any other shape is the preset
- * of the same sizes, or "bert" where there is none, and the members that differ from it. */
+ * One table has all that differs between encoders. Presets are shapes with a name; the name of any
+ * other shape is the preset of the same sizes, or "bert" where there is none, and the members that
+ * differ from it. */
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -54,7 +55,8 @@ const fth_bert_preset fth_bert_presets[] = {
     PRESET("bert-small", 4, 512, 8),  PRESET("minilm", 6, 384, 12),   {0},
 };
 
-/* Our name first, which is also what is written to a config.json; then what else the hub calls it. */
+/* Our name first, which is also what is written to a config.json; then what else the hub calls
+ * it. */
 static const char *const activation_names[FTH_BERT_ACTIVATION_COUNT][5] = {
     [FTH_BERT_GELU] = {"gelu", "gelu_python"},
     [FTH_BERT_GELU_TANH] = {"gelu_new", "gelu_tanh", "gelu_pytorch_tanh", "gelu_fast"},

@@ -21,11 +21,12 @@ fth_status fth_bert_build(const fth_model *model, fth_graph *graph, const fth_mo
 
 /* ---- bert_weights.c: files ---- */
 
-/* Gives the tensors of a file that holds a BERT the names that the network has, and leaves out what is not part of it. Does
- * nothing where there is none; fails where there are two. */
+/* Gives the tensors of a file that holds a BERT the names that the network has, and leaves out what
+ * is not part of it. Does nothing where there is none; fails where there are two. */
 fth_status fth_bert_adopt_names(fth_weights *weights, const char *origin);
 
-/* The BERT that a file holds, by its folder's config.json, else by its tensors; `fit` stays as it is where there is none. */
+/* The BERT that a file holds, by its folder's config.json, else by its tensors; `fit` stays as it
+ * is where there is none. */
 fth_status fth_bert_recognize(const fth_weights *weights, fth_model_fit *fit);
 
 /* True of the parameters that belong to a task: encoders are often published without them. */

@@ -1,7 +1,8 @@
 /* BERTs as models: the presets, and those of other shapes, made when they are first asked for.
  *
- * Callers expect models to be constant and to live as long as the process, as the built-in ones do. So a model that is made
- * for a name is kept for the life of the process, in one list with a mutex, and the same name gives the same model. */
+ * Callers expect models to be constant and to live as long as the process, as the built-in ones do.
+ * So a model that is made for a name is kept for the life of the process, in one list with a mutex,
+ * and the same name gives the same model. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

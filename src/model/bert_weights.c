@@ -1,9 +1,9 @@
 /* Files of BERT's weights: their names, and the shape that they are of.
  *
- * The hub has BERTs saved from many classes. An encoder may stand by itself ("embeddings.*"), in a model for a task
- * ("bert.embeddings.*") or within others ("0.auto_model.embeddings.*"); what lies beside it belongs to another task, but for
- * the classifier. Files made from TensorFlow's call the scale and shift of a layer norm gamma and beta, and old ones have
- * tensors that are no weights. */
+ * The hub has BERTs saved from many classes. An encoder may stand by itself ("embeddings.*"), in a
+ * model for a task ("bert.embeddings.*") or within others ("0.auto_model.embeddings.*"); what lies
+ * beside it belongs to another task, but for the classifier. Files made from TensorFlow's call the
+ * scale and shift of a layer norm gamma and beta, and old ones have tensors that are no weights. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,8 @@ static bool ends_with(const char *name, const char *ending)
            (length == ending_length || name[length - ending_length - 1] == '.');
 }
 
-/* Networks whose files have BERT's embeddings, and which compute something else; by what precedes or follows these. */
+/* Networks whose files have BERT's embeddings, and which compute something else; by what precedes
+ * or follows these. */
 static const char *find_relative(const fth_weights *weights, const place *at)
 {
     static const char *const prefixes[][2] = {
@@ -144,8 +145,8 @@ static bool get_matrix(const fth_weights *weights, const place *at, const char *
     return true;
 }
 
-/* Tensors do not show how many heads there are: as many as the preset of these sizes has, else of 64 numbers each, as in
- * most BERTs. */
+/* Tensors do not show how many heads there are: as many as the preset of these sizes has, else of
+ * 64 numbers each, as in most BERTs. */
 static int guess_heads(const fth_bert_config *config)
 {
     for (const fth_bert_preset *preset = fth_bert_presets; preset->name; preset++) {

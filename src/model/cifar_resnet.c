@@ -1,7 +1,8 @@
-/* The ResNets for CIFAR-10 of the original paper (He et al., 2015, section 4.2), with the names, the initialization and
- * the shortcuts of the implementation that most published weights are of (akamaster/pytorch_resnet_cifar10). Where a
- * block halves the picture and doubles the channels, its shortcut takes every other row and column and adds channels of
- * zeros, half before and half after ("option A"): it has no parameters. */
+/* The ResNets for CIFAR-10 of the original paper (He et al., 2015, section 4.2), with the names,
+ * the initialization and the shortcuts of the implementation that most published weights are of
+ * (akamaster/pytorch_resnet_cifar10). Where a block halves the picture and doubles the channels,
+ * its shortcut takes every other row and column and adds channels of zeros, half before and half
+ * after ("option A"): it has no parameters. */
 #include <stdio.h>
 
 #include "model/model_internal.h"

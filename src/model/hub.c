@@ -1,5 +1,5 @@
-/* See hub.h. What transformers itself assumes where a file is silent: two labels, called LABEL_0 and LABEL_1; one label is
- * a regression. */
+/* See hub.h. What transformers itself assumes where a file is silent: two labels, called LABEL_0
+ * and LABEL_1; one label is a regression. */
 #include "model/hub.h"
 
 #include <stdio.h>
@@ -83,7 +83,8 @@ out:
 
 /* ---- writing ---- */
 
-/* Names may be no UTF-8, which JSON must be, or be missing: then they are what transformers calls them. */
+/* Names may be no UTF-8, which JSON must be, or be missing: then they are what transformers calls
+ * them. */
 static int add_labels(json_t *json, const fth_hub_config *config)
 {
     json_t *names = json_object(), *ids = json_object();

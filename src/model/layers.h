@@ -22,8 +22,8 @@ typedef struct fth_layer_convolution_options {
 fth_status fth_layer_convolution(fth_graph *graph, const char *prefix, fth_layer_convolution_options options,
                                  fth_value x, fth_value *y);
 
-/* "<prefix>.weight" and "<prefix>.bias" (1 and 0), buffers "<prefix>.running_mean" and "<prefix>.running_var" (0 and 1)
- * and the counter "<prefix>.num_batches_tracked". */
+/* "<prefix>.weight" and "<prefix>.bias" (1 and 0), buffers "<prefix>.running_mean" and
+ * "<prefix>.running_var" (0 and 1) and the counter "<prefix>.num_batches_tracked". */
 fth_status fth_layer_batch_norm(fth_graph *graph, const char *prefix, bool relu, fth_value residual_or_none,
                                 fth_value x, fth_value *y);
 

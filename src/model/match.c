@@ -1,7 +1,9 @@
-/* Networks and the tensors of files: which part of a file is a network's, and which network a file is of.
+/* Networks and the tensors of files: which part of a file is a network's, and which network a file
+ * is of.
  *
- * Files often hold more than one network's tensors: a loss with weights of its own, a second encoder, metrics. A part
- * is a network's if the names in it are exactly the network's; what precedes them may be anything. */
+ * Files often hold more than one network's tensors: a loss with weights of its own, a second
+ * encoder, metrics. A part is a network's if the names in it are exactly the network's; what
+ * precedes them may be anything. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

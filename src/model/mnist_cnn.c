@@ -1,6 +1,6 @@
-/* mnist-cnn: the network of PyTorch's MNIST example. The example drops out before it flattens; here it is the other
- * way round, which is the same function and keeps dropout on plain features. So is ReLU after pooling, on a quarter of
- * the numbers: its gradient is 2 % of a step less. */
+/* mnist-cnn: the network of PyTorch's MNIST example. The example drops out before it flattens; here
+ * it is the other way round, which is the same function and keeps dropout on plain features. So is
+ * ReLU after pooling, on a quarter of the numbers: its gradient is 2 % of a step less. */
 #include "model/model_internal.h"
 
 static fth_status build(const fth_model *model, fth_graph *graph, const fth_model_options *options, fth_value images,

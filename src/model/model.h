@@ -52,12 +52,14 @@ typedef struct fth_model {
 /* In the order in which `farthing models` lists them; ends with NULL. */
 extern const fth_model *const fth_model_list[];
 
-/* A name of the list, or that of a BERT of any shape, as bert.h has it: "bert-mini(vocabulary=8192)". Fails with the nearest
- * name if there is none. Models live as long as the process. */
+/* A name of the list, or that of a BERT of any shape, as bert.h has it:
+ * "bert-mini(vocabulary=8192)". Fails with the nearest name if there is none. Models live as long
+ * as the process. */
 fth_status fth_model_find(const char *name, const fth_model **model);
 
-/* The name of the network that `name` with this stem is: "resnet18" with "small" is "resnet18-small"; "standard"
- * changes nothing. The name says it all from there on: files, runs and servers know no stem. free() it. */
+/* The name of the network that `name` with this stem is: "resnet18" with "small" is
+ * "resnet18-small"; "standard" changes nothing. The name says it all from there on: files, runs and
+ * servers know no stem. free() it. */
 fth_status fth_model_apply_stem(const char *name, const char *stem, char **full_name);
 /* What `stem` may be; ends with NULL. */
 extern const char *const fth_model_stems[];
@@ -68,12 +70,13 @@ fth_model_options fth_model_published(const fth_model *model);
 /* The list, for completion of --model. */
 fth_choice fth_model_choice(size_t index);
 
-/* A whole training graph: inputs, the network, the loss, gradients. Inputs are "images" (N,C,H,W) F32; or, of text,
- * "tokens", "segments", "positions" (T) I32 and "ends" (N) I32; and "labels" (N) I32 or "targets" (N,C) F32, by the task. */
+/* A whole training graph: inputs, the network, the loss, gradients. Inputs are "images" (N,C,H,W)
+ * F32; or, of text, "tokens", "segments", "positions" (T) I32 and "ends" (N) I32; and "labels" (N)
+ * I32 or "targets" (N,C) F32, by the task. */
 fth_status fth_model_create_graph(const fth_model *model, const fth_model_options *options, fth_graph **graph);
 
-/* Calls `visit` with each parameter whose name, or that of a layer it is in, matches one of `patterns`: "conv1,*.bias". Fails
- * with the nearest name for a pattern that matches none. */
+/* Calls `visit` with each parameter whose name, or that of a layer it is in, matches one of
+ * `patterns`: "conv1,*.bias". Fails with the nearest name for a pattern that matches none. */
 fth_status fth_model_match_parameters(const fth_model *model, const fth_graph *graph, const char *patterns,
                                       void (*visit)(void *context, fth_value parameter), void *context);
 
@@ -85,16 +88,18 @@ fth_model_head fth_model_find_head(const fth_graph *graph);
 
 /* ---- match.c: networks and files ---- */
 
-/* Where a file holds a network's tensors among others, all with the same prefix, leaves only those, without it. Does
- * nothing where no part of the file is exactly the network's; fails, naming them, where two are. A BERT's tensors also get
- * the names that they have in the network, and may be fewer. */
+/* Where a file holds a network's tensors among others, all with the same prefix, leaves only those,
+ * without it. Does nothing where no part of the file is exactly the network's; fails, naming them,
+ * where two are. A BERT's tensors also get the names that they have in the network, and may be
+ * fewer. */
 fth_status fth_model_narrow_weights(const fth_graph *graph, const char *origin, fth_weights *weights);
 
-/* True of a parameter that files of pretrained weights often lack, since it is part of a task: a BERT's pooler and
- * classifier. */
+/* True of a parameter that files of pretrained weights often lack, since it is part of a task: a
+ * BERT's pooler and classifier. */
 bool fth_model_may_lack(const fth_graph *graph, fth_value parameter);
 
-/* The network that a file's tensors are of: by the config.json of a folder from the hub, else by names and shapes. */
+/* The network that a file's tensors are of: by the config.json of a folder from the hub, else by
+ * names and shapes. */
 typedef struct fth_model_fit {
     const fth_model *model; /* NULL: none has these names */
     char *prefix;           /* before its names in the file; owned */

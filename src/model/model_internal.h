@@ -4,15 +4,17 @@
 
 #include "model/layers.h"
 
-/* Sets the parameters aside that the comma-separated patterns match: '*' and '?' stand for any text and any character,
- * and a layer's name for all its parameters. A pattern that matches none is an error that names the nearest layer. */
+/* Sets the parameters aside that the comma-separated patterns match: '*' and '?' stand for any text
+ * and any character, and a layer's name for all its parameters. A pattern that matches none is an
+ * error that names the nearest layer. */
 fth_status fth_model_freeze(const fth_model *model, fth_graph *graph, const char *patterns);
 
-/* Fails if the images are smaller than a network can take: "cifar-cnn needs images of at least 16×16, not 8×8". */
+/* Fails if the images are smaller than a network can take: "cifar-cnn needs images of at least
+ * 16×16, not 8×8". */
 fth_status fth_model_check_size(const fth_model *model, const fth_model_options *options, int smallest);
 
-/* Every model, in the order in which `farthing models` lists them; a new one is a file of this folder that defines
- * fth_model_NAME, and its row here. */
+/* Every model, in the order in which `farthing models` lists them; a new one is a file of this
+ * folder that defines fth_model_NAME, and its row here. */
 #define FTH_MODELS(ROW)                                                                                                \
     ROW(linear)                                                                                                        \
     ROW(mnist_cnn)                                                                                                     \

@@ -38,7 +38,8 @@ out:
     return status;
 }
 
-/* The parameters and the layers around them ("layer1", "layer1.0", ...); or the outermost layers only. */
+/* The parameters and the layers around them ("layer1", "layer1.0", ...); or the outermost layers
+ * only. */
 static fth_status list_layers(const fth_graph *graph, bool outermost, layer_names *list)
 {
     fth_status status = FTH_OK;

@@ -1,8 +1,10 @@
-/* ResNet (He et al., 2015) as torchvision builds it: in bottleneck blocks the 3×3 convolution has the stride. Each
- * block's last batch norm adds the residual and applies the ReLU, y = relu(bn(x) + residual).
+/* ResNet (He et al., 2015) as torchvision builds it: in bottleneck blocks the 3×3 convolution has
+ * the stride. Each block's last batch norm adds the residual and applies the ReLU, y = relu(bn(x) +
+ * residual).
  *
- * "-small" is for small pictures: the first convolution is 3×3 with stride 1, and no pooling follows it. People get it
- * from torchvision's by conv1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False) and maxpool = nn.Identity(). */
+ * "-small" is for small pictures: the first convolution is 3×3 with stride 1, and no pooling
+ * follows it. People get it from torchvision's by conv1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False) and
+ * maxpool = nn.Identity(). */
 #include <stdio.h>
 
 #include "model/model_internal.h"

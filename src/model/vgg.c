@@ -1,7 +1,8 @@
-/* VGG (Simonyan and Zisserman, 2014) as torchvision builds it, with and without batch norm. torchvision numbers the
- * modules of "features" one by one, ReLU and pooling included, so the numbers in parameter names have gaps. Without
- * batch norm, the ReLU before a pooling comes after it, on a quarter of the numbers: the same function, and a back end
- * can pool what a convolution computes before it is written to memory. */
+/* VGG (Simonyan and Zisserman, 2014) as torchvision builds it, with and without batch norm.
+ * torchvision numbers the modules of "features" one by one, ReLU and pooling included, so the
+ * numbers in parameter names have gaps. Without batch norm, the ReLU before a pooling comes after
+ * it, on a quarter of the numbers: the same function, and a back end can pool what a convolution
+ * computes before it is written to memory. */
 #include <stdio.h>
 
 #include "model/model_internal.h"

@@ -1,5 +1,5 @@
-/* Archives of files in memory, written by libarchive: a zip, or a tar. No entry has a date: a zip's would be in the time zone
- * of whoever writes it. */
+/* Archives of files in memory, written by libarchive: a zip, or a tar. No entry has a date: a zip's
+ * would be in the time zone of whoever writes it. */
 #include <archive_entry.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* The libraries that a program needs. The program's own loader lists them (`ld.so --list`), so they are those that it would
- * get on this machine; the program itself is not run. */
+/* The libraries that a program needs. The program's own loader lists them (`ld.so --list`), so they
+ * are those that it would get on this machine; the program itself is not run. */
 #include <elf.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -106,7 +106,8 @@ static fth_status add_library(fth_closure *closure, const char *name, const char
     return added->name && added->path ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for the name of a library");
 }
 
-/* A line is "\tNAME => PATH (0xADDRESS)", or without "=> PATH" for the kernel's own library and the loader. */
+/* A line is "\tNAME => PATH (0xADDRESS)", or without "=> PATH" for the kernel's own library and the
+ * loader. */
 static fth_status take_line(fth_closure *closure, const char *program, char *line)
 {
     char *arrow = strstr(line, " => ");

@@ -1,4 +1,5 @@
-/* Collects the files of a package: the program, what starts it, its libraries and the certificates. */
+/* Collects the files of a package: the program, what starts it, its libraries and the
+ * certificates. */
 #include <stdlib.h>
 #include <string.h>
 

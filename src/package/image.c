@@ -4,7 +4,8 @@
  *     manifest.json               the same for `docker load` of versions that do not know the layout
  *     blobs/sha256/DIGEST         manifest, configuration, and the one layer: a compressed tar of the files
  *
- * The image is made of the package's files in /var/task and of the little that a C library looks for in /etc. */
+ * The image is made of the package's files in /var/task and of the little that a C library looks
+ * for in /etc. */
 #include <jansson.h>
 #include <libdeflate.h>
 #include <stdlib.h>

@@ -110,8 +110,8 @@ out:
     return status;
 }
 
-/* Members of other nodes still talk to a rendezvous that is here: those that are done leave it within moments, and where
- * only this node leaves, they need it for as long as it lasts. */
+/* Members of other nodes still talk to a rendezvous that is here: those that are done leave it
+ * within moments, and where only this node leaves, they need it for as long as it lasts. */
 static void let_members_leave(agent *own, fth_exit_code code)
 {
     bool others_continue = code == FTH_EXIT_INTERRUPTED;
@@ -140,7 +140,8 @@ static void let_members_leave(agent *own, fth_exit_code code)
 
 /* ---- workers ---- */
 
-/* Messages call workers as the prefix of their lines does: by their number on the node, from 0 on. */
+/* Messages call workers as the prefix of their lines does: by their number on the node, from 0
+ * on. */
 static void write_name(void *context, int number, char *name, size_t size)
 {
     const agent *own = context;
@@ -289,8 +290,8 @@ static void pass_on_stop(agent *own)
 
 /* ---- the whole ---- */
 
-/* Once a worker is done the run has ended, and is saved. One that was lost just before, and started again, finds nobody to
- * train with. */
+/* Once a worker is done the run has ended, and is saved. One that was lost just before, and started
+ * again, finds nobody to train with. */
 static bool is_over(const agent *own, fth_deadline late)
 {
     if (fth_supervisor_left(own->supervisor) == 0)
@@ -328,7 +329,8 @@ out:
     return status;
 }
 
-/* After a failure. Where there are other nodes, this one leaves them, as at a notice: a stop would be theirs too. */
+/* After a failure. Where there are other nodes, this one leaves them, as at a notice: a stop would
+ * be theirs too. */
 static void stop_others(agent *own)
 {
     fth_deadline deadline = fth_deadline_in(FAREWELL_S);

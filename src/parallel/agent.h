@@ -8,7 +8,8 @@
  *                                               | a stop was asked for: passed on, the workers save and end together
  *                                               ' a worker failed: the others are stopped, and the launch fails
  *
- * All of it is in the calling thread; the rendezvous has threads of its own. When the agent ends, however, its workers do. */
+ * All of it is in the calling thread; the rendezvous has threads of its own. When the agent ends,
+ * however, its workers do. */
 #ifndef FTH_PARALLEL_AGENT_H
 #define FTH_PARALLEL_AGENT_H
 
@@ -39,7 +40,8 @@ typedef struct fth_agent_options {
     void (*show)(void *context, fth_relay_stream stream, const char *line);
 } fth_agent_options;
 
-/* Runs this node's part of a training. *code is the exit code in any case, also with a failure, which has its message. */
+/* Runs this node's part of a training. *code is the exit code in any case, also with a failure,
+ * which has its message. */
 fth_status fth_agent_run(const fth_agent_options *options, fth_exit_code *code);
 
 #endif

@@ -1,5 +1,5 @@
-/* Data-parallel training: processes that each compute the gradients of their part of every batch, sum them, and make the same
- * update.
+/* Data-parallel training: processes that each compute the gradients of their part of every batch,
+ * sum them, and make the same update.
  *
  *     data_parallel.c            the strategy: who does what when
  *     data_parallel_group.c      which processes there are: launcher, membership, collective
@@ -10,9 +10,9 @@
  *     data_parallel_shard.c      an update of which each makes a part
  *     data_parallel_times.c      where each one's time goes
  *
- * A part's gradients are weighted by its share of the batch's samples, so their sum is the mean over the whole batch,
- * whatever the sizes of the parts. The sums are the same bits in every worker, and so is all that follows from them:
- * clipping, f16's loss scale, the update. */
+ * A part's gradients are weighted by its share of the batch's samples, so their sum is the mean
+ * over the whole batch, whatever the sizes of the parts. The sums are the same bits in every
+ * worker, and so is all that follows from them: clipping, f16's loss scale, the update. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,7 +89,8 @@ static int count_processors(const void *state)
 
 enum { DEVICE_BUCKET_BYTES = 25 << 20 }; /* as PyTorch's; links of GPUs are too fast for it to matter much */
 
-/* What this worker does, for the rendezvous, which finds one stuck that keeps others waiting in an exchange. */
+/* What this worker does, for the rendezvous, which finds one stuck that keeps others waiting in an
+ * exchange. */
 static void report(fth_data_parallel *self, const char *activity)
 {
     self->activity = activity;
@@ -167,7 +168,8 @@ static void say_where_it_shows(const fth_data_parallel *self)
                      FTH_COUNTED(view->size, "worker"), FTH_COUNTED(view->nodes, "node"), view->members[0].node);
 }
 
-/* The same until it succeeds: while this process prepared itself, or waits for others, members may be lost. */
+/* The same until it succeeds: while this process prepared itself, or waits for others, members may
+ * be lost. */
 static fth_status form_first_group(fth_data_parallel *self, fth_peer_place *place)
 {
     enum { MOST_LOSSES = 100 };
@@ -264,7 +266,8 @@ static fth_status agree(void *state, fth_intent *intent)
     return status;
 }
 
-/* Adds the batch to the tally. That it diverged is left to the exchange, where all workers hear of it. */
+/* Adds the batch to the tally. That it diverged is left to the exchange, where all workers hear of
+ * it. */
 static fth_status compute(fth_data_parallel *self, const fth_batch *batch, const fth_group *place)
 {
     fth_update_tally *tally = &self->tally;
@@ -307,8 +310,8 @@ out:
     return status;
 }
 
-/* Gradients and results. The sum of results is short: before the gradients it takes as long as others are late. Where
- * gradients are under way already it has to come after them. */
+/* Gradients and results. The sum of results is short: before the gradients it takes as long as
+ * others are late. Where gradients are under way already it has to come after them. */
 static fth_status exchange(fth_data_parallel *self, fth_step_result *result)
 {
     fth_status status = FTH_OK;

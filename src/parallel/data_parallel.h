@@ -39,15 +39,16 @@ typedef struct fth_data_parallel {
 /* data_parallel_agree.c: see fth_strategy.agree. */
 fth_status fth_data_parallel_agree(fth_data_parallel *self, fth_intent *intent);
 
-/* data_parallel_devices.c: opens a group of the members' devices where each has one of its own and they can sum (NCCL), in all
- * members or in none. */
+/* data_parallel_devices.c: opens a group of the members' devices where each has one of its own and
+ * they can sum (NCCL), in all members or in none. */
 fth_status fth_data_parallel_open_devices(fth_data_parallel *self, const fth_train_options *options);
 void fth_data_parallel_close_devices(fth_data_parallel *self);
 
 /* data_parallel_state.c: see fth_strategy.synchronize. */
 fth_status fth_data_parallel_synchronize(fth_data_parallel *self, json_t **position);
-/* Buffers are moved by computing a batch, before its update is certain. Keeps them, before an update's first batch; and puts
- * them back where the update was not made, so that its batches can be computed again. */
+/* Buffers are moved by computing a batch, before its update is certain. Keeps them, before an
+ * update's first batch; and puts them back where the update was not made, so that its batches can
+ * be computed again. */
 fth_status fth_data_parallel_keep_buffers(fth_data_parallel *self);
 fth_status fth_data_parallel_put_buffers_back(fth_data_parallel *self);
 /* Gives all workers the buffers (running statistics of batch norms) of rank 0. */

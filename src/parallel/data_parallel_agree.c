@@ -1,5 +1,6 @@
-/* Before each update all workers agree on what comes next: one small sum, and where something is asked for, who asked and
- * why. All of them see the same sums, so all of them take the same branch. */
+/* Before each update all workers agree on what comes next: one small sum, and where something is
+ * asked for, who asked and why. All of them see the same sums, so all of them take the same
+ * branch. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,8 +102,8 @@ static fth_status let_leave(fth_data_parallel *self, fth_intent *intent)
     if (status != FTH_OK)
         return status;
     if (!intent->leave) {
-        /* A sum in which those that leave take no part: it ends when the rendezvous knows that they have left, and the next
-         * group is not formed with them. */
+        /* A sum in which those that leave take no part: it ends when the rendezvous knows that they
+         * have left, and the next group is not formed with them. */
         double nothing = 0;
         sum(self, &nothing, 1);
         return fth_fail(FTH_PEER_LOST, "%s leaves: %s", fth_worker_group_name(self->group, first), reason.message);

@@ -1,5 +1,5 @@
-/* The group of the members' devices: opened in all of them, where each has a device of its own that can sum with the others
- * (NCCL), or in none. */
+/* The group of the members' devices: opened in all of them, where each has a device of its own that
+ * can sum with the others (NCCL), or in none. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -247,8 +247,9 @@ out:
     return status;
 }
 
-/* Before anything is known of the backward pass: with buckets of s floats the exchange ends about one bucket and all fixed
- * costs after it, s * per_float + count / s * fixed, which is least here. */
+/* Before anything is known of the backward pass: with buckets of s floats the exchange ends about
+ * one bucket and all fixed costs after it, s * per_float + count / s * fixed, which is least
+ * here. */
 static size_t guess_bucket(const fth_gradient_exchange *exchange)
 {
     const double per_float = fmax(exchange->cost.seconds_per_byte * sizeof(float), 1e-12);

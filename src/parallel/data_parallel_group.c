@@ -13,8 +13,8 @@
 
 enum { MAX_ATTEMPTS = 5 }; /* to connect to a group's members, before giving up */
 
-/* The rendezvous finds lost members, and those that reach it and not each other, in seconds, and stuck ones in a minute: this is
- * for what is left. */
+/* The rendezvous finds lost members, and those that reach it and not each other, in seconds, and
+ * stuck ones in a minute: this is for what is left. */
 enum { COLLECTIVE_TIMEOUT_S = 120 };
 
 static const char has_ended[] = "it has ended"; /* why members leave at the end */
@@ -40,8 +40,8 @@ struct fth_worker_group {
 
 /* ---- opening ---- */
 
-/* A member that is done is not waited for by those that have agreed on the end: its last calls are over, and theirs may be
- * half done. */
+/* A member that is done is not waited for by those that have agreed on the end: its last calls are
+ * over, and theirs may be half done. */
 static bool is_over(const char *reason)
 {
     const size_t length = strlen(reason), end = strlen(has_ended);
@@ -83,7 +83,8 @@ out:
     return status;
 }
 
-/* What the others, and the record, know of this process: its machine and what that costs, for the bill. */
+/* What the others, and the record, know of this process: its machine and what that costs, for the
+ * bill. */
 static fth_status describe_self(const fth_worker_group *group, json_t **facts)
 {
     fth_status status = FTH_OK;

@@ -1,5 +1,5 @@
-/* The workers that train one model together, as one of them sees them: what started this process, its membership in the
- * run, and the collective of the present group.
+/* The workers that train one model together, as one of them sees them: what started this process,
+ * its membership in the run, and the collective of the present group.
  *
  *     open (the rendezvous is reached) -> find_run, share_run -> form -> sums ... one is lost, or waits to join
  *                                                                  ^                                 |
@@ -7,8 +7,8 @@
  *
  * A process that was started by hand is alone: its group has one member and needs no rendezvous.
  *
- * Belongs to the training thread, but for fth_worker_group_collective(), which the thread that exchanges gradients may use
- * between two calls of form(). */
+ * Belongs to the training thread, but for fth_worker_group_collective(), which the thread that
+ * exchanges gradients may use between two calls of form(). */
 #ifndef FTH_PARALLEL_DATA_PARALLEL_GROUP_H
 #define FTH_PARALLEL_DATA_PARALLEL_GROUP_H
 
@@ -22,8 +22,8 @@
 
 typedef struct fth_worker_group fth_worker_group;
 
-/* Reaches the rendezvous, or starts it where this process has it. `launched` is what the launcher says; it is taken over. The
- * options must outlive the group; `stop` may be NULL. */
+/* Reaches the rendezvous, or starts it where this process has it. `launched` is what the launcher
+ * says; it is taken over. The options must outlive the group; `stop` may be NULL. */
 fth_status fth_worker_group_open(fth_launched *launched, const fth_train_options *options, fth_stop *stop,
                                  fth_worker_group **group);
 /* Leaves first, if it has not: to the others this process has ended, and is not lost. */
@@ -40,11 +40,13 @@ fth_status fth_worker_group_share_run(fth_worker_group *group, const json_t *run
 /* What it found its data and model to be: those that form a group must have found the same. */
 fth_status fth_worker_group_announce(fth_worker_group *group, const json_t *found);
 
-/* Waits for a group with this process and connects to its members. `memory` holds the gradients, or is NULL. FTH_TIMEOUT
- * while there are fewer nodes than the least number; FTH_INTERRUPTED when a stop is asked. */
+/* Waits for a group with this process and connects to its members. `memory` holds the gradients, or
+ * is NULL. FTH_TIMEOUT while there are fewer nodes than the least number; FTH_INTERRUPTED when a
+ * stop is asked. */
 fth_status fth_worker_group_form(fth_worker_group *group, const fth_shared_memory *memory);
 
-/* All members end, or stop, and each leaves when it has done its part: from now on that is no reason for the others to fail. */
+/* All members end, or stop, and each leaves when it has done its part: from now on that is no
+ * reason for the others to fail. */
 void fth_worker_group_set_finishing(fth_worker_group *group);
 /* Ends calls of the collective that are under way, in this process. */
 void fth_worker_group_abort(fth_worker_group *group, const char *reason);
@@ -55,13 +57,13 @@ fth_collective *fth_worker_group_collective(const fth_worker_group *group);
 /* "rank 2 on b.example (process 4711)" */
 const char *fth_worker_group_name(const fth_worker_group *group, int rank);
 
-/* The devices of the present group's members, which end with it: what they wait for is aborted as the collective's calls are.
- * NULL before they are closed. */
+/* The devices of the present group's members, which end with it: what they wait for is aborted as
+ * the collective's calls are. NULL before they are closed. */
 void fth_worker_group_set_devices(fth_worker_group *group, const fth_backend_collectives *collectives,
                                   fth_device_group *devices);
 
-/* What became of a call of the collective: whatever keeps members from reaching each other is FTH_PEER_LOST, and has the
- * rendezvous' reason where that knows more. */
+/* What became of a call of the collective: whatever keeps members from reaching each other is
+ * FTH_PEER_LOST, and has the rendezvous' reason where that knows more. */
 fth_status fth_worker_group_judge(fth_worker_group *group, fth_status status);
 
 /* See membership.h. */

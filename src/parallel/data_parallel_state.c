@@ -1,7 +1,9 @@
-/* How workers come to the same state: the one that is furthest gives its position and vectors to all others.
+/* How workers come to the same state: the one that is furthest gives its position and vectors to
+ * all others.
  *
- * Workers of one group make the same updates from the same sums, so those that have made as many have the same bits. After a
- * loss one may have made an update that another had not finished; it is one ahead, and its state is the one that counts. */
+ * Workers of one group make the same updates from the same sums, so those that have made as many
+ * have the same bits. After a loss one may have made an update that another had not finished; it is
+ * one ahead, and its state is the one that counts. */
 #include <stdlib.h>
 #include <string.h>
 

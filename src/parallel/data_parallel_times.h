@@ -1,5 +1,5 @@
-/* Where each worker's time goes, for the record: at the end of each epoch, and of the run, all of them put together what they
- * measured. */
+/* Where each worker's time goes, for the record: at the end of each epoch, and of the run, all of
+ * them put together what they measured. */
 #ifndef FTH_PARALLEL_DATA_PARALLEL_TIMES_H
 #define FTH_PARALLEL_DATA_PARALLEL_TIMES_H
 
@@ -27,8 +27,8 @@ void fth_worker_times_add(fth_worker_times *times, fth_worker_activity activity)
 /* It went to something else. */
 void fth_worker_times_pause(fth_worker_times *times);
 
-/* In every worker: puts together what all of them measured since the last call, as the event "ranks"; NULL if that was nothing.
- */
+/* In every worker: puts together what all of them measured since the last call, as the event
+ * "ranks"; NULL if that was nothing. */
 fth_status fth_worker_times_gather(fth_worker_times *times, fth_worker_group *group, json_t **event);
 
 #endif

@@ -1,8 +1,9 @@
 /* The strategy: hands batches to workers and gathers what they did. See hogwild.h.
  *
- * A step copies the batch into a free slot and gives the sums of what was finished meanwhile; only where no slot is
- * free does it wait, then until half of the queue is used up, so that neither side wakes the other for every small
- * batch. A drain waits until nothing is under way: every batch handed out is then part of the weights, once.
+ * A step copies the batch into a free slot and gives the sums of what was finished meanwhile; only
+ * where no slot is free does it wait, then until half of the queue is used up, so that neither side
+ * wakes the other for every small batch. A drain waits until nothing is under way: every batch
+ * handed out is then part of the weights, once.
  *
  * Whose momentum. By default the optimizer's vectors are shared as the weights are: N workers then follow, with a delay
  * of N - 1 updates, the path that one would, they are part of every checkpoint, and memory does not grow with N. With
@@ -191,7 +192,8 @@ static void offer(hogwild *all)
         fth_futex_wake(&all->head->work, 1);
 }
 
-/* A part of its update may have been made: the batch is computed again by another, as a sample that was drawn twice. */
+/* A part of its update may have been made: the batch is computed again by another, as a sample that
+ * was drawn twice. */
 static fth_status give_back_batches(hogwild *all, int number, const char *reason, int64_t *batch)
 {
     *batch = -1;
@@ -319,8 +321,8 @@ static fth_status gather(hogwild *all)
     return FTH_OK;
 }
 
-/* Waits until so many slots are free. A worker that was killed after its last store may not have woken us: sleeps are
- * short, and what counts is what the slots say. */
+/* Waits until so many slots are free. A worker that was killed after its last store may not have
+ * woken us: sleeps are short, and what counts is what the slots say. */
 static fth_status wait_for_free(hogwild *all, int wanted)
 {
     fth_status status = FTH_OK;

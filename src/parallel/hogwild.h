@@ -1,10 +1,12 @@
 /* Hogwild! (Niu, Recht, Ré, Wright 2011): workers that train one model in place, without locks.
  *
- * Workers are threads of this process, or processes (--processes) for crash isolation; either way they are equal: each
- * has a device of one OpenMP thread, an engine with plans and gradients of its own, and parameters, batch-norm buffers
- * and optimizer state in one region of memory, which processes map. Each reads weights that others are writing,
- * computes gradients, and adds its update: plain stores of aligned f32, so that a reader sees the old or the new value
- * of a number, never a mixture, and an update that another overwrites is a small loss. These races are the method.
+ * Workers are threads of this process, or processes (--processes) for crash isolation; either way
+ * they are equal: each has a device of one OpenMP thread, an engine with plans and gradients of its
+ * own, and parameters, batch-norm buffers and optimizer state in one region of memory, which
+ * processes map. Each reads weights that others are writing, computes gradients, and adds its
+ * update: plain stores of aligned f32, so that a reader sees the old or the new value of a number,
+ * never a mixture, and an update that another overwrites is a small loss. These races are the
+ * method.
  *
  *     hogwild.c           the strategy: hands batches out, gathers results, waits for workers
  *     hogwild_region.c    the region: where everything lies
@@ -12,13 +14,12 @@
  *     hogwild_worker.c    what a worker does
  *     hogwild_process.c   workers that are processes: starting them, noticing that one is gone
  *
- * Batches travel in slots of the region. A slot's state is one atomic word, so whoever is killed, wherever, holds no
- * lock and leaves a slot that says who had it:
+ * Batches travel in slots of the region. A slot's state is one atomic word, so whoever is killed,
+ * wherever, holds no lock and leaves a slot that says who had it:
  *
  *     free -> full (by the trainer's thread) -> busy (a worker, by compare-and-swap) -> done -> free (results gathered)
  *               ^                                 |
- *               '------- its worker is gone ------'
- */
+ *               '------- its worker is gone ------' */
 #ifndef FTH_PARALLEL_HOGWILD_H
 #define FTH_PARALLEL_HOGWILD_H
 
@@ -50,7 +51,8 @@ typedef struct hogwild_slot {
     fth_step_result result;
 } hogwild_slot;
 
-/* Written by a worker that cannot go on for a reason other than a batch; read once `failed` is set. */
+/* Written by a worker that cannot go on for a reason other than a batch; read once `failed` is
+ * set. */
 typedef struct hogwild_worker {
     _Alignas(HOGWILD_LINE) _Atomic bool failed;
     fth_status status;
@@ -62,7 +64,8 @@ typedef struct hogwild_batch_sizes {
     size_t input_bytes, recipe_bytes, answer_bytes;
 } hogwild_batch_sizes;
 
-/* Where the rest of the region lies: offsets from its head, as each process maps it somewhere else. */
+/* Where the rest of the region lies: offsets from its head, as each process maps it somewhere
+ * else. */
 typedef struct hogwild_layout {
     size_t size_bytes; /* of the whole region */
     size_t workers_at, slots_at, inputs_at, recipes_at, answers_at, parameters_at, buffers_at, state_at, options_at;
@@ -117,7 +120,8 @@ hogwild_batch_sizes hogwild_measure_batch(const hogwild_model *model);
 /* Copies a batch into a slot; and the batch in a slot, lent. */
 void hogwild_put_batch(hogwild_head *head, int slot, const fth_batch *batch);
 fth_batch hogwild_get_batch(hogwild_head *head, int slot);
-/* The shared vectors; `worker` says whose state, where workers have their own; -1: the common one. */
+/* The shared vectors; `worker` says whose state, where workers have their own; -1: the common
+ * one. */
 fth_engine_vectors hogwild_get_vectors(hogwild_head *head, int worker);
 
 static inline hogwild_slot_state hogwild_state_of(uint32_t word)
@@ -132,8 +136,8 @@ static inline int hogwild_worker_of(uint32_t word)
 
 /* ---- workers ---- */
 
-/* Works until head->stop, or until `parent`, if not 0, is no longer this process's parent. Failures are left in the
- * region. `dataset` may be NULL where batches come with their images. */
+/* Works until head->stop, or until `parent`, if not 0, is no longer this process's parent. Failures
+ * are left in the region. `dataset` may be NULL where batches come with their images. */
 void hogwild_work(hogwild_head *head, int worker, const fth_train_options *options, const fth_dataset *dataset,
                   pid_t parent);
 

@@ -1,6 +1,6 @@
-/* Workers that are processes: this program again, with a hidden command. It gets the region's descriptor and nothing else
- * of ours. Signals that stop the trainer stay blocked in it, so that a Ctrl-C, which goes to all, leaves it working until
- * the trainer has saved. */
+/* Workers that are processes: this program again, with a hidden command. It gets the region's
+ * descriptor and nothing else of ours. Signals that stop the trainer stay blocked in it, so that a
+ * Ctrl-C, which goes to all, leaves it working until the trainer has saved. */
 #include <stdio.h>
 #include <unistd.h>
 

@@ -1,4 +1,5 @@
-/* The memory that workers share: a head, the workers' messages, slots for batches, and the vectors. */
+/* The memory that workers share: a head, the workers' messages, slots for batches, and the
+ * vectors. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -19,7 +20,8 @@ static size_t place(size_t *size, size_t bytes, size_t alignment)
     return at;
 }
 
-/* A batch for each worker, and more waiting: small ones are done in less time than it takes to wake the trainer. */
+/* A batch for each worker, and more waiting: small ones are done in less time than it takes to wake
+ * the trainer. */
 static int choose_slots(int workers, size_t batch_bytes)
 {
     size_t queue = QUEUE_BYTES / batch_bytes;

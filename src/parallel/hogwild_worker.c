@@ -1,5 +1,6 @@
-/* What a worker does: takes the oldest batch that waits, computes gradients with the weights as they are at that
- * moment, and updates them in place. A thread of the trainer's process and a process of its own do the same. */
+/* What a worker does: takes the oldest batch that waits, computes gradients with the weights as
+ * they are at that moment, and updates them in place. A thread of the trainer's process and a
+ * process of its own do the same. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <pthread.h>
@@ -102,9 +103,10 @@ static void loop(hogwild_head *head, int worker, fth_engine *engine, pid_t paren
     }
 }
 
-/* Workers use every core there is, and live on what the loader and the trainer's thread bring. The usual scheduler lets
- * those in at once, as they mostly sleep; under a real-time policy (chrt) they would wait for the end of a worker's
- * turn, 100 ms, so workers go one step down. Measured so, 2 workers on 2 cores, cifar-cnn: 34,600 samples/s before. */
+/* Workers use every core there is, and live on what the loader and the trainer's thread bring. The
+ * usual scheduler lets those in at once, as they mostly sleep; under a real-time policy (chrt) they
+ * would wait for the end of a worker's turn, 100 ms, so workers go one step down. Measured so, 2
+ * workers on 2 cores, cifar-cnn: 34,600 samples/s before. */
 static void give_way(void)
 {
     struct sched_param parameters;
@@ -176,7 +178,8 @@ fth_status fth_hogwild_worker_run(int descriptor, int worker)
     FTH_TRY(hogwild_region_open(descriptor, &head));
     FTH_REQUIRE(worker >= 0 && worker < head->worker_count, FTH_INVALID, "there is no worker %d of %d", worker,
                 head->worker_count);
-    /* Nobody outlives the trainer; the second line is for one that was gone before the first took effect. */
+    /* Nobody outlives the trainer; the second line is for one that was gone before the first took
+     * effect. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     FTH_REQUIRE(getppid() == head->parent, FTH_PEER_LOST, "the trainer, process %d, is gone", (int)head->parent);
     FTH_TRY(read_options(head, &options));

@@ -1,5 +1,5 @@
-/* Measuring the network between nodes with the sums that training would make, among processes that a launcher has started
- * on them. */
+/* Measuring the network between nodes with the sums that training would make, among processes that
+ * a launcher has started on them. */
 #ifndef FTH_PARALLEL_LINK_MEASUREMENT_H
 #define FTH_PARALLEL_LINK_MEASUREMENT_H
 
@@ -10,8 +10,8 @@ typedef struct fth_link_measurement {
     fth_link link;   /* where there is more than one node */
 } fth_link_measurement;
 
-/* Meets the other processes and takes leave of them. Each of them has to call it, with the same options. FTH_INTERRUPTED if
- * `stop` is asked. */
+/* Meets the other processes and takes leave of them. Each of them has to call it, with the same
+ * options. FTH_INTERRUPTED if `stop` is asked. */
 fth_status fth_link_measure(const fth_train_options *options, fth_stop *stop, fth_link_measurement *measurement);
 
 #endif

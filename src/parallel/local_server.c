@@ -1,9 +1,11 @@
-/* `farthing train --strategy parameter-server` without --server: a server in this process, and worker processes.
+/* `farthing train --strategy parameter-server` without --server: a server in this process, and
+ * worker processes.
  *
  * The run is the server's; the workers' own are in its folder (workers/1, workers/2, ...). Each worker is this program
  * again, with the options given here, a share of every epoch, one thread, and the server's address. A worker that is
  * lost starts again and continues from its own checkpoint; what it does twice counts, so that the server ends after
- * --epochs or --steps of all of them together. A stop is passed on to all of them, and the server saves last. */
+ * --epochs or --steps of all of them together. A stop is passed on to all of them, and the server saves
+ * last. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,7 +112,8 @@ out:
     return status;
 }
 
-/* Its process has ended, here or with a server before this one: the next of its name need not wait for a lease. */
+/* Its process has ended, here or with a server before this one: the next of its name need not wait
+ * for a lease. */
 static void free_name(const local *all, int number)
 {
     char name[16];
@@ -155,7 +158,8 @@ static void show_progress(const local *all, bool evaluating)
         all->observer->progress(all->observer->context, &progress);
 }
 
-/* Until every worker is done. Those that are not, when something fails or a stop is asked for, are stopped. */
+/* Until every worker is done. Those that are not, when something fails or a stop is asked for, are
+ * stopped. */
 static fth_status run_workers(local *all, const fth_stop *stop)
 {
     fth_status status = FTH_OK;
@@ -192,7 +196,8 @@ out:
     return status;
 }
 
-/* --resume without a name means the newest unfinished run of the same configuration, as everywhere. */
+/* --resume without a name means the newest unfinished run of the same configuration, as
+ * everywhere. */
 static fth_status find_run(fth_train_options *options)
 {
     fth_status status = FTH_OK;
@@ -225,7 +230,8 @@ static fth_status refuse_option(const char *name)
                     name);
 }
 
-/* What can hold for one worker alone; and what workers may have, but not the server, which has the same options here. */
+/* What can hold for one worker alone; and what workers may have, but not the server, which has the
+ * same options here. */
 fth_status fth_local_server_check(const fth_train_options *options)
 {
     fth_status status = FTH_OK;
@@ -259,8 +265,8 @@ static void warn_about_own_run_options(const fth_train_options *options)
                             table->options[i].name);
 }
 
-/* The server ends, and saves, after its workers. Then there is a record to read, unless no gradient came: that leaves no
- * run. */
+/* The server ends, and saves, after its workers. Then there is a record to read, unless no gradient
+ * came: that leaves no run. */
 static fth_status stop_server(local *all, fth_status status, fth_train_outcome *outcome)
 {
     char *message = fth_format("%s", fth_error_message());

@@ -4,7 +4,8 @@
 
 #include "parallel/parallel.h"
 
-/* Every strategy, in the order of --help; a new one is a file that defines fth_strategy_NAME, and its row here. */
+/* Every strategy, in the order of --help; a new one is a file that defines fth_strategy_NAME, and
+ * its row here. */
 #define FTH_STRATEGIES(ROW)                                                                                            \
     ROW(single)                                                                                                        \
     ROW(hogwild)                                                                                                       \
@@ -15,8 +16,8 @@
 FTH_STRATEGIES(FTH_DECLARE)
 #undef FTH_DECLARE
 
-/* A server and its workers on this machine (local_server.c): fth_strategy.supervise of parameter-server. Sets
- * options->name to that of the run that is resumed. */
+/* A server and its workers on this machine (local_server.c): fth_strategy.supervise of
+ * parameter-server. Sets options->name to that of the run that is resumed. */
 fth_status fth_local_server_run(fth_train_options *options, const char *program, const fth_train_observer *observer,
                                 fth_stop *stop, fth_train_outcome *outcome);
 /* Whether the options suit it, beyond what suits a worker. */

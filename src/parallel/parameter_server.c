@@ -1,7 +1,9 @@
-/* A worker of a parameter server: pulls the weights, computes the gradients of a batch, pushes them, and pulls again.
+/* A worker of a parameter server: pulls the weights, computes the gradients of a batch, pushes
+ * them, and pulls again.
  *
- * The server owns the optimizer and the learning rate; of this process's options those about data, batches, precision
- * and limits count. Pull, compute and push follow one another: with several workers the others compute meanwhile. */
+ * The server owns the optimizer and the learning rate; of this process's options those about data,
+ * batches, precision and limits count. Pull, compute and push follow one another: with several
+ * workers the others compute meanwhile. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

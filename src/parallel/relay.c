@@ -1,4 +1,5 @@
-/* See relay.h. Both ends of every pipe stay open here: that a child has ended is known from the child itself. */
+/* See relay.h. Both ends of every pipe stay open here: that a child has ended is known from the
+ * child itself. */
 #include "parallel/relay.h"
 
 #include <errno.h>

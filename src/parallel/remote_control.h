@@ -1,7 +1,8 @@
-/* The agent's side of its connection to a launcher on another machine (remote_hosts.h): its standard input.
+/* The agent's side of its connection to a launcher on another machine (remote_hosts.h): its
+ * standard input.
  *
- * A thread reads lines. "stop" and "preempt" ask for a stop of that kind; so does the end of the input, which means that the
- * launcher is gone, or the network to it. */
+ * A thread reads lines. "stop" and "preempt" ask for a stop of that kind; so does the end of the
+ * input, which means that the launcher is gone, or the network to it. */
 #ifndef FTH_PARALLEL_REMOTE_CONTROL_H
 #define FTH_PARALLEL_REMOTE_CONTROL_H
 

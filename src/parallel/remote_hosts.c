@@ -114,7 +114,8 @@ static void close_control(remote_host *host)
     host->control_read = host->control_write = 0;
 }
 
-/* A line is far less than what a pipe holds, so this does not wait; an agent that is gone does not matter. */
+/* A line is far less than what a pipe holds, so this does not wait; an agent that is gone does not
+ * matter. */
 static void send_line(const remote_host *host, const char *line)
 {
     if (host->control_write > 0 && dprintf(host->control_write, "%s\n", line) < 0)

@@ -1,9 +1,10 @@
 /* Agents on other machines, over ssh: `farthing launch --hosts a,b,c`.
  *
- * Each host runs an agent, the same command with --rendezvous and --node, behind an ssh client that is a supervised child.
- * The agent's standard input is its connection to this process: the token comes first, then orders to stop; when it
- * closes, since this process was killed or the network is gone, the agent stops its workers. What agents write comes
- * back with the host's name before each line that does not have it already; results go to standard output as they are. */
+ * Each host runs an agent, the same command with --rendezvous and --node, behind an ssh client that
+ * is a supervised child. The agent's standard input is its connection to this process: the token
+ * comes first, then orders to stop; when it closes, since this process was killed or the network is
+ * gone, the agent stops its workers. What agents write comes back with the host's name before each
+ * line that does not have it already; results go to standard output as they are. */
 #ifndef FTH_PARALLEL_REMOTE_HOSTS_H
 #define FTH_PARALLEL_REMOTE_HOSTS_H
 
@@ -24,10 +25,12 @@ typedef struct fth_remote_options {
     void (*show)(void *context, fth_relay_stream stream, const char *line);
 } fth_remote_options;
 
-/* Runs a training on all hosts. *code is the exit code in any case, also with a failure, which has its message. */
+/* Runs a training on all hosts. *code is the exit code in any case, also with a failure, which has
+ * its message. */
 fth_status fth_remote_run(const fth_remote_options *options, fth_exit_code *code);
 
-/* Set for an agent that was started in this way: it reads its token from standard input, and says when it has begun. */
+/* Set for an agent that was started in this way: it reads its token from standard input, and says
+ * when it has begun. */
 #define FTH_REMOTE_VARIABLE "FARTHING_LAUNCH_CONTROL"
 #define FTH_REMOTE_GREETING "farthing agent: connected"
 

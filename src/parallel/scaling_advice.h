@@ -1,5 +1,5 @@
-/* Advice on scaling out: what a run would take on several nodes, and how many to choose. Arithmetic over the scaling
- * model, for `farthing plan`. */
+/* Advice on scaling out: what a run would take on several nodes, and how many to choose. Arithmetic
+ * over the scaling model, for `farthing plan`. */
 #ifndef FTH_PARALLEL_SCALING_ADVICE_H
 #define FTH_PARALLEL_SCALING_ADVICE_H
 
@@ -44,7 +44,8 @@ fth_scaling_size fth_scaling_predict_size(const fth_scaling_run *run, const fth_
 /* Sets the efficiencies; `one` is the prediction for one node. */
 void fth_scaling_compare(fth_scaling_size *sizes, size_t count, const fth_scaling_size *one);
 
-/* Which to choose, as indexes of sizes in ascending order. Where the price is unknown, money is the nodes' time. */
+/* Which to choose, as indexes of sizes in ascending order. Where the price is unknown, money is the
+ * nodes' time. */
 typedef struct fth_scaling_advice {
     size_t cheapest, fastest;
     size_t balanced; /* of the least time times money: a share more of one is worth the same share less of the other */

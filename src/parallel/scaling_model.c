@@ -25,7 +25,8 @@ fth_scaling_cost fth_scaling_cost_of(const fth_scaling_group *group)
     fth_scaling_cost cost = {0};
     double n = group->nodes, m = group->workers_per_node;
     if (group->workers_per_node > 1) {
-        /* Each worker sums one part of all contributions, and every worker reads the sum of all parts. */
+        /* Each worker sums one part of all contributions, and every worker reads the sum of all
+         * parts. */
         cost.fixed_s += 2 * group->local.latency_s;
         cost.seconds_per_byte += 2 * (m - 1) / group->local.bytes_per_s;
     }
@@ -56,8 +57,8 @@ static size_t count_floats(const fth_worker_profile *profile)
     return profile->timeline_count > 0 ? profile->timeline[profile->timeline_count - 1].ready_floats : 0;
 }
 
-/* The largest of n normally distributed numbers lies, on average, so many standard deviations above the mean; a fit,
- * within 0.05 for n up to 64 and 0.15 up to 1,000. */
+/* The largest of n normally distributed numbers lies, on average, so many standard deviations above
+ * the mean; a fit, within 0.05 for n up to 64 and 0.15 up to 1,000. */
 static double slowest_of(int n)
 {
     return 1.87 * (sqrt(1 + log(n)) - 1);

@@ -1,21 +1,25 @@
-/* The scaling model: how long a step of data-parallel training takes, from a profile of one worker and the cost of a sum
- * over all of them; and the bucket size that makes it shortest. Arithmetic alone: no clock, no network.
+/* The scaling model: how long a step of data-parallel training takes, from a profile of one worker
+ * and the cost of a sum over all of them; and the bucket size that makes it shortest. Arithmetic
+ * alone: no clock, no network.
  *
- * A worker's backward pass finishes gradients from the front of the gradient vector to its end (the timeline). Buckets
- * are ranges of that vector, exchanged one after the other, each as soon as its last gradient is final and the exchange
- * before it is over. The step ends with the update, once the last bucket has arrived:
+ * A worker's backward pass finishes gradients from the front of the gradient vector to its end (the
+ * timeline). Buckets are ranges of that vector, exchanged one after the other, each as soon as its
+ * last gradient is final and the exchange before it is over. The step ends with the update, once
+ * the last bucket has arrived:
  *
  *     compute   forward ------- backward ---------------|
  *     exchange                    [b0][b1]   [b2]     [b3]
  *     update                                              [u]
  *
- * Used for --bucket auto, with costs measured among the workers, and by `farthing plan`, with costs of a link. */
+ * Used for --bucket auto, with costs measured among the workers, and by `farthing plan`, with costs
+ * of a link. */
 #ifndef FTH_PARALLEL_SCALING_MODEL_H
 #define FTH_PARALLEL_SCALING_MODEL_H
 
 #include "train/engine/worker_profile.h"
 
-/* A sum over all workers takes fixed_s + bytes * seconds_per_byte, where `bytes` is what each of them contributes. */
+/* A sum over all workers takes fixed_s + bytes * seconds_per_byte, where `bytes` is what each of
+ * them contributes. */
 typedef struct fth_scaling_cost {
     double fixed_s, seconds_per_byte;
 } fth_scaling_cost;
@@ -25,15 +29,16 @@ typedef struct fth_link {
     double bytes_per_s; /* in each direction at once */
 } fth_link;
 
-/* How often a sum crosses the link, one message waiting for the one before. All of them move 2 (n - 1) / n of the bytes
- * in each direction. */
+/* How often a sum crosses the link, one message waiting for the one before. All of them move 2 (n -
+ * 1) / n of the bytes in each direction. */
 typedef enum fth_scaling_rounds {
     FTH_ROUNDS_DIRECT, /* each sums a part, sent to it by all, and sends the sum to all: 2 */
     FTH_ROUNDS_TREE,   /* recursive halving and doubling: 2 log2 n */
     FTH_ROUNDS_RING    /* 2 (n - 1) */
 } fth_scaling_rounds;
 
-/* Who takes part. Processes of one machine sum in its memory first; then one of each machine exchanges. */
+/* Who takes part. Processes of one machine sum in its memory first; then one of each machine
+ * exchanges. */
 typedef struct fth_scaling_group {
     int nodes, workers_per_node;
     fth_link link;  /* between nodes */
@@ -77,7 +82,8 @@ fth_step_prediction fth_scaling_predict(const fth_worker_profile *profile, const
 /* The bucket size, in floats, of the shortest predicted step; the largest of those as good. */
 size_t fth_scaling_choose_bucket(const fth_worker_profile *profile, const fth_scaling_exchange *exchange);
 
-/* "25Gbit,50us", "390Mbit,1ms", "10Gbit" (with a latency of 50 µs); FTH_INVALID says what is wrong. */
+/* "25Gbit,50us", "390Mbit,1ms", "10Gbit" (with a latency of 50 µs); FTH_INVALID says what is
+ * wrong. */
 fth_status fth_link_parse(const char *text, fth_link *link);
 /* The same text back. */
 void fth_link_format(const fth_link *link, char *text, size_t size);

@@ -1,5 +1,5 @@
-/* Accuracy, measured in a thread of its own with an engine of its own: a copy of the parameters is evaluated on the
- * data's validation part while gradients are applied. */
+/* Accuracy, measured in a thread of its own with an engine of its own: a copy of the parameters is
+ * evaluated on the data's validation part while gradients are applied. */
 #ifndef FTH_PARAMETERS_ACCURACY_H
 #define FTH_PARAMETERS_ACCURACY_H
 
@@ -28,9 +28,11 @@ void fth_served_validator_stop(fth_served_validator *validator);
 void fth_served_validator_join(fth_served_validator *validator);
 void fth_served_validator_free(fth_served_validator *validator); /* stops and joins; NULL is fine */
 
-/* The last validation; false if there was none. From any thread. `validator` may be NULL: there is no data. */
+/* The last validation; false if there was none. From any thread. `validator` may be NULL: there is
+ * no data. */
 bool fth_served_validator_get(fth_served_validator *validator, fth_validation *validation);
-/* Validates the version that stays, with the server's own engine. After every other thread has ended. */
+/* Validates the version that stays, with the server's own engine. After every other thread has
+ * ended. */
 void fth_served_validator_run_last(fth_served_validator *validator);
 
 #endif

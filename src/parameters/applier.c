@@ -77,7 +77,8 @@ static bool step_is_complete(fth_applier *applier, const char *worker)
         return true;
     if (count > 0 && !applier->gathered && fth_workers_most_live(applier->with.workers) < count)
         return false; /* they have not all been there yet */
-    /* A gradient counts although its worker has left since; live workers that have not pushed one are waited for. */
+    /* A gradient counts although its worker has left since; live workers that have not pushed one
+     * are waited for. */
     return fth_workers_all_contributed(applier->with.workers, version_of(applier), worker);
 }
 
@@ -109,7 +110,8 @@ static void answer_push(fth_applier *applier, fth_exchange *exchange, const fth_
     fth_exchange_answer_json(exchange, worker->last_code, json);
 }
 
-/* What its worker has against it: NULL where that is unknown. FTH_REFUSAL_DUPLICATE: it is a repeated push. */
+/* What its worker has against it: NULL where that is unknown. FTH_REFUSAL_DUPLICATE: it is a
+ * repeated push. */
 static fth_refusal judge_sender(const fth_applier *applier, const fth_item *item, const fth_worker *worker,
                                 char message[FTH_MAX_REFUSAL])
 {
@@ -168,7 +170,8 @@ static fth_refusal judge_age(const fth_applier *applier, const fth_gradient *gra
     return FTH_REFUSAL_NONE;
 }
 
-/* With bounded staleness: true if this step would make a gradient that is under way too old before it is there. */
+/* With bounded staleness: true if this step would make a gradient that is under way too old before
+ * it is there. */
 static bool must_wait(fth_applier *applier, const fth_gradient *gradient)
 {
     const fth_consistency *consistency = &applier->with.consistency;
@@ -381,7 +384,8 @@ static void take_shard_request(fth_applier *applier, fth_item *item)
         fth_shard_dealer_return(applier->with.dealer, item);
 }
 
-/* Lets one go whose lease is over; false if there is none. *next_s is lowered to when the next one is. */
+/* Lets one go whose lease is over; false if there is none. *next_s is lowered to when the next one
+ * is. */
 static bool expire_one(fth_applier *applier, double *next_s)
 {
     char name[FTH_MAX_WORKER_NAME + 1] = "";
@@ -472,8 +476,8 @@ static double look_around(fth_applier *applier)
     return next_s;
 }
 
-/* The next item, NULL if none came until `until_s`. What was deferred, and may be possible now, comes before what is
- * new. */
+/* The next item, NULL if none came until `until_s`. What was deferred, and may be possible now,
+ * comes before what is new. */
 static fth_item *next_item(fth_applier *applier, double until_s, bool *closed)
 {
     fth_intake *intake = applier->with.intake;

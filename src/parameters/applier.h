@@ -9,9 +9,10 @@
  *              |-> deferred (bounded): others' gradients would become too old; looked at again when one of those has
  *                  come, or its lease is over
  *
- * What is logged is applied, now or by the next process; what was not logged was not acknowledged. A step is made when
- * the last gradient it takes is there; where one came that completes it, its record says so, so that a replay steps at
- * the same place; where a worker left instead, a record of its own does. */
+ * What is logged is applied, now or by the next process; what was not logged was not acknowledged.
+ * A step is made when the last gradient it takes is there; where one came that completes it, its
+ * record says so, so that a replay steps at the same place; where a worker left instead, a record
+ * of its own does. */
 #ifndef FTH_PARAMETERS_APPLIER_H
 #define FTH_PARAMETERS_APPLIER_H
 
@@ -43,9 +44,11 @@ typedef struct fth_applier_options {
     double gather_s; /* that sync:N waits for its workers at the beginning */
 } fth_applier_options;
 
-/* Starts the thread. From then on it alone uses updates, journal, saver, meters, dealer and usage. Everything outlives the applier. */
+/* Starts the thread. From then on it alone uses updates, journal, saver, meters, dealer and usage.
+ * Everything outlives the applier. */
 fth_status fth_applier_start(const fth_applier_options *options, fth_applier **applier);
-/* Returns when the thread has applied what the intake, which must be closed, still had. NULL is fine. */
+/* Returns when the thread has applied what the intake, which must be closed, still had. NULL is
+ * fine. */
 void fth_applier_join(fth_applier *applier);
 /* After fth_applier_join(): a last step event. */
 void fth_applier_report_last(fth_applier *applier);

@@ -93,7 +93,8 @@ out:
     return status;
 }
 
-/* The thread that keeps the lease while the worker computes; failures are the worker's own to notice. */
+/* The thread that keeps the lease while the worker computes; failures are the worker's own to
+ * notice. */
 static void *keep_lease(void *context)
 {
     fth_worker_client *client = context;

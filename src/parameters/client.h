@@ -1,8 +1,10 @@
-/* A worker's side of the wire (parameters.h): registers, pulls, pushes, and comes back after a server that was away.
+/* A worker's side of the wire (parameters.h): registers, pulls, pushes, and comes back after a
+ * server that was away.
  *
- * What was pushed and not answered is pushed again under the same sequence number, which the server applies once; so a
- * lost answer, a server that was killed and started again, and a lease that ran out are all the worker's to get over.
- * Not safe for several threads; a thread of its own keeps the lease while the worker computes. */
+ * What was pushed and not answered is pushed again under the same sequence number, which the server
+ * applies once; so a lost answer, a server that was killed and started again, and a lease that ran
+ * out are all the worker's to get over. Not safe for several threads; a thread of its own keeps the
+ * lease while the worker computes. */
 #ifndef FTH_PARAMETERS_CLIENT_H
 #define FTH_PARAMETERS_CLIENT_H
 
@@ -32,10 +34,11 @@ fth_status fth_worker_open(const fth_worker_options *options, fth_worker_client 
 void fth_worker_set_deadline(fth_worker_client *client, fth_deadline deadline);
 /* Unregisters, if the server still answers, and frees. */
 void fth_worker_close(fth_worker_client *client);
-/* What the function used, which the server records when the worker unregisters (docs/parameter-server.md); takes
- * `usage`. */
+/* What the function used, which the server records when the worker unregisters
+ * (docs/parameter-server.md); takes `usage`. */
 void fth_worker_set_usage(fth_worker_client *client, json_t *usage);
-/* Bodies sent and received so far, those by memory too (local.h): what a server elsewhere would have moved. */
+/* Bodies sent and received so far, those by memory too (local.h): what a server elsewhere would
+ * have moved. */
 uint64_t fth_worker_sent_bytes(const fth_worker_client *client);
 uint64_t fth_worker_received_bytes(const fth_worker_client *client);
 
@@ -48,13 +51,13 @@ int fth_worker_classes(const fth_worker_client *client);
 const fth_normalization *fth_worker_normalization(const fth_worker_client *client); /* 0 channels: not said */
 bool fth_worker_waits(const fth_worker_client *client); /* sync: a step is the work of several */
 
-/* Checks that the server has exactly the layout's tensors; fails naming what differs. Gives its weights as
- * fth_worker_pull() does. */
+/* Checks that the server has exactly the layout's tensors; fails naming what differs. Gives its
+ * weights as fth_worker_pull() does. */
 fth_status fth_worker_check_layout(fth_worker_client *client, const fth_layout *layout, float *packed,
                                    int64_t *version);
 
-/* Weights of a version above `since` (-1: any), waiting for one, or of any where the server has gone back; into
- * `packed` (layout->packed_floats). */
+/* Weights of a version above `since` (-1: any), waiting for one, or of any where the server has
+ * gone back; into `packed` (layout->packed_floats). */
 fth_status fth_worker_pull(fth_worker_client *client, const fth_layout *layout, int64_t since, float *packed,
                            int64_t *version);
 
@@ -66,7 +69,8 @@ typedef enum fth_push_outcome {
     FTH_PUSH_FINISHED /* the server has made all the steps it was asked for */
 } fth_push_outcome;
 
-/* A gradient ready to travel: bytes, which are the memfd `fd`'s from its beginning (local.h) unless that is -1. */
+/* A gradient ready to travel: bytes, which are the memfd `fd`'s from its beginning (local.h) unless
+ * that is -1. */
 typedef struct fth_push_body {
     const void *bytes;
     size_t size_bytes;
@@ -83,8 +87,8 @@ fth_status fth_worker_push(fth_worker_client *client, const fth_push *push, fth_
 
 /* ---- shards (shards.h) ---- */
 
-/* A shard that the worker has an address of. The server knows it as RUN/NAME, and where its samples stand, from the
- * first time on that somebody brings it. */
+/* A shard that the worker has an address of. The server knows it as RUN/NAME, and where its samples
+ * stand, from the first time on that somebody brings it. */
 typedef struct fth_shard_offer {
     const char *run, *name;
     int64_t samples, epochs; /* epochs 0: until the training ends */
@@ -102,9 +106,10 @@ typedef struct fth_shard_lease {
 } fth_shard_lease;
 void fth_shard_lease_release(fth_shard_lease *lease);
 
-/* Takes a shard: the one brought or, with NULL, the next that the server lists. FTH_SHARD_WAIT: all that are left were
- * with others until the deadline; FTH_SHARD_DONE: none is left, or the training has ended. Only with FTH_SHARD_TAKEN is
- * there something in *lease; it ends with its last sample, fth_worker_return_shard(), or the worker's registration. */
+/* Takes a shard: the one brought or, with NULL, the next that the server lists. FTH_SHARD_WAIT: all
+ * that are left were with others until the deadline; FTH_SHARD_DONE: none is left, or the training
+ * has ended. Only with FTH_SHARD_TAKEN is there something in *lease; it ends with its last sample,
+ * fth_worker_return_shard(), or the worker's registration. */
 fth_status fth_worker_take_shard(fth_worker_client *client, const fth_shard_offer *brought, fth_deadline deadline,
                                  fth_shard_lease *lease, fth_shard_answer *answer);
 /* Gives back what is left of it, for others to take. */
@@ -121,7 +126,8 @@ typedef struct fth_encoder_facts {
     const fth_shard_span *span; /* where the samples come from; NULL: from no shard */
 } fth_encoder_facts;
 
-/* How gradients travel, for the table of options: --compress is one of these forms, with a share that fits. */
+/* How gradients travel, for the table of options: --compress is one of these forms, with a share
+ * that fits. */
 fth_choice fth_compression_choice(size_t index);
 fth_status fth_compression_check(const char *text);
 
@@ -133,8 +139,8 @@ void fth_encoder_forget(fth_encoder *encoder);
 /* Takes gradients and buffers (the engine's vectors). What compression leaves out is kept and
  * added to the gradients taken next. */
 fth_status fth_encoder_take(fth_encoder *encoder, const float *gradients, const float *buffers);
-/* What was taken last, of these gradients, was refused: what earlier ones had left is kept again, as if it had not
- * been. */
+/* What was taken last, of these gradients, was refused: what earlier ones had left is kept again,
+ * as if it had not been. */
 void fth_encoder_give_back(fth_encoder *encoder, const float *gradients);
 /* The body for what was taken last; valid until the next call. */
 fth_status fth_encoder_make(fth_encoder *encoder, const fth_encoder_facts *facts, fth_push_body *body);

@@ -79,7 +79,8 @@ typedef struct fth_question {
 /* One try, with a connection of the caller's thread. */
 fth_status fth_client_ask_once(fth_worker_client *client, fth_http_client *http, const fth_question *q, double seconds,
                                fth_http_response *response);
-/* Asks until there is an answer that is one: a server that is away, busy or starting is tried again for a while. */
+/* Asks until there is an answer that is one: a server that is away, busy or starting is tried again
+ * for a while. */
 fth_status fth_client_ask(fth_worker_client *client, const fth_question *q, fth_http_response *response);
 /* Waits before the next try, to the deadline at most; a stop ends it. */
 void fth_client_wait(const fth_worker_client *client, double seconds, fth_deadline deadline);
@@ -93,7 +94,8 @@ bool fth_client_has_reason(const fth_http_response *response, const char *reason
 
 /* ---- client.c ---- */
 
-/* Registers, also again after the lease ran out or the server lost us; says the last sequence number. */
+/* Registers, also again after the lease ran out or the server lost us; says the last sequence
+ * number. */
 fth_status fth_client_register(fth_worker_client *client);
 
 #endif

@@ -1,4 +1,5 @@
-/* A worker's requests: each try signed by itself, and tried again while the server is away or busy. */
+/* A worker's requests: each try signed by itself, and tried again while the server is away or
+ * busy. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>

@@ -1,5 +1,5 @@
-/* What travels: parameters to a worker, gradients from it; over the wire, or by memory where the server is on this
- * machine (local.h). */
+/* What travels: parameters to a worker, gradients from it; over the wire, or by memory where the
+ * server is on this machine (local.h). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,8 +59,8 @@ out:
     return status;
 }
 
-/* True if a 304 says that the server has a lower version than `since`: it was started again from a checkpoint, without
- * a log, and what is waited for may need this worker. */
+/* True if a 304 says that the server has a lower version than `since`: it was started again from a
+ * checkpoint, without a log, and what is waited for may need this worker. */
 static bool went_back(const fth_http_response *response, int64_t since)
 {
     char *tag = fth_http_header(response, "ETag");
@@ -156,7 +156,8 @@ out:
 
 /* ---- pushing ---- */
 
-/* Registered again, after the lease ran out or the server lost us. *done: what was being pushed had arrived. */
+/* Registered again, after the lease ran out or the server lost us. *done: what was being pushed had
+ * arrived. */
 static fth_status come_back(fth_worker_client *client, int64_t pending, bool *done)
 {
     fth_status status = fth_client_register(client);
@@ -201,7 +202,8 @@ fth_status fth_worker_push(fth_worker_client *client, const fth_push *push, fth_
     client->sequence = sequence;
     if (response.code == 200 || response.code == 201)
         goto out;
-    /* "version": the server has gone back to a checkpoint, so that what it has is older than what this was made of. */
+    /* "version": the server has gone back to a checkpoint, so that what it has is older than what
+     * this was made of. */
     if (response.code == 409 &&
         (fth_client_has_reason(&response, "stale") || fth_client_has_reason(&response, "version")))
         *outcome = FTH_PUSH_STALE;

@@ -42,7 +42,8 @@ struct fth_copies {
     bool stopping, ended;
 };
 
-/* What a reader must receive, after a moment, while others wait for room; twice as much with each DOUBLED_S they do. */
+/* What a reader must receive, after a moment, while others wait for room; twice as much with each
+ * DOUBLED_S they do. */
 static const double GRACE_S = 2, LEAST_BYTES_PER_S = 1 << 20, DOUBLED_S = 5;
 
 /* ---- copies ---- */
@@ -235,15 +236,16 @@ static void fill_region(fth_copies *copies)
 
 /* ---- who gets what; with the mutex held ---- */
 
-/* True if one more version can be held for readers: the newest one goes first, if it has no reader. */
+/* True if one more version can be held for readers: the newest one goes first, if it has no
+ * reader. */
 static bool has_room(const fth_copies *copies)
 {
     int replaced = copies->newest && atomic_load(&copies->newest->references) == 1;
     return atomic_load(&copies->alive) - replaced < copies->options.max_copies;
 }
 
-/* True if `version`, the newest, is one that the reader waits for: a later one than it has, or the one it has if it
- * must push for that again. */
+/* True if `version`, the newest, is one that the reader waits for: a later one than it has, or the
+ * one it has if it must push for that again. */
 static bool is_waited_for(const fth_copies *copies, const fth_pull *pull, int64_t version)
 {
     return version > pull->since || (version == pull->since && copies->options.all_contribute && *pull->worker &&
@@ -356,8 +358,8 @@ static void answer_late(fth_copies *copies, const fth_pull *pull, bool end)
     fth_exchange_answer(pull->exchange, 304, NULL, NULL, 0);
 }
 
-/* Takes those out of the list that can be answered, or whose time is over, and answers them. With the mutex held, but
- * for the answering. */
+/* Takes those out of the list that can be answered, or whose time is over, and answers them. With
+ * the mutex held, but for the answering. */
 static void answer_waiting(fth_copies *copies, bool end)
 {
     waiting_pull **link = &copies->waiting;
@@ -398,7 +400,8 @@ void fth_copies_serve(fth_copies *copies)
     if (wanted && room) {
         fth_copy *copy = NULL;
         copies->wanted = false;
-        /* The old one goes first, unless it is being read, so that there is room for the new one. */
+        /* The old one goes first, unless it is being read, so that there is room for the new
+         * one. */
         fth_copy_release(copies->newest);
         copies->newest = NULL;
         pthread_mutex_unlock(&copies->mutex);

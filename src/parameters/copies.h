@@ -1,15 +1,18 @@
-/* Copies of the parameters for readers: immutable, one for each version that is asked for, made by the applying thread
- * between updates; and the readers that wait for one.
+/* Copies of the parameters for readers: immutable, one for each version that is asked for, made by
+ * the applying thread between updates; and the readers that wait for one.
  *
- * A copy is a file in memory that holds the whole answer, so that the kernel sends it without copying (sendfile). Its
- * pages may be in sockets' queues after everybody here has closed it; therefore it is never written again, and memory
- * is bounded by how many versions are alive at once. When that many are in use and a newer one is asked for, those who
- * read slowly are cut off, the slowest at once and faster ones the longer it lasts; until there is room, readers of an
- * `async` server get the newest of those there are, and others, whom an old one would not help, wait.
+ * A copy is a file in memory that holds the whole answer, so that the kernel sends it without
+ * copying (sendfile). Its pages may be in sockets' queues after everybody here has closed it;
+ * therefore it is never written again, and memory is bounded by how many versions are alive at
+ * once. When that many are in use and a newer one is asked for, those who read slowly are cut off,
+ * the slowest at once and faster ones the longer it lasts; until there is room, readers of an
+ * `async` server get the newest of those there are, and others, whom an old one would not help,
+ * wait.
  *
- * A worker of a `sync` server waits for the version after the one it has pushed for. Where its gradient is not here,
- * since the server was started again from a checkpoint without it, that worker gets the version it has once more: it
- * then computes and pushes again, where otherwise both would wait for each other.
+ * A worker of a `sync` server waits for the version after the one it has pushed for. Where its
+ * gradient is not here, since the server was started again from a checkpoint without it, that
+ * worker gets the version it has once more: it then computes and pushes again, where otherwise both
+ * would wait for each other.
  *
  * Workers on the same machine read a region of shared memory instead (local.h). */
 #ifndef FTH_PARAMETERS_COPIES_H
@@ -51,15 +54,16 @@ typedef struct fth_pull {
 
 /* Answers at once, or holds the exchange and answers later. From any thread. */
 void fth_copies_request(fth_copies *copies, const fth_pull *pull);
-/* The server that sends copies, whose slow readers are cut off when room is needed. From any thread. */
+/* The server that sends copies, whose slow readers are cut off when room is needed. From any
+ * thread. */
 void fth_copies_set_server(fth_copies *copies, fth_server *server);
 /* How many copies there are, and how large they are together. From any thread. */
 int fth_copies_count(fth_copies *copies, uint64_t *size_bytes);
 
 /* A copy for a reader inside the server: a safetensors file. */
 typedef struct fth_copy fth_copy;
-/* The newest one, of version `least` or later, made if need be; NULL: none within `seconds`, or the server stops. The
- * caller releases it. From any thread but the applying one. */
+/* The newest one, of version `least` or later, made if need be; NULL: none within `seconds`, or the
+ * server stops. The caller releases it. From any thread but the applying one. */
 fth_copy *fth_copies_get(fth_copies *copies, int64_t least, double seconds);
 void fth_copy_release(fth_copy *copy); /* NULL is fine */
 int64_t fth_copy_version(const fth_copy *copy);

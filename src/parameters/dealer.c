@@ -138,7 +138,8 @@ static void answer_lease(fth_shard_dealer *dealer, const fth_item *item, const f
     fth_workers_set_idle(dealer->with.workers, item->worker, false);
 }
 
-/* Takes a shard and counts what that changes: one that the worker holds already is given again, not taken. */
+/* Takes a shard and counts what that changes: one that the worker holds already is given again, not
+ * taken. */
 static fth_shard_answer take_and_count(fth_shard_dealer *dealer, const char *worker, const char *name,
                                        fth_shard_state *shard)
 {
@@ -281,8 +282,8 @@ void fth_shard_dealer_worker_left(fth_shard_dealer *dealer, const char *worker, 
 
 /* ---- those who wait ---- */
 
-/* True if the request need not wait any more: it is answered, or nobody waits for the answer. *none_free: no listed shard
- * is, as one before it found. */
+/* True if the request need not wait any more: it is answered, or nobody waits for the answer.
+ * *none_free: no listed shard is, as one before it found. */
 static bool is_over(fth_shard_dealer *dealer, const fth_item *item, double now_s, bool *none_free)
 {
     fth_worker worker;

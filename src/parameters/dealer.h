@@ -1,5 +1,5 @@
-/* Dealing out shards (shards.h) over the wire: who asks for one and gets it, waits for it or hears that none is left; and
- * the places, which move with the gradients.
+/* Dealing out shards (shards.h) over the wire: who asks for one and gets it, waits for it or hears
+ * that none is left; and the places, which move with the gradients.
  *
  *     /takeShard --> a shard is free: logged if a worker brought it, leased, answered with an address
  *          |---> all are with others: held, and looked at again when one is free, until its time is over
@@ -35,7 +35,8 @@ void fth_shard_dealer_return(fth_shard_dealer *dealer, fth_item *item);
 /* Answers with the table. */
 void fth_shard_dealer_list(fth_shard_dealer *dealer, fth_item *item);
 
-/* Whether the samples of a gradient are what comes next of their shard; also where it is of none. */
+/* Whether the samples of a gradient are what comes next of their shard; also where it is of
+ * none. */
 fth_refusal fth_shard_dealer_judge(const fth_shard_dealer *dealer, const fth_gradient *gradient,
                                    char message[FTH_MAX_REFUSAL]);
 /* The gradient is in the log: its shard's place moves. Before the step that it is part of. */
@@ -43,7 +44,8 @@ fth_status fth_shard_dealer_move(fth_shard_dealer *dealer, const fth_gradient *g
 /* The worker has gone; `lost`: without a word. What it held is free. */
 void fth_shard_dealer_worker_left(fth_shard_dealer *dealer, const char *worker, bool lost);
 
-/* Answers those that can be answered by now. *next_s is lowered to when the next one's time is over. */
+/* Answers those that can be answered by now. *next_s is lowered to when the next one's time is
+ * over. */
 void fth_shard_dealer_look(fth_shard_dealer *dealer, double *next_s);
 /* Refuses the requests that still wait. */
 void fth_shard_dealer_end(fth_shard_dealer *dealer);

@@ -1,8 +1,8 @@
 /* Gradients as they travel: whole in f32, or smaller, as f16, bf16 or the largest of each tensor.
  *
- * What a compression leaves out of a number is not lost: it is kept in `rest` and added to the next gradient (error
- * feedback; Seide et al. 2014, Karimireddy et al. 2019), so that over time the sum of what was sent is the sum of
- * what was computed. */
+ * What a compression leaves out of a number is not lost: it is kept in `rest` and added to the next
+ * gradient (error feedback; Seide et al. 2014, Karimireddy et al. 2019), so that over time the sum
+ * of what was sent is the sum of what was computed. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -148,7 +148,8 @@ static size_t mapped_bytes(const fth_encoder *encoder)
     return fth_local_stamp_offset(body_bytes(encoder)) + sizeof encoder->stamp;
 }
 
-/* What a server that reads the memory sees in it: that it is being changed (0), or which body it is. */
+/* What a server that reads the memory sees in it: that it is being changed (0), or which body it
+ * is. */
 static void set_stamp(fth_encoder *encoder, uint64_t stamp)
 {
     _Atomic uint64_t *place = (void *)(encoder->body + fth_local_stamp_offset(body_bytes(encoder)));
@@ -157,8 +158,8 @@ static void set_stamp(fth_encoder *encoder, uint64_t stamp)
     atomic_thread_fence(memory_order_release); /* the 0, before the next body */
 }
 
-/* Memory that a server on this machine can read by itself, with room for the longest header there can be, so that the
- * data never move. */
+/* Memory that a server on this machine can read by itself, with room for the longest header there
+ * can be, so that the data never move. */
 static fth_status map_body(fth_encoder *encoder)
 {
     fth_status status = FTH_OK;

@@ -172,7 +172,8 @@ static bool is_number_type(fth_dtype dtype)
     return dtype == FTH_F32 || dtype == FTH_F16 || dtype == FTH_BF16;
 }
 
-/* Strictly ascending and within the parameter. As unsigned numbers, so that negative ones are too large. */
+/* Strictly ascending and within the parameter. As unsigned numbers, so that negative ones are too
+ * large. */
 static bool indices_good(const fth_tensor_view *view, int64_t count)
 {
     const unaligned_u32 *indices = view->data;

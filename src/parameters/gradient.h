@@ -1,6 +1,7 @@
 /* The server's tensors in the order of its flat vector, and gradients that come for them.
  *
- * What a worker sends is checked whole before anything is done with it: names, shapes, types, positions, numbers. */
+ * What a worker sends is checked whole before anything is done with it: names, shapes, types,
+ * positions, numbers. */
 #ifndef FTH_PARAMETERS_GRADIENT_H
 #define FTH_PARAMETERS_GRADIENT_H
 
@@ -30,7 +31,8 @@ typedef struct fth_layout {
 fth_status fth_layout_create(const fth_graph *graph, fth_layout **layout);
 void fth_layout_free(fth_layout *layout);
 int fth_layout_find(const fth_layout *layout, const char *name, size_t length); /* or -1 */
-/* The safetensors header (length field included) of all tensors, so padded that data begin at a multiple of 64. */
+/* The safetensors header (length field included) of all tensors, so padded that data begin at a
+ * multiple of 64. */
 fth_status fth_layout_describe(const fth_layout *layout, const fth_metadata_entry *metadata, size_t metadata_count,
                                char **bytes, size_t *size_bytes);
 
@@ -96,12 +98,12 @@ typedef enum fth_refusal {
 const char *fth_refusal_name(fth_refusal refusal); /* "not_finite" */
 int fth_refusal_code(fth_refusal refusal);         /* of HTTP */
 
-/* Parses and checks a body, which must outlive the gradient. On a refusal `message` says what is wrong; the gradient is
- * to be released in either case. */
+/* Parses and checks a body, which must outlive the gradient. On a refusal `message` says what is
+ * wrong; the gradient is to be released in either case. */
 fth_refusal fth_gradient_parse(const fth_layout *layout, const void *body, size_t size_bytes, fth_gradient *gradient,
                                char message[FTH_MAX_REFUSAL]);
-/* The same where it is known that no number of the body's data, taken as f32 from the beginning of the body, is larger
- * than `seen`: those are not looked at again. INFINITY: nothing is known. */
+/* The same where it is known that no number of the body's data, taken as f32 from the beginning of
+ * the body, is larger than `seen`: those are not looked at again. INFINITY: nothing is known. */
 fth_refusal fth_gradient_parse_seen(const fth_layout *layout, const void *body, size_t size_bytes, float seen,
                                     fth_gradient *gradient, char message[FTH_MAX_REFUSAL]);
 void fth_gradient_release(fth_gradient *gradient);
@@ -111,8 +113,8 @@ double fth_gradient_norm(const fth_layout *layout, const fth_gradient *gradient)
 /* True if every trained parameter is there whole as F32, at an address that floats can have. */
 bool fth_gradient_is_plain(const fth_layout *layout, const fth_gradient *gradient);
 
-/* to = weight * gradient, or to += weight * gradient; vectors as the engine has them. The gradient's scale is the
- * caller's to put into the weight. */
+/* to = weight * gradient, or to += weight * gradient; vectors as the engine has them. The
+ * gradient's scale is the caller's to put into the weight. */
 void fth_gradient_add(const fth_layout *layout, const fth_gradient *gradient, float weight, bool replace, float *to);
 void fth_gradient_add_buffers(const fth_layout *layout, const fth_gradient *gradient, float weight, bool replace,
                               float *to);

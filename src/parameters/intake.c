@@ -76,8 +76,8 @@ static fth_status log_body(void *context, int fd)
     return fth_body_fill(&item->place_in_log, fd < 0 ? item->body : NULL, fd, &item->seen);
 }
 
-/* Brings the body to where it is checked and applied from: the log's own file, where there is one and the body is
- * large; else it stays where it was received, or is copied into memory. */
+/* Brings the body to where it is checked and applied from: the log's own file, where there is one
+ * and the body is large; else it stays where it was received, or is copied into memory. */
 static fth_refusal fetch_body(fth_intake *intake, fth_item *item, char message[FTH_MAX_REFUSAL])
 {
     fth_status status = FTH_OK;

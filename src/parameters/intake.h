@@ -73,7 +73,8 @@ fth_status fth_intake_create(const fth_intake_options *options, fth_intake **int
 /* Once nothing is submitted or taken any more. NULL is fine. */
 void fth_intake_free(fth_intake *intake);
 
-/* Holds the exchange and queues the item; another thread answers. When the server is stopping, refuses and frees it. */
+/* Holds the exchange and queues the item; another thread answers. When the server is stopping,
+ * refuses and frees it. */
 void fth_intake_submit(fth_intake *intake, fth_item *item);
 void fth_intake_free_item(fth_intake *intake, fth_item *item);
 uint64_t fth_intake_local_bytes(const fth_intake *intake); /* of bodies from workers' memory */
@@ -83,8 +84,8 @@ void fth_intake_close(fth_intake *intake);
 
 /* ---- for the applying thread ---- */
 
-/* Waits until an item is ready, the thread is woken, the intake is closed or `until_s` has come. True if it was
- * woken or the time has come: work without a request may be due. */
+/* Waits until an item is ready, the thread is woken, the intake is closed or `until_s` has come.
+ * True if it was woken or the time has come: work without a request may be due. */
 bool fth_intake_wait(fth_intake *intake, double until_s);
 /* The same without waiting. */
 bool fth_intake_was_woken(fth_intake *intake);

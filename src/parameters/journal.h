@@ -1,7 +1,9 @@
-/* What the applying thread logs before it acknowledges it: the write-ahead log (wal.h) as the server uses it.
+/* What the applying thread logs before it acknowledges it: the write-ahead log (wal.h) as the
+ * server uses it.
  *
- * With FTH_DURABILITY_CHECKPOINT there is no log, and logging is nothing to do. All but fth_journal_take_place() and
- * fth_journal_forget(), which any thread may call, is the applying thread's. */
+ * With FTH_DURABILITY_CHECKPOINT there is no log, and logging is nothing to do. All but
+ * fth_journal_take_place() and fth_journal_forget(), which any thread may call, is the applying
+ * thread's. */
 #ifndef FTH_PARAMETERS_JOURNAL_H
 #define FTH_PARAMETERS_JOURNAL_H
 
@@ -27,19 +29,23 @@ void fth_journal_free(fth_journal *journal);
 
 /* Replays what follows the checkpoint, then opens the log for what comes. */
 fth_status fth_journal_open(fth_journal *journal, fth_replay *replay);
-/* Where no log is kept: closes the one that was replayed; a checkpoint has to hold from now on what it has. */
+/* Where no log is kept: closes the one that was replayed; a checkpoint has to hold from now on what
+ * it has. */
 void fth_journal_close(fth_journal *journal);
 
-/* A record for the version there is. `place` is where fth_journal_take_place() put the body, or NULL. */
+/* A record for the version there is. `place` is where fth_journal_take_place() put the body, or
+ * NULL. */
 fth_status fth_journal_append(fth_journal *journal, fth_log_kind kind, uint32_t flags, const void *body,
                               size_t size_bytes, fth_body *place);
 /* The same, of a kind whose body is JSON; takes `json`, NULL: no memory. */
 fth_status fth_journal_append_json(fth_journal *journal, fth_log_kind kind, json_t *json);
 
-/* A place in the log's file for a body that arrives; false, and none, where it is small or there is no room. */
+/* A place in the log's file for a body that arrives; false, and none, where it is small or there is
+ * no room. */
 bool fth_journal_take_place(fth_journal *journal, uint64_t size_bytes, fth_body *place);
 
-/* New files for what follows `version`, of which a checkpoint is being made; when it is whole, older files can go. */
+/* New files for what follows `version`, of which a checkpoint is being made; when it is whole,
+ * older files can go. */
 fth_status fth_journal_rotate(fth_journal *journal, int64_t version);
 void fth_journal_forget(const fth_journal *journal, int64_t version);
 fth_status fth_journal_sync(fth_journal *journal);

@@ -1,4 +1,5 @@
-/* See gradient.h: the order of tensors in what workers pull, and the safetensors header that describes it. */
+/* See gradient.h: the order of tensors in what workers pull, and the safetensors header that
+ * describes it. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>

@@ -50,7 +50,8 @@ static bool note_object(void *context, const fth_store_object *object)
     return true;
 }
 
-/* Looks once whether every shard is there and whole, so that a missing one is an error now and not in every function. */
+/* Looks once whether every shard is there and whole, so that a missing one is an error now and not
+ * in every function. */
 static fth_status find_objects(fth_shard_listing *listing)
 {
     fth_status status = FTH_OK;

@@ -42,8 +42,8 @@ uint64_t fth_local_stamp_offset(uint64_t size_bytes)
     return (size_bytes + 7) / 8 * 8;
 }
 
-/* What is read before this is older than the stamp, and what is read after it newer: a system call by itself orders no
- * reads on arm64. */
+/* What is read before this is older than the stamp, and what is read after it newer: a system call
+ * by itself orders no reads on arm64. */
 static bool has_stamp(int fd, const fth_local_place *place)
 {
     uint64_t stamp = 0;

@@ -64,7 +64,8 @@ out:
     return status;
 }
 
-/* Where shards are of a set without a validation part, the samples to validate with are those that they leave out. */
+/* Where shards are of a set without a validation part, the samples to validate with are those that
+ * they leave out. */
 static fth_status open_validation(fth_served_model *model)
 {
     fth_train_options used = *model->train; /* lends its texts */

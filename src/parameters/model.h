@@ -1,7 +1,8 @@
-/* The model that a server owns: its network on the CPU, the layout of its tensors, and what is known of the data.
+/* The model that a server owns: its network on the CPU, the layout of its tensors, and what is
+ * known of the data.
  *
- * Nothing here changes while the server runs, so that every thread may read it; only the numbers that `vectors` point to
- * do, and those are the applying thread's. */
+ * Nothing here changes while the server runs, so that every thread may read it; only the numbers
+ * that `vectors` point to do, and those are the applying thread's. */
 #ifndef FTH_PARAMETERS_MODEL_H
 #define FTH_PARAMETERS_MODEL_H
 
@@ -36,8 +37,8 @@ typedef struct fth_served_model {
     int64_t end_samples;       /* that end the training; 0: they do not */
 } fth_served_model;
 
-/* Opens data, device and network, and loads --weights. `shards` (or NULL) say what the images are like. Both outlive the
- * model. */
+/* Opens data, device and network, and loads --weights. `shards` (or NULL) say what the images are
+ * like. Both outlive the model. */
 fth_status fth_served_model_open(const fth_parameters_options *options, const fth_shard_manifest *shards,
                                  fth_served_model **model);
 void fth_served_model_free(fth_served_model *model);
@@ -48,9 +49,11 @@ double fth_served_model_rate(const fth_served_model *model, int64_t version);
 
 /* The run's description for run.json; the caller's. */
 json_t *fth_served_model_describe(const fth_served_model *model, const fth_parameters_options *options);
-/* Writes what a run on text has in its folder: the tokenizer, and what Hugging Face's libraries want; nothing for images. */
+/* Writes what a run on text has in its folder: the tokenizer, and what Hugging Face's libraries
+ * want; nothing for images. */
 fth_status fth_served_model_write_text(const fth_served_model *model, const char *folder);
-/* Writes the model file <folder>/last.safetensors. From the applying thread, or when it has ended. */
+/* Writes the model file <folder>/last.safetensors. From the applying thread, or when it has
+ * ended. */
 fth_status fth_served_model_save_last(const fth_served_model *model, int64_t version, const char *folder);
 
 #endif

@@ -1,8 +1,9 @@
-/* The parameter server: owns a model's parameters and its optimizer; workers pull parameters and push gradients over
- * HTTP (docs/parameter-server.md, docs/parameter-server.openapi.yaml).
+/* The parameter server: owns a model's parameters and its optimizer; workers pull parameters and
+ * push gradients over HTTP (docs/parameter-server.md, docs/parameter-server.openapi.yaml).
  *
- * The wire format is in those two pages; in short, JSON unless said, every JSON answer with "code", refusals with
- * "error" (for people) and "reason" (for programs) too. A version counts updates; 0 is the start.
+ * The wire format is in those two pages; in short, JSON unless said, every JSON answer with "code",
+ * refusals with "error" (for people) and "reason" (for programs) too. A version counts updates; 0
+ * is the start.
  *
  * - GET /getVersion, /getAccuracy (of the last validation).
  *
@@ -25,13 +26,14 @@
  *
  * - GET /healthz, /metrics, /openapi.yaml: open to everybody.
  *
- * A worker's lease is renewed by its pushes and by every request with a header X-Farthing-Worker: id (or ?worker=id);
- * with keys, only if signed by the key that registered it. Signatures: http/signature.h; everything else than the last
- * three needs one where the server has keys: role read for what is got, train for workers, admin for the rest.
+ * A worker's lease is renewed by its pushes and by every request with a header X-Farthing-Worker:
+ * id (or ?worker=id); with keys, only if signed by the key that registered it. Signatures:
+ * http/signature.h; everything else than the last three needs one where the server has keys: role
+ * read for what is got, train for workers, admin for the rest.
  *
- * How it is built: server.c. One thread (applier.h) owns vectors, log and checkpoints and does everything that changes
- * them, in the order of arrival; HTTP threads (routes.h) read atomics and immutable copies (copies.h); a few threads
- * (intake.h) check bodies before they are queued. */
+ * How it is built: server.c. One thread (applier.h) owns vectors, log and checkpoints and does
+ * everything that changes them, in the order of arrival; HTTP threads (routes.h) read atomics and
+ * immutable copies (copies.h); a few threads (intake.h) check bodies before they are queued. */
 #ifndef FTH_PARAMETERS_PARAMETERS_H
 #define FTH_PARAMETERS_PARAMETERS_H
 
@@ -100,7 +102,8 @@ typedef struct fth_parameters_options {
     double max_requests_per_s;             /* of one client address; 0: no limit */
 } fth_parameters_options;
 
-/* --checkpoint-every: "200" versions, "30s", or "auto": every minute, since the log has what comes in between. */
+/* --checkpoint-every: "200" versions, "30s", or "auto": every minute, since the log has what comes in
+ * between. */
 fth_status fth_parameters_set_interval(const char *text, fth_parameters_options *options);
 
 typedef struct fth_parameters fth_parameters;
@@ -119,17 +122,21 @@ int fth_parameters_port(const fth_parameters *server);
 const char *fth_parameters_run_folder(const fth_parameters *server);
 int64_t fth_parameters_version(const fth_parameters *server);
 int fth_parameters_workers(fth_parameters *server); /* whose lease lasts */
-/* The process that was `worker` has ended: nobody waits for it, and its name is free, without its lease's running out. */
+/* The process that was `worker` has ended: nobody waits for it, and its name is free, without its
+ * lease's running out. */
 void fth_parameters_let_go(fth_parameters *server, const char *worker);
-/* How much of the training is done, of 1: by --steps, or by --epochs where they end it; 0 where nothing does. From 1 on
- * no gradient is taken. */
+/* How much of the training is done, of 1: by --steps, or by --epochs where they end it; 0 where
+ * nothing does. From 1 on no gradient is taken. */
 double fth_parameters_progress(const fth_parameters *server);
 int64_t fth_parameters_epoch_samples(const fth_parameters *server); /* 0: not known */
-/* What a live line shows, by what workers said of their gradients. Its steps are those of --steps, else 0. */
+/* What a live line shows, by what workers said of their gradients. Its steps are those of --steps,
+ * else 0. */
 void fth_parameters_get_progress(fth_parameters *server, fth_progress *progress);
-/* Waits at most `seconds` for the server to fail by itself (a disk that is full, weights that diverged): its status. */
+/* Waits at most `seconds` for the server to fail by itself (a disk that is full, weights that
+ * diverged): its status. */
 fth_status fth_parameters_wait(fth_parameters *server, double seconds);
-/* Answers what is waiting, saves a checkpoint, ends the record ("end" if `finished`, else "interrupted") and frees. */
+/* Answers what is waiting, saves a checkpoint, ends the record ("end" if `finished`, else
+ * "interrupted") and frees. */
 fth_status fth_parameters_stop(fth_parameters *server, bool finished);
 
 #endif

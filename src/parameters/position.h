@@ -20,15 +20,16 @@ typedef struct fth_served_length {
 fth_status fth_served_position_create(const fth_served_length *length, fth_served_position **position);
 void fth_served_position_free(fth_served_position *position);
 
-/* Before other threads see it: continues from a checkpoint, with the times of the processes before this one; and starts
- * the clock of this one. */
+/* Before other threads see it: continues from a checkpoint, with the times of the processes before
+ * this one; and starts the clock of this one. */
 void fth_served_position_restore(fth_served_position *position, int64_t version, int64_t samples, double elapsed_s,
                                  double apply_s);
 void fth_served_position_start_clock(fth_served_position *position);
 
 /* From the applying thread. */
 void fth_served_position_add_samples(fth_served_position *position, int64_t samples);
-/* The same of listed shards; before a checkpoint's position is restored, those of the checkpoint. */
+/* The same of listed shards; before a checkpoint's position is restored, those of the
+ * checkpoint. */
 void fth_served_position_add_listed(fth_served_position *position, int64_t samples);
 void fth_served_position_advance(fth_served_position *position); /* to the next version */
 void fth_served_position_add_apply_s(fth_served_position *position, double seconds);

@@ -1,4 +1,5 @@
-/* The run record of a parameter server, whose versions are a run's steps; and the folder of its state.
+/* The run record of a parameter server, whose versions are a run's steps; and the folder of its
+ * state.
  *
  * Events may be appended from any thread. */
 #ifndef FTH_PARAMETERS_RECORD_H
@@ -10,12 +11,12 @@
 
 typedef struct fth_served_record fth_served_record;
 
-/* The folder of the run that `checkpoints` (a folder; or NULL) belongs to, or that has the name in the options, if it is
- * there; else NULL. free() it. */
+/* The folder of the run that `checkpoints` (a folder; or NULL) belongs to, or that has the name in
+ * the options, if it is there; else NULL. free() it. */
 char *fth_served_record_find(const fth_train_options *train, const char *checkpoints);
 
-/* Opens the run that `checkpoints` (a folder; or NULL) belongs to, or that has the name in the options; else makes one,
- * described by `description` and `machine`, which stay the caller's. */
+/* Opens the run that `checkpoints` (a folder; or NULL) belongs to, or that has the name in the
+ * options; else makes one, described by `description` and `machine`, which stay the caller's. */
 fth_status fth_served_record_open(const fth_train_options *train, const char *checkpoints, json_t *description,
                                   json_t *machine, fth_served_record **record);
 void fth_served_record_free(fth_served_record *record);

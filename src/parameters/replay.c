@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Older versions applied and acknowledged whatever was finite. Such a gradient is left out now; the version moves on
- * nevertheless, since what follows in the log counts on it. */
+/* Older versions applied and acknowledged whatever was finite. Such a gradient is left out now; the
+ * version moves on nevertheless, since what follows in the log counts on it. */
 static fth_status skip_gradient(fth_replay *replay, const fth_gradient *gradient, const fth_update_how *how,
                                 const char *why)
 {

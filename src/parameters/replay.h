@@ -1,4 +1,5 @@
-/* Doing again what the log says: gradients, steps and workers, as they were applied before the process ended. */
+/* Doing again what the log says: gradients, steps and workers, as they were applied before the
+ * process ended. */
 #ifndef FTH_PARAMETERS_REPLAY_H
 #define FTH_PARAMETERS_REPLAY_H
 

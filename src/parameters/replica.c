@@ -1,5 +1,5 @@
-/* See replica.h. Where the device's memory is the host's, weights and gradients are not copied on their way: they are read
- * and written where the engine has them. */
+/* See replica.h. Where the device's memory is the host's, weights and gradients are not copied on
+ * their way: they are read and written where the engine has them. */
 #include "parameters/replica.h"
 
 #include <stdlib.h>

@@ -41,7 +41,8 @@ static void forbid(void *context, fth_exchange *exchange, const fth_route *route
     fth_access_forbid(&(fth_refuser){context, refuse}, exchange, route, role);
 }
 
-/* The worker that a request names; "" if it names none, or another key's. True if it is known: its lease is renewed. */
+/* The worker that a request names; "" if it names none, or another key's. True if it is known: its
+ * lease is renewed. */
 static bool note_worker(fth_parameter_service *service, fth_exchange *exchange, char name[FTH_MAX_WORKER_NAME + 1])
 {
     const char *text = fth_exchange_header(exchange, "X-Farthing-Worker");
@@ -86,7 +87,8 @@ static void get_accuracy(void *context, fth_exchange *exchange)
                                        known ? json_real(last.loss) : json_null()));
 }
 
-/* A whole number from a query or a header's tag; `fallback` where there is none, -2 where it is not valid. */
+/* A whole number from a query or a header's tag; `fallback` where there is none, -2 where it is not
+ * valid. */
 static int64_t read_number(const char *text, int64_t fallback)
 {
     char *end = NULL;
@@ -215,7 +217,8 @@ static void make_name(const char *prefix, char *name, size_t size)
     snprintf(name, size, "%s%016" PRIx64, prefix, random);
 }
 
-/* {"worker": "w1"}, or the prototype's {"id": 0}: the worker "0". NULL: it names none. A new reference. */
+/* {"worker": "w1"}, or the prototype's {"id": 0}: the worker "0". NULL: it names none. A new
+ * reference. */
 static json_t *read_name(const json_t *json)
 {
     const json_t *worker = json_object_get(json, "worker"), *id = json_object_get(json, "id");

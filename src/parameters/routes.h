@@ -1,7 +1,7 @@
 /* The routes of the parameter server (docs/parameter-server.openapi.yaml).
  *
- * Handlers run in the HTTP server's threads and do nothing that takes long: they read what may be read from any thread,
- * or queue what they have and let another thread answer. */
+ * Handlers run in the HTTP server's threads and do nothing that takes long: they read what may be
+ * read from any thread, or queue what they have and let another thread answer. */
 #ifndef FTH_PARAMETERS_ROUTES_H
 #define FTH_PARAMETERS_ROUTES_H
 

@@ -90,7 +90,8 @@ out:
     return status;
 }
 
-/* In the writer's thread. Logs go when the checkpoint here is whole; the store's copy is one more. */
+/* In the writer's thread. Logs go when the checkpoint here is whole; the store's copy is one
+ * more. */
 static fth_status write_checkpoint(void *context, const fth_writer_job *job, const fth_store_progress *progress,
                                    uint64_t *size_bytes)
 {
@@ -117,7 +118,8 @@ out:
     return status;
 }
 
-/* The writer is below the other threads already, unless the process was given real time: pushes come first there too. */
+/* The writer is below the other threads already, unless the process was given real time: pushes
+ * come first there too. */
 static void give_way(void *context)
 {
     struct sched_param now = {0};
@@ -142,8 +144,8 @@ static bool is_busy(const fth_served_saver *saver)
     return state.writing || state.waiting;
 }
 
-/* Copies the vectors and what goes with them; the job is then to be submitted or run. Only while the writer is idle, so
- * that one snapshot does for either slot. */
+/* Copies the vectors and what goes with them; the job is then to be submitted or run. Only while
+ * the writer is idle, so that one snapshot does for either slot. */
 static fth_status prepare_job(fth_served_saver *saver, fth_writer_job *job)
 {
     fth_status status = FTH_OK;

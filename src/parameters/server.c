@@ -1,4 +1,5 @@
-/* The parameter server as a whole: its parts, how they are put together, and in which order they stop.
+/* The parameter server as a whole: its parts, how they are put together, and in which order they
+ * stop.
  *
  *     HTTP threads (service) --> intake --> checking threads --> applier --> dealer, updates, journal, saver
  *            |                                                      |
@@ -6,8 +7,9 @@
  *                               |
  *                           validator
  *
- * A part owns its state, and its lock where several threads use it. The lock of copies may be held while those of intake
- * and workers are taken, and either of the first two while the HTTP server's are; no others nest. */
+ * A part owns its state, and its lock where several threads use it. The lock of copies may be held
+ * while those of intake and workers are taken, and either of the first two while the HTTP server's
+ * are; no others nest. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,7 +122,8 @@ static fth_status open_record(fth_parameters *server)
     return status;
 }
 
-/* The parts that hold state, which is then restored: from the newest checkpoint, and from what the log has after it. */
+/* The parts that hold state, which is then restored: from the newest checkpoint, and from what the
+ * log has after it. */
 static fth_status open_state(fth_parameters *server)
 {
     fth_status status = FTH_OK;
@@ -190,7 +193,8 @@ static fth_status restore_state(fth_parameters *server)
     FTH_TRY(fth_journal_open(server->journal, &replay));
     int64_t replayed = fth_served_position_version(server->position) - restored;
     if (server->options.durability == FTH_DURABILITY_CHECKPOINT) {
-        /* A log that a process before this one kept, and this one does not: what it has goes into a checkpoint. */
+        /* A log that a process before this one kept, and this one does not: what it has goes into a
+         * checkpoint. */
         fth_journal_close(server->journal);
         FTH_TRY(fth_served_saver_save_now(server->saver));
     }
@@ -551,7 +555,8 @@ static void report_end(fth_parameters *server, bool finished, const char *warnin
     fth_served_record_sync(server->record);
 }
 
-/* The last checkpoint and the model file, unless the server has failed: what was good is saved then. */
+/* The last checkpoint and the model file, unless the server has failed: what was good is saved
+ * then. */
 static fth_status save_last(fth_parameters *server, bool failed)
 {
     fth_status status = FTH_OK;

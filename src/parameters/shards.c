@@ -167,8 +167,8 @@ bool fth_shards_release(fth_shards *shards, const char *worker)
     return held != NULL;
 }
 
-/* True if `a` is to be dealt out before `b`, which comes first in the list. A worker gets again what it had: it may have
- * the file still. */
+/* True if `a` is to be dealt out before `b`, which comes first in the list. A worker gets again
+ * what it had: it may have the file still. */
 static bool goes_before(const shard *a, const shard *b, const char *worker)
 {
     if (a->epoch != b->epoch)

@@ -80,11 +80,12 @@ static int64_t next_version(const fth_updates *updates)
 
 /* ---- what is fit to be applied ----
  *
- * Numbers that are finite by themselves can still ruin a model: at once where the update overflows, or as surely where it
- * moves a weight so far that nothing can be computed with it. Neither gets into the log. Sums cannot overflow, since each
- * gradient is refused that would let them. */
+ * Numbers that are finite by themselves can still ruin a model: at once where the update overflows,
+ * or as surely where it moves a weight so far that nothing can be computed with it. Neither gets
+ * into the log. Sums cannot overflow, since each gradient is refused that would let them. */
 
-/* By the learning rate alone no weight moves farther than this in a step. Weights that are learnt stay below 1000. */
+/* By the learning rate alone no weight moves farther than this in a step. Weights that are learnt
+ * stay below 1000. */
 static const double FARTHEST = 1e6;
 
 static double weight_of(const fth_gradient *gradient, bool averaged)
@@ -198,7 +199,8 @@ static void warn_of_void_step(fth_updates *updates)
     atomic_fetch_add(&updates->metrics->void_steps, 1);
 }
 
-/* The parameters are updated, unless that is left out; the rest of a step, and the version moves on. */
+/* The parameters are updated, unless that is left out; the rest of a step, and the version moves
+ * on. */
 static void end_step(fth_updates *updates, bool updated)
 {
     const size_t buffer_floats = updates->model->layout->buffer_floats;

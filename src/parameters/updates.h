@@ -1,4 +1,5 @@
-/* Updates of the parameters: the step being made, which gradients are fit to be a part of it, and the update itself.
+/* Updates of the parameters: the step being made, which gradients are fit to be a part of it, and
+ * the update itself.
  *
  * The applying thread's own, and before that the thread's that replays the log. */
 #ifndef FTH_PARAMETERS_UPDATES_H
@@ -11,7 +12,8 @@
 
 typedef struct fth_updates fth_updates;
 
-/* `averaged`: new steps are the mean of their gradients by samples (sync), else their sum. Everything outlives it. */
+/* `averaged`: new steps are the mean of their gradients by samples (sync), else their sum.
+ * Everything outlives it. */
 fth_status fth_updates_create(const fth_served_model *model, fth_served_position *position,
                               fth_parameters_metrics *metrics, fth_served_record *record, bool averaged,
                               fth_updates **updates);
@@ -21,7 +23,8 @@ fth_status fth_updates_begin(fth_updates *updates);
 
 /* How many gradients the step being made has. */
 int64_t fth_updates_pending(const fth_updates *updates);
-/* Whether it is averaged: what a step began as it stays, also where the server goes on with another consistency. */
+/* Whether it is averaged: what a step began as it stays, also where the server goes on with another
+ * consistency. */
 bool fth_updates_averaged(const fth_updates *updates);
 
 /* How a gradient becomes a part of a step. */
@@ -36,11 +39,12 @@ fth_refusal fth_updates_judge(fth_updates *updates, fth_gradient *gradient, cons
                               char message[FTH_MAX_REFUSAL]);
 /* Adds the gradient to the step, and makes the step if the gradient completes it. */
 fth_status fth_updates_add(fth_updates *updates, const fth_gradient *gradient, const fth_update_how *how);
-/* Makes the step of what was added. The version moves on, also where the update would leave a number that is not finite
- * and is therefore left out. */
+/* Makes the step of what was added. The version moves on, also where the update would leave a
+ * number that is not finite and is therefore left out. */
 fth_status fth_updates_make_step(fth_updates *updates, double rate);
 
-/* Scales a gradient down to a norm of `most`, if that is above 0 and its own is larger. From any thread. */
+/* Scales a gradient down to a norm of `most`, if that is above 0 and its own is larger. From any
+ * thread. */
 void fth_gradient_clip(const fth_served_model *model, fth_parameters_metrics *metrics, fth_gradient *gradient,
                        double most);
 

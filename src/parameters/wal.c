@@ -29,8 +29,9 @@ _Static_assert(sizeof(header) == 64, "the header is a format on disk");
 
 enum { APART = 64 << 10, OLD_GENERATION_OFFSET = 40 };
 
-/* Writing over a file's pages is many times as fast as adding new ones. So an old log becomes the next one, and what it
- * held before is told from what it holds now by the generation: the version that the log begins at. */
+/* Writing over a file's pages is many times as fast as adding new ones. So an old log becomes the
+ * next one, and what it held before is told from what it holds now by the generation: the version
+ * that the log begins at. */
 static const char *const suffixes[] = {".wal", ".data"}, *const recycled_names[] = {"log-recycled.tmp",
                                                                                     "log-recycled-data.tmp"};
 enum { RECORDS, BODIES, FILES };
@@ -151,8 +152,8 @@ typedef struct mapped_log {
     const char *path;
 } mapped_log;
 
-/* The body of a record, or NULL where it is not there, or not what was written. *end is where the next record begins.
- */
+/* The body of a record, or NULL where it is not there, or not what was written. *end is where the
+ * next record begins. */
 static const char *find_body(const mapped_log *log, const header *h, size_t at, size_t *end)
 {
     bool apart = h->body_bytes >= APART;
@@ -247,8 +248,8 @@ static bool recycle(const fth_wal *wal, int file, const char *path)
     return reused;
 }
 
-/* The same for bodies; where it was this process's log they are mapped still, and *bodies are those. A file that
- * somebody has a body in is left alone. */
+/* The same for bodies; where it was this process's log they are mapped still, and *bodies are
+ * those. A file that somebody has a body in is left alone. */
 static fth_status recycle_bodies(fth_wal *wal, const char *path, fth_bodies **bodies)
 {
     fth_status status = FTH_OK;
@@ -421,7 +422,8 @@ bool fth_wal_take_place(fth_wal *wal, uint64_t size_bytes, fth_body *place)
     return place->bytes != NULL;
 }
 
-/* A large body that is not in this log's file yet: it was not given a place, or that of a log that has ended. */
+/* A large body that is not in this log's file yet: it was not given a place, or that of a log that
+ * has ended. */
 static fth_status place_body(fth_wal *wal, const fth_log_record *record, fth_body *place)
 {
     float largest = 0;
@@ -479,8 +481,9 @@ out:
 
 fth_status fth_wal_rotate(fth_wal *wal, int64_t version)
 {
-    /* A process that was killed between this and its checkpoint has left a file for `version`, which may hold records
-     * that make no new one: workers that came or left. They are in no checkpoint yet. */
+    /* A process that was killed between this and its checkpoint has left a file for `version`,
+     * which may hold records that make no new one: workers that came or left. They are in no
+     * checkpoint yet. */
     return version == wal->begins ? FTH_OK : open_files(wal, version, (uint64_t[FILES]){0});
 }
 

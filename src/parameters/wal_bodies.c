@@ -123,7 +123,8 @@ fth_status fth_bodies_sync(fth_bodies *bodies)
 
 /* ---- places ---- */
 
-/* The first that is large enough; with the mutex held. What it has more than it should goes on being free. */
+/* The first that is large enough; with the mutex held. What it has more than it should goes on
+ * being free. */
 static bool take_free(fth_bodies *bodies, uint64_t size_bytes, uint64_t *offset)
 {
     for (int i = 0; i < bodies->free_count; i++) {
@@ -155,7 +156,8 @@ void fth_bodies_take(fth_bodies *bodies, uint64_t size_bytes, fth_body *body)
         body->bytes = bodies->map + body->offset;
 }
 
-/* What ends where the taken part does makes that shorter, and so may those that were free before it. */
+/* What ends where the taken part does makes that shorter, and so may those that were free before
+ * it. */
 static void give_back(fth_bodies *bodies, extent freed)
 {
     for (bool found = true; found && freed.offset + freed.size_bytes == bodies->end;) {
@@ -215,8 +217,9 @@ uint64_t fth_body_hash(const void *bytes, uint64_t size_bytes)
     return hash;
 }
 
-/* Memory of a file that was not written yet is slow to come by a page at a time, and nobody can be told that the disk
- * is full. So what is not warm goes through the file, and is warm from then on. */
+/* Memory of a file that was not written yet is slow to come by a page at a time, and nobody can be
+ * told that the disk is full. So what is not warm goes through the file, and is warm from then
+ * on. */
 static bool is_warm(const fth_body *body)
 {
     fth_bodies *bodies = body->file;
@@ -252,8 +255,9 @@ static int write_piece(const fth_body *body, uint64_t at, const char *from, size
     return 0;
 }
 
-/* Extends the file to the end of the place. Otherwise a longer body that gets the place next would be written, as memory,
- * past the end of the file, and what lies there is lost with the process. 0, or an errno. */
+/* Extends the file to the end of the place. Otherwise a longer body that gets the place next would
+ * be written, as memory, past the end of the file, and what lies there is lost with the process. 0,
+ * or an errno. */
 static int write_padding(const fth_body *body)
 {
     static const char zeros[ALIGNMENT];
@@ -277,7 +281,8 @@ static bool read_piece(int fd, uint64_t at, char *to, size_t size_bytes)
     return true;
 }
 
-/* How much of a body's first piece is not numbers: a safetensors header, whose length comes first. */
+/* How much of a body's first piece is not numbers: a safetensors header, whose length comes
+ * first. */
 static size_t header_length(const char *piece, size_t size_bytes)
 {
     uint64_t length = 0;

@@ -1,7 +1,8 @@
 /* See worker_totals.h.
  *
- * The window of the live line has a result for each step and not for each gradient: with `sync` the gradients of a step
- * come all at once, after the time that the slowest took, so that a few of them say nothing about speed. */
+ * The window of the live line has a result for each step and not for each gradient: with `sync` the
+ * gradients of a step come all at once, after the time that the slowest took, so that a few of them
+ * say nothing about speed. */
 #include "parameters/worker_totals.h"
 
 #include <math.h>

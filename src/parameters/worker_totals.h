@@ -1,6 +1,8 @@
-/* What workers report of their gradients, summed up: for the record's step events and for the live line.
+/* What workers report of their gradients, summed up: for the record's step events and for the live
+ * line.
  *
- * Gradients are added by the applying thread. The live line, which is by steps, may be read from any thread. */
+ * Gradients are added by the applying thread. The live line, which is by steps, may be read from
+ * any thread. */
 #ifndef FTH_PARAMETERS_WORKER_TOTALS_H
 #define FTH_PARAMETERS_WORKER_TOTALS_H
 
@@ -12,7 +14,8 @@ typedef struct fth_served_meters fth_served_meters;
 fth_status fth_served_meters_create(double now_s, fth_served_meters **meters);
 void fth_served_meters_free(fth_served_meters *meters);
 
-/* A gradient became a part of the step being made; the step was made. `now_s` is of the monotonic clock. */
+/* A gradient became a part of the step being made; the step was made. `now_s` is of the monotonic
+ * clock. */
 void fth_served_meters_add(fth_served_meters *meters, const fth_gradient *gradient);
 void fth_served_meters_end_step(fth_served_meters *meters, double now_s);
 
@@ -22,7 +25,8 @@ typedef struct fth_served_line {
     double loss, accuracy; /* NAN: no worker said */
     double samples_per_s;  /* NAN: no time has passed */
 } fth_served_line;
-/* A line of what came since the last one, if that is something, and long enough ago unless `now`. */
+/* A line of what came since the last one, if that is something, and long enough ago unless
+ * `now`. */
 bool fth_served_meters_take_line(fth_served_meters *meters, double now_s, bool now, fth_served_line *line);
 
 /* The latest steps; and samples a second, steady enough to estimate the time left. */

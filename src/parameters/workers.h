@@ -1,10 +1,12 @@
-/* The workers of a server: names, leases, and each worker's last push, so that a repeated one is recognized.
+/* The workers of a server: names, leases, and each worker's last push, so that a repeated one is
+ * recognized.
  *
  *     unknown --join--> live --leave: unregistered, its lease ran out or its process ended--> gone --join--> live
  *
- * A worker that is gone stays known, with its last sequence number, until its place is needed: there is room for
- * FTH_MAX_WORKERS in all. Every function may be called from any thread; only the applying thread joins, leaves and
- * records pushes, so what it has read of those stays true until it changes them itself. */
+ * A worker that is gone stays known, with its last sequence number, until its place is needed:
+ * there is room for FTH_MAX_WORKERS in all. Every function may be called from any thread; only the
+ * applying thread joins, leaves and records pushes, so what it has read of those stays true until
+ * it changes them itself. */
 #ifndef FTH_PARAMETERS_WORKERS_H
 #define FTH_PARAMETERS_WORKERS_H
 
@@ -55,24 +57,27 @@ bool fth_workers_get_at(fth_workers *workers, size_t index, fth_worker *worker);
 
 /* Makes it live, known before or not, with a whole lease; false if there is no room. */
 bool fth_workers_join(fth_workers *workers, const char *name, const char *instance, const char *access);
-/* One that has just joined runs in a function: platforms kill those often, and what it holds is free again after
- * function_lease_s. */
+/* One that has just joined runs in a function: platforms kill those often, and what it holds is
+ * free again after function_lease_s. */
 void fth_workers_mark_function(fth_workers *workers, const char *name);
 void fth_workers_leave(fth_workers *workers, const char *name);
 /* Renews the lease of a live worker. False if it is unknown, or another key's. */
 bool fth_workers_renew(fth_workers *workers, const char *name, const char *access);
-/* The longest that a request of it may wait for its answer, so that who waits and asks again keeps its lease. */
+/* The longest that a request of it may wait for its answer, so that who waits and asks again keeps
+ * its lease. */
 double fth_workers_longest_wait_s(fth_workers *workers, const char *name);
 /* Its process is known to have ended: its lease is over. False if it is not live. */
 bool fth_workers_end_lease(fth_workers *workers, const char *name);
-/* A live worker whose lease is over at `now_s`; false if there is none. *ended: by fth_workers_end_lease(). *next_s is
- * lowered to when a lease, or the wait for a gradient, will be over. */
+/* A live worker whose lease is over at `now_s`; false if there is none. *ended: by
+ * fth_workers_end_lease(). *next_s is lowered to when a lease, or the wait for a gradient, will be
+ * over. */
 bool fth_workers_find_expired(fth_workers *workers, double now_s, char name[FTH_MAX_WORKER_NAME + 1], bool *ended,
                               double *next_s);
 
 /* ---- pulls and pushes ---- */
 
-/* It has pulled `version` and will push for it; with bounded staleness others wait for that, for a lease's time. */
+/* It has pulled `version` and will push for it; with bounded staleness others wait for that, for a
+ * lease's time. */
 void fth_workers_note_pull(fth_workers *workers, const char *name, int64_t version);
 /* Nobody waits for its gradient any more: it has arrived. */
 void fth_workers_note_arrival(fth_workers *workers, const char *name);
@@ -83,20 +88,22 @@ typedef struct fth_accepted_push {
 } fth_accepted_push;
 /* *worker (may be NULL): as it is then. */
 void fth_workers_note_push(fth_workers *workers, const char *name, const fth_accepted_push *push, fth_worker *worker);
-/* A gradient of it, for `version`, was refused for its numbers; others do not wait for a better one. Gives how many
- * that makes of this worker; 0 where it is unknown, or another key's. */
+/* A gradient of it, for `version`, was refused for its numbers; others do not wait for a better
+ * one. Gives how many that makes of this worker; 0 where it is unknown, or another key's. */
 int64_t fth_workers_note_unfit(fth_workers *workers, const char *name, const char *access, int64_t version,
                                int64_t server_version);
 
-/* Whether it waits for a shard; what it had under way is not waited for then. Its next push ends that too. */
+/* Whether it waits for a shard; what it had under way is not waited for then. Its next push ends
+ * that too. */
 void fth_workers_set_idle(fth_workers *workers, const char *name, bool idle);
 
 /* True if the step of `version` need not wait for a gradient of `name`, which may be unknown. */
 bool fth_workers_has_contributed(fth_workers *workers, const char *name, int64_t version);
-/* True if every live worker but `except` (or NULL) has contributed to the step of `version`, or is idle. */
+/* True if every live worker but `except` (or NULL) has contributed to the step of `version`, or is
+ * idle. */
 bool fth_workers_all_contributed(fth_workers *workers, int64_t version, const char *except);
-/* True if a step from `version` on would make a gradient that a worker other than `except` has under way more than
- * `bound` versions old. */
+/* True if a step from `version` on would make a gradient that a worker other than `except` has
+ * under way more than `bound` versions old. */
 bool fth_workers_would_be_late(fth_workers *workers, int64_t version, int64_t bound, const char *except);
 
 /* For checkpoints. Leases begin again when they are read back. */

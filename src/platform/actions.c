@@ -168,7 +168,8 @@ static fth_status write_secrets(const fth_function_spec *spec, const char *path)
     return status;
 }
 
-/* One deployment or removal of a function at a time, in all processes; the kernel lets go of it with the process. */
+/* One deployment or removal of a function at a time, in all processes; the kernel lets go of it
+ * with the process. */
 static fth_status lock_place(const char *place, int *lock)
 {
     fth_status status = FTH_OK;
@@ -250,7 +251,8 @@ static json_t *make_facts(const fth_function_spec *spec, const json_t *more, con
     return facts;
 }
 
-/* Writes a new revision and publishes it. `keeps_code`: command, package or image are those of `before`. */
+/* Writes a new revision and publishes it. `keeps_code`: command, package or image are those of
+ * `before`. */
 static fth_status publish(const char *folder, const fth_function_spec *spec, const json_t *more, const json_t *before,
                           bool keeps_code)
 {
@@ -342,7 +344,8 @@ bool fth_action_exists(const char *folder, const char *name)
     return exists;
 }
 
-/* What is deployed at this moment. *revision gets which that is, also where the rest of it is not there any more. */
+/* What is deployed at this moment. *revision gets which that is, also where the rest of it is not
+ * there any more. */
 static fth_status load(const char *folder, const char *name, char revision[FTH_ACTION_REVISION], fth_action *action)
 {
     fth_status status = FTH_OK;
@@ -384,7 +387,8 @@ out:
     return status;
 }
 
-/* A deployment meanwhile may remove what belongs to the revision that was found: then there is another. */
+/* A deployment meanwhile may remove what belongs to the revision that was found: then there is
+ * another. */
 fth_status fth_action_load(const char *folder, const char *name, fth_action *action)
 {
     char before[FTH_ACTION_REVISION] = "", revision[FTH_ACTION_REVISION] = "";

@@ -4,9 +4,9 @@
  *     actions/NAME/secrets-REVISION.json  environment and default parameters, 0600
  *     actions/NAME/package-REVISION/      an unpacked zip, of this revision or of an earlier one with the same code
  *
- * A deployment writes new files under a new revision and publishes action.json last: a reader has the old function or the new
- * one, and a process that is killed meanwhile leaves files that the next deployment removes. So does a package that was still
- * in use. */
+ * A deployment writes new files under a new revision and publishes action.json last: a reader has
+ * the old function or the new one, and a process that is killed meanwhile leaves files that the
+ * next deployment removes. So does a package that was still in use. */
 #ifndef FTH_PLATFORM_ACTIONS_H
 #define FTH_PLATFORM_ACTIONS_H
 
@@ -33,7 +33,8 @@ typedef struct fth_action {
 bool fth_action_name_is_valid(const char *name);
 /* `more` goes into the facts: "annotations", "description", "runtime", ...; or NULL. */
 fth_status fth_action_store(const char *folder, const fth_function_spec *spec, const json_t *more);
-/* The same for a function that is there and keeps its code: command, package or image are the old ones. */
+/* The same for a function that is there and keeps its code: command, package or image are the old
+ * ones. */
 fth_status fth_action_change(const char *folder, const fth_function_spec *spec, const json_t *more);
 bool fth_action_exists(const char *folder, const char *name);
 fth_status fth_action_load(const char *folder, const char *name, fth_action *action);

@@ -1,7 +1,8 @@
 /* What became of each activation: activations/ID/ with activation.json, stdout.log and stderr.log.
  *
- * The record is written when the activation is accepted ("state": "running", and whose it is) and when it has ended. One whose
- * process is gone is read as failed: nobody has to repair what a kill left behind. Its members:
+ * The record is written when the activation is accepted ("state": "running", and whose it is) and
+ * when it has ended. One whose process is gone is read as failed: nobody has to repair what a kill
+ * left behind. Its members:
  *
  *     id, action, revision, contract, owner, created, memory_mb, timeout_s
  *     state      "running", "done", "failed"
@@ -28,14 +29,16 @@ fth_status fth_activation_write(const char *folder, const char *id, const json_t
 /* FTH_INVALID: there is none. */
 fth_status fth_activation_read(const char *folder, const char *id, json_t **record);
 bool fth_activation_exists(const char *folder, const char *id);
-/* The newest first, `limit` at most after the first `skip`; of one function, or of all if NULL. A new array. */
+/* The newest first, `limit` at most after the first `skip`; of one function, or of all if NULL. A
+ * new array. */
 fth_status fth_activation_list(const char *folder, const char *action, size_t skip, size_t limit, json_t **records);
 /* Keeps the newest `count` that have ended. */
 void fth_activation_prune(const char *folder, size_t count);
 
 /* Lines of "TIME stdout: text" and "TIME stderr: text", as OpenWhisk writes them; a new array. */
 fth_status fth_activation_log_lines(const char *folder, const char *id, json_t **lines);
-/* All of it as text: standard output, then standard error; a Lambda's with START, END and REPORT. free() it. */
+/* All of it as text: standard output, then standard error; a Lambda's with START, END and REPORT.
+ * free() it. */
 fth_status fth_activation_log_text(const char *folder, const char *id, char **text);
 
 #endif

@@ -1,5 +1,6 @@
-/* See cgroup.h. Version 2 wants a group's processes in its leaves: the memory controller is enabled for children only of a
- * group that has no processes itself. So where this process is alone in its group, it moves into a child of it first. */
+/* See cgroup.h. Version 2 wants a group's processes in its leaves: the memory controller is enabled
+ * for children only of a group that has no processes itself. So where this process is alone in its
+ * group, it moves into a child of it first. */
 #include "platform/cgroup.h"
 
 #include <dirent.h>
@@ -94,7 +95,8 @@ static void remove_orphans(const char *parent, bool v2)
 
 /* ---- this process's own group ---- */
 
-/* Where the hierarchy with the memory controller is mounted; version 2's is taken only if version 1 does not have it. */
+/* Where the hierarchy with the memory controller is mounted; version 2's is taken only if version 1
+ * does not have it. */
 static bool find_mount(bool v2, char mount[FTH_CGROUP_PATH])
 {
     char line[2048];
@@ -158,8 +160,8 @@ static bool enable_memory(const char *own)
            put_in(own, "cgroup.subtree_control", "+memory");
 }
 
-/* Whether this process was moved into the group of that name by enable_memory(). Groups of other platforms, which may run
- * this one as a function, are named alike. */
+/* Whether this process was moved into the group of that name by enable_memory(). Groups of other
+ * platforms, which may run this one as a function, are named alike. */
 static bool is_own_leaf(const char *name)
 {
     char owner[FTH_OWNER_SIZE], own[FTH_OWNER_SIZE + 32];
@@ -168,7 +170,8 @@ static bool is_own_leaf(const char *name)
     return strcmp(name, own) == 0;
 }
 
-/* The folder whose children groups become: this process's own group, or the parent of the leaf that it was moved into. */
+/* The folder whose children groups become: this process's own group, or the parent of the leaf that
+ * it was moved into. */
 static bool find_parent(char parent[FTH_CGROUP_PATH], bool *v2)
 {
     char mount[FTH_CGROUP_PATH], path[FTH_CGROUP_PATH];
@@ -198,7 +201,8 @@ fth_status fth_cgroup_create(uint64_t memory_bytes, fth_cgroup *group)
         return fth_fail(FTH_UNSUPPORTED, "no control group for memory can be made here");
     remove_orphans(parent, v2);
     fth_owner_self(owner);
-    /* Named by the time, so that no name is used twice: who ends late must not find another's group under its own name. */
+    /* Named by the time, so that no name is used twice: who ends late must not find another's group
+     * under its own name. */
     do {
         snprintf(group->folder, sizeof group->folder, "%.*s/" PREFIX "%s-%.0f", FTH_CGROUP_PATH - 80, parent, owner,
                  fth_clock_seconds() * 1e9);

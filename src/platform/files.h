@@ -1,4 +1,5 @@
-/* What the parts of the platform share: identities of processes and activations, private files, JSON. */
+/* What the parts of the platform share: identities of processes and activations, private files,
+ * JSON. */
 #ifndef FTH_PLATFORM_FILES_H
 #define FTH_PLATFORM_FILES_H
 
@@ -18,7 +19,8 @@ fth_status fth_make_id(size_t bytes, char *id);
 /* Writes a new file that only this user can read, synced. */
 fth_status fth_write_private(const char *path, const void *bytes, size_t size_bytes);
 
-/* A JSON file that is whole or absent; and one read back: FTH_INVALID if there is none, FTH_CORRUPT if it is no object. */
+/* A JSON file that is whole or absent; and one read back: FTH_INVALID if there is none, FTH_CORRUPT
+ * if it is no object. */
 fth_status fth_json_write(const char *path, const json_t *json);
 fth_status fth_json_read(const char *path, json_t **json);
 

@@ -16,8 +16,8 @@
 #include "platform/files.h"
 #include "platform/instance_internal.h"
 
-/* Of a stream that is kept for an activation, and that a file may grow to before it is cut: a program that writes without end
- * does not fill the disk. */
+/* Of a stream that is kept for an activation, and that a file may grow to before it is cut: a
+ * program that writes without end does not fill the disk. */
 static const uint64_t max_log_bytes = 10 << 20, max_file_bytes = 64 << 20;
 static const double wait_for_marker_s = 1;
 static const double stop_grace_s = 2; /* that a function has to hand in what it has, when the platform stops */
@@ -56,7 +56,8 @@ static void bound_file(const char *path, uint64_t read)
         fth_log_debug("cut %s: %s", path, strerror(errno));
 }
 
-/* What `path` has from `*read` on, at most up to the limit; a marker ends it where there is one. free() the text. */
+/* What `path` has from `*read` on, at most up to the limit; a marker ends it where there is one.
+ * free() the text. */
 static fth_status take_log(const char *path, bool marked, fth_deadline deadline, uint64_t *read, char **text,
                            size_t *size)
 {
@@ -230,7 +231,8 @@ out:
 
 /* ---- runs ---- */
 
-/* Why a process did not answer: it was stopped, used too much memory, ended, or said something else. */
+/* Why a process did not answer: it was stopped, used too much memory, ended, or said something
+ * else. */
 static void explain(fth_instance *instance, fth_status status, fth_instance_run *run)
 {
     const fth_action *action = instance->options.action;
@@ -238,7 +240,8 @@ static void explain(fth_instance *instance, fth_status status, fth_instance_run 
     const bool stopped = atomic_load(instance->options.stop);
     bool out_of_memory = false;
     char how[80];
-    /* One that is just being killed for memory has closed its connections, but is not collected yet. */
+    /* One that is just being killed for memory has closed its connections, but is not collected
+     * yet. */
     fth_deadline deadline = fth_deadline_in(status == FTH_PEER_LOST && !stopped ? 1 : 0);
     bool ended;
     while (!(ended = fth_sandbox_has_ended(instance->sandbox, &end, &out_of_memory)) && !fth_deadline_passed(deadline))

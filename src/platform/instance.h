@@ -1,5 +1,5 @@
-/* One process of a function, started when there is something to run and used again while it lives: the contract that it speaks,
- * its files, its logs. Used by one thread at a time. */
+/* One process of a function, started when there is something to run and used again while it lives:
+ * the contract that it speaks, its files, its logs. Used by one thread at a time. */
 #ifndef FTH_PLATFORM_INSTANCE_H
 #define FTH_PLATFORM_INSTANCE_H
 
@@ -36,8 +36,9 @@ fth_status fth_instance_create(const fth_instance_options *options, fth_instance
 void fth_instance_free(fth_instance *instance);
 /* Its process was killed or ended while nothing ran: the instance can only be freed. */
 bool fth_instance_has_ended(fth_instance *instance);
-/* Runs one activation with `value`, any JSON, and puts its logs into `log_folder`. Whatever goes wrong is in `run`. False: the
- * process has ended, or had to be, and the instance can only be freed. */
+/* Runs one activation with `value`, any JSON, and puts its logs into `log_folder`. Whatever goes
+ * wrong is in `run`. False: the process has ended, or had to be, and the instance can only be
+ * freed. */
 bool fth_instance_invoke(fth_instance *instance, const char *id, const json_t *value, const char *log_folder,
                          fth_instance_run *run);
 

@@ -31,8 +31,8 @@ struct fth_contract {
     /* Variables that nobody can override, and the rest of the command line of our own program. */
     fth_status (*add_variables)(fth_instance *instance, fth_words *variables);
     fth_status (*add_words)(fth_instance *instance, fth_words *command);
-    /* Runs one activation. A status other than FTH_OK has a message, and the process is looked at for the reason:
-     * FTH_TIMEOUT, FTH_PEER_LOST; all other failures are in `run`. */
+    /* Runs one activation. A status other than FTH_OK has a message, and the process is looked at
+     * for the reason: FTH_TIMEOUT, FTH_PEER_LOST; all other failures are in `run`. */
     fth_status (*run)(fth_instance *instance, const char *id, const json_t *value, fth_instance_run *run);
 };
 

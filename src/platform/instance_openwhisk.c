@@ -14,7 +14,8 @@
 
 static const uint64_t max_answer_bytes = 8 << 20;
 
-/* A port that nobody listens on. It is free again until the process takes it; one that finds it taken ends, which is seen. */
+/* A port that nobody listens on. It is free again until the process takes it; one that finds it
+ * taken ends, which is seen. */
 static fth_status choose_port(int *port)
 {
     fth_status status = FTH_OK;

@@ -6,8 +6,8 @@
  *     /2015-03-31/functions/NAME/configuration       get, update
  *     /2015-03-31/functions/NAME/invocations         invoke
  *
- * Requests are signed with the service's key. Code is a zip with a `bootstrap`, or an image's name, which runs the program's own
- * function. */
+ * Requests are signed with the service's key. Code is a zip with a `bootstrap`, or an image's name,
+ * which runs the program's own function. */
 #include <math.h>
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -372,7 +372,8 @@ static void invoke(fth_platform_service *service, const char *name, fth_exchange
 
 /* ---- paths ---- */
 
-/* The name in "NAME", "ARN:function:NAME[:QUALIFIER]" before the next slash; "" if it cannot be one. */
+/* The name in "NAME", "ARN:function:NAME[:QUALIFIER]" before the next slash; "" if it cannot be
+ * one. */
 static void read_name(const char *path, char name[FTH_ACTION_NAME], const char **rest)
 {
     size_t length = strcspn(path, "/");

@@ -53,7 +53,8 @@ static int split_query(char *text, fth_pair pairs[MAX_QUERY])
     return count;
 }
 
-/* Headers that were signed, "host;x-amz-date", split in place. False: one is missing, or the host or the date is not signed. */
+/* Headers that were signed, "host;x-amz-date", split in place. False: one is missing, or the host
+ * or the date is not signed. */
 static bool find_headers(char *names, fth_exchange *exchange, fth_pair headers[MAX_HEADERS], int *count)
 {
     bool host = false, date = false;

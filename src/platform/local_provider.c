@@ -1,5 +1,5 @@
-/* This machine as a provider: a platform in this process, and its REST APIs on a loopback port, so that functions can invoke
- * themselves. */
+/* This machine as a provider: a platform in this process, and its REST APIs on a loopback port, so
+ * that functions can invoke themselves. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
  *     /api/v1/namespaces/{_|guest}/activations[/ID[/logs|/result]]   list, get
  *     /api/v1/web/guest/default/NAME[.json]                          web actions, without a key
  *
- * There is no container engine here: an action of kind "blackbox" runs the program's own function, whatever image it names, and
- * says so in the annotation "farthing-runs". */
+ * There is no container engine here: an action of kind "blackbox" runs the program's own function,
+ * whatever image it names, and says so in the annotation "farthing-runs". */
 #include <math.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -161,8 +161,8 @@ static void answer_actions(const char *folder, fth_exchange *exchange)
     fth_exchange_answer_json(exchange, 200, page);
 }
 
-/* Of an array of {"key", "value", "init"?} the parameters, or with `init` those that /init is given: variables of the environment,
- * as text. NULL if it is no such array. */
+/* Of an array of {"key", "value", "init"?} the parameters, or with `init` those that /init is
+ * given: variables of the environment, as text. NULL if it is no such array. */
 static json_t *read_pairs(const json_t *pairs, bool init)
 {
     json_t *object = json_object();
@@ -516,7 +516,8 @@ static const json_t *find_annotation(const fth_action *action, const char *key)
     return value;
 }
 
-/* "require-whisk-auth" of a web action: true asks for the key, a text or number for that in a header. Refuses the others. */
+/* "require-whisk-auth" of a web action: true asks for the key, a text or number for that in a
+ * header. Refuses the others. */
 static bool admit_to_web(const fth_platform_service *service, const fth_action *action, fth_exchange *exchange)
 {
     const json_t *required = find_annotation(action, "require-whisk-auth");

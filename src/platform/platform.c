@@ -1,5 +1,6 @@
-/* See platform.h. Every process has a thread, a runner, which takes activations of its function from the queue one after the
- * other, and ends, with the process, when there has been none for a while or its place is needed for another function.
+/* See platform.h. Every process has a thread, a runner, which takes activations of its function
+ * from the queue one after the other, and ends, with the process, when there has been none for a
+ * while or its place is needed for another function.
  *
  *     queued --a runner takes it--> running --> its record is written --> gone from memory
  *
@@ -75,7 +76,8 @@ static json_t *join_parameters(const fth_action *action, json_t *value)
     return joined;
 }
 
-/* Loads what is deployed now; a process of an older revision is ended, and one that has died meanwhile replaced. */
+/* Loads what is deployed now; a process of an older revision is ended, and one that has died
+ * meanwhile replaced. */
 static fth_status renew(runner *self)
 {
     fth_platform *platform = self->platform;
@@ -198,7 +200,8 @@ static void run_one(runner *self, activation *taken)
 
 static void balance(fth_platform *platform);
 
-/* The oldest activation of its function; waits for one. NULL: it is time to end. The lock is held. */
+/* The oldest activation of its function; waits for one. NULL: it is time to end. The lock is
+ * held. */
 static activation *take(runner *self)
 {
     fth_platform *platform = self->platform;

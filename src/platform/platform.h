@@ -1,5 +1,6 @@
-/* Functions on this machine: a folder with what was deployed and what became of each activation, processes that are started
- * when there is something to run and kept warm for a while, under limits of memory and time.
+/* Functions on this machine: a folder with what was deployed and what became of each activation,
+ * processes that are started when there is something to run and kept warm for a while, under limits
+ * of memory and time.
  *
  *     FOLDER/actions/NAME/       actions.h
  *     FOLDER/activations/ID/     activations.h
@@ -8,9 +9,9 @@
  *
  * invoke --> queue --> a warm process of the function, or a new one (instance.h) --> /run, or the Runtime API --> activation
  *
- * Several processes may use a folder at once; each runs what it was asked for. The same object stands behind `--provider
- * local`, and behind `farthing serve functions`, which speaks OpenWhisk's and Lambda's REST APIs (service.c), so that `wsk`,
- * `curl` and AWS's tools can use it. */
+ * Several processes may use a folder at once; each runs what it was asked for. The same object
+ * stands behind `--provider local`, and behind `farthing serve functions`, which speaks OpenWhisk's
+ * and Lambda's REST APIs (service.c), so that `wsk`, `curl` and AWS's tools can use it. */
 #ifndef FTH_PLATFORM_PLATFORM_H
 #define FTH_PLATFORM_PLATFORM_H
 
@@ -27,7 +28,8 @@ typedef struct fth_platform_options {
 } fth_platform_options;
 
 fth_status fth_platform_open(const fth_platform_options *options, fth_platform **platform);
-/* Asks what runs to end, and hands in what it answers; then ends the processes. What has not answered fails. */
+/* Asks what runs to end, and hands in what it answers; then ends the processes. What has not
+ * answered fails. */
 void fth_platform_close(fth_platform *platform);
 const char *fth_platform_folder(const fth_platform *platform);
 
@@ -42,13 +44,14 @@ fth_status fth_platform_status(fth_platform *platform, const char *name, json_t 
 fth_status fth_platform_logs(fth_platform *platform, const char *name, const char *id, char **text);
 fth_status fth_platform_remove(fth_platform *platform, const char *name);
 
-/* The REST APIs over it. Functions that are started from then on know it, and can invoke themselves. */
+/* The REST APIs over it. Functions that are started from then on know it, and can invoke
+ * themselves. */
 typedef struct fth_platform_service fth_platform_service;
 typedef struct fth_platform_service_options {
     const char *address; /* NULL: 127.0.0.1 */
     int port;            /* 0: any free one */
-    /* OpenWhisk's UUID:KEY that callers must have; its two halves are Lambda's access key and secret key. NULL: the one
-     * of the folder, which is made up at first. */
+    /* OpenWhisk's UUID:KEY that callers must have; its two halves are Lambda's access key and
+     * secret key. NULL: the one of the folder, which is made up at first. */
     const char *key;
     const char *host_names;                /* further names of the server, with commas between them; or NULL */
     const char *certificate_pem, *key_pem; /* TLS; NULL: plain */

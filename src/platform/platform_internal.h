@@ -9,8 +9,8 @@
 typedef struct fth_platform_call {
     const char *name;
     const json_t *value; /* any JSON; defaults of the function are added to an object of OpenWhisk's */
-    /* Called from a thread of the platform once the activation has ended and its record is written; may be NULL. It does
-     * not wait. */
+    /* Called from a thread of the platform once the activation has ended and its record is written;
+     * may be NULL. It does not wait. */
     void (*ended)(void *context, const char *id);
     void *context;
 } fth_platform_call;

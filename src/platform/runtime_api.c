@@ -1,11 +1,11 @@
-/* See runtime_api.h. What a process may do when is a small machine, whose wrong turns are answered as Lambda's own emulator
- * answers them:
+/* See runtime_api.h. What a process may do when is a small machine, whose wrong turns are answered
+ * as Lambda's own emulator answers them:
  *
  *     STARTING --next--> READY --an event--> RUNNING --response or error--> ANSWERED --next--> READY
  *        `--init/error--> BROKEN
  *
- * A process that asks for the next event before there is one is held (READY); an event that nobody has asked for yet waits in
- * `event`. */
+ * A process that asks for the next event before there is one is held (READY); an event that nobody
+ * has asked for yet waits in `event`. */
 #include "platform/runtime_api.h"
 
 #include <inttypes.h>
@@ -152,7 +152,8 @@ static void settle_too_large(fth_runtime_api *api, fth_exchange *exchange)
 
 typedef enum invocation_part { PART_NONE, PART_RESPONSE, PART_ERROR } invocation_part;
 
-/* Whether the request is about the invocation under way, and which part of it; else it is refused. The lock is held. */
+/* Whether the request is about the invocation under way, and which part of it; else it is refused.
+ * The lock is held. */
 static invocation_part find_part(const fth_runtime_api *api, fth_exchange *exchange)
 {
     const char *id = fth_exchange_path(exchange) + strlen(INVOCATION), *rest = strchr(id, '/');
@@ -298,7 +299,8 @@ fth_status fth_runtime_api_invoke(fth_runtime_api *api, const fth_runtime_event 
                                : fth_fail(FTH_TIMEOUT, "did not ask for an invocation within %g s", event->start_s);
             break;
         } else if (alive) {
-            /* Without the lock: the question may take a moment, and the process may answer just then. */
+            /* Without the lock: the question may take a moment, and the process may answer just
+             * then. */
             pthread_mutex_unlock(&api->mutex);
             bool lives = alive(context);
             pthread_mutex_lock(&api->mutex);

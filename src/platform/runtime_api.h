@@ -1,5 +1,6 @@
-/* Lambda's Runtime API, the platform's side: one server for one function's process, which asks for invocations and answers them
- * (https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html). Programs of others run on it as they do on Lambda. */
+/* Lambda's Runtime API, the platform's side: one server for one function's process, which asks for
+ * invocations and answers them (https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html).
+ * Programs of others run on it as they do on Lambda. */
 #ifndef FTH_PLATFORM_RUNTIME_API_H
 #define FTH_PLATFORM_RUNTIME_API_H
 
@@ -33,9 +34,9 @@ void fth_runtime_answer_release(fth_runtime_answer *answer);
 
 fth_status fth_runtime_api_start(fth_runtime_api **api);
 int fth_runtime_api_port(const fth_runtime_api *api);
-/* Hands one event to the process and waits for its answer; one at a time. FTH_TIMEOUT: none came in time; `alive`, where
- * given, is asked every few milliseconds whether the process still lives: FTH_PEER_LOST if not. The process should be
- * ended after either. */
+/* Hands one event to the process and waits for its answer; one at a time. FTH_TIMEOUT: none came in
+ * time; `alive`, where given, is asked every few milliseconds whether the process still lives:
+ * FTH_PEER_LOST if not. The process should be ended after either. */
 fth_status fth_runtime_api_invoke(fth_runtime_api *api, const fth_runtime_event *event, bool (*alive)(void *context),
                                   void *context, fth_runtime_answer *answer);
 void fth_runtime_api_stop(fth_runtime_api *api);

@@ -16,7 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Descriptors of the keeper, once it has closed all others; and what the function's process has of them until it runs. */
+/* Descriptors of the keeper, once it has closed all others; and what the function's process has of
+ * them until it runs. */
 enum { LIFELINE = 3, REPORT = 4, OUTPUT = 5, MESSAGES = 6, FIRST_OTHER = 7, STARTED = 3 };
 enum { LOOK_EVERY_MS = 20 };              /* at the memory of a process without a cgroup */
 static const double near_the_limit = 0.9; /* of its memory: then that is taken for the reason of a failure */
@@ -53,7 +54,8 @@ void fth_sandbox_keeper_look(pid_t process, double *peak_bytes, double *data_byt
 
 /* ---- the function's process, before it is one ---- */
 
-/* Closes all from `first` on: also the platform's end of the lifeline, so that there is only one. */
+/* Closes all from `first` on: also the platform's end of the lifeline, so that there is only
+ * one. */
 static void close_from(int first)
 {
     if (close_range((unsigned)first, ~0u, 0) != 0) /* an old kernel */
@@ -127,7 +129,8 @@ static void collect_any(void)
         ;
 }
 
-/* Kills this process's children, whose children become ours and are killed next, until there are none. */
+/* Kills this process's children, whose children become ours and are killed next, until there are
+ * none. */
 static void kill_children(void)
 {
     char path[64], text[4096];
@@ -153,7 +156,8 @@ static void kill_children(void)
     }
 }
 
-/* Waits for the end of the function, or of the platform. Looks at the memory meanwhile, where no cgroup does. */
+/* Waits for the end of the function, or of the platform. Looks at the memory meanwhile, where no
+ * cgroup does. */
 static void watch(const fth_sandbox_keeper_orders *orders, pid_t function, int signals,
                   fth_sandbox_keeper_report *report)
 {
@@ -206,7 +210,8 @@ static void keep(const fth_sandbox_keeper_orders *orders)
     sigset_t children, all;
     struct rusage used;
 
-    /* No signal but SIGKILL ends a keeper: a Ctrl-C is for the platform, which ends it by the lifeline. */
+    /* No signal but SIGKILL ends a keeper: a Ctrl-C is for the platform, which ends it by the
+     * lifeline. */
     setsid();
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
@@ -244,7 +249,8 @@ static void keep(const fth_sandbox_keeper_orders *orders)
 
 int fth_sandbox_keeper_fork(const fth_sandbox_keeper_orders *orders, pid_t *keeper)
 {
-    /* Copies above the numbers that the keeper gives them, so that none of them is overwritten before it is moved. */
+    /* Copies above the numbers that the keeper gives them, so that none of them is overwritten
+     * before it is moved. */
     int given[] = {orders->lifeline, orders->report, orders->output, orders->messages};
     int copies[4], failure = 0;
     for (int i = 0; i < 4; i++)

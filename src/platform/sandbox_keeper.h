@@ -1,16 +1,18 @@
-/* The process between a platform and a function's process: starts it, collects whatever it starts, says how it ended, and ends
- * all of it when the platform is gone.
+/* The process between a platform and a function's process: starts it, collects whatever it starts,
+ * says how it ended, and ends all of it when the platform is gone.
  *
  *     platform ──lifeline (a pipe)──> keeper ──> function ──> whatever it starts
  *              <──report (a pipe)────
  *
- * The keeper waits for the function's end, and for the end of the lifeline, whose other end only the platform holds: the
- * kernel closes it when the platform ends, however that happens. As a "child subreaper" it becomes the parent of everything
- * below it that loses its own, so nothing gets away by leaving the process group or the session. If the keeper
- * itself is killed, the function gets the signal of a dead parent.
+ * The keeper waits for the function's end, and for the end of the lifeline, whose other end only
+ * the platform holds: the kernel closes it when the platform ends, however that happens. As a
+ * "child subreaper" it becomes the parent of everything below it that loses its own, so nothing
+ * gets away by leaving the process group or the session. If the keeper itself is killed, the
+ * function gets the signal of a dead parent.
  *
- * It is forked, not executed: a function's start is not to wait for a program to be loaded. Between fork and its end it uses
- * only what is safe then: system calls, and memory that was filled before. */
+ * It is forked, not executed: a function's start is not to wait for a program to be loaded. Between
+ * fork and its end it uses only what is safe then: system calls, and memory that was filled
+ * before. */
 #ifndef FTH_PLATFORM_SANDBOX_KEEPER_H
 #define FTH_PLATFORM_SANDBOX_KEEPER_H
 
@@ -46,7 +48,8 @@ typedef struct fth_sandbox_keeper_report {
 /* Forks the keeper; 0 or an errno. The caller closes the keeper's ends of the pipes afterwards. */
 int fth_sandbox_keeper_fork(const fth_sandbox_keeper_orders *orders, pid_t *keeper);
 
-/* The most memory that a process has had in RAM (VmHWM), and private memory that it has now (VmData); NAN: it is gone. */
+/* The most memory that a process has had in RAM (VmHWM), and private memory that it has now
+ * (VmData); NAN: it is gone. */
 void fth_sandbox_keeper_look(pid_t process, double *peak_bytes, double *data_bytes);
 
 #endif

@@ -1,5 +1,6 @@
-/* The REST APIs of a platform (platform.h): one server for OpenWhisk's and Lambda's paths. Answers that wait for an activation are
- * given by one thread of the service; the platform only says which have ended. */
+/* The REST APIs of a platform (platform.h): one server for OpenWhisk's and Lambda's paths. Answers
+ * that wait for an activation are given by one thread of the service; the platform only says which
+ * have ended. */
 #include <math.h>
 #include <openssl/crypto.h>
 #include <pthread.h>
@@ -25,7 +26,8 @@ typedef struct waiting {
     struct waiting *next;
 } waiting;
 
-/* What the service shares with activations under way, which may outlive it: freed with the last of them. */
+/* What the service shares with activations under way, which may outlive it: freed with the last of
+ * them. */
 typedef struct waiting_hub {
     pthread_mutex_t mutex; /* of everything below, and in `waiting` */
     pthread_cond_t changed;

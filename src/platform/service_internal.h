@@ -1,5 +1,5 @@
-/* The REST APIs' inside: service.c has the server, callers' keys and answers that wait; openwhisk_rest.c and lambda_rest.c have
- * the two APIs. */
+/* The REST APIs' inside: service.c has the server, callers' keys and answers that wait;
+ * openwhisk_rest.c and lambda_rest.c have the two APIs. */
 #ifndef FTH_PLATFORM_SERVICE_INTERNAL_H
 #define FTH_PLATFORM_SERVICE_INTERNAL_H
 
@@ -16,8 +16,9 @@ fth_platform *fth_service_platform(const fth_platform_service *service);
 const char *fth_service_folder(const fth_platform_service *service);
 const fth_service_key *fth_service_get_key(const fth_platform_service *service);
 
-/* Invokes, and calls `answer` with the held exchange once the activation has ended (`record`), or `seconds` later (NULL).
- * Where it is not accepted, nothing is held: the status or *throttled says why. */
+/* Invokes, and calls `answer` with the held exchange once the activation has ended (`record`), or
+ * `seconds` later (NULL). Where it is not accepted, nothing is held: the status or *throttled says
+ * why. */
 typedef void (*fth_service_answer)(const fth_platform_service *service, fth_exchange *exchange, const char *id,
                                    const json_t *record, const void *details);
 fth_status fth_service_invoke(fth_platform_service *service, fth_exchange *exchange, const char *name,

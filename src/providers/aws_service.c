@@ -1,4 +1,5 @@
-/* A service of AWS by its REST API: its address, and requests signed with version 4 (store/sigv4.h). See lambda_internal.h. */
+/* A service of AWS by its REST API: its address, and requests signed with version 4
+ * (store/sigv4.h). See lambda_internal.h. */
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>

@@ -1,5 +1,6 @@
-/* See fleet.h. A member's row is shared, by the fleet's lock; what else its course needs belongs to the thread that runs
- * it. The calling thread shows: it copies what has changed under the lock and calls back without it. */
+/* See fleet.h. A member's row is shared, by the fleet's lock; what else its course needs belongs to
+ * the thread that runs it. The calling thread shows: it copies what has changed under the lock and
+ * calls back without it. */
 #include "providers/fleet.h"
 
 #include <math.h>
@@ -156,7 +157,8 @@ static void add_outcome(const member_course *course, fth_invocation_outcome *out
         row->loss = number_of(outcome->result, "loss");
         row->accuracy = number_of(outcome->result, "accuracy");
         json_decref(course->member->result);
-        /* A copy: the calling thread gets the outcome, and counts of references are one thread's. */
+        /* A copy: the calling thread gets the outcome, and counts of references are one
+         * thread's. */
         course->member->result = json_deep_copy(outcome->result);
     }
     if (fleet->options->ended &&
@@ -169,7 +171,8 @@ static void add_outcome(const member_course *course, fth_invocation_outcome *out
 
 /* ---- one invocation ---- */
 
-/* The member's parameters, where it goes on, and a name at the parameter server that nobody else has. */
+/* The member's parameters, where it goes on, and a name at the parameter server that nobody else
+ * has. */
 static json_t *make_parameters(const member_course *course)
 {
     json_t *made = json_copy((json_t *)course->parameters);
@@ -181,8 +184,8 @@ static json_t *make_parameters(const member_course *course)
     return made;
 }
 
-/* Asks until it has ended or `until`: then what the outcome says is not known. A platform that cannot be asked (Lambda) leaves
- * it so at once. */
+/* Asks until it has ended or `until`: then what the outcome says is not known. A platform that
+ * cannot be asked (Lambda) leaves it so at once. */
 static fth_status follow(const member_course *course, fth_deadline until, fth_invocation_outcome *outcome)
 {
     const fth_fleet_options *options = course->fleet->options;
@@ -265,8 +268,8 @@ static bool count_failure(member_course *course, const char *problem)
     return again;
 }
 
-/* It has trained, or others have, while all shards were with them. The first result without samples has nothing to be
- * compared with, and counts. */
+/* It has trained, or others have, while all shards were with them. The first result without samples
+ * has nothing to be compared with, and counts. */
 static bool has_progress(const member_course *course, const json_t *result)
 {
     double samples = number_of(result, "samples"), version = number_of(result, "version");

@@ -1,12 +1,14 @@
-/* N functions kept going: invokes them with a bounded number at once, tries again what was throttled or failed, and invokes
- * again with its continuation what has stopped at its deadline, until all of them have finished.
+/* N functions kept going: invokes them with a bounded number at once, tries again what was
+ * throttled or failed, and invokes again with its continuation what has stopped at its deadline,
+ * until all of them have finished.
  *
  *     waiting --> running --> done
  *                  ^  |-----> retrying (throttled, failed) --> running, or failed after too many in a row
  *                  |  |-----> lost (no answer: it may run) --> retrying, once its time limit has passed
  *                  +--+       its result has a continuation
  *
- * One thread for each that runs: a platform's invoke() may wait for the end. A few hundred at once are fine. */
+ * One thread for each that runs: a platform's invoke() may wait for the end. A few hundred at once
+ * are fine. */
 #ifndef FTH_PROVIDERS_FLEET_H
 #define FTH_PROVIDERS_FLEET_H
 
@@ -36,19 +38,22 @@ typedef struct fth_fleet_options {
     double retry_first_s;            /* wait before the first retry, doubled for each after it; 0: 0.5 */
     fth_deadline deadline;           /* of the whole; INFINITY: none */
     const fth_stop *stop;            /* the provider's too, so that a stop ends what waits in it; may be NULL */
-    /* Both are called from the calling thread of fth_fleet_run(): after changes and at least once a second; and for each
-     * invocation that has ended. May be NULL. */
+    /* Both are called from the calling thread of fth_fleet_run(): after changes and at least once a
+     * second; and for each invocation that has ended. May be NULL. */
     void (*show)(void *context, const fth_fleet_row *rows, int count);
     void (*ended)(void *context, int number, const fth_invocation_outcome *outcome);
     void *context;
 } fth_fleet_options;
 
-/* Until all have finished. `results`, to be released in every case, gets an array of their last results, null where there
- * was none. FTH_INTERRUPTED if it was stopped: what runs is left running (unless the provider ends_with_caller), and the same
- * command continues at the parameter server's positions. FTH_TIMEOUT: not before the deadline. FTH_IO: some have failed; the others were not stopped for that.
+/* Until all have finished. `results`, to be released in every case, gets an array of their last
+ * results, null where there was none. FTH_INTERRUPTED if it was stopped: what runs is left running
+ * (unless the provider ends_with_caller), and the same command continues at the parameter server's
+ * positions. FTH_TIMEOUT: not before the deadline. FTH_IO: some have failed; the others were not
+ * stopped for that.
  *
- * "worker" in the parameters is the name of a worker at a parameter server: an invocation after one that failed or was lost
- * has another (NAME.1, NAME.2), since the server may still take the first for alive. */
+ * "worker" in the parameters is the name of a worker at a parameter server: an invocation after one
+ * that failed or was lost has another (NAME.1, NAME.2), since the server may still take the first
+ * for alive. */
 fth_status fth_fleet_run(const fth_fleet_options *options, json_t **results);
 
 #endif

@@ -1,9 +1,9 @@
 /* AWS Lambda's REST API: opening it, and invoking
  * (https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html).
  *
- * Lambda keeps no record of an invocation that could be asked for, so whoever wants its result waits on the request that
- * started it (RequestResponse), up to 15 minutes. Event answers at once, and its result is lost: a function that invokes
- * itself needs no more. */
+ * Lambda keeps no record of an invocation that could be asked for, so whoever wants its result
+ * waits on the request that started it (RequestResponse), up to 15 minutes. Event answers at once,
+ * and its result is lost: a function that invokes itself needs no more. */
 #include <math.h>
 #include <openssl/evp.h>
 #include <stdlib.h>

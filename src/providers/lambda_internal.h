@@ -20,7 +20,8 @@ typedef struct fth_aws_service {
     char *region, *host, *prefix; /* of its address: "lambda.eu-west-1.amazonaws.com", and a path or "" */
 } fth_aws_service;
 
-/* `variable` is the name of the environment's variable with its address, AWS_ENDPOINT_URL_LAMBDA. */
+/* `variable` is the name of the environment's variable with its address,
+ * AWS_ENDPOINT_URL_LAMBDA. */
 fth_status fth_aws_service_open(const char *name, const char *variable, const fth_provider_options *options,
                                 fth_credentials *credentials, fth_aws_service *service);
 void fth_aws_service_close(fth_aws_service *service);
@@ -39,7 +40,8 @@ typedef struct fth_lambda_provider {
 
 /* "/2015-03-31/functions/NAME" and `rest` ("/code", or ""); free() it. */
 fth_status fth_lambda_path(const char *name, const char *rest, char **path);
-/* What the line REPORT of an invocation's logs says: seconds billed and of a cold start, peak memory. */
+/* What the line REPORT of an invocation's logs says: seconds billed and of a cold start, peak
+ * memory. */
 void fth_lambda_read_report(const char *logs, fth_invocation_outcome *outcome);
 
 fth_status fth_lambda_deploy(fth_provider *provider, const fth_function_spec *spec);

@@ -1,6 +1,6 @@
-/* Logs of a Lambda function, which CloudWatch keeps: group /aws/lambda/NAME, a stream for each of its processes
- * (https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/). An invocation's lines lie between its lines
- * START and REPORT. */
+/* Logs of a Lambda function, which CloudWatch keeps: group /aws/lambda/NAME, a stream for each of
+ * its processes (https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/). An
+ * invocation's lines lie between its lines START and REPORT. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,7 +83,8 @@ static bool has(const char *message, const char *word, const char *id)
     return at && (!id || strncmp(at + 11, id, strlen(id)) == 0);
 }
 
-/* The events of one invocation: from its START, or the last there is, to its REPORT. All, where there is no START. */
+/* The events of one invocation: from its START, or the last there is, to its REPORT. All, where
+ * there is no START. */
 static char *cut_out(const json_t *events, const char *id)
 {
     size_t first = 0, end = json_array_size(events), room = 1, used = 0;

@@ -143,7 +143,8 @@ static json_t *describe_configuration(const fth_function_spec *spec)
     return json;
 }
 
-/* True while another try may succeed: another update is under way (409), or the role is too new (400). */
+/* True while another try may succeed: another update is under way (409), or the role is too new
+ * (400). */
 static bool passes(const fth_http_response *response, bool updates)
 {
     char *reason = fth_rest_reason(response);

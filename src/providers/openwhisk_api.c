@@ -1,8 +1,8 @@
 /* OpenWhisk's REST API, as `wsk` uses it: who asks and where, invoking, and asking how it went
  * (https://github.com/apache/openwhisk/blob/master/docs/rest_api.md).
  *
- * Actions are invoked without waiting (202 and an id), since a gateway cuts a blocking call off after a minute; a record of
- * the activation exists once it has ended. */
+ * Actions are invoked without waiting (202 and an id), since a gateway cuts a blocking call off
+ * after a minute; a record of the activation exists once it has ended. */
 #include <ctype.h>
 #include <math.h>
 #include <openssl/evp.h>
@@ -21,7 +21,8 @@ static const char *variable(const char *name)
     return value && *value ? value : NULL;
 }
 
-/* The value of NAME=value in the text of ~/.wskprops, which may have spaces around it and quotes; NULL: none. */
+/* The value of NAME=value in the text of ~/.wskprops, which may have spaces around it and quotes;
+ * NULL: none. */
 static char *find_property(const char *text, const char *name)
 {
     size_t name_length = strlen(name);

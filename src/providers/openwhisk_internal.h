@@ -17,8 +17,8 @@ typedef struct fth_openwhisk_provider {
     char *authorization; /* a header's line */
 } fth_openwhisk_provider;
 
-/* The path of an action: NAME, PACKAGE/NAME, or with its name space, /NAMESPACE/NAME, as __OW_ACTION_NAME has it. NULL:
- * of all. free() it. */
+/* The path of an action: NAME, PACKAGE/NAME, or with its name space, /NAMESPACE/NAME, as
+ * __OW_ACTION_NAME has it. NULL: of all. free() it. */
 fth_status fth_openwhisk_action_path(const char *name, char **path);
 /* The path of an activation in an action's name space; NULL: of all there. */
 fth_status fth_openwhisk_activation_path(const char *name, const char *id, char **path);
@@ -28,7 +28,8 @@ const char *fth_openwhisk_bare_name(const char *name);
 void fth_openwhisk_read_activation(const json_t *activation, fth_invocation_outcome *outcome);
 /* The lines of an activation's logs as one text; free() it. NULL: it has none. */
 char *fth_openwhisk_join_logs(const json_t *lines);
-/* GET of a path, parsed; *code gets the answer's code, and a 404 is FTH_OK without *json where `code` is not NULL. */
+/* GET of a path, parsed; *code gets the answer's code, and a 404 is FTH_OK without *json where
+ * `code` is not NULL. */
 fth_status fth_openwhisk_get(fth_openwhisk_provider *provider, const char *what, const char *path,
                              const fth_pair *query, int query_count, fth_deadline deadline, int *code, json_t **json);
 

@@ -15,7 +15,8 @@ static fth_deadline soon(void)
 
 /* ---- deploy ---- */
 
-/* Adds {"key", "value"}; variables of the environment are parameters that /init is given ("init"). */
+/* Adds {"key", "value"}; variables of the environment are parameters that /init is given
+ * ("init"). */
 static void add_parameters(json_t *parameters, const json_t *values, bool environment)
 {
     const char *key;

@@ -1,5 +1,6 @@
-/* Platforms that run functions, as a table: OpenWhisk and AWS Lambda by their REST APIs (openwhisk_api.c, lambda_api.c), and
- * this machine (platform/local_provider.c). What `farthing functions` does, and what a function needs to invoke itself. */
+/* Platforms that run functions, as a table: OpenWhisk and AWS Lambda by their REST APIs
+ * (openwhisk_api.c, lambda_api.c), and this machine (platform/local_provider.c). What `farthing
+ * functions` does, and what a function needs to invoke itself. */
 #ifndef FTH_PROVIDERS_PROVIDER_H
 #define FTH_PROVIDERS_PROVIDER_H
 
@@ -78,20 +79,23 @@ struct fth_provider_kind {
     fth_status (*open)(const fth_provider_options *options, fth_provider **provider);
     void (*close)(fth_provider *provider);
     fth_status (*deploy)(fth_provider *provider, const fth_function_spec *spec);
-    /* Starts one; any thread. OpenWhisk answers at once, RUNNING with an id to poll(). Lambda has no id to ask for: its
-     * `invoke` waits for the end, until `deadline`, in the thread that calls, unless the provider is `detached`: then it
-     * is RUNNING for ever, as far as anybody can tell. Throttling and failures of the function are outcomes; UNKNOWN is
-     * one that may run and whose answer got lost. FTH_INVALID: refused for good (no such function, wrong key); other
-     * failures: it was not started. */
+    /* Starts one; any thread. OpenWhisk answers at once, RUNNING with an id to poll(). Lambda has
+     * no id to ask for: its `invoke` waits for the end, until `deadline`, in the thread that calls,
+     * unless the provider is `detached`: then it is RUNNING for ever, as far as anybody can tell.
+     * Throttling and failures of the function are outcomes; UNKNOWN is one that may run and whose
+     * answer got lost. FTH_INVALID: refused for good (no such function, wrong key); other failures:
+     * it was not started. */
     fth_status (*invoke)(fth_provider *provider, const char *name, const json_t *parameters, fth_deadline deadline,
                          fth_invocation_outcome *outcome);
-    /* How one that was RUNNING is by now; waits for its end until `deadline` at most: then RUNNING, or UNKNOWN if the
-     * platform does not answer. Any thread. FTH_UNSUPPORTED: nobody can say (Lambda). */
+    /* How one that was RUNNING is by now; waits for its end until `deadline` at most: then RUNNING,
+     * or UNKNOWN if the platform does not answer. Any thread. FTH_UNSUPPORTED: nobody can say
+     * (Lambda). */
     fth_status (*poll)(fth_provider *provider, const char *name, const char *id, fth_deadline deadline,
                        fth_invocation_outcome *outcome);
-    /* Functions there are (`name` NULL), or one: [{"name", "memory_mb", "timeout_s", "image" or "code_bytes", "updated",
-     * "state"}], what is known of these, never values of variables or parameters; of one its last invocations too, where
-     * the platform keeps them: "invocations": [{"id", "state", "started", "duration_s"}], the newest first. */
+    /* Functions there are (`name` NULL), or one: [{"name", "memory_mb", "timeout_s", "image" or
+     * "code_bytes", "updated", "state"}], what is known of these, never values of variables or
+     * parameters; of one its last invocations too, where the platform keeps them: "invocations":
+     * [{"id", "state", "started", "duration_s"}], the newest first. */
     fth_status (*status)(fth_provider *provider, const char *name, json_t **result);
     fth_status (*logs)(fth_provider *provider, const char *name, const char *id, char **text); /* id NULL: the last */
     fth_status (*remove)(fth_provider *provider, const char *name);

@@ -1,4 +1,5 @@
-/* See rest.h. A client of http.h does one request at a time, so as many are kept as there were requests at once. */
+/* See rest.h. A client of http.h does one request at a time, so as many are kept as there were
+ * requests at once. */
 #include "providers/rest.h"
 
 #include <math.h>

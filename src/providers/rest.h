@@ -1,4 +1,5 @@
-/* One request of a platform's REST API with its retries, over connections that are kept. Any thread. */
+/* One request of a platform's REST API with its retries, over connections that are kept. Any
+ * thread. */
 #ifndef FTH_PROVIDERS_REST_H
 #define FTH_PROVIDERS_REST_H
 
@@ -33,7 +34,8 @@ typedef struct fth_rest_options {
     const char *ca_file;  /* NULL: the system's certificates */
     bool insecure;
     const fth_stop *stop; /* may be NULL */
-    /* Header lines of one try, who asks among them, NULL at the end; freed with fth_sigv4_free_lines(). */
+    /* Header lines of one try, who asks among them, NULL at the end; freed with
+     * fth_sigv4_free_lines(). */
     fth_status (*authorize)(void *context, const fth_rest_call *call, char ***lines);
     void *context;
 } fth_rest_options;
@@ -41,16 +43,16 @@ typedef struct fth_rest_options {
 fth_status fth_rest_open(const fth_rest_options *options, fth_rest **rest);
 void fth_rest_free(fth_rest *rest);
 
-/* Sends it until there is an answer that counts: any code is FTH_OK. FTH_INTERRUPTED: stopped; FTH_PEER_LOST: it was sent
- * and no answer came, so that the server may have acted; FTH_IO: it was not sent, or could be tried again and did not
- * succeed in time. */
+/* Sends it until there is an answer that counts: any code is FTH_OK. FTH_INTERRUPTED: stopped;
+ * FTH_PEER_LOST: it was sent and no answer came, so that the server may have acted; FTH_IO: it was
+ * not sent, or could be tried again and did not succeed in time. */
 fth_status fth_rest_send(fth_rest *rest, fth_rest_call *call, fth_http_response *response);
 
 /* The answer as a JSON object or array; FTH_CORRUPT, naming the server, if it is neither. */
 fth_status fth_rest_parse(const fth_rest *rest, const fth_rest_call *call, const fth_http_response *response,
                           json_t **json);
-/* FTH_INVALID for an answer that refuses: its code, what the server says, and what to do. A code below 300 is FTH_OK.
- * `keys_advice` is for 401 and 403. */
+/* FTH_INVALID for an answer that refuses: its code, what the server says, and what to do. A code
+ * below 300 is FTH_OK. `keys_advice` is for 401 and 403. */
 fth_status fth_rest_check(const fth_rest *rest, const fth_rest_call *call, const fth_http_response *response,
                           const char *keys_advice);
 /* What a server's error says: "error", "message", "Message", "errorMessage"; or NULL. free() it. */
@@ -60,7 +62,8 @@ double fth_rest_retry_after_s(const fth_http_response *response);
 /* "https://host" for messages. */
 const char *fth_rest_server(const fth_rest *rest);
 
-/* Sleeps before the next try; false where the deadline leaves no room for it or a stop was asked for. */
+/* Sleeps before the next try; false where the deadline leaves no room for it or a stop was asked
+ * for. */
 bool fth_rest_pause(const fth_rest *rest, fth_backoff *backoff, double at_least_s, fth_deadline deadline);
 bool fth_rest_is_stopped(const fth_rest *rest);
 

@@ -1,7 +1,8 @@
 /* Writing a run's record: the folder, its lock, run.json and the events.
  *
- * Each event is one write() to a file opened for appending, so that a kill can tear at most the last line. If a write
- * itself stops half-way (a full disk), the next event begins on a fresh line. */
+ * Each event is one write() to a file opened for appending, so that a kill can tear at most the
+ * last line. If a write itself stops half-way (a full disk), the next event begins on a fresh
+ * line. */
 #include "record/record.h"
 
 #include <dirent.h>
@@ -90,7 +91,8 @@ char *fth_record_make_id(const char *hint)
 
 /* ---- opening ---- */
 
-/* True if `file` is what `path` names now: whoever removed the run meanwhile has removed its lock too. */
+/* True if `file` is what `path` names now: whoever removed the run meanwhile has removed its lock
+ * too. */
 static bool is_at(int file, const char *path)
 {
     struct stat held, named;
@@ -107,8 +109,9 @@ static fth_status fail_locked(const fth_record *record)
                     (int)strcspn(owner, "\n"), size > 0 ? owner : "?");
 }
 
-/* One try: *taken is false if the run is being removed: its folder is gone, or the lock that was opened. Those who only
- * look (fth_record_is_locked) hold the lock for a moment, which is waited out. */
+/* One try: *taken is false if the run is being removed: its folder is gone, or the lock that was
+ * opened. Those who only look (fth_record_is_locked) hold the lock for a moment, which is waited
+ * out. */
 static fth_status try_lock(fth_record *record, const char *path, bool *taken)
 {
     enum { LOOKS = 10, LOOK_US = 10000 };
@@ -137,7 +140,8 @@ out:
     return status;
 }
 
-/* With `create` the folder is made, if need be again: a run that was removed meanwhile is no obstacle to a new one. */
+/* With `create` the folder is made, if need be again: a run that was removed meanwhile is no
+ * obstacle to a new one. */
 static fth_status take_lock(fth_record *record, bool create)
 {
     const double patience_s = 5;

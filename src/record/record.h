@@ -5,12 +5,13 @@
  *     runs/<id>/checkpoints/    see checkpoint.h
  *     runs/<id>/last.safetensors, best.safetensors
  *
- * Everything that reports reads these and nothing else. A process killed while writing leaves at most one
- * torn last line, which readers skip. After a resume from step S, step and epoch events with a higher step
- * from before the resume did not count: readers drop them.
+ * Everything that reports reads these and nothing else. A process killed while writing leaves at
+ * most one torn last line, which readers skip. After a resume from step S, step and epoch events
+ * with a higher step from before the resume did not count: readers drop them.
  *
- * A run exists from its first step on, or while a process holds its lock. What a process leaves that failed or was
- * killed before that is not found, not listed, and in nobody's way: its name is free.
+ * A run exists from its first step on, or while a process holds its lock. What a process leaves
+ * that failed or was killed before that is not found, not listed, and in nobody's way: its name is
+ * free.
  *
  * run.json:
  *     {"id", "created" (UTC text), "created_s" (wall seconds), "farthing" (version), "identity" (16 hex digits),
@@ -18,15 +19,17 @@
  *      "training_samples", "validation_samples"}, "parameters" (trained numbers), "machine": {"host", "cpu", "cores",
  *      "memory_bytes", "system", "device"}}
  *
- * Events all have "event", "time" (wall seconds) and "process_s" (seconds since the process that wrote them began, on a
- * clock that nobody sets; records of older versions have it in "start" and "resume" only). Losses are means over
- * samples, accuracies shares in 0..1, "step" counts updates, "epoch" in step events is a fraction of passes over the
- * data. METERS stands for "read_s" (opening the data set, before what "elapsed_s" counts), "data_wait_s", "decode_s"
- * and "fetch_s" (in loader threads and those that fetch, so beside the others), "compute_s", "checkpoint_s",
- * "evaluate_s" and "peak_memory_bytes"; "elapsed_s", "samples" and METERS count from the start of the run over all resumes,
- * except in "epoch" events, whose METERS are of that epoch. A number that is unknown is left out. Where the device is
- * an accelerator, METERS has "accelerator_s" (its own time on runs), "accelerator_utilization" (0..1, of the last
- * moments) and "accelerator_memory_bytes" (in use, by all processes) too.
+ * Events all have "event", "time" (wall seconds) and "process_s" (seconds since the process that
+ * wrote them began, on a clock that nobody sets; records of older versions have it in "start" and
+ * "resume" only). Losses are means over samples, accuracies shares in 0..1, "step" counts updates,
+ * "epoch" in step events is a fraction of passes over the data. METERS stands for "read_s" (opening
+ * the data set, before what "elapsed_s" counts), "data_wait_s", "decode_s" and "fetch_s" (in loader
+ * threads and those that fetch, so beside the others), "compute_s", "checkpoint_s", "evaluate_s"
+ * and "peak_memory_bytes"; "elapsed_s", "samples" and METERS count from the start of the run over
+ * all resumes, except in "epoch" events, whose METERS are of that epoch. A number that is unknown
+ * is left out. Where the device is an accelerator, METERS has "accelerator_s" (its own time on
+ * runs), "accelerator_utilization" (0..1, of the last moments) and "accelerator_memory_bytes" (in
+ * use, by all processes) too.
  *
  *     start        id, folder, model, data, device, parameters, batches_per_epoch, host, cloud, instance, region,
  *                  market, price_usd_per_hour, price_source (where they are known), waited_s (for another machine to
@@ -56,8 +59,8 @@
  *                  "steps", "for", "until", "budget", "server"; of a parameter server "workers"), samples, elapsed_s,
  *                  METERS
  *
- * Where the price of the machine is known, "step", "epoch", "interrupted" and "end" have "spent_usd" too: what the run
- * has cost so far, on all its machines. */
+ * Where the price of the machine is known, "step", "epoch", "interrupted" and "end" have
+ * "spent_usd" too: what the run has cost so far, on all its machines. */
 #ifndef FTH_RECORD_RECORD_H
 #define FTH_RECORD_RECORD_H
 
@@ -69,35 +72,36 @@
 
 typedef struct fth_record fth_record;
 
-/* Starts a run: makes <runs>/<id>/, which must not exist yet (an empty id: one is made up from the time, `hint` and
- * a random part) and writes run.json from `configuration` (its members copied) with id, time (unless it has a
- * "created_s"), version and machine added. */
+/* Starts a run: makes <runs>/<id>/, which must not exist yet (an empty id: one is made up from the
+ * time, `hint` and a random part) and writes run.json from `configuration` (its members copied)
+ * with id, time (unless it has a "created_s"), version and machine added. */
 fth_status fth_record_create(const char *runs_folder, const char *id, const char *hint, const json_t *configuration,
                              const json_t *machine, fth_record **record);
-/* The id that would be made up, for those who must know it before there is a folder: NULL without memory. free() it. */
+/* The id that would be made up, for those who must know it before there is a folder: NULL without
+ * memory. free() it. */
 char *fth_record_make_id(const char *hint);
-/* True if the run took a step: its events have one, or there is a checkpoint. So did one that ended, even if its budget
- * was spent before. */
+/* True if the run took a step: its events have one, or there is a checkpoint. So did one that
+ * ended, even if its budget was spent before. */
 bool fth_record_has_begun(const char *run_folder);
 bool fth_record_events_have_begun(const char *events, size_t size_bytes); /* of an events file's text */
-/* Removes a run that has not begun, as if it had never been made; false, and nothing is touched, if it has. Files that
- * are not the record's own stay. Before fth_record_free(). */
+/* Removes a run that has not begun, as if it had never been made; false, and nothing is touched, if
+ * it has. Files that are not the record's own stay. Before fth_record_free(). */
 bool fth_record_discard_unbegun(fth_record *record);
-/* Removes a run and all that it made, also when it fails half-way (*freed_bytes says how much went). FTH_INVALID if it
- * is being trained, or is no run's folder. Files that no run makes stay, and with them the folder: *others_left. Both
- * results may be NULL. */
+/* Removes a run and all that it made, also when it fails half-way (*freed_bytes says how much
+ * went). FTH_INVALID if it is being trained, or is no run's folder. Files that no run makes stay,
+ * and with them the folder: *others_left. Both results may be NULL. */
 fth_status fth_record_remove(const char *run_folder, uint64_t *freed_bytes, bool *others_left);
-/* True if the folder at `path` is a run, is part of one, or holds runs and nothing else, in a runs folder or as a store,
- * and none of these runs holds anything that runs do not make. */
+/* True if the folder at `path` is a run, is part of one, or holds runs and nothing else, in a runs
+ * folder or as a store, and none of these runs holds anything that runs do not make. */
 bool fth_record_is_runs_alone(const char *path);
-/* Removes what was left under `runs_folder` by processes that were killed before the first step of a run with this
- * "identity". */
+/* Removes what was left under `runs_folder` by processes that were killed before the first step of
+ * a run with this "identity". */
 void fth_record_sweep(const char *runs_folder, const char *identity);
 /* Goes on with a run that exists; takes its lock like _create does. Ends a torn last line. */
 fth_status fth_record_resume(const char *run_folder, fth_record **record);
-/* Makes a run folder say what a record from elsewhere says: run.json as `run`, and `events`. Where the folder has these
- * events already and more after them, it keeps those (a process was killed before it passed them on). Takes the lock
- * meanwhile. */
+/* Makes a run folder say what a record from elsewhere says: run.json as `run`, and `events`. Where
+ * the folder has these events already and more after them, it keeps those (a process was killed
+ * before it passed them on). Takes the lock meanwhile. */
 fth_status fth_record_restore(const char *run_folder, const char *run, const char *events, size_t events_bytes);
 /* Removes the folder again. Cannot fail, and leaves the error message as it is. */
 void fth_record_remove_copy(const char *run_folder);
@@ -105,12 +109,13 @@ void fth_record_remove_copy(const char *run_folder);
 fth_status fth_record_configure(fth_record *record, const json_t *configuration, const json_t *machine);
 void fth_record_free(fth_record *record);
 
-/* The record holds an exclusive lock on the run folder while open (flock), so that two processes cannot train one
- * run; a second one gets FTH_INVALID naming the process that holds it. */
+/* The record holds an exclusive lock on the run folder while open (flock), so that two processes
+ * cannot train one run; a second one gets FTH_INVALID naming the process that holds it. */
 
 bool fth_record_is_locked(const char *run_folder);
 
-/* A run's name is a plain file name: letters, digits, '.', '_' and '-', not beginning with '.' or '-'; "" is fine. */
+/* A run's name is a plain file name: letters, digits, '.', '_' and '-', not beginning with '.' or
+ * '-'; "" is fine. */
 fth_status fth_record_check_id(const char *id);
 /* Of --runs: runs are kept in folders of this machine, not in stores. */
 fth_status fth_record_check_runs_folder(const char *folder);
@@ -150,8 +155,8 @@ typedef enum fth_record_ending {
     FTH_ENDING_FAILED
 } fth_record_ending;
 
-/* One machine's part of a run: a process, from its beginning to the last that was seen of it. What a later resume
- * undid is still in here: it was paid for. */
+/* One machine's part of a run: a process, from its beginning to the last that was seen of it. What
+ * a later resume undid is still in here: it was paid for. */
 typedef struct fth_record_machine {
     json_t *event;          /* its "start" or "resume" */
     json_t *notice;         /* its last "notice", or NULL */
@@ -165,7 +170,8 @@ typedef struct fth_record_machine {
     fth_record_ending ending;
 } fth_record_machine;
 
-/* A node that trained with a machine, as part of its group: not the one whose process writes the record. */
+/* A node that trained with a machine, as part of its group: not the one whose process writes the
+ * record. */
 typedef struct fth_record_node {
     size_t machine; /* index of the machine */
     char *name;     /* that of no other node */
@@ -180,7 +186,8 @@ typedef struct fth_record_best {
     double loss, accuracy;
 } fth_record_best;
 
-/* A value that is read at once and then only looked at: wide, since each field is a fact of the run. */
+/* A value that is read at once and then only looked at: wide, since each field is a fact of the
+ * run. */
 typedef struct fth_record_summary {
     char *folder, *id;
     json_t *run;                  /* run.json */
@@ -193,7 +200,8 @@ typedef struct fth_record_summary {
     double read_s; /* opening the data set, before the training time */
     double data_wait_s, decode_s, fetch_s, compute_s, checkpoint_s, evaluate_s;
     double samples_per_s; /* over the training time */
-    /* Of validation; NAN where none. The best are the lowest and highest seen, which need not be of one model. */
+    /* Of validation; NAN where none. The best are the lowest and highest seen, which need not be of
+     * one model. */
     double best_loss, best_accuracy, last_loss, last_accuracy;
     double test_loss,
         test_accuracy;    /* of the best model, where the run has ended; NAN where there are no test samples */
@@ -233,14 +241,15 @@ char *fth_record_list_format(const fth_record_list *list);
 /* Bytes that a run takes on disk, links not followed. */
 uint64_t fth_record_disk_bytes(const char *run_folder);
 
-/* The newest run under `runs_folder` whose run.json has this "identity" string (NULL: any) and that is unfinished (or
- * finished, as asked); *folder is NULL if there is none. free() the folder. */
+/* The newest run under `runs_folder` whose run.json has this "identity" string (NULL: any) and that
+ * is unfinished (or finished, as asked); *folder is NULL if there is none. free() the folder. */
 fth_status fth_record_find(const char *runs_folder, const char *identity, bool finished, char **folder);
 
 /* run.json alone. */
 fth_status fth_record_read_run(const char *run_folder, json_t **run);
 
-/* Turns what a user typed (an id, or a path) into a run folder; the error lists the runs there are. free() it. */
+/* Turns what a user typed (an id, or a path) into a run folder; the error lists the runs there are.
+ * free() it. */
 fth_status fth_record_locate(const char *runs_folder, const char *id_or_path, char **folder);
 
 #endif

@@ -78,7 +78,8 @@ bool fth_record_has_begun(const char *run_folder)
     char *events = fth_path_join(run_folder, "events.jsonl"), *checkpoints = fth_path_join(run_folder, "checkpoints");
     const void *bytes = NULL;
     size_t size = 0;
-    /* The first step is among the first events; a file that cannot be read is not taken for one without any. */
+    /* The first step is among the first events; a file that cannot be read is not taken for one
+     * without any. */
     bool begun = has_entries(checkpoints);
     if (!begun && fth_file_exists(events))
         begun = fth_file_map(events, &bytes, &size) != FTH_OK || fth_record_events_have_begun(bytes, size);

@@ -7,8 +7,8 @@
 /* Adds what the lines of an events file say to `summary`, whose `folder` and `events` are set. */
 fth_status fth_record_read_events(const char *text, size_t size, fth_record_summary *summary);
 
-/* Adds what an event says about the machine that wrote it: record_machines.c. *machine_s: how long that one had worked
- * on the run by then. */
+/* Adds what an event says about the machine that wrote it: record_machines.c. *machine_s: how long
+ * that one had worked on the run by then. */
 fth_status fth_record_follow_machine(fth_record_summary *summary, size_t *capacity, const char *name, json_t *event,
                                      double *machine_s);
 void fth_record_release_machines(fth_record_summary *summary);

@@ -1,12 +1,14 @@
-/* The machines a run was on, from its events: when each took over, when it was last seen, how far it came.
+/* The machines a run was on, from its events: when each took over, when it was last seen, how far
+ * it came.
  *
- * A "start" or "resume" begins a machine's part; it ends with its last event. A machine that was killed wrote no last
- * word: it counts as paid until its last event, or until its lease was last seen renewed, which the next owner's
- * "resume" tells as "previous_seen_s". Its last events may have died with it; but where the next one goes on, it has
- * been.
+ * A "start" or "resume" begins a machine's part; it ends with its last event. A machine that was
+ * killed wrote no last word: it counts as paid until its last event, or until its lease was last
+ * seen renewed, which the next owner's "resume" tells as "previous_seen_s". Its last events may
+ * have died with it; but where the next one goes on, it has been.
  *
- * How long a machine worked is counted by its own steady clock ("process_s"), so that a wall clock that is set meanwhile
- * changes no bill; the wall clock is for what lies between machines, and for records whose events do not say. */
+ * How long a machine worked is counted by its own steady clock ("process_s"), so that a wall clock
+ * that is set meanwhile changes no bill; the wall clock is for what lies between machines, and for
+ * records whose events do not say. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +22,8 @@ static double number_of(const json_t *event, const char *key, double fallback)
     return isfinite(number) ? number : fallback;
 }
 
-/* Within what a run can reach: a record may have been written by anybody, and steps are added and subtracted. */
+/* Within what a run can reach: a record may have been written by anybody, and steps are added and
+ * subtracted. */
 static int64_t step_of(const json_t *event, const char *key)
 {
     const int64_t most = 1000000000000000;
@@ -120,13 +123,15 @@ fth_status fth_record_follow_machine(fth_record_summary *summary, size_t *capaci
     if (!machine)
         return FTH_OK;
     bool ended = strcmp(name, "end") == 0;
-    /* The largest, not the last: a checkpoint is told when it is written, with the step it was taken at. */
+    /* The largest, not the last: a checkpoint is told when it is written, with the step it was
+     * taken at. */
     int64_t step = step_of(event, ended ? "steps" : "step");
     machine->last_step = step > machine->last_step ? step : machine->last_step;
     machine->seconds = fmax(machine->seconds, *machine_s);
     machine->last_s = number_of(event, "time", machine->last_s);
     machine->last_elapsed_s = fmax(machine->last_elapsed_s, number_of(event, "elapsed_s", 0));
-    /* A parameter server's "epoch" is a validation: it says nothing of training, and its number counts validations. */
+    /* A parameter server's "epoch" is a validation: it says nothing of training, and its number
+     * counts validations. */
     if (strcmp(name, "epoch") != 0 || json_object_get(event, "train_loss"))
         machine->last_epoch = fmax(machine->last_epoch, number_of(event, ended ? "epochs" : "epoch", 0));
     machine->learning_rate = number_of(event, "learning_rate", machine->learning_rate);

@@ -1,9 +1,11 @@
-/* The nodes that trained with a machine of the record, from its "group" events (--strategy data-parallel).
+/* The nodes that trained with a machine of the record, from its "group" events (--strategy
+ * data-parallel).
  *
- * The process of rank 0 writes the record; its own node is one of the record's machines (record_machines.c). The
- * event's members name the group's other nodes. A node counts from the event of the first group that it is in, or from the
- * beginning of the process that leads that group where it is the first one, until the event of the next group without
- * it, or the end of that process. Times are on the steady clock of the process that leads. */
+ * The process of rank 0 writes the record; its own node is one of the record's machines
+ * (record_machines.c). The event's members name the group's other nodes. A node counts from the
+ * event of the first group that it is in, or from the beginning of the process that leads that
+ * group where it is the first one, until the event of the next group without it, or the end of that
+ * process. Times are on the steady clock of the process that leads. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +73,8 @@ static fth_status credit(fth_record_summary *summary, size_t *capacity, size_t m
     return FTH_OK;
 }
 
-/* As the ledger counts it: of a machine that was killed the last events may be missing, but what was trained was paid for. */
+/* As the ledger counts it: of a machine that was killed the last events may be missing, but what
+ * was trained was paid for. */
 static double end_of(const fth_record_machine *machine)
 {
     return fmax(machine->seconds, machine->last_elapsed_s - machine->first_elapsed_s);

@@ -1,7 +1,8 @@
 /* Reading a run's record back: run.json and the events that count.
  *
- * Lines that are not whole JSON objects are skipped: a kill tears the last one, and a resume then ends it. Events of
- * steps that a resume went back behind are dropped as the "resume" line is met. */
+ * Lines that are not whole JSON objects are skipped: a kill tears the last one, and a resume then
+ * ends it. Events of steps that a resume went back behind are dropped as the "resume" line is
+ * met. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

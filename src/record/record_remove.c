@@ -1,7 +1,8 @@
 /* Removing runs, whole ones and what a run that never began left behind.
  *
- * run.json goes last of a run's own files, and the lock after it, so that a process killed half-way leaves a run that
- * can be removed again. Only what a run makes is removed, and no symbolic link is followed. */
+ * run.json goes last of a run's own files, and the lock after it, so that a process killed half-way
+ * leaves a run that can be removed again. Only what a run makes is removed, and no symbolic link is
+ * followed. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -32,8 +33,9 @@ static bool begins_with(const char *text, const char *beginning)
     return strncmp(text, beginning, strlen(beginning)) == 0;
 }
 
-/* Is `name`, in a run's `folder`, something that runs make? Others may have put files of theirs beside it. A server's
- * workers have runs of their own in workers/1, workers/2, ..., and what they said in workers/1.txt. */
+/* Is `name`, in a run's `folder`, something that runs make? Others may have put files of theirs
+ * beside it. A server's workers have runs of their own in workers/1, workers/2, ..., and what they
+ * said in workers/1.txt. */
 static bool is_own(const char *folder, const char *name, bool is_folder)
 {
     (void)is_folder;

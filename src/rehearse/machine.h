@@ -11,8 +11,9 @@ typedef struct fth_step_moment {
     int64_t step;
 } fth_step_moment;
 
-/* What is known of one process; one thread has it, and its fields are filled as the process goes along, which is why they
- * are not several objects. Times are of fth_clock_seconds(); NAN: has not happened. */
+/* What is known of one process; one thread has it, and its fields are filled as the process goes
+ * along, which is why they are not several objects. Times are of fth_clock_seconds(); NAN: has not
+ * happened. */
 typedef struct fth_trial {
     pid_t pid;
     int output; /* the child's events, read without blocking; -1: closed */
@@ -36,8 +37,8 @@ typedef struct fth_trial {
     int signal;
 } fth_trial;
 
-/* Starts `arguments` (a copy of the program's, NULL at the end) with `environment` added to ours ("NAME=value", NULL at
- * the end). What it says goes to `folder`/events.jsonl and `folder`/log. */
+/* Starts `arguments` (a copy of the program's, NULL at the end) with `environment` added to ours
+ * ("NAME=value", NULL at the end). What it says goes to `folder`/events.jsonl and `folder`/log. */
 fth_status fth_trial_start(const char *program, const char *const *arguments, const char *const *environment,
                            const char *folder, fth_trial *trial);
 /* Takes in what the child says, for at most `seconds`; returns when something happened. */

@@ -116,7 +116,8 @@ static bool gives_flag(const char *const *arguments, const char *flag)
     return false;
 }
 
-/* The job's own arguments, and after them, so that they win, what a rehearsal needs. `alone`: the uninterrupted run. */
+/* The job's own arguments, and after them, so that they win, what a rehearsal needs. `alone`: the
+ * uninterrupted run. */
 static fth_status set_up(const fth_rehearsing *now, int64_t number, const fth_interruption *planned, bool alone,
                          machine_setup *setup)
 {
@@ -196,8 +197,8 @@ static double price_of(const fth_rehearsing *now, const fth_trial *trial)
     return now->options->price_usd_per_hour > 0 ? now->options->price_usd_per_hour : trial->price_usd_per_hour;
 }
 
-/* A machine has begun at a step: now it is known what the interruptions before it cost. The machines since the last
- * that began had nothing to lose but their own time. */
+/* A machine has begun at a step: now it is known what the interruptions before it cost. The
+ * machines since the last that began had nothing to lose but their own time. */
 static void resolve(fth_rehearsing *now, const fth_trial *trial, const fth_trial *before)
 {
     fth_rehearsal *result = now->result;
@@ -241,7 +242,8 @@ static fth_status fail_job(const fth_trial *trial, const char *which)
 
 /* ---- running them ---- */
 
-/* Fails once the rehearsal is to end before its job does; whoever has a machine running ends it by closing it. */
+/* Fails once the rehearsal is to end before its job does; whoever has a machine running ends it by
+ * closing it. */
 static fth_status check_going_on(const fth_rehearsing *now)
 {
     const fth_rehearsal_options *options = now->options;
@@ -313,7 +315,8 @@ static fth_status conclude_machine(fth_rehearsing *now, int64_t number, const ft
         tell(now, "machine %" PRId64 ": the job ended at step %" PRId64, number, result->steps);
         return FTH_OK;
     }
-    /* In its first milliseconds a process has not taken charge of SIGTERM yet, and has nothing to save either. */
+    /* In its first milliseconds a process has not taken charge of SIGTERM yet, and has nothing to
+     * save either. */
     bool killed_by_us =
         interrupted && (trial->signal == SIGKILL || (trial->signal == SIGTERM && isnan(trial->began_s)));
     if (!interrupted || (trial->exit_code != FTH_EXIT_INTERRUPTED && !killed_by_us))
@@ -430,7 +433,8 @@ static bool remember_key(void *context, const fth_store_object *object)
     return true;
 }
 
-/* Folders that are empty, and what a machine that was killed had half written; anything else stays. */
+/* Folders that are empty, and what a machine that was killed had half written; anything else
+ * stays. */
 static bool is_leftover(const char *folder, const char *name, bool is_folder)
 {
     (void)folder;

@@ -1,4 +1,5 @@
-/* Rehearsals: a job is run on this machine as if on machines that vanish, and what each interruption cost is told.
+/* Rehearsals: a job is run on this machine as if on machines that vanish, and what each
+ * interruption cost is told.
  *
  * plan.c         when which kind of interruption comes: from a trace, or drawn from a seed
  * simulation.c   metadata services of AWS, Google and Azure on loopback
@@ -10,8 +11,7 @@
  *                             |
  *                             +--notice--> saving --> exit 75 within the notice  \
  *                             |               +-----> outlives it: kill -9        }  next machine
- *                             +--kill -9-------------------------------------->  /
- */
+ *                             +--kill -9-------------------------------------->  / */
 #ifndef FTH_REHEARSE_REHEARSE_H
 #define FTH_REHEARSE_REHEARSE_H
 
@@ -64,8 +64,8 @@ bool fth_interruption_plan_get(const fth_interruption_plan *plan, int64_t number
 
 /* ---- rehearsing ---- */
 
-/* A file that `farthing train` maps where FARTHING_PROGRESS_FILE names one, and keeps up to date: so that it is known
- * after a kill -9 how far it had come. */
+/* A file that `farthing train` maps where FARTHING_PROGRESS_FILE names one, and keeps up to date:
+ * so that it is known after a kill -9 how far it had come. */
 typedef struct fth_progress_board {
     volatile int64_t step;
     volatile int64_t evaluating;
@@ -116,7 +116,8 @@ typedef struct fth_rehearsal {
     int64_t torn;                      /* checkpoints that a resume had to skip: must be 0 */
 } fth_rehearsal;
 
-/* Rehearses. Fails if the job itself fails; what was found out by then is in `rehearsal` all the same. */
+/* Rehearses. Fails if the job itself fails; what was found out by then is in `rehearsal` all the
+ * same. */
 fth_status fth_rehearse(const fth_rehearsal_options *options, fth_rehearsal *rehearsal);
 void fth_rehearsal_release(fth_rehearsal *rehearsal);
 json_t *fth_rehearsal_to_json(const fth_rehearsal *rehearsal);

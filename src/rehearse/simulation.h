@@ -1,4 +1,5 @@
-/* Metadata services of AWS, Google and Azure on loopback, real HTTP, for one simulated machine at a time. */
+/* Metadata services of AWS, Google and Azure on loopback, real HTTP, for one simulated machine at a
+ * time. */
 #ifndef FTH_REHEARSE_SIMULATION_H
 #define FTH_REHEARSE_SIMULATION_H
 
@@ -8,7 +9,8 @@ typedef struct fth_simulation fth_simulation;
 
 fth_status fth_simulation_start(fth_simulation **simulation);
 int fth_simulation_port(const fth_simulation *simulation);
-/* A new machine: nothing is announced, tokens of the old one are worth nothing, long polls of the old one end. */
+/* A new machine: nothing is announced, tokens of the old one are worth nothing, long polls of the
+ * old one end. */
 void fth_simulation_new_machine(fth_simulation *simulation, int64_t number);
 /* The cloud says that the machine ends in `notice_s`. Kinds that are no clouds are ignored. */
 void fth_simulation_announce(fth_simulation *simulation, fth_interruption_kind kind, double notice_s);

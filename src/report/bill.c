@@ -1,5 +1,5 @@
-/* The bill: a row for each machine of a run with what it cost and what came of it, the split into useful and lost, and
- * what interrupted the run. Cost columns are there where a price is known. */
+/* The bill: a row for each machine of a run with what it cost and what came of it, the split into
+ * useful and lost, and what interrupted the run. Cost columns are there where a price is known. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,8 @@ static const char *text_of(const json_t *facts, const char *key)
     return text ? text : "";
 }
 
-/* "g4dn.xlarge spot, us-east-1", or the host's name. `facts` is a machine's "start" event, or what a node told. */
+/* "g4dn.xlarge spot, us-east-1", or the host's name. `facts` is a machine's "start" event, or what
+ * a node told. */
 static void name_machine(const fth_record_summary *run, const json_t *facts, char *text, size_t size)
 {
     const char *instance = text_of(facts, "instance"), *market = text_of(facts, "market");
@@ -45,7 +46,8 @@ static void write_seconds(double seconds, char *text, size_t size)
         fth_text_count(llround(seconds), text, size);
 }
 
-/* What was lost, as far as that is known: `text` as it is, or "≥ 2.0", or "unknown" where it would say "≥ 0.0". */
+/* What was lost, as far as that is known: `text` as it is, or "≥ 2.0", or "unknown" where it would
+ * say "≥ 0.0". */
 static void mark_minimum(bool is_minimum, char *text, size_t size)
 {
     char known[SMALL / 2];

@@ -1,5 +1,5 @@
-/* The functions of a parameter server's run: a row for each, what they cost, and what a VM would have cost for the same
- * samples. */
+/* The functions of a parameter server's run: a row for each, what they cost, and what a VM would
+ * have cost for the same samples. */
 #include <math.h>
 #include <string.h>
 

@@ -1,8 +1,9 @@
 /* Line charts in the terminal.
  *
- * A cell of the canvas is one character: 2 × 4 braille dots, or one plain dot where there is no UTF-8. Each line is
- * first resampled to one mean value per dot column, which also smooths noisy losses, then its neighbouring values are
- * joined. With several lines each carries its letter at a few places, so that they can be told apart without colour. */
+ * A cell of the canvas is one character: 2 × 4 braille dots, or one plain dot where there is no
+ * UTF-8. Each line is first resampled to one mean value per dot column, which also smooths noisy
+ * losses, then its neighbouring values are joined. With several lines each carries its letter at a
+ * few places, so that they can be told apart without colour. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -120,7 +121,8 @@ static int make_ticks(const chart_scale *scale, int wanted, chart_tick *ticks)
 
 /* ---- resampling ---- */
 
-/* One line as a mean per dot column: NAN where it has no point, `gap` where it must not be joined across. */
+/* One line as a mean per dot column: NAN where it has no point, `gap` where it must not be joined
+ * across. */
 typedef struct resampled {
     double *mean;
     bool *gap;
@@ -231,7 +233,8 @@ static void draw_line(canvas *area, int line, const resampled *values, const cha
     }
 }
 
-/* Letters stand at different columns for different lines, so that lines lying on each other still show theirs. */
+/* Letters stand at different columns for different lines, so that lines lying on each other still
+ * show theirs. */
 static void place_letters(canvas *area, int line, int line_count, const resampled *values, const chart_scale *y_scale)
 {
     for (int part = 0; part < 3; part++) {
@@ -407,8 +410,8 @@ fth_status fth_chart_print(FILE *output, const fth_chart *chart, const fth_chart
     }
     int rows = chart->rows < LEAST_ROWS ? LEAST_ROWS : chart->rows;
 
-    /* Tick labels get a fixed width: their text depends on the range, which depends on the columns left for the plot.
-     */
+    /* Tick labels get a fixed width: their text depends on the range, which depends on the columns
+     * left for the plot. */
     int label_width = 8, plot_columns = chart->columns - label_width - 2;
     plot_columns = plot_columns < LEAST_PLOT_COLUMNS ? LEAST_PLOT_COLUMNS : plot_columns;
     int dot_columns = plot_columns * (style.utf8 ? 2 : 1);

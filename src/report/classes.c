@@ -1,4 +1,5 @@
-/* What an evaluation says about each class: scores, the confusion matrix, the most frequent mistakes. */
+/* What an evaluation says about each class: scores, the confusion matrix, the most frequent
+ * mistakes. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +53,8 @@ static bool names_are_short(const fth_confusion *confusion)
     return true;
 }
 
-/* Columns are headed by names where these are short, else by letters that stand before the names of the rows. */
+/* Columns are headed by names where these are short, else by letters that stand before the names of
+ * the rows. */
 static void write_heading(const char *name, int number, bool by_name, char *text, size_t size)
 {
     if (by_name)

@@ -9,8 +9,8 @@
 
 /* A table of each class's samples, accuracy (recall), precision and F1. */
 fth_status fth_report_classes(FILE *output, const fth_confusion *confusion);
-/* The confusion matrix; or the most frequent mistakes, where there are more than FTH_MATRIX_CLASSES classes or it would
- * be wider than `columns`. */
+/* The confusion matrix; or the most frequent mistakes, where there are more than FTH_MATRIX_CLASSES
+ * classes or it would be wider than `columns`. */
 enum { FTH_MATRIX_CLASSES = 20 };
 fth_status fth_report_confusion(FILE *output, fth_confusion *confusion, int columns);
 fth_status fth_report_mistakes(FILE *output, fth_confusion *confusion);

@@ -15,7 +15,8 @@ typedef struct comparison {
 
 /* ---- ranks ---- */
 
-/* Of the model that is kept as the best; a parameter server keeps none, and the best of its validations stand in. */
+/* Of the model that is kept as the best; a parameter server keeps none, and the best of its
+ * validations stand in. */
 static double best_accuracy(const fth_record_summary *run)
 {
     return run->kept.by ? run->kept.accuracy : run->best_accuracy;
@@ -26,7 +27,8 @@ static double best_loss(const fth_record_summary *run)
     return run->kept.by ? run->kept.loss : run->best_loss;
 }
 
-/* Below 0 where `a` is less, above where it is greater; numbers that are missing are greater than all others. */
+/* Below 0 where `a` is less, above where it is greater; numbers that are missing are greater than
+ * all others. */
 static int compare_numbers(double a, double b)
 {
     return isnan(a) || isnan(b) ? isnan(a) - isnan(b) : (a > b) - (a < b);
@@ -107,7 +109,8 @@ out:
     return status;
 }
 
-/* ---- workers, where runs have some: how many, and how many passes over the data each of them made ---- */
+/* ---- workers, where runs have some: how many, and how many passes over the data each of them made
+ * ---- */
 
 /* As the newest "start" or "resume" says it. */
 static int64_t count_workers(const fth_record_summary *run)

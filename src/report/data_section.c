@@ -1,5 +1,6 @@
-/* A run's data, where it came through a batch cache: what was there in time, what it cost, and who decoded it. Events count from the
- * beginning of a process, so those of a run that was resumed are added up. */
+/* A run's data, where it came through a batch cache: what was there in time, what it cost, and who
+ * decoded it. Events count from the beginning of a process, so those of a run that was resumed are
+ * added up. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

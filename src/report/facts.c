@@ -86,8 +86,8 @@ static int compare_steps(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-/* How many steps a point is usually a mean over: half of all steps are in points of so many or more. 0 where nothing is
- * known of it. */
+/* How many steps a point is usually a mean over: half of all steps are in points of so many or
+ * more. 0 where nothing is known of it. */
 static fth_status find_usual_steps(const fth_record_series *series, double *usual)
 {
     fth_status status = FTH_OK;
@@ -138,9 +138,10 @@ bool fth_report_has(const fth_record_series *series, fth_measure measure)
     return false;
 }
 
-/* A mean of one batch, as at the end of a run or after a resume, would stand out among means of a hundred. So points
- * are put together until they are of half as many steps as is usual; what is left over at the end goes to the one
- * before. The first stays as it is: that is where the loss began. A loss that is not a number stays a gap. */
+/* A mean of one batch, as at the end of a run or after a resume, would stand out among means of a
+ * hundred. So points are put together until they are of half as many steps as is usual; what is
+ * left over at the end goes to the one before. The first stays as it is: that is where the loss
+ * began. A loss that is not a number stays a gap. */
 static size_t gather(const fth_record_series *series, fth_measure measure, fth_chart_axis axis, double usual,
                      drawn *points)
 {

@@ -1,8 +1,8 @@
 /* Curves of loss and accuracy as PNG or SVG, drawn by gnuplot.
  *
- * The script with the data goes to gnuplot's standard input through an anonymous file, so no pipe can fill up and
- * block; the picture and gnuplot's messages come back through two more. The picture is written where the user wants it
- * when gnuplot has succeeded. */
+ * The script with the data goes to gnuplot's standard input through an anonymous file, so no pipe
+ * can fill up and block; the picture and gnuplot's messages come back through two more. The picture
+ * is written where the user wants it when gnuplot has succeeded. */
 #include <errno.h>
 #include <math.h>
 #include <spawn.h>
@@ -34,7 +34,8 @@ void fth_picture_quote(FILE *script, const char *text)
     fputc('\'', script);
 }
 
-/* Curves of 50,000 steps would make an SVG that no browser opens quickly: at most this many mean values. */
+/* Curves of 50,000 steps would make an SVG that no browser opens quickly: at most this many mean
+ * values. */
 enum { MOST_POINTS = 400 };
 
 void fth_picture_series(FILE *script, const fth_chart_line *line, size_t number, const char *kind,
@@ -147,8 +148,8 @@ static void print_axes(FILE *script, const drawing *all, fth_measure measure, co
         fth_picture_loss_axis(script, seen);
 }
 
-/* One run: training and validation in two colours. Several: a colour each, validation dashed; their names stand in the
- * first panel. */
+/* One run: training and validation in two colours. Several: a colour each, validation dashed; their
+ * names stand in the first panel. */
 static void print_plot(FILE *script, const drawing *all, fth_measure measure)
 {
     const char *name = measure == FTH_LOSS ? "loss" : "accuracy", *separator = "plot ";
@@ -297,7 +298,8 @@ out:
     return status;
 }
 
-/* gnuplot calls every SVG document "Gnuplot"; here it has the name of the run. free() what it gives. */
+/* gnuplot calls every SVG document "Gnuplot"; here it has the name of the run. free() what it
+ * gives. */
 static char *put_title(const char *svg, const char *title)
 {
     static const char before[] = "<title>Gnuplot</title>";
@@ -354,7 +356,8 @@ static bool ends_in(const char *path, const char *ending)
     return dot && strcasecmp(dot, ending) == 0;
 }
 
-/* What the user asks for: "FILE.png", "FILE.svg", or the format before a name that does not tell it, "svg:-". */
+/* What the user asks for: "FILE.png", "FILE.svg", or the format before a name that does not tell
+ * it, "svg:-". */
 typedef struct picture_target {
     const char *name;
     bool svg;

@@ -1,4 +1,5 @@
-/* One run for a reader: what it was asked, what came out, where the time went, and how the loss fell. */
+/* One run for a reader: what it was asked, what came out, where the time went, and how the loss
+ * fell. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -188,7 +189,8 @@ static char *describe_file(const fth_record_summary *run, const char *name)
     return NULL;
 }
 
-/* The file that training began with, and what was not taken from it; NULL if it began from nothing. */
+/* The file that training began with, and what was not taken from it; NULL if it began from
+ * nothing. */
 static char *describe_weights(const fth_record_summary *run)
 {
     size_t i;
@@ -204,8 +206,8 @@ static char *describe_weights(const fth_record_summary *run)
     return NULL;
 }
 
-/* How many image files could not be read, and the first of them; NULL if there were none. A resumed run may have met
- * some again: each counts once. */
+/* How many image files could not be read, and the first of them; NULL if there were none. A resumed
+ * run may have met some again: each counts once. */
 static char *describe_bad_images(const fth_record_summary *run)
 {
     size_t i, j;
@@ -230,7 +232,8 @@ static char *describe_bad_images(const fth_record_summary *run)
     return count == 0 ? NULL : fth_format("%zu could not be read: %s%s", count, first, count > 1 ? ", ..." : "");
 }
 
-/* The files that the run's first start found in formats that are not read; NULL if there were none. */
+/* The files that the run's first start found in formats that are not read; NULL if there were
+ * none. */
 static char *describe_skipped(const fth_record_summary *run)
 {
     size_t i;

@@ -10,30 +10,36 @@
 #include "record/record.h"
 #include "train/model/confusion.h"
 
-/* One run: tables of what it did and what it took, and charts of loss and accuracy as wide as `columns`. With a catalogue, what
- * a VM would have cost stands beside its functions; NULL: none. */
+/* One run: tables of what it did and what it took, and charts of loss and accuracy as wide as
+ * `columns`. With a catalogue, what a VM would have cost stands beside its functions; NULL:
+ * none. */
 fth_status fth_report_run(FILE *output, const fth_record_summary *run, const fth_catalogue *catalogue, int columns);
 
-/* What curves are drawn over. By default steps, or epochs where steps do not mean the same in all runs. */
+/* What curves are drawn over. By default steps, or epochs where steps do not mean the same in all
+ * runs. */
 typedef enum fth_chart_axis { FTH_OVER_DEFAULT, FTH_OVER_STEPS, FTH_OVER_EPOCHS, FTH_OVER_TIME } fth_chart_axis;
 
-/* Puts the best run first: by the validation accuracy of the model that is kept, then by its loss, then by the training
- * loss; runs that are equal stay in their order. */
+/* Puts the best run first: by the validation accuracy of the model that is kept, then by its loss,
+ * then by the training loss; runs that are equal stay in their order. */
 void fth_report_rank(fth_record_summary *runs, size_t run_count);
 
-/* Several runs side by side, in their order: a table no wider than `columns`, a chart of their training losses, and one of their validation accuracies. */
+/* Several runs side by side, in their order: a table no wider than `columns`, a chart of their
+ * training losses, and one of their validation accuracies. */
 fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size_t run_count, fth_chart_axis axis,
                               int columns);
 
-/* True if `runs` show how training scales: at least one is data-parallel, and the others have one worker. */
+/* True if `runs` show how training scales: at least one is data-parallel, and the others have one
+ * worker. */
 bool fth_report_scales(const fth_record_summary *runs, size_t run_count);
-/* Runs with different numbers of workers: a table with each one's efficiency against the smallest of the same experiment; of
- * several also charts of efficiency and epoch time by workers, and of losses over time. */
+/* Runs with different numbers of workers: a table with each one's efficiency against the smallest
+ * of the same experiment; of several also charts of efficiency and epoch time by workers, and of
+ * losses over time. */
 fth_status fth_report_scaling(FILE *output, const fth_record_summary *runs, size_t run_count, int columns);
 /* The charts of fth_report_scaling() as a picture, as fth_report_picture() draws it. */
 fth_status fth_report_scaling_picture(const char *path, const fth_record_summary *runs, size_t run_count);
 
-/* Why a run ended, from its run.json and "end" event: "--epochs 3 reached". NULL if that is not known. free() it. */
+/* Why a run ended, from its run.json and "end" event: "--epochs 3 reached". NULL if that is not
+ * known. free() it. */
 char *fth_report_ending(const json_t *run, const json_t *end);
 
 /* ---- costs, and files ---- */
@@ -44,9 +50,10 @@ fth_status fth_report_bills(FILE *output, const fth_record_summary *runs, size_t
 /* What a report says, as JSON, one object per run. */
 json_t *fth_report_json(const fth_record_summary *run, const fth_catalogue *catalogue);
 
-/* Loss and accuracy side by side as a picture, titled with the run's name and drawn by gnuplot: PNG or SVG by the path's
- * ending, or by what stands before it where it has none ("svg:-", "png:/dev/fd/3"). PNG for "-" and for a device or pipe
- * alone. `path` is the user's (base/output.h). */
+/* Loss and accuracy side by side as a picture, titled with the run's name and drawn by gnuplot: PNG
+ * or SVG by the path's ending, or by what stands before it where it has none ("svg:-",
+ * "png:/dev/fd/3"). PNG for "-" and for a device or pipe alone. `path` is the user's
+ * (base/output.h). */
 fth_status fth_report_picture(const char *path, const fth_record_summary *runs, size_t run_count, fth_chart_axis axis);
 /* FTH_INVALID where `path` says neither. */
 fth_status fth_report_check_picture(const char *path);
@@ -67,35 +74,39 @@ typedef struct fth_chart {
     int columns, rows; /* of the whole, and of the plot in it */
 } fth_chart;
 
-/* Draws lines in the terminal with braille dots (plain characters where the terminal has no UTF-8), axes
- * labelled, one marker or colour per line. */
+/* Draws lines in the terminal with braille dots (plain characters where the terminal has no UTF-8),
+ * axes labelled, one marker or colour per line. */
 fth_status fth_chart_print(FILE *output, const fth_chart *chart, const fth_chart_line *lines, size_t line_count);
 
 typedef enum fth_alignment { FTH_LEFT, FTH_RIGHT } fth_alignment;
 
 typedef struct fth_table fth_table;
 
-/* A table with aligned columns; widths count characters, not bytes. `headings` may be NULL: no heading row. */
+/* A table with aligned columns; widths count characters, not bytes. `headings` may be NULL: no
+ * heading row. */
 fth_status fth_table_create(const char *const *headings, const fth_alignment *alignments, size_t column_count,
                             fth_table **table);
 void fth_table_free(fth_table *table);
 fth_status fth_table_add_row(fth_table *table, const char *const *cells); /* copied, made printable; NULL: empty */
 size_t fth_table_width(const fth_table *table);                           /* in columns, as it is */
 void fth_table_print(FILE *output, const fth_table *table);
-/* Prints no more than `columns` wide: columns that do not fit follow in further tables, each with the first column. */
+/* Prints no more than `columns` wide: columns that do not fit follow in further tables, each with
+ * the first column. */
 void fth_table_print_parts(FILE *output, const fth_table *table, size_t columns);
 /* Takes a column away. */
 void fth_table_remove_column(fth_table *table, size_t column);
 /* Shortens cells of a column until the table fits into `columns`, but not below `least`. */
 fth_status fth_table_shorten(fth_table *table, size_t column, size_t columns, size_t least);
 
-/* 1463 -> "1,463"; 0.9871 -> "98.71 %"; 1536 -> "1.5 kB"; NAN -> "-" where a number may be missing. */
+/* 1463 -> "1,463"; 0.9871 -> "98.71 %"; 1536 -> "1.5 kB"; NAN -> "-" where a number may be
+ * missing. */
 void fth_text_count(int64_t number, char *text, size_t size);
 void fth_text_percent(double fraction, char *text, size_t size);
 void fth_text_bytes(int64_t bytes, char *text, size_t size);
 void fth_text_loss(double loss, char *text, size_t size);
 
-/* Columns that `text`, in UTF-8, takes in a terminal: two for a wide character, none for a combining mark. */
+/* Columns that `text`, in UTF-8, takes in a terminal: two for a wide character, none for a
+ * combining mark. */
 size_t fth_text_width(const char *text);
 /* Bytes of `text` that fit into `columns`, never splitting a character. */
 size_t fth_text_fit(const char *text, size_t columns);
@@ -109,8 +120,8 @@ typedef struct fth_field {
     const char *separator; /* before the next one; NULL: ", " */
 } fth_field;
 
-/* Joins as many whole fields as fit into `columns`, in their order. Fields are never cut: first they take their brief
- * forms, then they are left out, the least important ones first. */
+/* Joins as many whole fields as fit into `columns`, in their order. Fields are never cut: first
+ * they take their brief forms, then they are left out, the least important ones first. */
 void fth_fields_fit(const fth_field *fields, size_t count, size_t columns, char *line, size_t size);
 
 /* True if the locale says UTF-8 and FARTHING_ASCII is not set. */

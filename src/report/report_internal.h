@@ -23,14 +23,16 @@ fth_status fth_report_curve(const fth_record_series *series, fth_measure measure
 bool fth_report_has(const fth_record_series *series, fth_measure measure);
 void fth_report_curve_release(fth_chart_line *line);
 
-/* The default axis becomes one: steps mean the same in all runs only if the batch does; otherwise epochs. */
+/* The default axis becomes one: steps mean the same in all runs only if the batch does; otherwise
+ * epochs. */
 fth_chart_axis fth_report_choose_axis(const fth_record_summary *runs, size_t run_count, fth_chart_axis asked);
 const char *fth_report_axis_name(fth_chart_axis axis);
 
 /* The mean of the last points, a twentieth of all; NAN if there are none. */
 double fth_report_last_training_loss(const fth_record_summary *run);
 
-/* A run's machines, what they cost, and what interrupted them (bill.c); nothing for a record that names no machine. */
+/* A run's machines, what they cost, and what interrupted them (bill.c); nothing for a record that
+ * names no machine. */
 fth_status fth_report_bill(FILE *output, const fth_record_summary *run, const fth_catalogue *catalogue);
 json_t *fth_report_bill_json(const fth_record_summary *run, const fth_catalogue *catalogue); /* or NULL */
 
@@ -63,7 +65,8 @@ void fth_picture_series(FILE *script, const fth_chart_line *line, size_t number,
                         fth_picture_extent *seen);
 /* The range of the y axis for losses. */
 void fth_picture_loss_axis(FILE *script, const fth_picture_extent *seen);
-/* Places the legend outside the axes: beside them, or below where the `longest` name, in columns, is too long for that. */
+/* Places the legend outside the axes: beside them, or below where the `longest` name, in columns,
+ * is too long for that. */
 void fth_picture_key(FILE *script, size_t longest);
 /* Adds an entry to a plot's legend that says which lines are of validation; nothing is drawn. */
 void fth_picture_key_validation(FILE *script, const char *separator);

@@ -1,5 +1,5 @@
-/* How runs of several workers scaled: a table of runs, each compared with the smallest of the same experiment, two
- * charts, and where the time of each rank went. */
+/* How runs of several workers scaled: a table of runs, each compared with the smallest of the same
+ * experiment, two charts, and where the time of each rank went. */
 #ifndef FTH_REPORT_SCALING_H
 #define FTH_REPORT_SCALING_H
 

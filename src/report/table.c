@@ -1,4 +1,5 @@
-/* Tables with aligned columns. Rows are kept until the table is printed, as widths depend on all of them. */
+/* Tables with aligned columns. Rows are kept until the table is printed, as widths depend on all of
+ * them. */
 #include <stdlib.h>
 #include <string.h>
 

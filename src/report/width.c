@@ -1,6 +1,6 @@
-/* How many columns text takes in a terminal. The ranges are of Unicode 15's East_Asian_Width (W and F) and of marks
- * without a width of their own, joined where only unassigned characters lie between; they do not depend on the
- * locale, as wcwidth() does. */
+/* How many columns text takes in a terminal. The ranges are of Unicode 15's East_Asian_Width (W and
+ * F) and of marks without a width of their own, joined where only unassigned characters lie
+ * between; they do not depend on the locale, as wcwidth() does. */
 #include "report/report.h"
 
 typedef struct range {
@@ -47,7 +47,8 @@ static bool is_continuation(char byte)
     return ((unsigned char)byte & 0xc0) == 0x80;
 }
 
-/* The next character's columns; *text moves behind it. A byte that begins no character counts as one of its own. */
+/* The next character's columns; *text moves behind it. A byte that begins no character counts as
+ * one of its own. */
 static size_t take_character(const char **text)
 {
     unsigned char first = (unsigned char)*(*text)++;

@@ -1,5 +1,6 @@
-/* Which cloud this is, which instance type, spot or not: all three metadata services are asked at once, each in a
- * thread, since the one address they share tells nothing and the services of other clouds may not answer at all. */
+/* Which cloud this is, which instance type, spot or not: all three metadata services are asked at
+ * once, each in a thread, since the one address they share tells nothing and the services of other
+ * clouds may not answer at all. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,7 +57,8 @@ static bool identify_aws(fth_metadata *metadata, fth_deadline deadline, fth_iden
     return here;
 }
 
-/* The value of one key of a Google instance, "" if there is none; false: nobody answers, or somebody else. */
+/* The value of one key of a Google instance, "" if there is none; false: nobody answers, or
+ * somebody else. */
 static bool get_google(fth_metadata *metadata, const char *key, fth_deadline deadline, char *text, size_t size)
 {
     fth_http_response response = {0};

@@ -1,4 +1,5 @@
-/* The lease: one machine at a time owns a run in a store. The states are drawn in spot.h; the rules behind them:
+/* The lease: one machine at a time owns a run in a store. The states are drawn in spot.h; the rules
+ * behind them:
  *
  * - lease.json is only ever written on the condition that it is still the text last seen. So of all who try to follow
  *   one owner, one succeeds, and a renewal fails once another owner has followed.
@@ -8,7 +9,8 @@
  *   renewed", also where versions are checksums of the content.
  * - An owner's random name begins with that of its group. The process that leads a group writes over the text of the one
  *   that led before, on the same condition: that one has no more right to the run than its group has.
- * - A renewal whose answer is lost may have happened: the text is read again, and if it is ours it is renewed again. */
+ * - A renewal whose answer is lost may have happened: the text is read again, and if it is ours it is renewed
+ * again. */
 #include <jansson.h>
 #include <math.h>
 #include <pthread.h>
@@ -41,8 +43,8 @@ typedef struct lease_text {
     double process_s; /* how long its owner's process had run when it was renewed; 0: unknown */
 } lease_text;
 
-/* One object for its three parts, separated by their locks: what never changes, the renewal under way, and what others
- * ask about. */
+/* One object for its three parts, separated by their locks: what never changes, the renewal under
+ * way, and what others ask about. */
 struct fth_lease {
     fth_store *store;
     fth_stop *stop, *lost_stop; /* ends waiting; asked when it is lost */
@@ -111,8 +113,8 @@ static fth_status read_text(fth_store *store, lease_text *text)
     return text->present ? parse_text(store, text) : FTH_OK;
 }
 
-/* Writes the lease as ours (or free, with owner ""), on the condition that it is still of version `match`; NULL: that
- * there is none. *lost: it was not. */
+/* Writes the lease as ours (or free, with owner ""), on the condition that it is still of version
+ * `match`; NULL: that there is none. *lost: it was not. */
 static fth_status write_text(fth_lease *lease, const char *owner, const fth_store_version *match, double deadline_s,
                              bool *lost)
 {
@@ -177,7 +179,8 @@ static fth_status set_lost(fth_lease *lease, const lease_text *text)
     return fail_lost(lease);
 }
 
-/* One try to renew; with `renewing` held. FTH_PEER_LOST: for good. Others: the store did not answer as it should. */
+/* One try to renew; with `renewing` held. FTH_PEER_LOST: for good. Others: the store did not answer
+ * as it should. */
 static fth_status renew_once(fth_lease *lease, double deadline_s)
 {
     fth_status status = FTH_OK;
@@ -227,7 +230,8 @@ static bool is_released(fth_lease *lease)
     return released;
 }
 
-/* For a thread that is still writing when another has given the run up: the next owner may be at work already. */
+/* For a thread that is still writing when another has given the run up: the next owner may be at
+ * work already. */
 static fth_status fail_released(void)
 {
     return fth_fail(FTH_PEER_LOST, "this machine has given the run up");
@@ -353,7 +357,8 @@ static fth_status sleep_unless_stopped(const fth_lease *lease, double seconds)
     }
 }
 
-/* Whether the owner is a process of our group, which we lead now, and was given a moment to leave in order. */
+/* Whether the owner is a process of our group, which we lead now, and was given a moment to leave
+ * in order. */
 static bool is_former_leader(const lease_text *text, const fth_lease_options *options, double waited_s)
 {
     return waited_s >= HANDOVER_S && options->leads && atomic_load(options->leads) && options->group &&
@@ -379,7 +384,8 @@ static fth_status take(fth_lease *lease, const lease_text *seen, bool *ours)
     fth_status status = write_text(lease, lease->owner, seen->present ? &seen->version : NULL, 0, &lost);
     *ours = status == FTH_OK && !lost;
     if (status == FTH_TIMEOUT || status == FTH_IO) {
-        /* The write may have taken effect all the same; where it has not, the reason is what the caller needs. */
+        /* The write may have taken effect all the same; where it has not, the reason is what the
+         * caller needs. */
         char why[1024];
         snprintf(why, sizeof why, "%s", fth_error_message());
         fth_status again = read_text(lease->store, &now);
@@ -413,9 +419,9 @@ static fth_status pause_before_next_look(const fth_lease *lease)
     return sleep_unless_stopped(lease, fmin(lease->period_s / 10, 1));
 }
 
-/* Whether a failure of the store is to be waited out. Whoever waits for another machine, perhaps for days, does not
- * give up because the store is away for a while. A store that could never be read, or cannot be written although
- * nobody holds the lease, will not get better by waiting. */
+/* Whether a failure of the store is to be waited out. Whoever waits for another machine, perhaps
+ * for days, does not give up because the store is away for a while. A store that could never be
+ * read, or cannot be written although nobody holds the lease, will not get better by waiting. */
 static bool may_get_better(const waiting *w, fth_status status, fth_deadline deadline)
 {
     if ((status != FTH_IO && status != FTH_NO_SPACE && status != FTH_TIMEOUT) || fth_deadline_passed(deadline))
@@ -435,7 +441,8 @@ static fth_status outlast(const fth_lease *lease, waiting *w, fth_status status,
     return pause_before_next_look(lease);
 }
 
-/* Takes the lease of which `w->seen` is the text. A write that fails or is lost to another is followed by a pause. */
+/* Takes the lease of which `w->seen` is the text. A write that fails or is lost to another is
+ * followed by a pause. */
 static fth_status try_to_take(fth_lease *lease, waiting *w, fth_deadline deadline, bool *ours)
 {
     fth_status status = sleep_unless_stopped(lease, 0);
@@ -482,7 +489,8 @@ static fth_status wait_and_take(fth_lease *lease, const fth_lease_options *optio
             w.looked = true;
             w.lost_writes = 0;
         }
-        /* The owner's own period counts, should it be longer than ours; a wild one does not hold us for ever. */
+        /* The owner's own period counts, should it be longer than ours; a wild one does not hold us
+         * for ever. */
         double patience_s = fmax(lease->period_s, fmin(w.seen.period_s, 3600));
         bool lapsed = w.seen.present && *w.seen.owner && now_s - w.seen_at_s >= patience_s;
         if (!w.seen.present || !*w.seen.owner || lapsed || is_former_leader(&w.seen, options, now_s - began_s)) {

@@ -1,9 +1,11 @@
-/* Requests to a cloud's metadata service: never through a proxy, never for long, never trusted to make sense.
+/* Requests to a cloud's metadata service: never through a proxy, never for long, never trusted to
+ * make sense.
  *
- * AWS asks for a token first (IMDSv2). The answer to that request travels with a small hop limit, one by default, so
- * in a container behind a bridge it never arrives, while everything else works. That looks like a service that is
- * down; so after a token request that timed out we ask without: an answer other than 401 means that it does not insist
- * on tokens, a 401 that it does, and that nobody will tell this machine about its end until the hop limit is raised. */
+ * AWS asks for a token first (IMDSv2). The answer to that request travels with a small hop limit,
+ * one by default, so in a container behind a bridge it never arrives, while everything else works.
+ * That looks like a service that is down; so after a token request that timed out we ask without:
+ * an answer other than 401 means that it does not insist on tokens, a 401 that it does, and that
+ * nobody will tell this machine about its end until the hop limit is raised. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +18,8 @@ enum { MAX_BODY_BYTES = 64 << 10, TOKEN_SECONDS = 21600, RENEW_BEFORE_SECONDS = 
 const char *const fth_cloud_names[FTH_CLOUD_COUNT] = {"aws", "gcp", "azure"};
 static const char *const endpoint_variables[FTH_CLOUD_COUNT] = {"FARTHING_AWS_METADATA", "FARTHING_GCP_METADATA",
                                                                 "FARTHING_AZURE_METADATA"};
-/* By address: a name would have to be looked up, which takes seconds where there is no such name. */
+/* By address: a name would have to be looked up, which takes seconds where there is no such
+ * name. */
 static const char usual_endpoint[] = "http://169.254.169.254";
 
 const char fth_hop_limit_advice[] =
@@ -119,7 +122,8 @@ static fth_status get_aws(fth_metadata *metadata, const char *path, double timeo
 {
     memset(response, 0, sizeof *response);
     fth_deadline deadline = fth_deadline_in(timeout_s);
-    /* A service that gave no token is asked for one again each time: the hop limit can be raised while we run. */
+    /* A service that gave no token is asked for one again each time: the hop limit can be raised
+     * while we run. */
     bool fresh = *metadata->token && fth_clock_seconds() < metadata->token_until_s;
     fth_status status = fresh ? FTH_OK : fetch_token(metadata, timeout_s * 0.5);
     bool no_answer = status == FTH_TIMEOUT || status == FTH_PEER_LOST;

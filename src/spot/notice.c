@@ -1,4 +1,5 @@
-/* The watch: which sources there are, a thread for each one asked for, and what they have to tell. See spot.h. */
+/* The watch: which sources there are, a thread for each one asked for, and what they have to tell.
+ * See spot.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,8 @@ static const fth_notice_source *const sources[] = {
 #undef ROW
 };
 
-/* "auto" finds out within the first; a machine that is just starting, or very busy, gets further chances. */
+/* "auto" finds out within the first; a machine that is just starting, or very busy, gets further
+ * chances. */
 static const struct {
     double after_s, for_s;
 } tries[] = {{0, 0.9}, {5, 5}, {60, 10}};
@@ -234,7 +236,8 @@ static void listen_to_cloud(fth_watch *watch, const fth_identification *found)
     describe_listeners(watch);
 }
 
-/* "auto" costs the start of a run nothing: this thread asks around while the data is being opened. */
+/* "auto" costs the start of a run nothing: this thread asks around while the data is being
+ * opened. */
 static void *find_out(void *context)
 {
     fth_watch *watch = context;

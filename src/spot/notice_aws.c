@@ -1,5 +1,6 @@
-/* AWS: spot/instance-action says when this machine ends, two minutes before; a rebalance recommendation says that it
- * may be next, and is no reason to stop. The documentation asks to look every five seconds. */
+/* AWS: spot/instance-action says when this machine ends, two minutes before; a rebalance
+ * recommendation says that it may be next, and is no reason to stop. The documentation asks to look
+ * every five seconds. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,8 @@
-/* Azure: Scheduled Events, asked for once a second as the documentation says. Events of other machines of the same
- * group arrive too: only those that name this VM count. The first question switches the service on and may take two
- * minutes. Once the state is safe the event is acknowledged, so that nobody pays for the rest of the notice; but only
- * where it names this VM alone, since an acknowledgement speaks for all that it names. */
+/* Azure: Scheduled Events, asked for once a second as the documentation says. Events of other
+ * machines of the same group arrive too: only those that name this VM count. The first question
+ * switches the service on and may take two minutes. Once the state is safe the event is
+ * acknowledged, so that nobody pays for the rest of the notice; but only where it names this VM
+ * alone, since an acknowledgement speaks for all that it names. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>

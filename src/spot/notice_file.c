@@ -1,4 +1,5 @@
-/* Notice by a file: it appears, or is touched. For schedulers with hooks of their own, and for people. */
+/* Notice by a file: it appears, or is touched. For schedulers with hooks of their own, and for
+ * people. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +25,8 @@ static bool look(const fth_listener *listener, fth_file_facts *facts)
     return true;
 }
 
-/* A file that is already there is the notice of an earlier machine, unless it came after this process. */
+/* A file that is already there is the notice of an earlier machine, unless it came after this
+ * process. */
 static fth_status prepare(fth_listener *listener)
 {
     enum { CLOCKS_DIFFER_MS = 20 }; /* files are stamped by the last tick, and processes to a hundredth */
@@ -36,7 +38,8 @@ static fth_status prepare(fth_listener *listener)
     return FTH_OK;
 }
 
-/* Seconds that the file holds. Who writes it may be between making it and filling it: an empty one is read again. */
+/* Seconds that the file holds. Who writes it may be between making it and filling it: an empty one
+ * is read again. */
 static double read_notice(fth_listener *listener)
 {
     double seconds = USUAL_NOTICE_S;

@@ -1,5 +1,6 @@
-/* Google: instance/preempted turns TRUE and instance/maintenance-event changes; both can be waited on, so there is
- * nothing to poll: the service holds the request until the value changes. Each has a thread. */
+/* Google: instance/preempted turns TRUE and instance/maintenance-event changes; both can be waited
+ * on, so there is nothing to poll: the service holds the request until the value changes. Each has
+ * a thread. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,8 @@ static void listen_to(fth_listener *listener, const char *key, bool (*take)(fth_
     double pause_s = 0;
     while (fth_listener_pause_to_look(listener, pause_s)) {
         fth_http_response response = {0};
-        /* The first answer comes at once and says which version of the value to wait from: no change is missed. */
+        /* The first answer comes at once and says which version of the value to wait from: no
+         * change is missed. */
         char *escaped = fth_http_escape(etag, false);
         if (*etag)
             snprintf(path, sizeof path,

@@ -24,36 +24,40 @@ typedef struct fth_machine_identity {
     char market[16];   /* "spot", "on-demand", "" unknown */
 } fth_machine_identity;
 
-/* Asks the metadata services, all at once, for at most `timeout_s` (1). On one's own machine: cloud "". Endpoints can
- * be overridden: FARTHING_AWS_METADATA, FARTHING_GCP_METADATA, FARTHING_AZURE_METADATA ("http://127.0.0.1:1338";
- * "off"). */
+/* Asks the metadata services, all at once, for at most `timeout_s` (1). On one's own machine: cloud
+ * "". Endpoints can be overridden: FARTHING_AWS_METADATA, FARTHING_GCP_METADATA,
+ * FARTHING_AZURE_METADATA ("http://127.0.0.1:1338"; "off"). */
 void fth_machine_identify(double timeout_s, fth_machine_identity *identity);
 
 /* ---- notices ---- */
 
 typedef struct fth_watch fth_watch;
 
-/* `sources`: "none", "auto", or a list of "aws", "gcp", "azure", "file:PATH", comma-separated. "auto" finds out which
- * cloud this is in under a second, says so in the log, and watches it. Signals are src/cli/signals.c's business and
- * always on. A notice asks `stop` with its deadline (AWS: its time; Azure: NotBefore; GCP: 30 s; file: 30 s, or the
- * seconds that the file holds). A rebalance recommendation is only told (fth_watch_take_news). */
+/* `sources`: "none", "auto", or a list of "aws", "gcp", "azure", "file:PATH", comma-separated.
+ * "auto" finds out which cloud this is in under a second, says so in the log, and watches it.
+ * Signals are src/cli/signals.c's business and always on. A notice asks `stop` with its deadline
+ * (AWS: its time; Azure: NotBefore; GCP: 30 s; file: 30 s, or the seconds that the file holds). A
+ * rebalance recommendation is only told (fth_watch_take_news). */
 fth_status fth_watch_open(const char *sources, fth_stop *stop, fth_watch **watch);
 /* For tests: the pauses between two looks at a source last `pace` times as long as they should. */
 fth_status fth_watch_open_paced(const char *sources, double pace, fth_stop *stop, fth_watch **watch);
 fth_status fth_watch_check(const char *sources); /* is the text valid? for the options table */
-/* After the state is safely stored: tells whoever wants to know (Azure: StartRequests). Bounded by a second or two. */
+/* After the state is safely stored: tells whoever wants to know (Azure: StartRequests). Bounded by
+ * a second or two. */
 void fth_watch_acknowledge(fth_watch *watch);
 enum { FTH_NEWS_BYTES = 512 };
-/* A piece of news that is no reason to stop ("AWS recommends rebalancing", "the metadata service does not answer");
- * false if there is none. For the record: it has been logged. FTH_NEWS_BYTES hold any. */
+/* A piece of news that is no reason to stop ("AWS recommends rebalancing", "the metadata service
+ * does not answer"); false if there is none. For the record: it has been logged. FTH_NEWS_BYTES
+ * hold any. */
 bool fth_watch_take_news(fth_watch *watch, char *text, size_t size);
 const char *fth_watch_describe(const fth_watch *watch); /* "aws", "file preempt.txt", "nothing (no cloud found)" */
 void fth_watch_free(fth_watch *watch);
 
 /* ---- the lease ----
  *
- * <store>/lease.json: {"owner", "host", "fence", "expires_s", "period_s", "renewed_s", "process_s", "instance"}, changed
- * by conditional writes only. The fencing number grows by one with every new owner.
+ * <store>/lease.json: {"owner", "host", "fence", "expires_s", "period_s", "renewed_s", "process_s",
+ * "instance"}, changed by conditional writes only. The fencing number grows by one with every new
+ * owner.
  *
  *     free             -> held, by who acquires it
  *     held             -> held, renewed every third of a period
@@ -61,13 +65,14 @@ void fth_watch_free(fth_watch *watch);
  *     held by another  -> held by us, once its text has not changed for a whole period of OUR clock; or after a moment, if
  *                         it is held by our group, which we lead
  *
- * A group is of processes that train one run together and agree on which of them leads. That one takes the lease from the
- * former leader, which finds out at its next renewal if it is only cut off. A process that cannot know whether others of
- * the group lead it, since it does not reach most of them, waits for the lease as any other does.
+ * A group is of processes that train one run together and agree on which of them leads. That one
+ * takes the lease from the former leader, which finds out at its next renewal if it is only cut
+ * off. A process that cannot know whether others of the group lead it, since it does not reach most
+ * of them, waits for the lease as any other does.
  *
- * Skewed clocks do not matter. A lease that was not renewed for a period of its owner's own clock (CLOCK_BOOTTIME:
- * sleep counts) is not to be relied on; the next renewal finds out whether it is still held, or lost: then the stop is
- * asked with FTH_STOP_FENCED. */
+ * Skewed clocks do not matter. A lease that was not renewed for a period of its owner's own clock
+ * (CLOCK_BOOTTIME: sleep counts) is not to be relied on; the next renewal finds out whether it is
+ * still held, or lost: then the stop is asked with FTH_STOP_FENCED. */
 typedef struct fth_lease fth_lease;
 
 typedef struct fth_lease_options {
@@ -84,19 +89,20 @@ typedef struct fth_lease_options {
     void *waiting_context;
 } fth_lease_options;
 
-/* Takes the lease, waiting for `deadline`. FTH_TIMEOUT names the owner. FTH_INTERRUPTED if stop is asked meanwhile.
- * FTH_UNSUPPORTED where the store does not enforce conditions. */
+/* Takes the lease, waiting for `deadline`. FTH_TIMEOUT names the owner. FTH_INTERRUPTED if stop is
+ * asked meanwhile. FTH_UNSUPPORTED where the store does not enforce conditions. */
 fth_status fth_lease_acquire(fth_store *store, const fth_lease_options *options, fth_deadline deadline,
                              fth_lease **lease);
 int64_t fth_lease_fence(const fth_lease *lease);
 enum { FTH_LEASE_GROUP_BYTES = 17 };
 void fth_lease_get_group(const fth_lease *lease, char group[FTH_LEASE_GROUP_BYTES]);
-/* The state of the one before: when it was last seen alive (wall seconds, 0: there was none or it left in order). */
+/* The state of the one before: when it was last seen alive (wall seconds, 0: there was none or it
+ * left in order). */
 double fth_lease_previous_seen_s(const fth_lease *lease);
 /* How long its process had run by then, on its own steady clock; 0: not known. */
 double fth_lease_previous_process_s(const fth_lease *lease);
-/* To be called right before every write: FTH_OK if the lease is certainly held for at least another `margin_s`; renews
- * it in place if it is not; FTH_PEER_LOST if another owner has it. */
+/* To be called right before every write: FTH_OK if the lease is certainly held for at least another
+ * `margin_s`; renews it in place if it is not; FTH_PEER_LOST if another owner has it. */
 fth_status fth_lease_guard(fth_lease *lease, double margin_s);
 /* In order; then _free. A guard that is asked afterwards says FTH_PEER_LOST. */
 fth_status fth_lease_release(fth_lease *lease);

@@ -34,24 +34,27 @@ typedef struct fth_metadata {
 
 fth_status fth_metadata_open(fth_cloud cloud, const atomic_bool *closing, fth_metadata *metadata);
 void fth_metadata_close(fth_metadata *metadata);
-/* GET of `path` ("/latest/meta-data/..."), with the headers that this cloud wants, at most `timeout_s`. Any answer is
- * FTH_OK; bodies over 64 KiB are not. An AWS token is fetched, renewed before it ends and after a 401. */
+/* GET of `path` ("/latest/meta-data/..."), with the headers that this cloud wants, at most
+ * `timeout_s`. Any answer is FTH_OK; bodies over 64 KiB are not. An AWS token is fetched, renewed
+ * before it ends and after a 401. */
 fth_status fth_metadata_get(fth_metadata *metadata, const char *path, double timeout_s, fth_http_response *response);
 fth_status fth_metadata_post(fth_metadata *metadata, const char *path, const char *json, double timeout_s,
                              fth_http_response *response);
 /* The body without white space at its ends, in place; "" if there is none. */
 const char *fth_metadata_text(fth_http_response *response);
-/* Wall seconds by the service's own clock, where it says so (Date), else by ours: times in its answers are to be
- * compared with this one, since our clock may be wrong. */
+/* Wall seconds by the service's own clock, where it says so (Date), else by ours: times in its
+ * answers are to be compared with this one, since our clock may be wrong. */
 double fth_metadata_now(const fth_http_response *response);
-/* "2017-09-18T08:22:00Z" or "Mon, 19 Sep 2016 18:29:47 GMT" as wall seconds; false if it is neither. */
+/* "2017-09-18T08:22:00Z" or "Mon, 19 Sep 2016 18:29:47 GMT" as wall seconds; false if it is
+ * neither. */
 bool fth_parse_time(const char *text, double *wall_s);
 
 /* ---- sources ---- */
 
 typedef struct fth_listener fth_listener;
 
-/* One way to learn that this machine will vanish. A cloud may have several rows: each listens in a thread. */
+/* One way to learn that this machine will vanish. A cloud may have several rows: each listens in a
+ * thread. */
 typedef struct fth_notice_source {
     const char *name;                              /* "aws"; what stands before the ':' where there is an argument */
     bool has_argument;                             /* "file:PATH" */
@@ -102,8 +105,8 @@ bool fth_listener_pause_to_look(fth_listener *listener, double seconds);
 void fth_listener_notice(fth_listener *listener, double deadline_s, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void fth_listener_news(fth_listener *listener, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Counts answers and failures (the calling thread's error message says which); makes news of a service that has not
- * answered three times in a row, and of its return. */
+/* Counts answers and failures (the calling thread's error message says which); makes news of a
+ * service that has not answered three times in a row, and of its return. */
 void fth_listener_answered(fth_listener *listener, bool answered);
 
 /* What identify.c found out beyond fth_machine_identity. */

@@ -1,14 +1,17 @@
-/* Azure's block blobs: az://account/container/prefix. What they share with other clouds is in bucket_internal.h.
+/* Azure's block blobs: az://account/container/prefix. What they share with other clouds is in
+ * bucket_internal.h.
  *
  * azure.c         opening, addresses, shared access signatures, links
  * azure_cloud.c   the cloud's table: names, error codes, signing and verifying
  * azure_write.c   put; large objects in blocks
  *
- * Access is by a shared access signature: the one in AZURE_STORAGE_SAS_TOKEN or after a '?' in the address, or one made
- * for every request from the account's key in AZURE_STORAGE_KEY. Without either, what is public can be read.
+ * Access is by a shared access signature: the one in AZURE_STORAGE_SAS_TOKEN or after a '?' in the
+ * address, or one made for every request from the account's key in AZURE_STORAGE_KEY. Without
+ * either, what is public can be read.
  *
- * Checksums: what is sent carries its MD5, which the service checks and keeps for small objects; what comes back is
- * compared with it, and ranges, which are asked for in pieces small enough that the service adds one, with theirs. */
+ * Checksums: what is sent carries its MD5, which the service checks and keeps for small objects;
+ * what comes back is compared with it, and ranges, which are asked for in pieces small enough that
+ * the service adds one, with theirs. */
 #ifndef FTH_STORE_AZURE_INTERNAL_H
 #define FTH_STORE_AZURE_INTERNAL_H
 
@@ -34,7 +37,8 @@ static inline const fth_azure *fth_azure_of(const fth_store *store)
 
 extern const fth_bucket_kind fth_bucket_azure;
 
-/* A signature made from the key, as the end of a URL: for the container, or for the blob `name`. free() it. */
+/* A signature made from the key, as the end of a URL: for the container, or for the blob `name`.
+ * free() it. */
 char *fth_azure_sign(const fth_azure *azure, const char *name, const char *permissions, double seconds);
 /* The path of an object below the endpoint, escaped; `key` NULL: the container's. free() it. */
 char *fth_azure_path(const fth_azure *azure, const char *key);

@@ -2,9 +2,10 @@
  *
  *     ask which blocks are there already -> put those that are missing, in parallel -> commit the list of them
  *
- * A block's id is its number and the MD5 of its content. So an upload that broke off is taken up again by whoever sends
- * the same bytes to the same key, for as long as the service keeps blocks that were never committed (a week), and a
- * block of other content can never be taken for one of ours. */
+ * A block's id is its number and the MD5 of its content. So an upload that broke off is taken up
+ * again by whoever sends the same bytes to the same key, for as long as the service keeps blocks
+ * that were never committed (a week), and a block of other content can never be taken for one of
+ * ours. */
 #include <inttypes.h>
 #include <math.h>
 #include <openssl/evp.h>
@@ -223,7 +224,8 @@ fth_status fth_azure_put_source(fth_store *store, const char *key, const fth_sto
     fth_store_meter_begin(&up.meter, source->size_bytes, options->progress);
     FTH_TRY(find_blocks(&up));
     FTH_TRY(fth_store_in_parallel(THREADS, up.count, put_block, &up, &up.meter.cancelled));
-    /* Once more right before the blocks become an object: who slept meanwhile may have lost the right to write. */
+    /* Once more right before the blocks become an object: who slept meanwhile may have lost the
+     * right to write. */
     FTH_REQUIRE(fth_store_meter_add(&up.meter, 0), FTH_INTERRUPTED, "put %s: cancelled", key);
     FTH_TRY(commit(&up, options, lost, version));
     fth_store_meter_end(&up.meter, store);

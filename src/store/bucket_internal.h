@@ -5,9 +5,10 @@
  * bucket_list.c     lists, page by page
  * bucket_write.c    writes under a condition, delete
  *
- * A cloud is a table of what is its own (fth_bucket_kind): names of headers and elements, error codes, how a request is
- * signed and how what came is verified. Its kind of store (store_internal.h) takes get, get_range, stat, list and
- * remove from here and adds opening, put and links:
+ * A cloud is a table of what is its own (fth_bucket_kind): names of headers and elements, error
+ * codes, how a request is signed and how what came is verified. Its kind of store
+ * (store_internal.h) takes get, get_range, stat, list and remove from here and adds opening, put
+ * and links:
  *
  *     s3.c      s3:// and gs://
  *     azure.c   az:// */
@@ -20,8 +21,8 @@
 
 enum { FTH_BUCKET_MAX_PAIRS = 12 };
 
-/* One request, as its caller fills it in with designated initializers, and what sending leaves in it. Wide for that
- * reason: it lives in one function, and no other thread sees it. */
+/* One request, as its caller fills it in with designated initializers, and what sending leaves in
+ * it. Wide for that reason: it lives in one function, and no other thread sees it. */
 typedef struct fth_bucket_request {
     fth_store *store;
     const char *what; /* "put": for messages */
@@ -56,7 +57,8 @@ typedef struct fth_bucket_request {
     int conflicts;
 } fth_bucket_request;
 
-/* An error code, and what to tell the user. `advice` may have one %s: where the keys came from, or the bucket. */
+/* An error code, and what to tell the user. `advice` may have one %s: where the keys came from, or
+ * the bucket. */
 typedef struct fth_cloud_error {
     const char *code;
     fth_status status;
@@ -93,7 +95,8 @@ typedef struct fth_bucket_kind {
     fth_status (*sign)(fth_bucket_request *request);
     /* As in fth_store_call; optional. */
     bool (*mend)(void *request, const fth_http_response *response);
-    /* Compares the bytes of a get, whole (200) or a part (206), with what the answer says of them: FTH_CORRUPT. */
+    /* Compares the bytes of a get, whole (200) or a part (206), with what the answer says of them:
+     * FTH_CORRUPT. */
     fth_status (*verify)(const fth_store *store, const fth_http_response *response, const void *bytes,
                          size_t size_bytes);
     const char *(*keys_from)(const fth_store *store); /* for messages */
@@ -159,7 +162,8 @@ fth_status fth_bucket_list(fth_store *store, const char *prefix, const char *aft
                            bool (*visit)(void *context, const fth_store_object *), void *context);
 fth_status fth_bucket_remove(fth_store *store, const char *key, fth_deadline deadline);
 
-/* HEAD: FTH_OK and found false where there is no such object. The answer's headers are in `response`. */
+/* HEAD: FTH_OK and found false where there is no such object. The answer's headers are in
+ * `response`. */
 fth_status fth_bucket_head(fth_store *store, const char *key, fth_deadline deadline, fth_http_response *response,
                            bool *found);
 /* Size, time and version from those headers; not the key. */
@@ -177,7 +181,8 @@ bool fth_bucket_says_lost(const fth_store *store, const fth_http_response *respo
 /* Is the object there the one that the put of that number wrote? Then `version` is its. */
 fth_status fth_bucket_look_whose(fth_store *store, const char *key, const char *number, fth_deadline deadline,
                                  bool *ours, fth_store_version *version);
-/* Sends a request that makes a whole object at once, under the condition and the number that it carries. */
+/* Sends a request that makes a whole object at once, under the condition and the number that it
+ * carries. */
 fth_status fth_bucket_write(fth_bucket_request *request, fth_store_condition condition, const char *number, bool *lost,
                             fth_store_version *version);
 

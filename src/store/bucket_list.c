@@ -1,4 +1,5 @@
-/* See bucket_internal.h: lists, page by page. An object is told to the caller when its element ends. */
+/* See bucket_internal.h: lists, page by page. An object is told to the caller when its element
+ * ends. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +66,8 @@ static fth_status take_entry(void *context, const char *path)
         return FTH_OK;
     if (object.key && !list->ended && strncmp(object.key, list->bucket->prefix, skip) == 0) {
         object.key += skip;
-        /* An object that is the prefix itself ("folder/", which consoles make) is not in it; nor are our own probes. */
+        /* An object that is the prefix itself ("folder/", which consoles make) is not in it; nor
+         * are our own probes. */
         if (*object.key && strncmp(object.key, ".farthing/", 10) != 0)
             list->ended = !list->visit(list->context, &object);
     }

@@ -107,7 +107,8 @@ fth_status fth_bucket_get_range_to(fth_store *store, const char *key, uint64_t o
 
 /* ---- stat ---- */
 
-/* Where the answer to a HEAD that failed does not tell why, it is asked again in a way that does. */
+/* Where the answer to a HEAD that failed does not tell why, it is asked again in a way that
+ * does. */
 static fth_status explain_head(fth_store *store, const char *key, bool absent, fth_deadline deadline)
 {
     fth_status status = FTH_OK;

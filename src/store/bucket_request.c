@@ -1,5 +1,6 @@
-/* See bucket_internal.h: a request to a bucket. Each attempt is signed again, since a signature holds the time, the keys
- * may have been renewed, and an answer may have given the server's clock or the bucket's region. */
+/* See bucket_internal.h: a request to a bucket. Each attempt is signed again, since a signature
+ * holds the time, the keys may have been renewed, and an answer may have given the server's clock
+ * or the bucket's region. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* See bucket_internal.h: writes under a condition, and deleting.
  *
- * A conditional put whose answer is lost is sent again, and may then be refused because of itself. So each carries a
- * number of its own in the metadata ("put"), and one that is refused after an uncertain try looks whose object is
- * there. */
+ * A conditional put whose answer is lost is sent again, and may then be refused because of itself.
+ * So each carries a number of its own in the metadata ("put"), and one that is refused after an
+ * uncertain try looks whose object is there. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +27,8 @@ void fth_bucket_add_condition(fth_bucket_request *request, const fth_store_put_o
         fth_bucket_add_header(request, cloud->absent.name, cloud->absent.value);
 }
 
-/* 412; 304 from old MinIO; 409 where two writers met for longer than we tried; 404 where the object to be replaced is
- * gone. */
+/* 412; 304 from old MinIO; 409 where two writers met for longer than we tried; 404 where the object
+ * to be replaced is gone. */
 bool fth_bucket_says_lost(const fth_store *store, const fth_http_response *response, fth_store_condition condition)
 {
     const fth_bucket_kind *cloud = fth_bucket_of(store)->cloud;

@@ -20,9 +20,10 @@ void fth_cloud_keys_release(fth_cloud_keys *keys); /* wipes them */
 
 typedef struct fth_credentials fth_credentials;
 
-/* Looks in the environment, in the profile files, at the container's service and at the instance's, in this order (a
- * profile that is asked for by name goes before the environment). `google`: GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY
- * instead, or the AWS ones of the environment. FTH_INVALID, saying what to do, if there are none. */
+/* Looks in the environment, in the profile files, at the container's service and at the instance's,
+ * in this order (a profile that is asked for by name goes before the environment). `google`:
+ * GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY instead, or the AWS ones of the environment.
+ * FTH_INVALID, saying what to do, if there are none. */
 fth_status fth_credentials_open(const char *profile, bool google, fth_credentials **credentials);
 void fth_credentials_free(fth_credentials *credentials);
 

@@ -4,7 +4,8 @@
  * ...
  *     ~/.aws/config        [profile name]   region = ..., endpoint_url = ..., and keys too; [default] has no "profile"
  *
- * Lines that begin with white space belong to nested settings and are passed over; '#' and ';' begin comments. */
+ * Lines that begin with white space belong to nested settings and are passed over; '#' and ';'
+ * begin comments. */
 #include <stdlib.h>
 #include <string.h>
 

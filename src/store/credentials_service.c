@@ -1,8 +1,10 @@
-/* See credentials.h: keys of a role, from the service that the cloud gives each container or instance.
+/* See credentials.h: keys of a role, from the service that the cloud gives each container or
+ * instance.
  *
- * Containers (ECS, EKS): AWS_CONTAINER_CREDENTIALS_RELATIVE_URI at 169.254.170.2, or ..._FULL_URI, with the token of
- * AWS_CONTAINER_AUTHORIZATION_TOKEN[_FILE]. Instances: IMDSv2 at 169.254.169.254, elsewhere by
- * AWS_EC2_METADATA_SERVICE_ENDPOINT or FARTHING_AWS_METADATA ("off": none). Neither is ever asked through a proxy. */
+ * Containers (ECS, EKS): AWS_CONTAINER_CREDENTIALS_RELATIVE_URI at 169.254.170.2, or ..._FULL_URI,
+ * with the token of AWS_CONTAINER_AUTHORIZATION_TOKEN[_FILE]. Instances: IMDSv2 at 169.254.169.254,
+ * elsewhere by AWS_EC2_METADATA_SERVICE_ENDPOINT or FARTHING_AWS_METADATA ("off": none). Neither is
+ * ever asked through a proxy. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>

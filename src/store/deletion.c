@@ -1,5 +1,5 @@
-/* Deletes all that is below a prefix; see store.h. In buckets the objects that were counted, one by one; folders are in
- * folder_delete.c. */
+/* Deletes all that is below a prefix; see store.h. In buckets the objects that were counted, one by
+ * one; folders are in folder_delete.c. */
 #include <stdlib.h>
 #include <string.h>
 

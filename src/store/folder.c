@@ -1,19 +1,21 @@
 /* A folder as a store: an object is a file, a key its path below the root.
  *
- * An object is written under a temporary name beside its place, synced, and then takes its place by one rename; a full
- * disk or a crash leaves the old object. What conditional writes need:
+ * An object is written under a temporary name beside its place, synced, and then takes its place by
+ * one rename; a full disk or a crash leaves the old object. What conditional writes need:
  *
  *     if absent   a rename that replaces nothing, or a hard link where the file system has no such rename: atomic
  *     if match    compare the version, then rename, under an exclusive flock() on the object's folder; every other write
  *                 in that folder holds the same lock shared while it renames, so that none slips in between
  *
- * The lock is taken on the folder itself, which leaves no file behind and is the same one wherever a store is rooted.
- * NFS cannot lock folders: there a hidden file in the folder stands for it, which all clients of the share see, but not
- * processes of the file server itself. A file system without locks refuses writes that need one.
+ * The lock is taken on the folder itself, which leaves no file behind and is the same one wherever
+ * a store is rooted. NFS cannot lock folders: there a hidden file in the folder stands for it,
+ * which all clients of the share see, but not processes of the file server itself. A file system
+ * without locks refuses writes that need one.
  *
- * A version is made of inode, size and modification time; small objects add a checksum of their content, so that two of
- * one size, written within a tick of the file system's clock into a reused inode, differ. A list, which reads nothing,
- * gives versions without that checksum; they match any version that goes on from them.
+ * A version is made of inode, size and modification time; small objects add a checksum of their
+ * content, so that two of one size, written within a tick of the file system's clock into a reused
+ * inode, differ. A list, which reads nothing, gives versions without that checksum; they match any
+ * version that goes on from them.
  *
  * A delete enters no folder through a link below the root (base/remove.h).
  *
@@ -170,7 +172,8 @@ int fth_folder_begin_version(const struct stat *facts, fth_store_version *versio
                     facts->st_mtim.tv_nsec);
 }
 
-/* The point is in the time, the last part of what a list gives: whoever has it has all but the checksum. */
+/* The point is in the time, the last part of what a list gives: whoever has it has all but the
+ * checksum. */
 static bool matches(const fth_store_version *wanted, const fth_store_version *found)
 {
     size_t length = strlen(wanted->text);
@@ -360,8 +363,8 @@ static int try_lock(int descriptor, bool exclusive, fth_deadline deadline)
     }
 }
 
-/* Locks `folder`, relative to the open folder `parent`. Closing *descriptor unlocks. Where nothing can be locked, a
- * shared lock is none: *descriptor is -1. */
+/* Locks `folder`, relative to the open folder `parent`. Closing *descriptor unlocks. Where nothing
+ * can be locked, a shared lock is none: *descriptor is -1. */
 static fth_status lock_folder(int parent, const char *folder, bool exclusive, fth_deadline deadline, int *descriptor)
 {
     fth_status status = FTH_OK;
@@ -458,7 +461,8 @@ static fth_status write_source(fth_store *store, fth_file *file, const char *pat
         FTH_REQUIRE(!fth_deadline_passed(deadline), FTH_TIMEOUT, "writing %s took too long", path);
     }
     FTH_TRY(fth_file_sync(file));
-    /* Once more right before it is put in its place: who slept meanwhile may have lost the right to write. */
+    /* Once more right before it is put in its place: who slept meanwhile may have lost the right to
+     * write. */
     FTH_REQUIRE(fth_store_meter_add(&meter, 0), FTH_INTERRUPTED, "writing %s was cancelled", path);
     fth_store_meter_end(&meter, store);
 
@@ -509,7 +513,8 @@ static fth_status folder_put(fth_store *store, const char *key, const void *byte
     return folder_put_source(store, key, &source, options, deadline, lost, version);
 }
 
-/* Makes a deletion in an open folder durable, unless it cannot be read: writable yet unreadable is rare, but legal. */
+/* Makes a deletion in an open folder durable, unless it cannot be read: writable yet unreadable is
+ * rare, but legal. */
 static fth_status sync_deletion(int folder, const char *where)
 {
     int readable = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -518,7 +523,8 @@ static fth_status sync_deletion(int folder, const char *where)
     return status;
 }
 
-/* An object that is a link goes itself. Folders that held nothing else go with their last object, up to the root. */
+/* An object that is a link goes itself. Folders that held nothing else go with their last object,
+ * up to the root. */
 static fth_status folder_remove(fth_store *store, const char *key, fth_deadline deadline)
 {
     fth_status status = FTH_OK;

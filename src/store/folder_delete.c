@@ -1,8 +1,9 @@
-/* Deletes a folder with all that is in it, on a user's word, unless it must not be deleted as a whole.
+/* Deletes a folder with all that is in it, on a user's word, unless it must not be deleted as a
+ * whole.
  *
- * The folder is reached from "/" through descriptors, one part of its path after the other and never through a link, and
- * stays open: the folder that is checked, counted and shown is the one that is deleted, even if something takes its place
- * meanwhile. */
+ * The folder is reached from "/" through descriptors, one part of its path after the other and
+ * never through a link, and stays open: the folder that is checked, counted and shown is the one
+ * that is deleted, even if something takes its place meanwhile. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -88,7 +89,8 @@ static fth_status refuse_home_of(const char *path, uid_t user)
 
 /* ---- counting ---- */
 
-/* Counts what is in the open folder, which it takes and `owner` owns; a mount or a home folder below it is refused. */
+/* Counts what is in the open folder, which it takes and `owner` owns; a mount or a home folder
+ * below it is refused. */
 static fth_status count_inside(fth_folder_deletion *deletion, int folder, const char *path, uid_t owner, int depth)
 {
     fth_status status = FTH_OK;

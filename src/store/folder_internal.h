@@ -12,9 +12,9 @@
 int fth_folder_begin_version(const struct stat *facts, fth_store_version *version);
 /* Names of temporaries and of the lock, which are no objects. */
 bool fth_folder_is_reserved(const char *name);
-/* Opens (O_PATH) the folder at `address`, or fails with FTH_INVALID where its address has a part ".." or leads through a
- * symbolic link. If there is none: FTH_OK and *folder -1. *path (free() it): its path from "/" on, without dots, "" for
- * "/" itself. */
+/* Opens (O_PATH) the folder at `address`, or fails with FTH_INVALID where its address has a part
+ * ".." or leads through a symbolic link. If there is none: FTH_OK and *folder -1. *path (free()
+ * it): its path from "/" on, without dots, "" for "/" itself. */
 fth_status fth_folder_open_strictly(const char *address, char **path, int *folder);
 /* A folder that may be deleted with all that is in it (folder_delete.c). */
 typedef struct fth_folder_deletion {
@@ -26,9 +26,10 @@ typedef struct fth_folder_deletion {
 fth_status fth_folder_deletion_begin(const char *address, fth_folder_deletion *deletion);
 fth_status fth_folder_deletion_perform(const fth_folder_deletion *deletion);
 void fth_folder_deletion_release(fth_folder_deletion *deletion);
-/* Visits the objects below the open folder `root` (`where`, for messages) whose keys begin with `prefix`, in order of
- * keys; deletes temporaries that a killed writer left a day ago or earlier. *left_out is increased by each link to a folder,
- * broken link and special file. Versions have no checksums, which would cost opening every file. */
+/* Visits the objects below the open folder `root` (`where`, for messages) whose keys begin with
+ * `prefix`, in order of keys; deletes temporaries that a killed writer left a day ago or earlier.
+ * *left_out is increased by each link to a folder, broken link and special file. Versions have no
+ * checksums, which would cost opening every file. */
 fth_status fth_folder_list(int root, const char *where, const char *prefix,
                            bool (*visit)(void *context, const fth_store_object *), void *context, uint64_t *left_out);
 

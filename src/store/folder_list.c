@@ -1,7 +1,8 @@
-/* Lists a folder as a store does: all that lies below it, in the order of whole keys, as a bucket lists them.
+/* Lists a folder as a store does: all that lies below it, in the order of whole keys, as a bucket
+ * lists them.
  *
- * Within one folder, names are sorted with a '/' after those of folders: "a.txt" comes before what is in "a". Links to
- * files are followed, links to folders are not (they could form a circle). */
+ * Within one folder, names are sorted with a '/' after those of folders: "a.txt" comes before what
+ * is in "a". Links to files are followed, links to folders are not (they could form a circle). */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -46,7 +47,8 @@ static bool begins(const char *text, const char *beginning)
     return strncmp(text, beginning, strlen(beginning)) == 0;
 }
 
-/* Describes one name of a folder; false if it is nothing to list. *odd is set for what a store cannot hold. */
+/* Describes one name of a folder; false if it is nothing to list. *odd is set for what a store
+ * cannot hold. */
 static bool describe_entry(int folder, const char *name, entry *result, bool *odd)
 {
     struct stat facts, target;
@@ -80,8 +82,9 @@ static fth_status fail_reading(const listing *list, const char *within, int erro
     return fth_fail(FTH_IO, "read folder %s/%s: %s", list->where, within, strerror(error));
 }
 
-/* The names in the folder `name` of the open folder `parent`, in order, and the folder itself (free: closedir()). One
- * that is not there any more has none, as has a link that took its place. */
+/* The names in the folder `name` of the open folder `parent`, in order, and the folder itself
+ * (free: closedir()). One that is not there any more has none, as has a link that took its
+ * place. */
 static fth_status read_folder(const listing *list, int parent, const char *name, const char *within, DIR **folder,
                               entry **entries, size_t *count)
 {

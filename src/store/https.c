@@ -1,8 +1,9 @@
 /* A web server as a store, for reading alone: get, ranges and stat of https://host/path/key.
  *
- * A query after the address (a presigned link's, a token's) goes with every request and into no message. Redirects are
- * followed, a few, and never from https to http. Lists there are none. Where a server does not say that it takes
- * ranges, a file is fetched as one piece, resumed where it broke off (http/download.c). */
+ * A query after the address (a presigned link's, a token's) goes with every request and into no
+ * message. Redirects are followed, a few, and never from https to http. Lists there are none. Where
+ * a server does not say that it takes ranges, a file is fetched as one piece, resumed where it
+ * broke off (http/download.c). */
 #include <curl/curl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -233,7 +234,8 @@ out:
     return status;
 }
 
-/* Asks for the first byte, which tells the size: of links that are good for GET alone, where HEAD is refused. */
+/* Asks for the first byte, which tells the size: of links that are good for GET alone, where HEAD
+ * is refused. */
 static fth_status look_by_get(web_request *web, fth_deadline deadline, fth_http_response *response,
                               uint64_t *size_bytes)
 {

@@ -1,8 +1,8 @@
 /* See md5_lanes.h. RFC 1321 over vectors of 16 words: word w of lane l's block stands in lane l of
  * vector w.
  *
- * The compiler makes AVX-512, AVX2 or SSE2 of it, chosen when it runs. What is left of a lane behind the length that
- * all have in common is finished by itself. */
+ * The compiler makes AVX-512, AVX2 or SSE2 of it, chosen when it runs. What is left of a lane
+ * behind the length that all have in common is finished by itself. */
 #include "store/md5_lanes.h"
 
 #include <stdbool.h>
@@ -63,8 +63,9 @@ typedef uint32_t vector __attribute__((vector_size(4 * FTH_MD5_LANES)));
 
 /* ---- all lanes ---- */
 
-/* One stage of the transposition of 16 vectors of 16 words: of each pair of rows that differ in bit `s`, the words of
- * the one whose column has that bit change places with those of the other whose column has not. */
+/* One stage of the transposition of 16 vectors of 16 words: of each pair of rows that differ in bit
+ * `s`, the words of the one whose column has that bit change places with those of the other whose
+ * column has not. */
 #define KEEP(s, l)  ((l) & (s) ? 16 + ((l) ^ (s)) : (l))
 #define OTHER(s, l) ((l) & (s) ? 16 + (l) : ((l) ^ (s)))
 #define MASK(which, s)                                                                                                 \

@@ -1,7 +1,8 @@
-/* See store_internal.h: one request of a store with its retries, over connections that the store keeps.
+/* See store_internal.h: one request of a store with its retries, over connections that the store
+ * keeps.
  *
- * A client serves one request at a time, so the store keeps as many as it has had requests at once, and the one used
- * last (its connection is the least likely to have been closed) is taken first. */
+ * A client serves one request at a time, so the store keeps as many as it has had requests at once,
+ * and the one used last (its connection is the least likely to have been closed) is taken first. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -60,7 +61,8 @@ static bool worth_retrying(int code)
     return code == 408 || code == 429 || code == 500 || code == 502 || code == 503 || code == 504;
 }
 
-/* A proxy may cut a part of an object short without breaking the connection; the header still says what it was. */
+/* A proxy may cut a part of an object short without breaking the connection; the header still says
+ * what it was. */
 static fth_status check_range(const fth_http_response *response)
 {
     uint64_t first, last;
@@ -142,7 +144,8 @@ static fth_status explain_cancelled(const fth_store_call *call)
     return fth_fail(FTH_INTERRUPTED, "%s: cancelled", call->what);
 }
 
-/* To whoever owns a run FTH_PEER_LOST says that another machine has it; a server out of reach is no such thing. */
+/* To whoever owns a run FTH_PEER_LOST says that another machine has it; a server out of reach is no
+ * such thing. */
 static fth_status status_of_giving_up(fth_status status)
 {
     return status == FTH_PEER_LOST ? FTH_IO : status;

@@ -1,5 +1,5 @@
-/* See s3_internal.h: what is S3's own, and Google's: names, error codes, signatures. A request that failed since the
- * clock, the region or the keys were wrong is mended and sent again. */
+/* See s3_internal.h: what is S3's own, and Google's: names, error codes, signatures. A request that
+ * failed since the clock, the region or the keys were wrong is mended and sent again. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

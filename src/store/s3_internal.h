@@ -1,4 +1,5 @@
-/* Buckets over the S3 protocol, Google's included; what they share with other clouds is in bucket_internal.h.
+/* Buckets over the S3 protocol, Google's included; what they share with other clouds is in
+ * bucket_internal.h.
  *
  * s3.c             opening and addresses; the tables of s3:// and gs://
  * s3_cloud.c       the two clouds: names, error codes, signing, with the clock, the region or the keys mended where the
@@ -10,10 +11,10 @@
  * s3_tree.c        checksums of parts
  * s3_upload.c      the parts of a file's upload that are done, kept for the next try
  *
- * Checksums. A small object carries its SHA-256 in the signature, which every server checks, and keeps it as metadata
- * ("sha256"). The parts of a large one carry their MD5s, which servers compute anyway (md5_lanes.h); the metadata,
- * which must be there before the first part goes, holds an XXH3 of all of it ("tree", s3_tree.c). Either is checked on
- * the way back. */
+ * Checksums. A small object carries its SHA-256 in the signature, which every server checks, and
+ * keeps it as metadata ("sha256"). The parts of a large one carry their MD5s, which servers compute
+ * anyway (md5_lanes.h); the metadata, which must be there before the first part goes, holds an XXH3
+ * of all of it ("tree", s3_tree.c). Either is checked on the way back. */
 #ifndef FTH_STORE_S3_INTERNAL_H
 #define FTH_STORE_S3_INTERNAL_H
 
@@ -64,8 +65,8 @@ fth_status fth_s3_put_file(fth_store *store, const char *key, const char *path, 
                            fth_deadline deadline, bool *lost, fth_store_version *version);
 fth_status fth_s3_probe_conditions(fth_store *store, fth_deadline deadline, char **why);
 
-/* Frees an upload's parts on the server, quickly where the caller's time is up; a warning if that fails. The calling
- * thread's error message stays. */
+/* Frees an upload's parts on the server, quickly where the caller's time is up; a warning if that
+ * fails. The calling thread's error message stays. */
 void fth_s3_abort(fth_store *store, const char *key, const char *id, fth_deadline deadline);
 
 /* ---- uploads begun without our knowing (s3_orphans.c) ---- */
@@ -78,11 +79,12 @@ typedef struct fth_s3_orphans {
     int failed_tries; /* what they may be of */
 } fth_s3_orphans;
 
-/* After upload `id` was begun at the last of several tries, which took `took_s` in all: notes those that the others may
- * have begun. */
+/* After upload `id` was begun at the last of several tries, which took `took_s` in all: notes those
+ * that the others may have begun. */
 void fth_s3_note_orphans(fth_store *store, const char *key, const char *id, int failed_tries, double took_s,
                          fth_deadline deadline, fth_s3_orphans *orphans);
-/* Ends those that are still without parts, unless there are too many for all to be ours; and frees the note. */
+/* Ends those that are still without parts, unless there are too many for all to be ours; and frees
+ * the note. */
 void fth_s3_end_orphans(fth_store *store, const char *key, fth_s3_orphans *orphans, fth_deadline deadline);
 
 /* ---- checksums of parts (s3_tree.c) ---- */
@@ -93,8 +95,8 @@ typedef struct fth_s3_sum {
     unsigned char bytes[16];
 } fth_s3_sum;
 
-/* The MD5 of each part of a source and the checksum of the whole, several threads and lanes at a time. Parts are
- * multiples of FTH_S3_CHUNK_BYTES. `meter` may cancel it. */
+/* The MD5 of each part of a source and the checksum of the whole, several threads and lanes at a
+ * time. Parts are multiples of FTH_S3_CHUNK_BYTES. `meter` may cancel it. */
 fth_status fth_s3_hash_parts(const fth_store_source *source, uint64_t part_bytes, fth_store_meter *meter,
                              unsigned char (*digests)[FTH_MD5_BYTES], char tree[96]);
 void fth_s3_sum_chunk(const void *bytes, size_t size_bytes, fth_s3_sum *sum);
@@ -114,8 +116,9 @@ fth_status fth_s3_check_tree(const char *tree, const void *bytes, uint64_t size_
 
 typedef struct fth_s3_upload fth_s3_upload;
 
-/* Opens the note of an earlier upload of the same bytes (`tree`) to the same key, or an empty one. Never fails: where
- * no note can be kept, *upload is NULL, which the others take. *id (free()) is the upload to go on with, or NULL. */
+/* Opens the note of an earlier upload of the same bytes (`tree`) to the same key, or an empty one.
+ * Never fails: where no note can be kept, *upload is NULL, which the others take. *id (free()) is
+ * the upload to go on with, or NULL. */
 void fth_s3_upload_open(fth_store *store, const char *key, const char *tree, uint64_t parts, fth_s3_upload **upload,
                         char **id);
 /* The id of an upload of other bytes to the same key, to be aborted; NULL: none. Lent. */

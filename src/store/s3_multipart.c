@@ -3,11 +3,12 @@
  *     checksums of all parts -> create (with their checksum as metadata) -> parts -> complete
  *                                                                            failed -> abort (a file: kept, noted)
  *
- * The checksums come first since the metadata must be there before the first part; they are the same that go with each
- * part, so nothing is computed twice. A part is retried by itself.
+ * The checksums come first since the metadata must be there before the first part; they are the
+ * same that go with each part, so nothing is computed twice. A part is retried by itself.
  *
- * A condition goes with the last step. Servers differ in what they make of it there, so large objects that must be new
- * go in parts only where a trial has shown that it holds, and otherwise as a single put, up to its limit. */
+ * A condition goes with the last step. Servers differ in what they make of it there, so large
+ * objects that must be new go in parts only where a trial has shown that it holds, and otherwise as
+ * a single put, up to its limit. */
 #include <inttypes.h>
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -23,7 +24,8 @@ static const uint64_t LARGE_PART_BYTES = 32u << 20;
 static const uint64_t SINGLE_PUT_BYTES = 16u << 20, MAX_SINGLE_BYTES = 5ull << 30;
 static const uint64_t CONDITIONAL_PARTS_BYTES = 32u << 20; /* from here on the trial costs less than it brings */
 static const double ABORT_S = 10, LATE_ABORT_S = 1;
-/* Putting the parts together takes servers a while that grows with their number; AWS speaks of minutes. */
+/* Putting the parts together takes servers a while that grows with their number; AWS speaks of
+ * minutes. */
 static const double COMPLETE_STALL_S = 30, COMPLETE_BYTES_PER_S = 100e6;
 
 typedef struct fth_s3_parts {
@@ -371,7 +373,8 @@ static fth_status put_parts(fth_store *store, const char *key, const fth_store_s
         fth_s3_upload_begin(parts.upload, tree, parts.id);
     }
     FTH_TRY(fth_store_in_parallel(fth_store_threads(), parts.count, put_part, &parts, &parts.meter.cancelled));
-    /* Once more right before the parts become an object: who slept meanwhile may have lost the right to write. */
+    /* Once more right before the parts become an object: who slept meanwhile may have lost the
+     * right to write. */
     FTH_REQUIRE(fth_store_meter_add(&parts.meter, 0), FTH_INTERRUPTED, "put %s: cancelled", key);
     status = complete(&parts, options, number, lost, version);
     fth_s3_upload_forget(parts.upload); /* failed, too: an upload that cannot be completed is not worth going on with */
@@ -400,7 +403,8 @@ static fth_status mapped_at(void *context, uint64_t offset, uint64_t size_bytes,
     return FTH_OK;
 }
 
-/* Tries out whether an upload in parts that must be new is refused where there is an object. Asks the server once. */
+/* Tries out whether an upload in parts that must be new is refused where there is an object. Asks
+ * the server once. */
 static fth_status absent_holds_in_parts(fth_store *store, bool *holds)
 {
     fth_status status = FTH_OK;

@@ -1,9 +1,9 @@
 /* See s3_internal.h: uploads that were begun without our hearing of it.
  *
- * A request to begin an upload whose answer is lost is sent again, and what the first one began stays on the server,
- * invisible but paid for. The server's list tells of each upload its key, when it was begun and by which account, but
- * not by which process; another machine may upload to the same key. So only such are ended as can hardly be anyone
- * else's:
+ * A request to begin an upload whose answer is lost is sent again, and what the first one began
+ * stays on the server, invisible but paid for. The server's list tells of each upload its key, when
+ * it was begun and by which account, but not by which process; another machine may upload to the
+ * same key. So only such are ended as can hardly be anyone else's:
  *
  *     noted right after ours was begun   those of the same key and account that were begun between our first try and the
  *                                        answer, by the server's clock

@@ -1,6 +1,6 @@
-/* See s3_internal.h: reading. What comes back is checked against the checksum kept with it: ours ("sha256" or "tree"
- * in the metadata), else the ETag where that is an MD5, or Google's MD5. All of them are of whole objects: a part of one
- * is not checked. */
+/* See s3_internal.h: reading. What comes back is checked against the checksum kept with it: ours
+ * ("sha256" or "tree" in the metadata), else the ETag where that is an MD5, or Google's MD5. All of
+ * them are of whole objects: a part of one is not checked. */
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +11,8 @@
 
 /* ---- checksums ---- */
 
-/* The ETag where it is an MD5: 32 hex digits, and no encryption that makes it something else. With S3's own keys (AES256),
- * which is how buckets of AWS are, it is that of the plain bytes. */
+/* The ETag where it is an MD5: 32 hex digits, and no encryption that makes it something else. With
+ * S3's own keys (AES256), which is how buckets of AWS are, it is that of the plain bytes. */
 static bool is_md5(const fth_store_version *version, const fth_http_response *response)
 {
     char *encrypted = fth_http_header(response, "x-amz-server-side-encryption");
@@ -36,8 +36,8 @@ static bool is_whole(const fth_http_response *response, size_t size_bytes)
     return all;
 }
 
-/* The MD5 that Google tells in base64, in one of its lines of hashes, as hex digits: of what is stored, which is what
- * came unless that was decompressed on the way. */
+/* The MD5 that Google tells in base64, in one of its lines of hashes, as hex digits: of what is
+ * stored, which is what came unless that was decompressed on the way. */
 static bool find_google_md5(const fth_http_response *response, char hex[33])
 {
     unsigned char md5[32];

@@ -1,7 +1,8 @@
 /* See s3_internal.h: checksums of a large object.
  *
- * The parts' MD5s go with the parts, for the server. For the way back, an XXH3 of each 8 MiB goes into the metadata, as
- * the XXH3 over all of them: it is taken from each piece as it arrives, at next to no cost. */
+ * The parts' MD5s go with the parts, for the server. For the way back, an XXH3 of each 8 MiB goes
+ * into the metadata, as the XXH3 over all of them: it is taken from each piece as it arrives, at
+ * next to no cost. */
 #include <inttypes.h>
 #include <openssl/evp.h>
 #include <stdio.h>

@@ -1,11 +1,12 @@
-/* See s3_internal.h: a note of an upload in parts, so that the next try goes on where this one was stopped.
+/* See s3_internal.h: a note of an upload in parts, so that the next try goes on where this one was
+ * stopped.
  *
  *     ~/.cache/farthing/uploads/<hash of store and key>
  *         upload <id> <tree>          what is being uploaded: the checksum of all the bytes
  *         part <number> <etag>        done
  *
- * Lines are appended as parts get done; a torn last line is passed over. The note is locked while in use, and removed
- * when the upload is complete. It holds no secrets. */
+ * Lines are appended as parts get done; a torn last line is passed over. The note is locked while
+ * in use, and removed when the upload is complete. It holds no secrets. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -45,7 +46,8 @@ static char *note_path(const fth_store *store, const char *key)
     return path;
 }
 
-/* Reads a note's lines: the id if it is of the same bytes, else it is stale; and the parts that are done. */
+/* Reads a note's lines: the id if it is of the same bytes, else it is stale; and the parts that are
+ * done. */
 static void read_note(fth_s3_upload *upload, const char *text, const char *tree, char **id)
 {
     char noted_id[MAX_ID_BYTES + 1], noted_tree[ETAG_BYTES], etag[ETAG_BYTES];

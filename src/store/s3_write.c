@@ -1,4 +1,5 @@
-/* See s3_internal.h: writing small objects, and finding out whether the server keeps to conditions. */
+/* See s3_internal.h: writing small objects, and finding out whether the server keeps to
+ * conditions. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,8 +51,8 @@ static fth_status try_put(fth_store *store, const char *key, fth_store_condition
     return fth_s3_put(store, key, "probe", 5, &options, deadline, lost, version);
 }
 
-/* Puts a little object twice if absent, then over a version that is not there, then over the one that is: the second
- * and the third must be refused, the first and the last taken. */
+/* Puts a little object twice if absent, then over a version that is not there, then over the one
+ * that is: the second and the third must be refused, the first and the last taken. */
 fth_status fth_s3_probe_conditions(fth_store *store, fth_deadline deadline, char **why)
 {
     fth_status status = FTH_OK;

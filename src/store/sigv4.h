@@ -34,13 +34,14 @@ typedef struct fth_sigv4 {
 /* The query string, escaped and in order; free() it. NULL: no memory. */
 char *fth_sigv4_query(const fth_pair *query, int count);
 
-/* The lines of a signed request ("name: value": the given headers, date, hash, token, authorization), ended by NULL.
- * Free it with fth_sigv4_free_lines(). */
+/* The lines of a signed request ("name: value": the given headers, date, hash, token,
+ * authorization), ended by NULL. Free it with fth_sigv4_free_lines(). */
 fth_status fth_sigv4_sign(const fth_sigv4 *request, char ***lines);
 void fth_sigv4_free_lines(char **lines);
 
-/* For a server that checks a signature: what it has to be. `headers` are those that the client has signed, in its order;
- * request's own headers, host, token, google and wall_s are not used. `date` is "20261116T120000Z". */
+/* For a server that checks a signature: what it has to be. `headers` are those that the client has
+ * signed, in its order; request's own headers, host, token, google and wall_s are not used. `date`
+ * is "20261116T120000Z". */
 fth_status fth_sigv4_expect(const fth_sigv4 *request, const char *date, const fth_pair *headers, int count,
                             char signature[65]);
 

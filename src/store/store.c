@@ -1,4 +1,5 @@
-/* See store.h. The kind of a URL, the checks that are the same for all kinds, and the calls of each kind's functions. */
+/* See store.h. The kind of a URL, the checks that are the same for all kinds, and the calls of each
+ * kind's functions. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -129,8 +130,9 @@ char *fth_store_describe(const fth_store *store, const char *key)
 
 /* ---- keys ---- */
 
-/* NULL if `text` is fine, else what is wrong with it. A prefix may be empty and may end anywhere. Parts "." and ".."
- * are refused everywhere: what lies between here and a bucket may resolve them, and then another object is meant. */
+/* NULL if `text` is fine, else what is wrong with it. A prefix may be empty and may end anywhere.
+ * Parts "." and ".." are refused everywhere: what lies between here and a bucket may resolve them,
+ * and then another object is meant. */
 static const char *fault_of(const fth_store *store, const char *text, bool prefix)
 {
     if (!*text)
@@ -219,7 +221,8 @@ fth_status fth_store_get_file_watched(fth_store *store, const char *key, const c
             status = fth_store_get_file_by_ranges(store, key, path, progress, sha256);
         if (status != FTH_CORRUPT)
             break;
-        /* A bit was turned on the way, or the object was replaced meanwhile: once more, all of it. */
+        /* A bit was turned on the way, or the object was replaced meanwhile: once more, all of
+         * it. */
         name = name ? name : fth_store_describe(store, key);
         if (tries == CORRUPT_TRIES) {
             status = fth_fail_within(status, "get %s, tried %d times", name, tries);

@@ -19,14 +19,15 @@
 #include "http/http.h"
 #include "store/store.h"
 
-/* Keys and options have been checked when these are called; deadlines are moments (at_seconds may be INFINITY where a
- * large transfer has none: then it goes on while it makes progress). Any of them may be called by several threads. */
+/* Keys and options have been checked when these are called; deadlines are moments (at_seconds may
+ * be INFINITY where a large transfer has none: then it goes on while it makes progress). Any of
+ * them may be called by several threads. */
 typedef struct fth_store_kind {
     const char *name;           /* "s3", for messages */
     const char *const *schemes; /* {"s3", NULL}; "" stands for plain paths: {"file", "", NULL} */
     bool keys_are_paths;        /* "a//b" is "a/b", so only one of them can be a key */
-    /* `rest`: the URL after "scheme://" ("bucket/prefix"); for paths all of it. Sets store->state, and store->url if
-     * the URL as given holds secrets. */
+    /* `rest`: the URL after "scheme://" ("bucket/prefix"); for paths all of it. Sets store->state,
+     * and store->url if the URL as given holds secrets. */
     fth_status (*open)(fth_store *store, const char *scheme, const char *rest, const fth_store_options *options);
     void (*free)(void *state); /* may get a half-made state, or NULL */
 
@@ -35,10 +36,12 @@ typedef struct fth_store_kind {
     fth_status (*get_range)(fth_store *store, const char *key, uint64_t offset, void *into, size_t size_bytes,
                             const fth_store_version *version, fth_deadline deadline);
     fth_status (*stat)(fth_store *store, const char *key, fth_deadline deadline, fth_store_object *object, bool *found);
-    /* Optional (FTH_UNSUPPORTED): plain web servers have no lists. `after`: keys up to this one may be left out. */
+    /* Optional (FTH_UNSUPPORTED): plain web servers have no lists. `after`: keys up to this one may
+     * be left out. */
     fth_status (*list)(fth_store *store, const char *prefix, const char *after,
                        bool (*visit)(void *context, const fth_store_object *), void *context);
-    /* Optional: without it, stat and get_range from several threads (transfer.c). `progress` may be NULL. */
+    /* Optional: without it, stat and get_range from several threads (transfer.c). `progress` may be
+     * NULL. */
     fth_status (*get_file)(fth_store *store, const char *key, const char *path, const fth_store_progress *progress,
                            char sha256[65]);
 
@@ -46,7 +49,8 @@ typedef struct fth_store_kind {
     fth_status (*put)(fth_store *store, const char *key, const void *bytes, size_t size_bytes,
                       const fth_store_put_options *options, fth_deadline deadline, bool *lost,
                       fth_store_version *version);
-    /* Optional: without it, the whole source through `put`. A condition that does not hold is *lost here too. */
+    /* Optional: without it, the whole source through `put`. A condition that does not hold is *lost
+     * here too. */
     fth_status (*put_source)(fth_store *store, const char *key, const fth_store_source *source,
                              const fth_store_put_options *options, fth_deadline deadline, bool *lost,
                              fth_store_version *version);
@@ -54,8 +58,8 @@ typedef struct fth_store_kind {
     fth_status (*put_file)(fth_store *store, const char *key, const char *path, const fth_store_put_options *options,
                            fth_deadline deadline, bool *lost, fth_store_version *version);
     fth_status (*remove)(fth_store *store, const char *key, fth_deadline deadline); /* optional, as `put` */
-    /* Optional: without it, conditions always hold. Tries out whether the server keeps to conditions; *why (free())
-     * says why not, or stays NULL. */
+    /* Optional: without it, conditions always hold. Tries out whether the server keeps to
+     * conditions; *why (free()) says why not, or stays NULL. */
     fth_status (*probe_conditions)(fth_store *store, fth_deadline deadline, char **why);
     /* Optional. */
     fth_status (*presign)(fth_store *store, const char *method, const char *key, double seconds, char **url);
@@ -79,8 +83,8 @@ struct fth_store {
     char *conditions_missing; /* why conditional writes are not to be had; NULL: they are */
 };
 
-/* Every kind; a new one is a file that defines fth_store_kind_NAME, and its row here. A URL is opened by the first kind
- * that has its scheme. */
+/* Every kind; a new one is a file that defines fth_store_kind_NAME, and its row here. A URL is
+ * opened by the first kind that has its scheme. */
 #define FTH_STORE_KINDS(ROW)                                                                                           \
     ROW(folder)                                                                                                        \
     ROW(https)                                                                                                         \
@@ -98,8 +102,8 @@ fth_deadline fth_store_deadline(const fth_store *store);
 fth_deadline fth_store_large_deadline(const fth_store *store, uint64_t bytes, fth_deadline outer);
 /* "s3://bucket/prefix/key", for messages; free() it. */
 char *fth_store_describe(const fth_store *store, const char *key);
-/* What all keys of a bucket begin with whose address goes on with `path` after the bucket's name: "" or "a/b/". free()
- * it. */
+/* What all keys of a bucket begin with whose address goes on with `path` after the bucket's name:
+ * "" or "a/b/". free() it. */
 fth_status fth_store_read_prefix(const fth_store *store, const char *path, size_t length, char **prefix);
 
 /* ---- one request, with its retries (request.c) ---- */
@@ -114,8 +118,8 @@ typedef struct fth_store_call {
 
     /* Before each try: sets url and headers (signatures hold a time). Optional. */
     fth_status (*prepare)(void *context, fth_http_request *request);
-    /* Sees an answer of 300 or more that is not retried anyway; true: the cause has been mended (clock, region, token),
-     * try again at once. Optional. */
+    /* Sees an answer of 300 or more that is not retried anyway; true: the cause has been mended
+     * (clock, region, token), try again at once. Optional. */
     bool (*mend)(void *context, const fth_http_response *response);
     /* Sees an answer under 300; a failure (FTH_CORRUPT: a checksum) is retried. Optional. */
     fth_status (*check)(void *context, const fth_http_response *response);
@@ -128,9 +132,10 @@ typedef struct fth_store_call {
     bool uncertain; /* a try before the last may have been carried out although no answer said so */
 } fth_store_call;
 
-/* Performs the request; 408, 429, 500, 502, 503 and 504 and broken connections are tried again, with backoff and jitter
- * (at least the answer's Retry-After), until the deadline. FTH_OK with any other answer, for the caller to judge. When
- * time runs out: FTH_IO or FTH_TIMEOUT with the last cause, never FTH_PEER_LOST. Release `response` in any case. */
+/* Performs the request; 408, 429, 500, 502, 503 and 504 and broken connections are tried again,
+ * with backoff and jitter (at least the answer's Retry-After), until the deadline. FTH_OK with any
+ * other answer, for the caller to judge. When time runs out: FTH_IO or FTH_TIMEOUT with the last
+ * cause, never FTH_PEER_LOST. Release `response` in any case. */
 fth_status fth_store_send(fth_store *store, fth_store_call *call, fth_http_response *response);
 
 /* ---- large transfers (transfer.c) ---- */
@@ -147,7 +152,8 @@ struct fth_store_meter {
     fth_store_switch *running; /* notes its requests; or NULL */
 };
 
-/* The meter of the piece that the calling thread fetches, for requests that have none of their own; or NULL. */
+/* The meter of the piece that the calling thread fetches, for requests that have none of their own;
+ * or NULL. */
 extern _Thread_local fth_store_meter *fth_store_watched;
 
 void fth_store_meter_begin(fth_store_meter *meter, uint64_t total_bytes, const fth_store_progress *progress);
@@ -156,7 +162,8 @@ bool fth_store_meter_add(fth_store_meter *meter, int64_t bytes);
 /* Notes the rate of a transfer that succeeded (fth_store_upload_rate). */
 void fth_store_meter_end(fth_store_meter *meter, fth_store *store);
 
-/* Notes a request, its failed tries and its end in the switch that the calling thread uses, if any (switch.c). */
+/* Notes a request, its failed tries and its end in the switch that the calling thread uses, if any
+ * (switch.c). */
 void fth_store_note_begin(const char *what);
 void fth_store_note_failure(const char *what, const char *cause);
 void fth_store_note_end(bool worked);
@@ -176,13 +183,15 @@ typedef struct fth_store_fetch {
     const fth_store_progress *progress;
     char *sha256; /* room for 65: gets the checksum; NULL: not wanted */
 
-    /* A checksum of the whole to compare, where one is known: "SHA256" or "MD5", and its hex digits. */
+    /* A checksum of the whole to compare, where one is known: "SHA256" or "MD5", and its hex
+     * digits. */
     const char *digest_name, *digest_expected;
-    /* Optional: a range that is handed on as it comes, which saves a copy; else the kind's get_range. */
+    /* Optional: a range that is handed on as it comes, which saves a copy; else the kind's
+     * get_range. */
     fth_status (*range_to)(fth_store *store, const char *key, uint64_t offset, size_t size_bytes,
                            const fth_store_version *version, fth_deadline deadline, const fth_store_sink *sink);
-    /* Or of its pieces, seen as they arrive (from several threads, each piece in order from offset 0, again after a
-     * failure), and told before the file gets its name. */
+    /* Or of its pieces, seen as they arrive (from several threads, each piece in order from offset
+     * 0, again after a failure), and told before the file gets its name. */
     uint64_t piece_bytes; /* 0: as it suits */
     fth_status (*piece)(void *context, uint64_t i, uint64_t offset, const void *bytes, size_t size_bytes);
     fth_status (*check)(void *context);

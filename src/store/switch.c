@@ -1,4 +1,5 @@
-/* Switches (store.h): a meter that only cancels, and notes on the requests of the threads that use it. */
+/* Switches (store.h): a meter that only cancels, and notes on the requests of the threads that use
+ * it. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,12 +1,14 @@
-/* See store_internal.h: what large transfers of every kind share: threads, the meter, and parallel ranges into a file.
+/* See store_internal.h: what large transfers of every kind share: threads, the meter, and parallel
+ * ranges into a file.
  *
  *     stat -> temporary beside the target, of the object's size -> ranges, each into its place -> sync, rename
  *
- * A thread of its own has the disk begin with what is there, so that the sync at the end is short; it may wait for a
- * disk that is busy, and those that fetch go on.
+ * A thread of its own has the disk begin with what is there, so that the sync at the end is short;
+ * it may wait for a disk that is busy, and those that fetch go on.
  *
- * All ranges are of the version that stat saw, so that an object replaced meanwhile is noticed and not mixed. The
- * checksum of the whole runs over the ranges in order: a thread that has the next one in line goes on with it. */
+ * All ranges are of the version that stat saw, so that an object replaced meanwhile is noticed and
+ * not mixed. The checksum of the whole runs over the ranges in order: a thread that has the next
+ * one in line goes on with it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -85,8 +87,9 @@ typedef struct fth_team {
     char message[MESSAGE_BYTES];
 } fth_team;
 
-/* Clouds give bandwidth by processors, and one connection gets some 100 MB/s of it; on a small machine more connections
- * only get into each other's caches (8 against 4 on two processors: a tenth slower). */
+/* Clouds give bandwidth by processors, and one connection gets some 100 MB/s of it; on a small
+ * machine more connections only get into each other's caches (8 against 4 on two processors: a
+ * tenth slower). */
 int fth_store_threads(void)
 {
     int processors = fth_processors_online();
@@ -361,7 +364,8 @@ out:
     return status;
 }
 
-/* Takes the digest's hex digits to the caller, and compares them where there is something to compare with. */
+/* Takes the digest's hex digits to the caller, and compares them where there is something to
+ * compare with. */
 static fth_status check_digest(fth_landing *landing)
 {
     const fth_store_fetch *fetch = landing->fetch;

@@ -1,5 +1,6 @@
-/* See xml.h. Elements, text, the predefined entities and numeric ones, CDATA; declarations and comments are passed
- * over; document types are refused. It trusts nothing: the text comes from the network. */
+/* See xml.h. Elements, text, the predefined entities and numeric ones, CDATA; declarations and
+ * comments are passed over; document types are refused. It trusts nothing: the text comes from the
+ * network. */
 #include <stdlib.h>
 #include <string.h>
 

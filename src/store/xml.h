@@ -4,8 +4,9 @@
 
 #include "base/base.h"
 
-/* Calls leaf() for each element that holds text alone, with its path ("ListBucketResult/Contents/Key") and the text,
- * entities replaced; close() (may be NULL) at the end of each that holds others. FTH_CORRUPT for what is no XML. */
+/* Calls leaf() for each element that holds text alone, with its path
+ * ("ListBucketResult/Contents/Key") and the text, entities replaced; close() (may be NULL) at the
+ * end of each that holds others. FTH_CORRUPT for what is no XML. */
 typedef struct fth_xml_visitor {
     fth_status (*leaf)(void *context, const char *path, const char *text);
     fth_status (*close)(void *context, const char *path);

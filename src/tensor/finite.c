@@ -1,5 +1,5 @@
-/* Finding numbers that are not finite. The scan is one pass of integer arithmetic without branches, a block at a time;
- * only a tensor that fails it is looked at number by number. */
+/* Finding numbers that are not finite. The scan is one pass of integer arithmetic without branches,
+ * a block at a time; only a tensor that fails it is looked at number by number. */
 #include <math.h>
 
 #include "base/vectorized.h"
@@ -11,7 +11,8 @@ typedef uint16_t __attribute__((aligned(1), may_alias)) unaligned_u16;
 typedef uint32_t __attribute__((aligned(1), may_alias)) unaligned_u32;
 typedef double __attribute__((aligned(1), may_alias)) unaligned_double;
 
-/* Adding 1 to an exponent of all ones carries into the sign's place; whole vectors of them are or-ed together. */
+/* Adding 1 to an exponent of all ones carries into the sign's place; whole vectors of them are
+ * or-ed together. */
 FTH_VECTORIZED static bool scan_f32(const unaligned_u32 *bits, size_t count)
 {
     uint32_t seen = 0;
@@ -56,8 +57,8 @@ bool fth_numbers_are_finite(const void *numbers, fth_dtype dtype, size_t count)
     return true;
 }
 
-/* Without their sign, the bits of floating-point numbers are in the order of the numbers, and what is not finite comes
- * last. */
+/* Without their sign, the bits of floating-point numbers are in the order of the numbers, and what
+ * is not finite comes last. */
 FTH_VECTORIZED static uint32_t largest_32(const unaligned_u32 *bits, size_t count)
 {
     uint32_t largest = 0;

@@ -1,5 +1,6 @@
-/* The opcodes of pickle_internal.h's machine: one row of a table for each, one small function for each kind of them.
- * Opcodes that have a name but no function are those that tensors do not need, and most of them run code. */
+/* The opcodes of pickle_internal.h's machine: one row of a table for each, one small function for
+ * each kind of them. Opcodes that have a name but no function are those that tensors do not need,
+ * and most of them run code. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -199,8 +200,9 @@ out:
     return status;
 }
 
-/* Items for the list, set or dictionary below them; those of a set are not kept. An object of a foreign class that
- * takes keys and values is a dictionary for all we need: state dicts come in subclasses of OrderedDict. */
+/* Items for the list, set or dictionary below them; those of a set are not kept. An object of a
+ * foreign class that takes keys and values is a dictionary for all we need: state dicts come in
+ * subclasses of OrderedDict. */
 static fth_status add_items(fth_pickle_machine *machine, fth_pickle_kind kind, fth_pickle_node *const *items,
                             size_t count)
 {
@@ -343,7 +345,8 @@ out:
     return status;
 }
 
-/* ("module", class, source file, source): how the old format of torch.save() writes the class of a whole model. */
+/* ("module", class, source file, source): how the old format of torch.save() writes the class of a
+ * whole model. */
 static bool is_class_with_source(const fth_pickle_node *id)
 {
     return id->kind == FTH_PICKLE_TUPLE && id->count == 4 && fth_pickle_text_is(id->items[0], "module") &&

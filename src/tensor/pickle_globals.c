@@ -1,5 +1,6 @@
-/* The names that a pickle may mention, and what becomes of calling them. There is no way from here to any code but the
- * few builders below: names that are in no table are foreign, and calling them makes opaque values. */
+/* The names that a pickle may mention, and what becomes of calling them. There is no way from here
+ * to any code but the few builders below: names that are in no table are foreign, and calling them
+ * makes opaque values. */
 #include <stdio.h>
 #include <string.h>
 
@@ -109,8 +110,9 @@ static bool find_torch_type(const char *name, size_t length, fth_pickle_global *
 
 /* ---- names that run code ---- */
 
-/* No honest checkpoint needs these. A file with one of them was made to do something to whoever loads it, which its
- * reader should know, even though nothing would happen here. NULL: all of a module and of those within it. */
+/* No honest checkpoint needs these. A file with one of them was made to do something to whoever
+ * loads it, which its reader should know, even though nothing would happen here. NULL: all of a
+ * module and of those within it. */
 static const struct {
     const char *module, *name;
 } code_names[] = {

@@ -1,15 +1,17 @@
 /* A reader of pickles that executes nothing.
  *
- * A pickle is a program for a stack machine; Python's own reader calls whatever it names. This one knows the opcodes
- * that torch.save() writes and a short table of names (pickle_globals.c), and builds plain nodes: a call to torch's
- * rebuild function becomes a description of a tensor. Any other class or function is foreign: it is never looked up,
- * and calling it gives an opaque value that remembers its name, so that the settings people save beside their weights
- * (argparse.Namespace, paths, dates) do no harm. Names whose only use in a checkpoint is to run code on whoever loads
- * it, os.system among them, are refused by opcode, byte and name, although here they would be as inert as the rest.
+ * A pickle is a program for a stack machine; Python's own reader calls whatever it names. This one
+ * knows the opcodes that torch.save() writes and a short table of names (pickle_globals.c), and
+ * builds plain nodes: a call to torch's rebuild function becomes a description of a tensor. Any
+ * other class or function is foreign: it is never looked up, and calling it gives an opaque value
+ * that remembers its name, so that the settings people save beside their weights
+ * (argparse.Namespace, paths, dates) do no harm. Names whose only use in a checkpoint is to run
+ * code on whoever loads it, os.system among them, are refused by opcode, byte and name, although
+ * here they would be as inert as the rest.
  *
- * Pickles come from strangers. Nodes live in an arena whose size is bounded by a multiple of what was read; text stays
- * where it is, in the pickle's bytes, which must outlive the nodes. Nodes may form cycles and diamonds: whoever walks
- * them marks what he has visited, and does not recurse. */
+ * Pickles come from strangers. Nodes live in an arena whose size is bounded by a multiple of what
+ * was read; text stays where it is, in the pickle's bytes, which must outlive the nodes. Nodes may
+ * form cycles and diamonds: whoever walks them marks what he has visited, and does not recurse. */
 #ifndef FTH_TENSOR_PICKLE_INTERNAL_H
 #define FTH_TENSOR_PICKLE_INTERNAL_H
 
@@ -91,8 +93,8 @@ typedef struct fth_pickle {
     struct fth_pickle_arena *arena;
 } fth_pickle;
 
-/* Reads the pickle that begins at `start`. `origin` names the file in errors, and byte offsets in them count from the
- * start of `bytes`. */
+/* Reads the pickle that begins at `start`. `origin` names the file in errors, and byte offsets in
+ * them count from the start of `bytes`. */
 fth_status fth_pickle_read(const void *bytes, size_t size_bytes, size_t start, const char *origin, fth_pickle **pickle);
 void fth_pickle_free(fth_pickle *pickle);
 
@@ -100,8 +102,8 @@ void fth_pickle_free(fth_pickle *pickle);
 const char *fth_pickle_global_text(const fth_pickle_global *global);
 /* True for Python's own containers and NumPy's arrays, which are not worth a message. */
 bool fth_pickle_global_is_plain_data(const fth_pickle_global *global);
-/* What made a value in place of a tensor: a function of torch that rebuilds kinds of tensors that are not read here
- * (sparse, quantized, a subclass's). NULL for all other values. */
+/* What made a value in place of a tensor: a function of torch that rebuilds kinds of tensors that
+ * are not read here (sparse, quantized, a subclass's). NULL for all other values. */
 const fth_pickle_global *fth_pickle_unread_tensor(const fth_pickle_node *node);
 
 bool fth_pickle_text_is(const fth_pickle_node *node, const char *text);
@@ -109,7 +111,8 @@ bool fth_pickle_text_is(const fth_pickle_node *node, const char *text);
 /* The value under `key` of a dictionary (the last one, as in Python), or NULL. */
 fth_pickle_node *fth_pickle_dict_find(const fth_pickle_node *dict, const char *key, size_t key_length);
 
-/* Copies text into `out`, shortened, unprintable bytes as '?', so that a message cannot play tricks on a terminal. */
+/* Copies text into `out`, shortened, unprintable bytes as '?', so that a message cannot play tricks
+ * on a terminal. */
 const char *fth_pickle_printable(const char *text, size_t length, char *out, size_t size);
 
 /* ---- between pickle.c, pickle_machine.c, pickle_nodes.c and pickle_globals.c ---- */
@@ -130,7 +133,8 @@ fth_status fth_pickle_node_create(fth_pickle_arena *arena, fth_pickle_kind kind,
 fth_status fth_pickle_node_append(fth_pickle_arena *arena, fth_pickle_node *node, fth_pickle_node *const *items,
                                   size_t count);
 
-/* What is called `module` `name`: a row of the table, or foreign. Names that run code are refused. */
+/* What is called `module` `name`: a row of the table, or foreign. Names that run code are
+ * refused. */
 fth_status fth_pickle_global_find(fth_pickle *pickle, const fth_pickle_place *place, const char *module,
                                   size_t module_length, const char *name, size_t name_length,
                                   const fth_pickle_global **global);

@@ -1,5 +1,5 @@
-/* The state of the machine that pickle.c runs: the bytes it reads, its stack with marks, and its memo. Everything that
- * a file could make grow has a limit. */
+/* The state of the machine that pickle.c runs: the bytes it reads, its stack with marks, and its
+ * memo. Everything that a file could make grow has a limit. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,7 +100,8 @@ fth_status fth_pickle_put_memo(fth_pickle_machine *machine, uint64_t index)
     fth_status status = fth_pickle_peek(machine, &node);
     if (status != FTH_OK)
         return status;
-    /* Picklers count their puts, so an index far beyond the bytes read so far is made to cost memory. */
+    /* Picklers count their puts, so an index far beyond the bytes read so far is made to cost
+     * memory. */
     if (index >= MAX_MEMO || index > machine->at)
         return fth_pickle_corrupt(&machine->place, "a memo that nobody needs");
     if (index >= machine->memo_capacity) {

@@ -1,5 +1,6 @@
-/* The machine that reads a pickle: what opcodes (pickle.c) do to its bytes, stack, marks and memo (pickle_machine.c).
- * Each call fails, naming the opcode at hand, where the file asks for what is not there or for too much. */
+/* The machine that reads a pickle: what opcodes (pickle.c) do to its bytes, stack, marks and memo
+ * (pickle_machine.c). Each call fails, naming the opcode at hand, where the file asks for what is
+ * not there or for too much. */
 #ifndef FTH_TENSOR_PICKLE_MACHINE_H
 #define FTH_TENSOR_PICKLE_MACHINE_H
 

@@ -1,12 +1,14 @@
-/* The memory and the small change of pickles: an arena with a budget, nodes, and words for messages. */
+/* The memory and the small change of pickles: an arena with a budget, nodes, and words for
+ * messages. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tensor/pickle_internal.h"
 
-/* The costliest opcodes are a byte or two that make a node or lengthen a list, so no honest pickle needs more than this
- * for each byte read so far; a hostile one is stopped by it. The maximum is room for several 100,000 tensors. */
+/* The costliest opcodes are a byte or two that make a node or lengthen a list, so no honest pickle
+ * needs more than this for each byte read so far; a hostile one is stopped by it. The maximum is
+ * room for several 100,000 tensors. */
 #define BUDGET_PER_BYTE ((size_t)64)
 #define BUDGET_AT_LEAST ((size_t)1 << 16)
 #define BUDGET_AT_MOST  ((size_t)1 << 29)

@@ -3,8 +3,7 @@
  *     since 1.6    a zip archive, nothing compressed: NAME/data.pkl, NAME/data/KEY for each storage, NAME/byteorder
  *     before       five pickles: magic number, protocol version, facts about the machine, the object, the keys of its
  *                  storages; then for each key an int64 count and the elements
- *     before 0.1.10  a tar archive; refused
- */
+ *     before 0.1.10  a tar archive; refused */
 #include "tensor/pth_internal.h"
 
 #include <stdio.h>
@@ -22,7 +21,8 @@ static fth_status create_pth(size_t size_bytes, const char *format, fth_pth **pt
     fth_status status = fth_allocate(1, sizeof **pth, pth);
     if (status == FTH_OK) {
         (*pth)->format = format;
-        /* Tensors that are not contiguous occupy the file too; only expanded ones take more than they have there. */
+        /* Tensors that are not contiguous occupy the file too; only expanded ones take more than
+         * they have there. */
         (*pth)->copy_limit_bytes = (uint64_t)size_bytes + COPY_ALLOWANCE;
     }
     return status;

@@ -1,6 +1,6 @@
-/* PyTorch's .pth files: two containers around one pickle. pth.c opens the containers and finds the storages,
- * pth_state.c finds the dictionary of weights among whatever else was saved, pth_tensor.c makes views of its tensors.
- */
+/* PyTorch's .pth files: two containers around one pickle. pth.c opens the containers and finds the
+ * storages, pth_state.c finds the dictionary of weights among whatever else was saved, pth_tensor.c
+ * makes views of its tensors. */
 #ifndef FTH_TENSOR_PTH_INTERNAL_H
 #define FTH_TENSOR_PTH_INTERNAL_H
 
@@ -26,8 +26,9 @@ typedef struct fth_pth_place {
     char *part;                   /* "model.": only names that begin so are meant; "": all */
 } fth_pth_place;
 
-/* The dictionary of weights: under `key` ("" for anywhere), or found by itself. What a key leads to may also be the
- * tensors of a dictionary whose names begin with its last words: "state_dict.model" for "model.conv1.weight". */
+/* The dictionary of weights: under `key` ("" for anywhere), or found by itself. What a key leads to
+ * may also be the tensors of a dictionary whose names begin with its last words: "state_dict.model"
+ * for "model.conv1.weight". */
 fth_status fth_pth_find_state(const fth_pth *pth, const char *key, const char *origin, fth_pth_place *place);
 void fth_pth_place_release(fth_pth_place *place);
 

@@ -1,9 +1,11 @@
-/* Finds the weights in whatever somebody passed to torch.save(): the dictionary itself, or a checkpoint around it such
- * as {"model_state_dict": {...}, "optimizer_state_dict": {...}, "epoch": 5}.
+/* Finds the weights in whatever somebody passed to torch.save(): the dictionary itself, or a
+ * checkpoint around it such as {"model_state_dict": {...}, "optimizer_state_dict": {...}, "epoch":
+ * 5}.
  *
- * All dictionaries that can be reached through text keys are looked at once, nearest first. Candidates are those
- * whose values are nearly all tensors; the states of optimizers are passed over. Of several candidates a key that
- * people use for weights decides; otherwise the user must. */
+ * All dictionaries that can be reached through text keys are looked at once, nearest first.
+ * Candidates are those whose values are nearly all tensors; the states of optimizers are passed
+ * over. Of several candidates a key that people use for weights decides; otherwise the user
+ * must. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -298,8 +300,8 @@ out:
     return status;
 }
 
-/* What a user's key leads to: a dictionary; or tensors whose names begin with it, also in the dictionary that would be
- * found without a key. */
+/* What a user's key leads to: a dictionary; or tensors whose names begin with it, also in the
+ * dictionary that would be found without a key. */
 static fth_status find_named(fth_pickle_node *root, const char *key, const char *origin, fth_pth_place *place)
 {
     char list[1000], description[MAX_DESCRIPTION];

@@ -1,5 +1,6 @@
-/* From a description (storage, offset, sizes, strides) to a view. Every number comes from the file, so each is checked
- * before it is used. Contiguous tensors, nearly all, are used where they lie; others are copied row by row. */
+/* From a description (storage, offset, sizes, strides) to a view. Every number comes from the file,
+ * so each is checked before it is used. Contiguous tensors, nearly all, are used where they lie;
+ * others are copied row by row. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,7 @@
-/* Reads safetensors from anywhere, so it believes nothing: every size is checked against the file before it is used,
- * and a file is either described completely or refused. The tensors stay where they are; views point into the file,
- * possibly at unaligned addresses. Names and metadata are lent by the parsed header, which is kept. */
+/* Reads safetensors from anywhere, so it believes nothing: every size is checked against the file
+ * before it is used, and a file is either described completely or refused. The tensors stay where
+ * they are; views point into the file, possibly at unaligned addresses. Names and metadata are lent
+ * by the parsed header, which is kept. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,8 +83,9 @@ static fth_status read_offsets(const char *origin, const char *name, const json_
     return FTH_OK;
 }
 
-/* Fills in everything but the address, and checks that the shape needs as many bytes as are claimed. As the reference
- * does, a product that overflows is refused even where a later dimension is 0. */
+/* Fills in everything but the address, and checks that the shape needs as many bytes as are
+ * claimed. As the reference does, a product that overflows is refused even where a later dimension
+ * is 0. */
 static fth_status read_tensor(const char *origin, const char *name, const json_t *json, placed_view *placed)
 {
     fth_status status = FTH_OK;

@@ -1,5 +1,6 @@
-/* Writes safetensors as the reference writer does, byte for byte: largest dtype first, so that every tensor lies
- * aligned to its own size, then by name; the header is padded with spaces to a multiple of 8 bytes. */
+/* Writes safetensors as the reference writer does, byte for byte: largest dtype first, so that
+ * every tensor lies aligned to its own size, then by name; the header is padded with spaces to a
+ * multiple of 8 bytes. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>

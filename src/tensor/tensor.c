@@ -53,8 +53,8 @@ bool fth_shape_equal(const fth_shape *a, const fth_shape *b)
     return true;
 }
 
-/* A zero anywhere makes the product 0, however large the rest; otherwise what does not fit stays at the largest
- * number, which no buffer has. */
+/* A zero anywhere makes the product 0, however large the rest; otherwise what does not fit stays at
+ * the largest number, which no buffer has. */
 int64_t fth_shape_count(const fth_shape *shape)
 {
     int64_t count = 1;

@@ -61,16 +61,18 @@ typedef struct fth_metadata_entry {
     const char *key, *value;
 } fth_metadata_entry;
 
-/* Writes views (any order; the file is ordered as the reference writer orders it) with string metadata. */
+/* Writes views (any order; the file is ordered as the reference writer orders it) with string
+ * metadata. */
 fth_status fth_safetensors_write(fth_file *file, const fth_tensor_view *views, size_t view_count,
                                  const fth_metadata_entry *metadata, size_t metadata_count);
 
-/* The beginning of a file whose tensors follow one another in the order given, for who has them so in memory (each
- * tensor's data is left alone). Its size is a multiple of 8. free() the bytes. */
+/* The beginning of a file whose tensors follow one another in the order given, for who has them so
+ * in memory (each tensor's data is left alone). Its size is a multiple of 8. free() the bytes. */
 fth_status fth_safetensors_header(const fth_tensor_view *views, size_t view_count, const fth_metadata_entry *metadata,
                                   size_t metadata_count, char **bytes, size_t *size_bytes);
 
-/* A read, fully validated safetensors file: header within bounds, no holes, no overlaps, sizes agree. */
+/* A read, fully validated safetensors file: header within bounds, no holes, no overlaps, sizes
+ * agree. */
 typedef struct fth_safetensors fth_safetensors;
 
 fth_status fth_safetensors_open(const char *path, fth_safetensors **tensors); /* maps the file */
@@ -90,15 +92,16 @@ fth_status fth_tensor_view_to_f32(const fth_tensor_view *view, float *values, si
 
 /* ---- numbers that are not finite (finite.c) ---- */
 
-/* True if all of `count` numbers, at any address, are finite in f32: no NaN, no infinity, no double beyond f32's range.
- * Integers always are. Reads about as fast as memory delivers. */
+/* True if all of `count` numbers, at any address, are finite in f32: no NaN, no infinity, no double
+ * beyond f32's range. Integers always are. Reads about as fast as memory delivers. */
 bool fth_numbers_are_finite(const void *numbers, fth_dtype dtype, size_t count);
 
-/* The largest magnitude of F32, F16 or BF16 numbers, found as fast; INFINITY if one of them is not finite. */
+/* The largest magnitude of F32, F16 or BF16 numbers, found as fast; INFINITY if one of them is not
+ * finite. */
 float fth_numbers_largest(const void *numbers, fth_dtype dtype, size_t count);
 
-/* Are all numbers of a tensor finite? FTH_DIVERGED otherwise, with a message of the kind "conv1.weight is NaN at (3, 0,
- * 1, 1); 2 of its 864 numbers are not finite". */
+/* Are all numbers of a tensor finite? FTH_DIVERGED otherwise, with a message of the kind
+ * "conv1.weight is NaN at (3, 0, 1, 1); 2 of its 864 numbers are not finite". */
 fth_status fth_tensor_check_finite(const fth_tensor_view *view);
 /* Checks views up to the first that is not finite. */
 fth_status fth_tensors_check_finite(const fth_tensor_view *views, size_t count);

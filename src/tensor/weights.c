@@ -77,7 +77,8 @@ static bool all_begin_with(const fth_weights *weights, const char *prefix, size_
     return found > 0 && found + counters == weights->count;
 }
 
-/* Takes off what wrappers and the classes around a network put before every name; they may be wrapped in each other. */
+/* Takes off what wrappers and the classes around a network put before every name; they may be
+ * wrapped in each other. */
 static void strip_prefixes(fth_weights *weights, const char *part)
 {
     static const char *const wrappers[] = {"module.",  "_orig_mod.", "model.",   "_forward_module.",     "net.",
@@ -99,7 +100,8 @@ static void strip_prefixes(fth_weights *weights, const char *part)
     weights->prefix = stripped;
 }
 
-/* Takes out what torch.compile and FSDP put within names, before the module that they wrap; no module is called so. */
+/* Takes out what torch.compile and FSDP put within names, before the module that they wrap; no
+ * module is called so. */
 static void remove_markers(fth_weights *weights)
 {
     static const char *const markers[] = {"_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod."};
@@ -307,8 +309,8 @@ static bool begins_with(const unsigned char *bytes, size_t size_bytes, size_t at
     return size_bytes >= at + strlen(text) && memcmp(bytes + at, text, strlen(text)) == 0;
 }
 
-/* Pickles of protocol 2 begin with 0x80. Older ones begin with any opcode; those that name something are worth
- * reading on, so that the refusal tells what. */
+/* Pickles of protocol 2 begin with 0x80. Older ones begin with any opcode; those that name
+ * something are worth reading on, so that the refusal tells what. */
 static bool looks_like_pickle(const unsigned char *bytes, size_t size_bytes)
 {
     return size_bytes > 2 &&
@@ -463,7 +465,8 @@ static bool exists(const char *path)
     return fth_file_exists(path) || fth_folder_exists(path);
 }
 
-/* Splits "file:key" at the last colon before which a name that exists ends; *path is fresh, *key points into the text. */
+/* Splits "file:key" at the last colon before which a name that exists ends; *path is fresh, *key
+ * points into the text. */
 static fth_status split_key(const char *path_and_key, char **path, const char **key)
 {
     const char *colon = strrchr(path_and_key, ':'), *at = exists(path_and_key) ? NULL : colon;

@@ -3,8 +3,7 @@
  *     local header, name, extra, data     for each entry
  *     central directory                   for each entry: sizes, method, place of the local header, name
  *     zip64 end record, zip64 locator     where 16 or 32 bits are too few
- *     end record                          where the directory is
- */
+ *     end record                          where the directory is */
 #include <stdlib.h>
 #include <string.h>
 
@@ -103,8 +102,8 @@ static fth_status read_end(zip_archive *archive)
     return FTH_OK;
 }
 
-/* The 64-bit values of an entry whose 32-bit fields are full. Each is there only if its field is full, in this order.
- */
+/* The 64-bit values of an entry whose 32-bit fields are full. Each is there only if its field is
+ * full, in this order. */
 static fth_status read_zip64(const zip_archive *archive, const unsigned char *extra, size_t extra_size, uint64_t *size,
                              uint64_t *compressed_size, uint64_t *local)
 {

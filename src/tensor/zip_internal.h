@@ -1,5 +1,6 @@
-/* Where the files of an uncompressed zip archive lie, for reading them in place. Archives for images go through
- * libarchive; this one exists because tensors are used where they are, and libarchive copies. */
+/* Where the files of an uncompressed zip archive lie, for reading them in place. Archives for
+ * images go through libarchive; this one exists because tensors are used where they are, and
+ * libarchive copies. */
 #ifndef FTH_TENSOR_ZIP_INTERNAL_H
 #define FTH_TENSOR_ZIP_INTERNAL_H
 
@@ -20,9 +21,9 @@ typedef struct fth_zip {
 
 bool fth_zip_recognize(const void *bytes, size_t size_bytes);
 
-/* Fully validated: everything lies within the archive and nothing overlaps. The bytes must outlive it. Encrypted
- * entries are refused. Checksums are left alone: PyTorch can be told not to compute them, and
- * checking would read every page of a file of which few may be needed. */
+/* Fully validated: everything lies within the archive and nothing overlaps. The bytes must outlive
+ * it. Encrypted entries are refused. Checksums are left alone: PyTorch can be told not to compute
+ * them, and checking would read every page of a file of which few may be needed. */
 fth_status fth_zip_parse(const void *bytes, size_t size_bytes, const char *origin, fth_zip *zip);
 void fth_zip_release(fth_zip *zip);
 

@@ -1,4 +1,5 @@
-/* Classes of characters by binary search in a table; decomposition and case by utf8proc. See character.h. */
+/* Classes of characters by binary search in a table; decomposition and case by utf8proc. See
+ * character.h. */
 #include "text/character.h"
 
 #include <string.h>

@@ -1,8 +1,9 @@
 /* Characters beyond ASCII, as BERT's tokenizers see them.
  *
- * Hugging Face's `tokenizers` goes by the categories of Unicode 8, and by the combining classes and decompositions of Unicode 9; its
- * lower case is that of a current Unicode. The classes are therefore a table of our own (character_table.c), and what
- * utf8proc knows from later versions is left out or added: ids do not depend on the version of utf8proc that is installed. */
+ * Hugging Face's `tokenizers` goes by the categories of Unicode 8, and by the combining classes and
+ * decompositions of Unicode 9; its lower case is that of a current Unicode. The classes are
+ * therefore a table of our own (character_table.c), and what utf8proc knows from later versions is
+ * left out or added: ids do not depend on the version of utf8proc that is installed. */
 #ifndef FTH_TEXT_CHARACTER_H
 #define FTH_TEXT_CHARACTER_H
 

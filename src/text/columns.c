@@ -183,7 +183,8 @@ static fth_status add_column(const table_look *look, fth_column_list *list, int 
     return FTH_OK;
 }
 
-/* The columns of a list that the user gave: one name, or names and numbers with commas between them. */
+/* The columns of a list that the user gave: one name, or names and numbers with commas between
+ * them. */
 static fth_status find_asked(const table_look *look, const char *asked, const char *option, int most,
                              fth_column_list *list)
 {

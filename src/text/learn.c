@@ -1,9 +1,11 @@
 /* Learning a vocabulary: see tokenizer.h.
  *
- * Words are counted, then cut into characters, of which the most frequent become the first pieces. Then, again and again, the two
- * pieces that stand next to each other most often become one, until there are as many as asked for or no two do so twice. This is
- * what Hugging Face's WordPieceTrainer does, but words are taken in the order of their bytes and equal pairs in the order of their
- * ids, so that the result depends on nothing but which words there are and how often. */
+ * Words are counted, then cut into characters, of which the most frequent become the first pieces.
+ * Then, again and again, the two pieces that stand next to each other most often become one, until
+ * there are as many as asked for or no two do so twice. This is what Hugging Face's
+ * WordPieceTrainer does, but words are taken in the order of their bytes and equal pairs in the
+ * order of their ids, so that the result depends on nothing but which words there are and how
+ * often. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,7 +162,8 @@ out:
     return status;
 }
 
-/* Special tokens, then the most frequent characters: at most half of the vocabulary, so that there is room for words. */
+/* Special tokens, then the most frequent characters: at most half of the vocabulary, so that there
+ * is room for words. */
 static fth_status add_first_pieces(vocabulary *made, const fth_counted_word *words, size_t word_count, int size)
 {
     fth_status status = FTH_OK;
@@ -222,7 +225,8 @@ out:
     return status;
 }
 
-/* Joins two pieces into one wherever they are neighbours in a word. Only pairs that this touches are counted again. */
+/* Joins two pieces into one wherever they are neighbours in a word. Only pairs that this touches
+ * are counted again. */
 static fth_status join_in_word(vocabulary *made, uint32_t number, const fth_frequent_pair *pair, int32_t joined)
 {
     fth_status status = FTH_OK;

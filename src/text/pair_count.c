@@ -1,6 +1,7 @@
-/* See pair_count.h. A hash table has the pairs, and a heap the order in which they may be taken: an entry of the heap is
- * a count that a pair had at some time. Whoever is on top is checked; if it has become less frequent, it goes back
- * with its count of now. Pairs that became more frequent are put on the heap before one is taken. */
+/* See pair_count.h. A hash table has the pairs, and a heap the order in which they may be taken: an
+ * entry of the heap is a count that a pair had at some time. Whoever is on top is checked; if it
+ * has become less frequent, it goes back with its count of now. Pairs that became more frequent are
+ * put on the heap before one is taken. */
 #include "text/pair_count.h"
 
 #include <stdbool.h>

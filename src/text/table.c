@@ -104,7 +104,8 @@ static fth_status find_begin(fth_text_table *table)
     return FTH_OK;
 }
 
-/* What separates the fields of a CSV file: whatever of these the first line has, in this order of preference. */
+/* What separates the fields of a CSV file: whatever of these the first line has, in this order of
+ * preference. */
 static char find_delimiter(const char *bytes, size_t size_bytes)
 {
     bool quoted = false, semicolon = false, tab = false;

@@ -5,8 +5,8 @@
  *     TSV           fields between tabs, one row a line; quotes are text like any other, as in the files of GLUE
  *     JSON lines    an object a line; the columns are the keys of the first one
  *
- * A byte order mark is passed over, and so are empty lines. Every row has as many fields as the first: one that has not is an error
- * that names the line. Fields may hold any bytes, NULs too. */
+ * A byte order mark is passed over, and so are empty lines. Every row has as many fields as the
+ * first: one that has not is an error that names the line. Fields may hold any bytes, NULs too. */
 #ifndef FTH_TEXT_TABLE_H
 #define FTH_TEXT_TABLE_H
 
@@ -17,8 +17,8 @@
 
 typedef enum fth_text_format { FTH_TEXT_CSV, FTH_TEXT_TSV, FTH_TEXT_JSON_LINES } fth_text_format;
 
-/* The format by how a name ends: .csv, .tsv, .jsonl, .ndjson or .json, with .gz, .xz or .zst behind it or not. *stem_length
- * (may be NULL) is what comes before. False for other names. */
+/* The format by how a name ends: .csv, .tsv, .jsonl, .ndjson or .json, with .gz, .xz or .zst behind
+ * it or not. *stem_length (may be NULL) is what comes before. False for other names. */
 bool fth_text_format_find(const char *name, fth_text_format *format, size_t *stem_length);
 
 typedef struct fth_table_field {

@@ -1,5 +1,5 @@
-/* Rows of CSV and TSV. Fields that the file has as they are are given where they lie; only those with doubled quotes, or with
- * text behind the closing one, are copied. */
+/* Rows of CSV and TSV. Fields that the file has as they are are given where they lie; only those
+ * with doubled quotes, or with text behind the closing one, are copied. */
 #include <string.h>
 
 #include "text/table_internal.h"

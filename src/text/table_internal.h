@@ -30,12 +30,14 @@ struct fth_text_table {
     fth_table_row columns;
 };
 
-/* Adds a field to the row: one that lies in the file, or what was added to the row's text from `begin` on. */
+/* Adds a field to the row: one that lies in the file, or what was added to the row's text from
+ * `begin` on. */
 fth_status fth_text_table_add_field(fth_text_table *table, fth_table_field field);
 fth_status fth_text_table_add_copy(fth_text_table *table, fth_table_field field, size_t begin);
 fth_status fth_table_text_add(fth_table_text *text, const char *bytes, size_t size_bytes);
 
-/* Read a row from `at` on, which is not at the end; false in *found where there was none but empty lines. */
+/* Read a row from `at` on, which is not at the end; false in *found where there was none but empty
+ * lines. */
 fth_status fth_text_table_read_delimited(fth_text_table *table, bool *found);
 fth_status fth_text_table_read_json(fth_text_table *table, bool *found);
 fth_status fth_text_table_read_keys(fth_text_table *table);

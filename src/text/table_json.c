@@ -1,5 +1,6 @@
-/* Rows of JSON lines. The fields of a row are the values of the first object's keys, as text: a number as JSON writes it, true and
- * false as 1 and 0, the items of an array one behind the other. */
+/* Rows of JSON lines. The fields of a row are the values of the first object's keys, as text: a
+ * number as JSON writes it, true and false as 1 and 0, the items of an array one behind the
+ * other. */
 #include <ctype.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -23,8 +24,8 @@ static int read_escape(const char *at, const char *end)
     return unit;
 }
 
-/* Python's json.dumps() writes text that was cut within a character as half of a surrogate pair, which is no character:
- * it becomes U+FFFD, as bytes that are no UTF-8 do. False: there is none. */
+/* Python's json.dumps() writes text that was cut within a character as half of a surrogate pair,
+ * which is no character: it becomes U+FFFD, as bytes that are no UTF-8 do. False: there is none. */
 static bool replace_lone_surrogates(char *line, size_t length)
 {
     const char *end = line + length;

@@ -1,5 +1,6 @@
-/* Encoding: tokens added to the vocabulary are found first, as they are; what lies between them is split into words
- * (words.h), and each word into the longest pieces that the vocabulary has, from its beginning on. */
+/* Encoding: tokens added to the vocabulary are found first, as they are; what lies between them is
+ * split into words (words.h), and each word into the longest pieces that the vocabulary has, from
+ * its beginning on. */
 #include "text/tokenizer.h"
 
 #include <stdlib.h>
@@ -190,7 +191,8 @@ static fth_status push_word(const fth_tokenizer *tokenizer, const fth_word *word
     return list->count > first ? FTH_OK : push(list, tokenizer->special.unknown);
 }
 
-/* Adds the tokens of text without added ones, as long as the list has fewer than `most`; it may get some more. */
+/* Adds the tokens of text without added ones, as long as the list has fewer than `most`; it may get
+ * some more. */
 static fth_status push_plain(const fth_tokenizer *tokenizer, const char *text, size_t size_bytes, size_t most,
                              fth_token_list *list)
 {
@@ -244,7 +246,8 @@ static fth_status push_text(const fth_tokenizer *tokenizer, const char *text, si
     return FTH_OK;
 }
 
-/* Tokens that are kept of a pair, `room` in all: the shorter one stays whole where the longer one can make way. */
+/* Tokens that are kept of a pair, `room` in all: the shorter one stays whole where the longer one
+ * can make way. */
 static void share_room(size_t room, size_t *first, size_t *second)
 {
     size_t *shorter = *first <= *second ? first : second;

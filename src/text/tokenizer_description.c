@@ -43,7 +43,8 @@ void fth_tokenizer_description_release(fth_tokenizer_description *description)
     *description = (fth_tokenizer_description){0};
 }
 
-/* No word has more; and an added token is looked for at every place of a text, in time that grows with its size. */
+/* No word has more; and an added token is looked for at every place of a text, in time that grows
+ * with its size. */
 static fth_status check_size(const char *text)
 {
     if (strlen(text) <= FTH_TOKEN_MAX_BYTES)

@@ -1,5 +1,5 @@
-/* What a tokenizer is made of: read from files (tokenizer_open.c, tokenizer_json.c) or learned (learn.c), and written by
- * tokenizer_json.c. */
+/* What a tokenizer is made of: read from files (tokenizer_open.c, tokenizer_json.c) or learned
+ * (learn.c), and written by tokenizer_json.c. */
 #ifndef FTH_TEXT_TOKENIZER_INTERNAL_H
 #define FTH_TEXT_TOKENIZER_INTERNAL_H
 
@@ -32,7 +32,8 @@ typedef struct fth_tokenizer_description {
 fth_status fth_tokenizer_description_complete(fth_tokenizer_description *description);
 void fth_tokenizer_description_release(fth_tokenizer_description *description);
 
-/* Gives token `id` its text, copied. FTH_CORRUPT if it has another, or is no id of a vocabulary; `origin` names the file. */
+/* Gives token `id` its text, copied. FTH_CORRUPT if it has another, or is no id of a vocabulary;
+ * `origin` names the file. */
 fth_status fth_tokenizer_description_set_token(fth_tokenizer_description *description, int64_t id, const char *text,
                                                const char *origin);
 /* Adds a token that is found in the text as it is; its text is copied. */
@@ -42,7 +43,8 @@ fth_status fth_tokenizer_description_add(fth_tokenizer_description *description,
 fth_status fth_tokenizer_description_parse(const char *json, size_t size_bytes, const char *origin,
                                            fth_tokenizer_description *description);
 
-/* Takes what `description` has, also if it fails. FTH_CORRUPT where tokens that BERT needs are missing. */
+/* Takes what `description` has, also if it fails. FTH_CORRUPT where tokens that BERT needs are
+ * missing. */
 fth_status fth_tokenizer_create(fth_tokenizer_description *description, const char *origin, fth_tokenizer **tokenizer);
 const fth_tokenizer_description *fth_tokenizer_get_description(const fth_tokenizer *tokenizer);
 

@@ -1,5 +1,6 @@
-/* tokenizer.json, as Hugging Face's `tokenizers` writes it, in and out. Reading takes only what this program does in the same way; anything
- * else that changes ids is refused by name. How texts are cut and padded ("truncation", "padding") is not a tokenizer's to say here. */
+/* tokenizer.json, as Hugging Face's `tokenizers` writes it, in and out. Reading takes only what
+ * this program does in the same way; anything else that changes ids is refused by name. How texts
+ * are cut and padded ("truncation", "padding") is not a tokenizer's to say here. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,7 +120,8 @@ static fth_status read_added(const json_t *list, const char *origin, fth_tokeniz
     return FTH_OK;
 }
 
-/* One entry of a template: "[CLS]" of a special token, "A" or "B" of a text; its segment must be `segment`. */
+/* One entry of a template: "[CLS]" of a special token, "A" or "B" of a text; its segment must be
+ * `segment`. */
 static const char *get_piece(const json_t *entry, const char *kind, int segment)
 {
     const json_t *piece = json_object_get(entry, kind);

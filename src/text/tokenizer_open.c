@@ -1,5 +1,6 @@
-/* Tokenizers from files: a tokenizer.json, or a vocab.txt with a tokenizer_config.json beside it. Where a folder has
- * a tokenizer.json and a tokenizer_config.json, the latter has the last word on case and accents, as in transformers. */
+/* Tokenizers from files: a tokenizer.json, or a vocab.txt with a tokenizer_config.json beside it.
+ * Where a folder has a tokenizer.json and a tokenizer_config.json, the latter has the last word on
+ * case and accents, as in transformers. */
 #include <stdlib.h>
 #include <string.h>
 

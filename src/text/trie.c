@@ -1,5 +1,5 @@
-/* See trie.h. Nodes are numbers; edges lie in one hash table by node and byte, so that a step is one look at memory,
- * and building takes time in proportion to the texts. */
+/* See trie.h. Nodes are numbers; edges lie in one hash table by node and byte, so that a step is
+ * one look at memory, and building takes time in proportion to the texts. */
 #include "text/trie.h"
 
 #include <stdlib.h>

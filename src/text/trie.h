@@ -1,4 +1,5 @@
-/* Texts by their bytes, each with a number: found whole, or the longest that another text begins with. */
+/* Texts by their bytes, each with a number: found whole, or the longest that another text begins
+ * with. */
 #ifndef FTH_TEXT_TRIE_H
 #define FTH_TEXT_TRIE_H
 
@@ -22,8 +23,8 @@ typedef uint32_t fth_trie_place;
 /* Where the bytes lead from `place`; FTH_TRIE_NOWHERE if no text has them there. */
 fth_trie_place fth_trie_follow(const fth_trie *trie, fth_trie_place place, const char *bytes, size_t size_bytes);
 
-/* The longest text that the bytes begin with, from `place` on, which may be nowhere: its number, or -1, and how many bytes it has from
- * there; an empty text is never found. */
+/* The longest text that the bytes begin with, from `place` on, which may be nowhere: its number, or
+ * -1, and how many bytes it has from there; an empty text is never found. */
 int32_t fth_trie_match(const fth_trie *trie, fth_trie_place place, const char *bytes, size_t size_bytes,
                        size_t *matched_bytes);
 

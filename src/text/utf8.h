@@ -8,8 +8,9 @@
 
 #define FTH_UTF8_REPLACEMENT ((uint32_t)0xFFFD)
 
-/* Reads the character at `bytes`, which is before `end`; gives how many bytes it has. What is no UTF-8 is U+FFFD, once for each of
- * its maximal subparts, as Unicode recommends and Python's errors="replace" does. */
+/* Reads the character at `bytes`, which is before `end`; gives how many bytes it has. What is no
+ * UTF-8 is U+FFFD, once for each of its maximal subparts, as Unicode recommends and Python's
+ * errors="replace" does. */
 size_t fth_utf8_read(const uint8_t *bytes, const uint8_t *end, uint32_t *character);
 
 /* Writes a character, up to 4 bytes; gives how many. */

@@ -1,9 +1,10 @@
-/* See words.h. Runs of ASCII go from the text to the word by a table of actions. Any other character is normalized into a
- * queue (`ready`), from which words are made in the same way.
+/* See words.h. Runs of ASCII go from the text to the word by a table of actions. Any other
+ * character is normalized into a queue (`ready`), from which words are made in the same way.
  *
- * Canonical order sorts the marks between two other characters by their class. Most marks are accents, which are
- * removed; the few others wait in `marks` until the next character that is no mark. They are all of one word: if there are more
- * than a word may have, which ones is no matter. */
+ * Canonical order sorts the marks between two other characters by their class. Most marks are
+ * accents, which are removed; the few others wait in `marks` until the next character that is no
+ * mark. They are all of one word: if there are more than a word may have, which ones is no
+ * matter. */
 #include "text/words.h"
 
 #include "text/character.h"

@@ -1,8 +1,9 @@
 /* The words of a text: normalized and split as BERT does, one at a time.
  *
- * The text is read once, from the front, in constant memory: a word that is longer than any in a vocabulary need not be
- * kept. What becomes of a character, in this order: removed if it is a control character; spaces around it if it is
- * Chinese; decomposed, its accents removed; lower case; then spaces end words, and punctuation is a word by itself. */
+ * The text is read once, from the front, in constant memory: a word that is longer than any in a
+ * vocabulary need not be kept. What becomes of a character, in this order: removed if it is a
+ * control character; spaces around it if it is Chinese; decomposed, its accents removed; lower
+ * case; then spaces end words, and punctuation is a word by itself. */
 #ifndef FTH_TEXT_WORDS_H
 #define FTH_TEXT_WORDS_H
 

@@ -13,7 +13,8 @@
  *         spending    money and the budget
  *         guardian    stops in time, whatever the training thread does
  *
- * How a step is carried out is up to the strategy: strategy.h, and src/parallel for those there are. */
+ * How a step is carried out is up to the strategy: strategy.h, and src/parallel for those there
+ * are. */
 #ifndef FTH_TRAIN_TRAIN_H
 #define FTH_TRAIN_TRAIN_H
 
@@ -45,8 +46,9 @@ typedef struct fth_train_observer {
     void *context;
     void (*progress)(void *context, const fth_progress *progress); /* after every step: must be cheap */
     void (*event)(void *context, const json_t *event);             /* whatever goes into the record, as it goes */
-    /* The machine goes, what could be saved is saved, and the training thread is in something that does not end in
-     * time: ends the process with "resume me". From a thread of its own. Does not return. */
+    /* The machine goes, what could be saved is saved, and the training thread is in something that
+     * does not end in time: ends the process with "resume me". From a thread of its own. Does not
+     * return. */
     void (*abandon)(void *context, const char *message);
 } fth_train_observer;
 
@@ -63,14 +65,16 @@ typedef struct fth_train_outcome {
 
 typedef struct fth_strategy fth_strategy; /* strategy.h */
 
-/* Trains as asked, with the strategy that the options name, or those of the run that is resumed: one of `strategies`,
- * which ends with NULL. `stop` is asked, from any thread, to finish the step, save and return with interrupted set. On
- * failure what was saved stays, and the record says what happened. */
+/* Trains as asked, with the strategy that the options name, or those of the run that is resumed:
+ * one of `strategies`, which ends with NULL. `stop` is asked, from any thread, to finish the step,
+ * save and return with interrupted set. On failure what was saved stays, and the record says what
+ * happened. */
 fth_status fth_train(const fth_train_options *options, const fth_strategy *const *strategies,
                      const fth_train_observer *observer, fth_stop *stop, fth_train_outcome *outcome);
-/* Finds the run that --resume means, before anything else looks at the options. Where they say nothing of which run it
- * is, that is the newest unfinished one, else the newest: its id or folder becomes `resume`. Where that run lives in a
- * store, *options become what it was started with, --checkpoints included, under what was given. Otherwise they stay. */
+/* Finds the run that --resume means, before anything else looks at the options. Where they say
+ * nothing of which run it is, that is the newest unfinished one, else the newest: its id or folder
+ * becomes `resume`. Where that run lives in a store, *options become what it was started with,
+ * --checkpoints included, under what was given. Otherwise they stay. */
 fth_status fth_train_find_resumed(fth_train_options *options);
 void fth_train_outcome_release(fth_train_outcome *outcome);
 
@@ -88,13 +92,14 @@ typedef struct fth_train_plan {
     int64_t steps; /* in all; 0: not known ahead */
 } fth_train_plan;
 
-/* Finds the run, opens data and device, makes the model with its first weights and its plans, and leaves nothing
- * behind but downloads in the cache. A parameter server is not contacted. */
+/* Finds the run, opens data and device, makes the model with its first weights and its plans, and
+ * leaves nothing behind but downloads in the cache. A parameter server is not contacted. */
 fth_status fth_train_check(const fth_train_options *options, const fth_strategy *const *strategies, fth_stop *stop,
                            fth_train_plan *plan);
 void fth_train_plan_release(fth_train_plan *plan);
 
-/* Writes the record of a run in a store into a run folder, for who reads records. `store` may be NULL. */
+/* Writes the record of a run in a store into a run folder, for who reads records. `store` may be
+ * NULL. */
 fth_status fth_train_fetch_record(const char *url, const fth_store_options *store, const char *folder);
 
 /* Evaluates weights on a data set's validation part. */
@@ -102,12 +107,12 @@ typedef struct fth_evaluation {
     double loss, accuracy, seconds;
     int64_t samples;
 } fth_evaluation;
-/* *confusion, unless NULL, is what was taken for what; free it. It is NULL where labels are not classes; and the accuracy is NAN
- * where they are numbers. */
+/* *confusion, unless NULL, is what was taken for what; free it. It is NULL where labels are not
+ * classes; and the accuracy is NAN where they are numbers. */
 fth_status fth_evaluate(const fth_train_options *options, fth_confusion **confusion, fth_evaluation *evaluation);
 
-/* Measures training steps on random data in memory, for bench/. With `times_file`, which may be NULL, writes the times of
- * layers to that file. */
+/* Measures training steps on random data in memory, for bench/. With `times_file`, which may be
+ * NULL, writes the times of layers to that file. */
 typedef struct fth_benchmark_result {
     double median_step_s;
     char device[160]; /* in words */

@@ -16,7 +16,8 @@ typedef struct fth_goal {
 } fth_goal;
 fth_status fth_goal_parse(const char *text, fth_goal *goal);
 
-/* --checkpoint-every: one of the two is not 0, or `automatic` is set and the trainer finds `seconds`. */
+/* --checkpoint-every: one of the two is not 0, or `automatic` is set and the trainer finds
+ * `seconds`. */
 typedef struct fth_interval {
     int64_t steps;
     double seconds;
@@ -46,13 +47,14 @@ fth_status fth_option_check_watch(const char *text);
 
 /* True if --normalize or a transform says how images are normalized. */
 bool fth_options_say_normalization(const fth_train_options *options);
-/* The normalization that the model in --weights was trained with; "" if there is none, it is not known, or options say
- * what to use. */
+/* The normalization that the model in --weights was trained with; "" if there is none, it is not
+ * known, or options say what to use. */
 fth_status fth_options_find_normalization(const fth_train_options *options, char text[FTH_NORMALIZATION_TEXT]);
 
-/* Opens both at the same time, or the data alone where `device` is NULL. `text` may be NULL. On failure either may be set and is the
- * caller's to close. FTH_INTERRUPTED if `stop`, which may be NULL, is asked while data is downloaded, unpacked or
- * indexed. *data_s, which may be NULL: how long the data took. */
+/* Opens both at the same time, or the data alone where `device` is NULL. `text` may be NULL. On
+ * failure either may be set and is the caller's to close. FTH_INTERRUPTED if `stop`, which may be
+ * NULL, is asked while data is downloaded, unpacked or indexed. *data_s, which may be NULL: how
+ * long the data took. */
 fth_status fth_open_device_and_data(const fth_train_options *options, const fth_text_known *text, const fth_stop *stop,
                                     fth_device **device, fth_dataset **dataset, double *data_s);
 

@@ -1,14 +1,17 @@
-/* The options of a training run: a plain struct of values, and the table that describes it (options.c).
+/* The options of a training run: a plain struct of values, and the table that describes it
+ * (options.c).
  *
- * The struct is wide and flat on purpose: each member but `standby` (a command) and `own` is one row of the table, so
- * that a flag, a YAML key, a key of run.json and a member are one word. It holds what the user said, and nothing that
- * changes during a run; an object that needs some of it takes those values. */
+ * The struct is wide and flat on purpose: each member but `standby` (a command) and `own` is one
+ * row of the table, so that a flag, a YAML key, a key of run.json and a member are one word. It
+ * holds what the user said, and nothing that changes during a run; an object that needs some of it
+ * takes those values. */
 #ifndef FTH_TRAIN_TRAIN_OPTIONS_H
 #define FTH_TRAIN_TRAIN_OPTIONS_H
 
 #include "base/options.h"
 
-/* What a program that embeds the library brings along, where options name models and data. Outlives the run. */
+/* What a program that embeds the library brings along, where options name models and data. Outlives
+ * the run. */
 typedef struct fth_train_own {
     const struct fth_model *network;       /* instead of `model`, which then has its name; NULL: none */
     const struct fth_image_arrays *images; /* instead of `data`, likewise */
@@ -108,8 +111,8 @@ extern const fth_option_table fth_train_option_table;
 /* The commands that share the table: bits of fth_option.commands. */
 enum { FTH_FOR_TRAIN = 1 << 0, FTH_FOR_STANDBY = 1 << 1, FTH_FOR_EVALUATE = 1 << 2, FTH_FOR_SERVE = 1 << 3 };
 
-/* Where an option of train counts when a parameter server has the model: fth_option.side. A worker is `train --server
- * URL`; without --server, train starts a server and its workers together. */
+/* Where an option of train counts when a parameter server has the model: fth_option.side. A worker
+ * is `train --server URL`; without --server, train starts a server and its workers together. */
 typedef enum fth_option_side {
     FTH_SIDE_EVERY,      /* in each process that it is given to; workers started together with a server get it too */
     FTH_SIDE_SERVER,     /* where the model is updated; given to a worker it has no effect */
@@ -118,11 +121,12 @@ typedef enum fth_option_side {
     FTH_SIDE_NONE        /* nowhere: such a run has no parameter server */
 } fth_option_side;
 
-/* Brings what was given to its recorded form: --model resnet18 --stem small becomes the model resnet18-small. Without --model it
- * is the one that --weights are of, where that shows. */
+/* Brings what was given to its recorded form: --model resnet18 --stem small becomes the model
+ * resnet18-small. Without --model it is the one that --weights are of, where that shows. */
 fth_status fth_train_options_resolve(fth_train_options *options);
 
-/* Reads the stored configuration of a run. One of a version that only held out samples at random says so. */
+/* Reads the stored configuration of a run. One of a version that only held out samples at random
+ * says so. */
 fth_status fth_train_options_read_run(fth_train_options *options, const json_t *configuration, const char *origin);
 
 /* --bucket: bytes, with K, M or G behind them; 0 for "auto". */
@@ -132,15 +136,17 @@ fth_status fth_bucket_parse(const char *text, size_t *bytes);
 fth_status fth_train_options_check(const fth_train_options *options);
 
 struct fth_dataset_info;
-/* Checks that no option is about another kind of data than there is: --task regression with images. */
+/* Checks that no option is about another kind of data than there is: --task regression with
+ * images. */
 fth_status fth_train_options_check_kind(const fth_train_options *options, const struct fth_dataset_info *info);
 
 /* The model that options->model names, or the program's own. */
 fth_status fth_train_options_find_model(const fth_train_options *options, const struct fth_model **model);
 
-/* Sets the model to that of options->weights: what the file says, else the one whose tensors it has. One that was given
- * is only compared; one that is `configured`, as a run's is, stays where the file does not say. Reads the file's
- * header, so that what is wrong with it shows before any data is read. */
+/* Sets the model to that of options->weights: what the file says, else the one whose tensors it
+ * has. One that was given is only compared; one that is `configured`, as a run's is, stays where
+ * the file does not say. Reads the file's header, so that what is wrong with it shows before any
+ * data is read. */
 fth_status fth_train_options_adopt_model(fth_train_options *options, bool configured);
 
 #endif

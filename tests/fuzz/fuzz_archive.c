@@ -1,4 +1,5 @@
-/* Feeds bytes to the index of a tar, as a mapped file, and to the conversion of compressed archives. */
+/* Feeds bytes to the index of a tar, as a mapped file, and to the conversion of compressed
+ * archives. */
 #include <stdlib.h>
 
 #include "data/source/image_index.h"

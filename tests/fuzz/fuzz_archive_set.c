@@ -1,5 +1,5 @@
-/* Feeds bytes to what opens a shard in a function: any archive, as a data set, with small limits. Image files are not unpacked;
- * fuzz_archive does that. */
+/* Feeds bytes to what opens a shard in a function: any archive, as a data set, with small limits.
+ * Image files are not unpacked; fuzz_archive does that. */
 #include <stdlib.h>
 
 #include "data/archive/archive_set.h"

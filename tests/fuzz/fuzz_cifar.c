@@ -1,5 +1,5 @@
-/* Feeds bytes to the CIFAR-10 parsers, records and class names; the first byte chooses. Records are long, so the input
- * is repeated to fill some. */
+/* Feeds bytes to the CIFAR-10 parsers, records and class names; the first byte chooses. Records are
+ * long, so the input is repeated to fill some. */
 #include <stdlib.h>
 #include <string.h>
 

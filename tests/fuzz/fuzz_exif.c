@@ -1,4 +1,5 @@
-/* Feeds bytes to what reads the orientation of images: as Exif data, and as a JPEG file that may have some. */
+/* Feeds bytes to what reads the orientation of images: as Exif data, and as a JPEG file that may
+ * have some. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Fuzzes what strangers send to a parameter server: gradients, and the headers that say who and where. What is accepted
- * must be finite, of the model's shape, and harmless to add. */
+/* Fuzzes what strangers send to a parameter server: gradients, and the headers that say who and
+ * where. What is accepted must be finite, of the model's shape, and harmless to add. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>

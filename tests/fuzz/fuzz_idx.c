@@ -1,4 +1,5 @@
-/* Feeds bytes to the idx parsers: as a plain file, and, where they are gzip or xz, through decompression first. */
+/* Feeds bytes to the idx parsers: as a plain file, and, where they are gzip or xz, through
+ * decompression first. */
 #include "data/data_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes);

@@ -1,4 +1,5 @@
-/* Whatever a manifest says, it is refused or names a file beside it; and what was read can be written again. */
+/* Whatever a manifest says, it is refused or names a file beside it; and what was read can be
+ * written again. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

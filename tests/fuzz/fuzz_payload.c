@@ -1,4 +1,5 @@
-/* Fuzzes what is inside an entry of the batch cache. The first byte is its kind; what is accepted must lie inside it. */
+/* Fuzzes what is inside an entry of the batch cache. The first byte is its kind; what is accepted
+ * must lie inside it. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

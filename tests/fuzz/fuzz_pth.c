@@ -1,10 +1,9 @@
-/* Fuzzes the reader of weights: the pickle machine, the zip directory, the old format. Whatever it accepts can be read
- * to the last byte. The first byte of the input says what the rest is:
+/* Fuzzes the reader of weights: the pickle machine, the zip directory, the old format. Whatever it
+ * accepts can be read to the last byte. The first byte of the input says what the rest is:
  *
  *     0    a whole file
  *     1    a pickle, to be put into an archive with a storage of 64 bytes
- *     2    the object and what follows it in a file of the old format
- */
+ *     2    the object and what follows it in a file of the old format */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

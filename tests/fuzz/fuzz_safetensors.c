@@ -1,5 +1,5 @@
-/* Fuzzes the safetensors reader, and holds it to its promise: whatever it accepts can be read to the last byte and
- * written again. */
+/* Fuzzes the safetensors reader, and holds it to its promise: whatever it accepts can be read to
+ * the last byte and written again. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,8 @@ static void read_all(const fth_safetensors *tensors)
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
-    /* The length field is what a fuzzer takes longest to guess, so half the inputs get one that fits. */
+    /* The length field is what a fuzzer takes longest to guess, so half the inputs get one that
+     * fits. */
     uint8_t *copy = malloc(size ? size : 1);
     fth_safetensors *tensors = NULL;
     if (!copy)

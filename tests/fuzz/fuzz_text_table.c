@@ -1,5 +1,6 @@
-/* Feeds bytes to the readers of tables of text; the first byte chooses the format and what is asked for. What a table gives must lie
- * in its bytes or be its own, whatever they are: the sanitizers see to that as every byte is read. */
+/* Feeds bytes to the readers of tables of text; the first byte chooses the format and what is asked
+ * for. What a table gives must lie in its bytes or be its own, whatever they are: the sanitizers
+ * see to that as every byte is read. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,8 @@ static unsigned read_field(const fth_table_field *field)
     return sum;
 }
 
-/* All rows twice: once as they are, once behind the columns that were chosen. Both have the same number. */
+/* All rows twice: once as they are, once behind the columns that were chosen. Both have the same
+ * number. */
 static size_t read_rows(fth_text_table *table, fth_labels *labels, const fth_columns *columns)
 {
     const fth_table_row *row = NULL;

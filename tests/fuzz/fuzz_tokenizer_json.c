@@ -1,5 +1,5 @@
-/* Fuzzes reading a tokenizer.json: any bytes. What is accepted must encode a text within its ids, and be the same tokenizer after
- * the way through its own JSON. */
+/* Fuzzes reading a tokenizer.json: any bytes. What is accepted must encode a text within its ids,
+ * and be the same tokenizer after the way through its own JSON. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* Fuzzes the scanner of buckets' answers: any bytes. Paths and texts must be strings, and each element that is
- * closed must have been open. */
+/* Fuzzes the scanner of buckets' answers: any bytes. Paths and texts must be strings, and each
+ * element that is closed must have been open. */
 #include <assert.h>
 #include <stdint.h>
 #include <stdlib.h>

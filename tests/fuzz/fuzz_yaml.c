@@ -1,5 +1,5 @@
-/* Fuzzes the options file reader: any bytes as a YAML file, into a table with an option of every type; what is
- * accepted must survive the way through JSON. */
+/* Fuzzes the options file reader: any bytes as a YAML file, into a table with an option of every
+ * type; what is accepted must survive the way through JSON. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>

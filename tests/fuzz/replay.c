@@ -1,5 +1,6 @@
-/* Runs a fuzz target without a fuzzer: on every file of a folder, as it is, cut short, and with some bytes changed, the
- * same ones each time. So `make test`, with any compiler, and `make asan` go where the fuzzer begins.
+/* Runs a fuzz target without a fuzzer: on every file of a folder, as it is, cut short, and with
+ * some bytes changed, the same ones each time. So `make test`, with any compiler, and `make asan`
+ * go where the fuzzer begins.
  *
  *     fuzz_png FOLDER */
 #include <dirent.h>

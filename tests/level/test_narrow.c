@@ -1,5 +1,6 @@
-/* Convolutions of few channels (src/backend/cpu/level/narrow.c) at the level that this is compiled for, against plain loops in double
- * precision: every number of outputs, columns that fill vectors or do not, kernels over the border, tiny images. */
+/* Convolutions of few channels (src/backend/cpu/level/narrow.c) at the level that this is compiled
+ * for, against plain loops in double precision: every number of outputs, columns that fill vectors
+ * or do not, kernels over the border, tiny images. */
 #include "support.h"
 
 #include <math.h>
@@ -30,7 +31,8 @@ static void check(const float *found, const double *wanted, int64_t count, const
                      (int)i, wanted[i]);
 }
 
-/* The three sums at once: each product of the convolution belongs to a number of y, of dx and of dw. */
+/* The three sums at once: each product of the convolution belongs to a number of y, of dx and of
+ * dw. */
 static void multiply_plainly(const narrow *n, const float *x, const float *weight, const float *dy, double *y,
                              double *dx, double *dw)
 {

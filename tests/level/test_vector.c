@@ -1,4 +1,5 @@
-/* backend/vector/vector.h at the level that this is compiled for: each operation against plain loops. */
+/* backend/vector/vector.h at the level that this is compiled for: each operation against plain
+ * loops. */
 #include "support.h"
 
 #include <math.h>
@@ -57,7 +58,8 @@ static uint32_t bits_of(float value)
     return bits;
 }
 
-/* Ties go to the even neighbour; what is too large becomes infinite, and NaN stays NaN even where its bits would round away. */
+/* Ties go to the even neighbour; what is too large becomes infinite, and NaN stays NaN even where
+ * its bits would round away. */
 static void test_bf16(void **state)
 {
     (void)state;

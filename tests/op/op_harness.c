@@ -48,7 +48,8 @@ static fth_status open_with(const char *backend, const char *level, const char *
     return status;
 }
 
-/* TEST_DEVICE: the only one to compare with the reference, where the levels of one back end are tested by themselves. */
+/* TEST_DEVICE: the only one to compare with the reference, where the levels of one back end are
+ * tested by themselves. */
 static bool is_left_out(const char *name)
 {
     const char *only = getenv("TEST_DEVICE");
@@ -134,7 +135,8 @@ static void *zeroed(size_t count, size_t size)
     return memory;
 }
 
-/* Moves parameters and buffers that start as a constant up by up to 0.3, each element differently. */
+/* Moves parameters and buffers that start as a constant up by up to 0.3, each element
+ * differently. */
 static void scatter_constants(const fth_graph *graph, fth_random_key key, float *parameters, float *buffers)
 {
     for (fth_value v = 0; v < fth_graph_value_count(graph); v++) {
@@ -343,11 +345,13 @@ double op_relative_error(const float *a, const float *b, size_t count, double fl
     return difference == 0 ? 0 : sqrt(difference) / size;
 }
 
-/* f32: each addition rounds by up to 2^-24 of the sum so far, and errors of a sum of n terms grow like sqrt(n); a
- * handful of such sums follow one another, Winograd's transforms among them, which cost another factor of about ten.
+/* f32: each addition rounds by up to 2^-24 of the sum so far, and errors of a sum of n terms grow
+ * like sqrt(n); a handful of such sums follow one another, Winograd's transforms among them, which
+ * cost another factor of about ten.
  *
- * bf16: values between ops are rounded to 8 bits, 2^-9 on average, about ten times in a row: 0.6 %, or twice that for a
- * tensor of a few elements (1.2 % is the most that was seen). f16 and tf32 have three bits more. */
+ * bf16: values between ops are rounded to 8 bits, 2^-9 on average, about ten times in a row: 0.6 %,
+ * or twice that for a tensor of a few elements (1.2 % is the most that was seen). f16 and tf32 have
+ * three bits more. */
 static double tolerance(const op_network *network, fth_precision precision)
 {
     if (precision == FTH_PRECISION_F32)
@@ -355,9 +359,9 @@ static double tolerance(const op_network *network, fth_precision precision)
     return 0.025;
 }
 
-/* Where an element lies within bf16's rounding of a kink its gradient goes another way as a whole: about 2^-8 of them,
- * which is 2^-4 in the Euclidean norm, and twice that behind a few layers (14 % was seen). What hides behind this shows
- * in the cases without kinks. */
+/* Where an element lies within bf16's rounding of a kink its gradient goes another way as a whole:
+ * about 2^-8 of them, which is 2^-4 in the Euclidean norm, and twice that behind a few layers (14 %
+ * was seen). What hides behind this shows in the cases without kinks. */
 static double gradient_tolerance(const op_network *network, fth_precision precision)
 {
     return precision != FTH_PRECISION_F32 && network->kinks ? 0.15 : tolerance(network, precision);
@@ -380,8 +384,8 @@ int op_compare(const op_network *network, const op_result *found, const op_resul
 {
     const fth_graph *graph = network->graph;
     const double limit = tolerance(network, precision), gradient_limit = gradient_tolerance(network, precision);
-    /* A gradient that is zero by the mathematics (a bias before a batch norm) is rounding noise: measure it by the
-     * whole. */
+    /* A gradient that is zero by the mathematics (a bias before a batch norm) is rounding noise:
+     * measure it by the whole. */
     const double floor =
         wanted->gradients != NULL ? 0.1 * euclidean(wanted->gradients, fth_graph_parameter_floats(graph)) : 0;
     int differences = 0;
@@ -479,9 +483,9 @@ enum { DIFFERENCE_SAMPLES = 4, DIFFERENCE_TRIALS = 16 };
 /* Balances the third derivative against the logits' rounding, 2^-24 / step. */
 static const float difference_step = 2e-3f;
 
-/* Compares a few random elements of one parameter's gradient, measured by `unit`, the size of an average element.
- * Between p - step and p + step may lie a kink: it shows in a slope that depends on the step, and such elements are
- * passed over. */
+/* Compares a few random elements of one parameter's gradient, measured by `unit`, the size of an
+ * average element. Between p - step and p + step may lie a kink: it shows in a slope that depends
+ * on the step, and such elements are passed over. */
 static int check_parameter(op_network *network, op_session *session, const fth_run *run, fth_value parameter,
                            const op_result *result, double unit, const char *who)
 {
@@ -520,8 +524,8 @@ int op_check_differences(op_network *network, fth_device *device, const char *wh
     op_session_open(&session, network, device, FTH_PLAN_TRAIN, FTH_PRECISION_F32);
     op_session_run(&session, &run);
     op_session_read(&session, &result);
-    /* Gradients that are zero by the mathematics (a bias before a batch norm) are measured by a tenth of the average.
-     */
+    /* Gradients that are zero by the mathematics (a bias before a batch norm) are measured by a
+     * tenth of the average. */
     const double unit = 0.1 * euclidean(result.gradients, fth_graph_parameter_floats(graph)) /
                         sqrt((double)fth_graph_trainable_count(graph));
     const double loss = loss_of(network, result.logits);

@@ -26,7 +26,8 @@ static bool drop_relu(const fth_op *op, void *attributes)
 
 enum { MAX_NODE_VALUES = 8, MAX_ATTRIBUTES = 256 };
 
-/* The forward node in `copy`: GELU instead of a ReLU or behind a node that had one in it, an average instead of a maximum. */
+/* The forward node in `copy`: GELU instead of a ReLU or behind a node that had one in it, an
+ * average instead of a maximum. */
 static fth_status copy_node(const fth_node *node, fth_graph *copy, fth_value *copies)
 {
     fth_status status = FTH_OK;

@@ -1,11 +1,12 @@
-/* Collectives on device memory, with a group of one: what a machine with one GPU can show. Every call leaves the numbers as
- * they are, runs with a group give the bits of runs without, recorded or not, and an aborted group fails as it should.
- * Skipped aloud where no back end has them.
+/* Collectives on device memory, with a group of one: what a machine with one GPU can show. Every
+ * call leaves the numbers as they are, runs with a group give the bits of runs without, recorded or
+ * not, and an aborted group fails as it should. Skipped aloud where no back end has them.
  *
  *     test_backend_collectives cost MODEL BATCH SIDE [STEPS]
  *
- * measures what a group of one costs a training step in bf16: the update as a part of the recorded run, against sums in the
- * run, a wait for them and an update behind it, which is what a data-parallel worker does. */
+ * measures what a group of one costs a training step in bf16: the update as a part of the recorded
+ * run, against sums in the run, a wait for them and an update behind it, which is what a
+ * data-parallel worker does. */
 #include <math.h>
 
 #include "model/layers.h"

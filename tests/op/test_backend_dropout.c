@@ -1,5 +1,5 @@
-/* Dropout on every back end: how much it keeps, how it scales, and that its mask is a function of the position alone.
- */
+/* Dropout on every back end: how much it keeps, how it scales, and that its mask is a function of
+ * the position alone. */
 #include <math.h>
 
 #include "op_harness.h"
@@ -8,8 +8,9 @@ static const char *const names[] = {"reference", OP_DEVICES};
 
 enum { FEATURES = 1001 };
 
-/* images (N, 1) -> linear (all ones) -> dropout -> logits: with images of 1 the logits are the mask, scaled, and the
- * gradient of weight i is the sum of what the mask lets through to feature i. */
+/* images (N, 1) -> linear (all ones) -> dropout -> logits: with images of 1 the logits are the
+ * mask, scaled, and the gradient of weight i is the sum of what the mask lets through to feature
+ * i. */
 static fth_graph *build_graph(float probability)
 {
     fth_graph *graph = NULL;
@@ -105,7 +106,8 @@ static void test_parts_have_the_mask_of_the_whole(void **state)
     }
 }
 
-/* dweight[i] = sum over kept n of (softmax - one_hot)[n,i] / N / (1-p): zero exactly where nothing was kept. */
+/* dweight[i] = sum over kept n of (softmax - one_hot)[n,i] / N / (1-p): zero exactly where nothing
+ * was kept. */
 static void test_gradient_uses_the_same_mask(void **state)
 {
     (void)state;

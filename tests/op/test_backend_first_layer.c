@@ -1,5 +1,6 @@
-/* Convolutions that read the images themselves, as a network's first layer does: back ends treat those in ways of their
- * own (channels padded, pixels folded). Every back end against the reference, in every precision it has. */
+/* Convolutions that read the images themselves, as a network's first layer does: back ends treat
+ * those in ways of their own (channels padded, pixels folded). Every back end against the
+ * reference, in every precision it has. */
 #include "op_harness.h"
 
 typedef struct first_layer {

@@ -1,12 +1,13 @@
-/* Every op on every back end: the reference against central differences, the others against the reference, in
- * training and in evaluation, on odd sizes. A new op gets rows here, and a build
+/* Every op on every back end: the reference against central differences, the others against the
+ * reference, in training and in evaluation, on odd sizes. A new op gets rows here, and a build
  * function unless it is an activation. */
 #include "backend/kernel.h"
 #include "op_harness.h"
 
 #include <math.h>
 
-/* One network: the op's input is (batch, channels, height, width). Fields that an op does not use stay zero. */
+/* One network: the op's input is (batch, channels, height, width). Fields that an op does not use
+ * stay zero. */
 typedef struct op_case {
     const char *name;
     fth_status (*build)(fth_graph *graph, const struct op_case *with, fth_value x, fth_value *y);
@@ -640,7 +641,8 @@ static void test_f16(void **state)
 
 /* ---- NaN goes through every op, as in PyTorch ---- */
 
-/* Where the samples from the second on (of a batch of one: the first) have a NaN, in all channels. */
+/* Where the samples from the second on (of a batch of one: the first) have a NaN, in all
+ * channels. */
 static const int nan_places[][2] = {{0, 0}, {1, 1}, {0, 1}, {1, 0}};
 
 static int nan_place_of(const op_network *network, int64_t sample)
@@ -684,8 +686,9 @@ static bool image_has_nan(const op_network *network, int64_t sample)
     return any_nan(network->images + (size_t)sample * pixels, pixels);
 }
 
-/* NaN in the logits of the same samples, in the loss, and in the same gradients and statistics. A convolution may read
- * what its windows leave out, times 0: a sample whose own NaN is there may lose its logits to it. */
+/* NaN in the logits of the same samples, in the loss, and in the same gradients and statistics. A
+ * convolution may read what its windows leave out, times 0: a sample whose own NaN is there may
+ * lose its logits to it. */
 static int compare_nans(const op_network *network, const op_result *found, const op_result *wanted, bool gradients,
                         const char *who)
 {
@@ -756,7 +759,8 @@ static void test_nan_in_images(void **state)
     assert_int_equal(differences, 0);
 }
 
-/* A sample of nothing but NaN: where a ReLU's gradient took NaN for a negative number, no gradient would tell. */
+/* A sample of nothing but NaN: where a ReLU's gradient took NaN for a negative number, no gradient
+ * would tell. */
 static void test_nan_alone(void **state)
 {
     const op_case *with = *state;
@@ -769,7 +773,8 @@ static void test_nan_alone(void **state)
     assert_int_equal(differences, 0);
 }
 
-/* One NaN in each parameter and each statistic in turn. What the gradients are then does not matter: the loss tells. */
+/* One NaN in each parameter and each statistic in turn. What the gradients are then does not
+ * matter: the loss tells. */
 static void test_nan_in_weights(void **state)
 {
     const op_case *with = *state;
@@ -793,8 +798,8 @@ static void test_nan_in_weights(void **state)
     assert_int_equal(differences, 0);
 }
 
-/* The reference itself, by PyTorch's rule: a sample's NaN shows in its own logits, and through the statistics of batch
- * norm in everybody's. */
+/* The reference itself, by PyTorch's rule: a sample's NaN shows in its own logits, and through the
+ * statistics of batch norm in everybody's. */
 static void test_nan_in_the_reference(void **state)
 {
     const op_case *with = *state;
@@ -833,7 +838,8 @@ static void test_every_op_has_kernels(void **state)
     }
 }
 
-/* A plan has no memory of its runs: the same inputs give the same bits again, after others in between. */
+/* A plan has no memory of its runs: the same inputs give the same bits again, after others in
+ * between. */
 static void test_runs_repeat(void **state)
 {
     const op_case *with = *state;
@@ -932,8 +938,8 @@ static const op_case *find_case(const char *name)
     return NULL;
 }
 
-/* Differences take hundreds of runs. The reference's loops do not depend on the size; large cases are there for the
- * blocked kernels of the others. */
+/* Differences take hundreds of runs. The reference's loops do not depend on the size; large cases
+ * are there for the blocked kernels of the others. */
 static bool is_large(const op_case *with)
 {
     int64_t input = (int64_t)with->batch * with->channels * with->height * with->width;

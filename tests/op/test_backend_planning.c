@@ -1,9 +1,10 @@
-/* How a plan is made: what a back end hears of its begin and its end, and what kernels note in between. The back end is
- * the reference with a table of its own. */
+/* How a plan is made: what a back end hears of its begin and its end, and what kernels note in
+ * between. The back end is the reference with a table of its own. */
 #include "backend/kernel.h"
 #include "op_harness.h"
 
-/* What happened, in order: 'b' a plan was begun, 'n' a node prepared, 'e' ended, 'f' ended after a failure. */
+/* What happened, in order: 'b' a plan was begun, 'n' a node prepared, 'e' ended, 'f' ended after a
+ * failure. */
 static char log_text[256];
 static const fth_backend *reference; /* the table that is wrapped */
 static fth_plan *begun;

@@ -1,4 +1,5 @@
-/* Back ends loaded at run time: found by name, refused when they do not fit, and errors that say what to do. */
+/* Back ends loaded at run time: found by name, refused when they do not fit, and errors that say
+ * what to do. */
 #include <unistd.h>
 
 #include "op_harness.h"
@@ -80,7 +81,8 @@ static void test_closing_nothing(void **state)
     fth_device_close(NULL);
 }
 
-/* $TEST_PLUGINS has farthing_old.so, made for another interface, and farthing_empty.so, no back end at all. */
+/* $TEST_PLUGINS has farthing_old.so, made for another interface, and farthing_empty.so, no back end
+ * at all. */
 static int use_bad_plugins(void **state)
 {
     *state = strdup(getenv("FARTHING_PLUGINS"));
@@ -130,7 +132,8 @@ static void test_file_that_is_no_library_is_refused(void **state)
 
 /* ---- faults ---- */
 
-/* images -> global pool -> flatten -> linear -> loss, at a size of which a large batch fits in no machine. */
+/* images -> global pool -> flatten -> linear -> loss, at a size of which a large batch fits in no
+ * machine. */
 static fth_graph *build_small_graph(int64_t channels, int64_t size)
 {
     fth_graph *graph = NULL;
@@ -220,7 +223,8 @@ static void test_a_lost_device_is_known_when_it_is_closed(void **state)
     }
 }
 
-/* The sanitizer's allocator answers with NULL, as the system's does, instead of ending the process. */
+/* The sanitizer's allocator answers with NULL, as the system's does, instead of ending the
+ * process. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {

@@ -1,6 +1,6 @@
-/* What back ends may do as one: a run with its update, the loss before the rest of the run, batches made on the device,
- * state copied beside the work. Each against the same in separate pieces, bit for bit. Skipped aloud where no back end
- * has them. */
+/* What back ends may do as one: a run with its update, the loss before the rest of the run, batches
+ * made on the device, state copied beside the work. Each against the same in separate pieces, bit
+ * for bit. Skipped aloud where no back end has them. */
 #include <math.h>
 #include <pthread.h>
 
@@ -409,7 +409,8 @@ static void *fetch(void *context)
     return NULL;
 }
 
-/* What another thread fetches is what was there when the snapshot was taken, whatever was queued since. */
+/* What another thread fetches is what was there when the snapshot was taken, whatever was queued
+ * since. */
 static void check_snapshots(const char *name)
 {
     static const size_t sizes[] = {1, 5000, 4u << 20, (4u << 20) + 1, 40u << 20};

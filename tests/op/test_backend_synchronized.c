@@ -1,6 +1,7 @@
-/* Batch norm synchronized across workers: workers that have a part of a batch each, as threads with devices of their own,
- * give the outputs, gradients and running statistics of one worker with the whole batch. Parts of different size, empty
- * ones, and workers on different back ends are among them. */
+/* Batch norm synchronized across workers: workers that have a part of a batch each, as threads with
+ * devices of their own, give the outputs, gradients and running statistics of one worker with the
+ * whole batch. Parts of different size, empty ones, and workers on different back ends are among
+ * them. */
 #include <math.h>
 #include <pthread.h>
 
@@ -39,7 +40,8 @@ typedef struct worker {
     pthread_t thread;
 } worker;
 
-/* In the order of ranks, the same bits for all. Called with the mutex held, by the one that arrived last. */
+/* In the order of ranks, the same bits for all. Called with the mutex held, by the one that arrived
+ * last. */
 static void add_up(meeting *m)
 {
     for (size_t i = 0; i < m->count; i++) {
@@ -89,7 +91,8 @@ typedef struct sync_case {
     double shift; /* added to all images: the mean is far from 0 */
 } sync_case;
 
-/* Two batch norms of images, one with a residual, and one of features: by channel, by pixel and by feature. */
+/* Two batch norms of images, one with a residual, and one of features: by channel, by pixel and by
+ * feature. */
 static void build(const sync_case *with, op_network *network)
 {
     fth_graph *graph = NULL;
@@ -137,7 +140,8 @@ static const char *backend_of(const sync_case *with, int rank)
     return with->backends[rank] ? with->backends[rank] : with->backends[0];
 }
 
-/* In the main thread, where a failure may end the test. False after a line SKIP if a device is missing. */
+/* In the main thread, where a failure may end the test. False after a line SKIP if a device is
+ * missing. */
 static bool worker_open(worker *w, const sync_case *with, const op_network *whole, int64_t begin, meeting *m)
 {
     const int64_t samples = with->parts[w->rank], pixels = (int64_t)IMAGE_CHANNELS * with->height * with->width;
@@ -198,8 +202,8 @@ static void run_workers(worker *workers, int count)
         assert_int_equal(pthread_join(workers[r].thread, NULL), 0);
 }
 
-/* What all workers have together: logits one behind the other, losses weighted, gradients added, and the first one's
- * statistics, which must be the same bits in all that use the same back end. */
+/* What all workers have together: logits one behind the other, losses weighted, gradients added,
+ * and the first one's statistics, which must be the same bits in all that use the same back end. */
 static int put_together(worker *workers, const sync_case *with, const op_network *whole, op_result *all)
 {
     const size_t floats = fth_graph_parameter_floats(whole->graph), buffers = fth_graph_buffer_floats(whole->graph);
@@ -306,7 +310,8 @@ static void test_alone(void **state)
     assert_int_equal(differences, 0);
 }
 
-/* A sum that fails, in the forward and in the backward pass, ends the run of every worker with the reason. */
+/* A sum that fails, in the forward and in the backward pass, ends the run of every worker with the
+ * reason. */
 static void test_lost_peer(void **state)
 {
     const sync_case *with = *state;

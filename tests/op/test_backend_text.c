@@ -1,11 +1,13 @@
-/* The ops of text on every back end: the reference against central differences, the others against the reference, in
- * training and in evaluation, with dropout, on sequences of odd lengths.
+/* The ops of text on every back end: the reference against central differences, the others against
+ * the reference, in training and in evaluation, with dropout, on sequences of odd lengths.
  *
- * The op under test stands between an embedding and a linear layer that gives logits for each token,
+ * The op under test stands between an embedding and a linear layer that gives logits for each
+ * token,
  *
  *     tokens, positions (T) -> embedding -> the op -> linear -> softmax cross-entropy with labels (T)
  *
- * so that every row of its output has a gradient, those behind the last sequence too. Ops on samples take "images" instead. */
+ * so that every row of its output has a gradient, those behind the last sequence too. Ops on
+ * samples take "images" instead. */
 #include <math.h>
 
 #include "op_harness.h"
@@ -493,8 +495,8 @@ static void test_room_does_not_matter(void **state)
     on_every_device(check_room, find_case("encoder of 12 sequences"));
 }
 
-/* A batch in three parts, with dropout: each sample has the logits that it has in the whole, and the gradients, each by
- * its share of the samples, add up to those of the whole. */
+/* A batch in three parts, with dropout: each sample has the logits that it has in the whole, and
+ * the gradients, each by its share of the samples, add up to those of the whole. */
 static void check_parts(const text_case *with, fth_device *device, fth_precision precision)
 {
     static const int begins[] = {0, 5, 6, 12};
@@ -715,7 +717,8 @@ static void test_dropouts_differ(void **state)
     fth_graph_free(graph);
 }
 
-/* Query, key and value lie one behind the other, so that a back end can take them for one matrix. */
+/* Query, key and value lie one behind the other, so that a back end can take them for one
+ * matrix. */
 static void test_qkv_is_one_matrix(void **state)
 {
     (void)state;
@@ -733,7 +736,8 @@ static void test_qkv_is_one_matrix(void **state)
     fth_graph_free(graph);
 }
 
-/* Differences take hundreds of runs; large cases are there for the blocked kernels of the others. */
+/* Differences take hundreds of runs; large cases are there for the blocked kernels of the
+ * others. */
 static bool is_large(const text_case *with)
 {
     int64_t work = 0;

@@ -1,4 +1,5 @@
-/* Flat vectors on every back end: memory and copies, sum, norm, and the optimizers, against formulas in double. */
+/* Flat vectors on every back end: memory and copies, sum, norm, and the optimizers, against
+ * formulas in double. */
 #include <math.h>
 
 #include "op_harness.h"
@@ -348,7 +349,8 @@ static void test_sgd_without_state(void **state)
     on_each_device(check_stateless);
 }
 
-/* The sanitizer's allocator answers with NULL, as the system's does, instead of ending the process. */
+/* The sanitizer's allocator answers with NULL, as the system's does, instead of ending the
+ * process. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {

@@ -1,5 +1,6 @@
-/* One training step of every model equals PyTorch's: loss, logits, every gradient and running statistic. What PyTorch
- * computed is in tests/torch/<fixture>.json, condensed; tests/torch/README.md says how. */
+/* One training step of every model equals PyTorch's: loss, logits, every gradient and running
+ * statistic. What PyTorch computed is in tests/torch/<fixture>.json, condensed;
+ * tests/torch/README.md says how. */
 #include <dirent.h>
 #include <jansson.h>
 #include <math.h>
@@ -9,15 +10,17 @@
 #include "op_harness.h"
 #include "smooth_graph.h"
 
-/* Fixtures come in units of "error": how far float32 and noise of its size took PyTorch's own result. A dot product
- * with random signs scatters by one such error, and ours sums in another order and uses Winograd, whose transforms
- * round about ten times as much as a plain sum does; 4 is the most that was seen. On top, a few units of f32 rounding
- * of the number itself, as an error can be small by chance.
+/* Fixtures come in units of "error": how far float32 and noise of its size took PyTorch's own
+ * result. A dot product with random signs scatters by one such error, and ours sums in another
+ * order and uses Winograd, whose transforms round about ten times as much as a plain sum does; 4 is
+ * the most that was seen. On top, a few units of f32 rounding of the number itself, as an error can
+ * be small by chance.
  *
- * How tight that is depends on the network. In deep ones with ReLU some activations lie within rounding of zero, and
- * let the gradient through here and not there: the errors of resnet18's gradients are 1 to 2 % of them (with the signs
- * held fixed they would be 0.002 %). So two of them are also compared without jumps, "smooth": GELU for ReLU,
- * averages for maxima. There errors are 0.002 % (18 layers) to 0.03 % (50), and little hides behind them. */
+ * How tight that is depends on the network. In deep ones with ReLU some activations lie within
+ * rounding of zero, and let the gradient through here and not there: the errors of resnet18's
+ * gradients are 1 to 2 % of them (with the signs held fixed they would be 0.002 %). So two of them
+ * are also compared without jumps, "smooth": GELU for ReLU, averages for maxima. There errors are
+ * 0.002 % (18 layers) to 0.03 % (50), and little hides behind them. */
 static const double error_factor = 10, rounding = 1e-6;
 
 static uint64_t hash_name(const char *name)

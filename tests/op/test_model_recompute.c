@@ -1,4 +1,5 @@
-/* Layers that are computed again for their gradients: the same numbers, bit for bit, in less memory. */
+/* Layers that are computed again for their gradients: the same numbers, bit for bit, in less
+ * memory. */
 #include "model/model.h"
 #include "op_harness.h"
 

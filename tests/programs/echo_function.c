@@ -4,8 +4,9 @@
  *     echo_function lambda        works for $AWS_LAMBDA_RUNTIME_API; a stop at the end of its input
  *     echo_function no-lambda     reports that it cannot start
  *
- * Its jobs: "echo" (what it was given), "print" (fills both streams), "text" and "array" (results of these types), "fail" (with
- * "message"), "wait" (until the file "until" exists or it is stopped; says whether another ran meanwhile). */
+ * Its jobs: "echo" (what it was given), "print" (fills both streams), "text" and "array" (results
+ * of these types), "fail" (with "message"), "wait" (until the file "until" exists or it is stopped;
+ * says whether another ran meanwhile). */
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>

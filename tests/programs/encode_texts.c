@@ -3,9 +3,10 @@
  *     encode_texts TOKENIZER LONGEST [REPEAT] < texts > tokens
  *     encode_texts TOKENIZER > tokenizer.json
  *
- * A text is two sizes, of itself and of the second text of its pair or -1 (int32), and their bytes; what it becomes is a count and how
- * many of them are of segment 0, then the ids (int32). With REPEAT all texts are then encoded so many times more, and
- * the seconds that each time took are printed to standard error. */
+ * A text is two sizes, of itself and of the second text of its pair or -1 (int32), and their bytes;
+ * what it becomes is a count and how many of them are of segment 0, then the ids (int32). With
+ * REPEAT all texts are then encoded so many times more, and the seconds that each time took are
+ * printed to standard error. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

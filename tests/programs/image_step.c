@@ -2,8 +2,9 @@
  *
  *     image_step MODEL WEIGHTS BATCH OUT DEVICE PRECISION [smooth]
  *
- * BATCH is a safetensors file with images (N C H W, F32) and labels (I32). OUT gets the logits, the loss and the gradients, each
- * parameter's under its name. With "smooth", the network has no jumps (smooth_graph.h). */
+ * BATCH is a safetensors file with images (N C H W, F32) and labels (I32). OUT gets the logits, the
+ * loss and the gradients, each parameter's under its name. With "smooth", the network has no jumps
+ * (smooth_graph.h). */
 #include <stdio.h>
 #include <string.h>
 

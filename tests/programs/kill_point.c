@@ -1,4 +1,5 @@
-/* Loaded into a program (LD_PRELOAD), kills it as a power failure would, at a moment that the test names:
+/* Loaded into a program (LD_PRELOAD), kills it as a power failure would, at a moment that the test
+ * names:
  *
  *     KILL_POINT="before rename /run.json"    as a file is about to take its place under a path that ends so
  *     KILL_POINT="after rename /lease.json"   when it just has

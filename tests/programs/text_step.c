@@ -2,17 +2,19 @@
  *
  *     text_step FOLDER BATCH OUT DEVICE PRECISION TASK HOW
  *
- * FOLDER is as from the Hugging Face hub; BATCH a safetensors file with tokens, segments, positions and ends (I32), and labels
- * (I32) or targets (F32). OUT gets the logits, the loss and the gradients, each parameter's under its name, and of a second run
- * for evaluation "evaluated". HOW may have the words "dropout" and "layers": with dropout, and with layers that are computed
- * again for their gradients. */
+ * FOLDER is as from the Hugging Face hub; BATCH a safetensors file with tokens, segments, positions
+ * and ends (I32), and labels (I32) or targets (F32). OUT gets the logits, the loss and the
+ * gradients, each parameter's under its name, and of a second run for evaluation "evaluated". HOW
+ * may have the words "dropout" and "layers": with dropout, and with layers that are computed again
+ * for their gradients. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "model_step.h"
 
-/* Rows behind the last token get tokens, segments and positions that every model has, and must not matter. */
+/* Rows behind the last token get tokens, segments and positions that every model has, and must not
+ * matter. */
 static void fill_padding(model_step *step, fth_plan *plan)
 {
     const int64_t tokens = fth_safetensors_find(step->batch, "tokens")->shape.dims[0];

@@ -1,4 +1,5 @@
-/* What tests of the public interface share: a small data set in memory and a small network for it. */
+/* What tests of the public interface share: a small data set in memory and a small network for
+ * it. */
 #ifndef TEST_API_SUPPORT_H
 #define TEST_API_SUPPORT_H
 

@@ -1,5 +1,6 @@
-/* A small data set in MNIST's files for whole training runs: bands, whose place is the label. Networks for images take it, and
- * learn it in some epochs. The images are as small as ten places allow, as QEMU computes these runs too. */
+/* A small data set in MNIST's files for whole training runs: bands, whose place is the label.
+ * Networks for images take it, and learn it in some epochs. The images are as small as ten places
+ * allow, as QEMU computes these runs too. */
 #ifndef BANDS_H
 #define BANDS_H
 

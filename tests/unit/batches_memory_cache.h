@@ -1,4 +1,5 @@
-/* A cache (batches/cache/cache.h) in memory for tests of those who use one: in place of cache.c, with failures on demand. */
+/* A cache (batches/cache/cache.h) in memory for tests of those who use one: in place of cache.c,
+ * with failures on demand. */
 #ifndef BATCHES_MEMORY_CACHE_H
 #define BATCHES_MEMORY_CACHE_H
 

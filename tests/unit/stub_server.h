@@ -1,5 +1,6 @@
-/* A server that misbehaves to order, for tests of clients: a thread per connection, and a function that answers each
- * request with raw bytes. What a well-behaved server does is tested against real ones (tests/e2e). */
+/* A server that misbehaves to order, for tests of clients: a thread per connection, and a function
+ * that answers each request with raw bytes. What a well-behaved server does is tested against real
+ * ones (tests/e2e). */
 #ifndef TEST_STUB_SERVER_H
 #define TEST_STUB_SERVER_H
 
@@ -26,8 +27,8 @@ typedef struct stub_request {
 
 typedef struct stub_server {
     int listener, port;
-    /* Answers with bytes in fresh memory and their number; NULL: the connection is closed without an answer. *close:
-     * it is closed after it. Called under a lock. */
+    /* Answers with bytes in fresh memory and their number; NULL: the connection is closed without
+     * an answer. *close: it is closed after it. Called under a lock. */
     char *(*answer)(void *context, const stub_request *request, size_t *size_bytes, bool *close);
     void *context;
     pthread_mutex_t mutex;

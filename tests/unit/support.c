@@ -90,7 +90,8 @@ char *test_make_secret(void)
     return secret;
 }
 
-/* Freed memory loses its first 16 bytes to the allocator, so the second half of the secret stands for it. */
+/* Freed memory loses its first 16 bytes to the allocator, so the second half of the secret stands
+ * for it. */
 __attribute__((no_sanitize("address"))) static int count_in(const char *from, const char *to)
 {
     enum { HALF = TEST_SECRET_LENGTH / 2 };

@@ -1,4 +1,5 @@
-/* Predictors and data through the public interface, and log messages that a program takes itself. */
+/* Predictors and data through the public interface, and log messages that a program takes
+ * itself. */
 #include <math.h>
 
 #include "api_support.h"

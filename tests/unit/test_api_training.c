@@ -1,4 +1,5 @@
-/* Trainings through the public interface: options, callbacks, stopping, resuming, several at once. */
+/* Trainings through the public interface: options, callbacks, stopping, resuming, several at
+ * once. */
 #include <math.h>
 #include <pthread.h>
 #include <sys/wait.h>

@@ -1,4 +1,5 @@
-/* The rule of f16's loss scale, which the host and the GPU follow by the same lines; and of clipping. */
+/* The rule of f16's loss scale, which the host and the GPU follow by the same lines; and of
+ * clipping. */
 #include "support.h"
 
 #include <math.h>
@@ -62,7 +63,8 @@ static void without_a_scale_what_is_not_finite_has_diverged(void **state)
     assert_true(factor == 1 && none.scale == 0 && none.good_updates == 0);
 }
 
-/* Clipping is by the true norm: that of the scaled gradients is as many times larger as they are. */
+/* Clipping is by the true norm: that of the scaled gradients is as many times larger as they
+ * are. */
 static void clipping_is_by_the_norm_without_the_scale(void **state)
 {
     (void)state;

@@ -1,7 +1,8 @@
-/* How exact our Winograd convolutions are, with stride 1 and 2: at each level that the processor has, all three passes against f64 must
- * be at most three times as far off as a direct convolution in f32, which adds one product after the other. So it is at every size for
- * which the level chooses them (cpu_winograd_pays(), cpu_strided_pays()); tested are those where it is hardest: the fewest tiles,
- * channels and outputs. */
+/* How exact our Winograd convolutions are, with stride 1 and 2: at each level that the processor
+ * has, all three passes against f64 must be at most three times as far off as a direct convolution
+ * in f32, which adds one product after the other. So it is at every size for which the level
+ * chooses them (cpu_winograd_pays(), cpu_strided_pays()); tested are those where it is hardest: the
+ * fewest tiles, channels and outputs. */
 #include "support.h"
 
 #include <math.h>
@@ -16,8 +17,9 @@ typedef struct sizes {
     int64_t batch, channels, outputs, height, width, padding;
 } sizes;
 
-/* Maps that tiles of 4×4 cover, and others, whose last tiles have 1 to 3 outputs a side; all numbers of channels, on the side that a pass sums over; the fewest tiles of each level,
- * and of any (16). */
+/* Maps that tiles of 4×4 cover, and others, whose last tiles have 1 to 3 outputs a side; all
+ * numbers of channels, on the side that a pass sums over; the fewest tiles of each level, and of
+ * any (16). */
 static const sizes every_size[] = {
     {1, 16, 32, 16, 16, 1},  {4, 16, 32, 7, 7, 1},   {4, 32, 16, 8, 8, 1},   {3, 32, 64, 10, 13, 0},
     {4, 64, 32, 8, 8, 1},    {4, 128, 16, 7, 9, 1},  {4, 16, 128, 8, 8, 1},  {4, 16, 512, 8, 8, 1},
@@ -26,7 +28,8 @@ static const sizes every_size[] = {
     {3, 64, 32, 11, 13, 1},
 };
 
-/* With stride 2: maps of tiles with 4 and 3 outputs a side, or fewer; the fewest channels, on each side, and outputs. */
+/* With stride 2: maps of tiles with 4 and 3 outputs a side, or fewer; the fewest channels, on each
+ * side, and outputs. */
 static const sizes every_strided_size[] = {
     {12, 32, 32, 8, 8, 1},   {3, 32, 32, 16, 16, 1},   {4, 32, 64, 14, 14, 1}, {4, 64, 32, 13, 14, 1},
     {4, 32, 32, 17, 15, 0},  {22, 32, 32, 6, 6, 1},    {8, 48, 32, 9, 10, 1},  {3, 32, 256, 17, 17, 0},

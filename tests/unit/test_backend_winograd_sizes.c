@@ -1,6 +1,7 @@
-/* Own Winograd on the sizes that its blocking tells apart, by its kernels alone: weights larger than the caches, sums in several
- * blocks, groups of tiles that threads have each or together. Some outputs are compared with sums in f64, and all of them between
- * numbers of threads, which change no bit. */
+/* Own Winograd on the sizes that its blocking tells apart, by its kernels alone: weights larger
+ * than the caches, sums in several blocks, groups of tiles that threads have each or together. Some
+ * outputs are compared with sums in f64, and all of them between numbers of threads, which change
+ * no bit. */
 #include "support.h"
 
 #include <math.h>
@@ -84,7 +85,8 @@ static void check_size(const cpu_level *level, const sizes *s, bool turned)
         if (threads > 1)
             assert_memory_equal(first, y, (size_t)outputs * sizeof *y);
     }
-    /* Numbers of ±0.5 make products of 1/12 on average; a wrong one among them is a thousand times the bound. */
+    /* Numbers of ±0.5 make products of 1/12 on average; a wrong one among them is a thousand times
+     * the bound. */
     const double bound = 1e-4 / 12 * sqrt(9 * (double)s->channels);
     for (int64_t at = 0; at < outputs; at += outputs / 101 + 1) {
         const int64_t j = at % s->width, i = at / s->width % s->height, plane = at / (s->width * s->height);

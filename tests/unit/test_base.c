@@ -33,7 +33,8 @@ static void permutations_are_bijections(void **state)
     }
 }
 
-/* Each of n positions should land in each of n places equally often; and two keys should agree at about one place. */
+/* Each of n positions should land in each of n places equally often; and two keys should agree at
+ * about one place. */
 static void permutations_mix(void **state)
 {
     (void)state;
@@ -87,7 +88,8 @@ static void normals_have_mean_0_and_variance_1(void **state)
     assert_true(fabs(cubes / N) < 5 * sqrt(15.0 / N));
 }
 
-/* Many at once are what each is by itself, as floats; they do not depend on how they are split, nor on the machine. */
+/* Many at once are what each is by itself, as floats; they do not depend on how they are split, nor
+ * on the machine. */
 static void many_normals_are_each_their_own(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* Options that are a number or a share of all; and options that were added later, in the identity. */
+/* Options that are a number or a share of all; and options that were added later, in the
+ * identity. */
 #include "support.h"
 
 #include "base/base.h"

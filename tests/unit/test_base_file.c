@@ -96,7 +96,8 @@ static void checksums_go_on_after_being_asked_for(void **state)
     assert_int_equal(size, 3);
 }
 
-/* A process killed in the middle of writing leaves the old file, and a leftover that is recognizable. */
+/* A process killed in the middle of writing leaves the old file, and a leftover that is
+ * recognizable. */
 static void killed_writers_leave_the_old_file(void **state)
 {
     (void)state;

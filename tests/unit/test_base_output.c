@@ -1,4 +1,5 @@
-/* Output that the user names: links are followed, and what is not a regular file is written to and never replaced. */
+/* Output that the user names: links are followed, and what is not a regular file is written to and
+ * never replaced. */
 #include "support.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* Deletes stay in the folder they were given, whatever links lead out of it, also links that come and go meanwhile. */
+/* Deletes stay in the folder they were given, whatever links lead out of it, also links that come
+ * and go meanwhile. */
 #include "support.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-/* An agent between clients of its machine and a coordinator, which is a server of this test: it says of everything that it is ready
- * at once, unless told otherwise, and keeps account. */
+/* An agent between clients of its machine and a coordinator, which is a server of this test: it
+ * says of everything that it is ready at once, unless told otherwise, and keeps account. */
 #include "support.h"
 
 #include <pthread.h>

@@ -1,5 +1,6 @@
-/* A job's side of the batch cache, against a host in this process: the same batches as without the cache, bit for bit, in every form; also
- * while the host goes and comes back, and where entries are damaged; bad images; positions, figures and leases. */
+/* A job's side of the batch cache, against a host in this process: the same batches as without the
+ * cache, bit for bit, in every form; also while the host goes and comes back, and where entries are
+ * damaged; bad images; positions, figures and leases. */
 #include <stdatomic.h>
 
 #include "batches/client/client.h"

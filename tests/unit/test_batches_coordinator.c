@@ -1,4 +1,5 @@
-/* The coordinator in this process: its small parts by themselves, and a whole one with jobs of several threads. */
+/* The coordinator in this process: its small parts by themselves, and a whole one with jobs of
+ * several threads. */
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,4 +1,5 @@
-/* The socket of a host: clients get slots and memory, however others behave, and leave nothing behind. */
+/* The socket of a host: clients get slots and memory, however others behave, and leave nothing
+ * behind. */
 #include "support.h"
 
 #include <errno.h>
@@ -310,7 +311,8 @@ static void bad_clients_are_dropped(void **state)
     free(big);
 }
 
-/* Asks and never reads: it is dropped when its socket is full, and others are served all the while. */
+/* Asks and never reads: it is dropped when its socket is full, and others are served all the
+ * while. */
 static void who_does_not_read_is_dropped(void **state)
 {
     hosting *h = *state;

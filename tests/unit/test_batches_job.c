@@ -1,4 +1,5 @@
-/* Jobs of the batch cache: which samples are in a batch, what an id depends on, and specs that others send. */
+/* Jobs of the batch cache: which samples are in a batch, what an id depends on, and specs that
+ * others send. */
 #include "support.h"
 
 #include "batches/job.h"
@@ -356,8 +357,8 @@ static void samples_have_ids_by_version_split_and_kind(void **state)
     check_ids(id, fth_job_sample_id(&other, FTH_ITEM_DECODED, 7), false);
 }
 
-/* Caches outlive programs: an id that changes makes all of Redis useless, and one that stays when contents change makes
- * it wrong. Change these figures together with ID_ENCODING. */
+/* Caches outlive programs: an id that changes makes all of Redis useless, and one that stays when
+ * contents change makes it wrong. Change these figures together with ID_ENCODING. */
 static void ids_are_the_same_everywhere(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* Entries of the batch cache: what is written is read again, at aligned addresses, and what is no entry is refused. */
+/* Entries of the batch cache: what is written is read again, at aligned addresses, and what is no
+ * entry is refused. */
 #include "support.h"
 
 #include <jansson.h>
@@ -106,7 +107,8 @@ static void a_sample_of_the_wrong_size_is_refused(void **state)
     assert_message_has("3 bytes");
 }
 
-/* Makes a batch in memory of exactly its size; count * height * width is odd for odd ones, where alignment takes care. */
+/* Makes a batch in memory of exactly its size; count * height * width is odd for odd ones, where
+ * alignment takes care. */
 static void *make_batch(int64_t count, const char *bad, fth_status expected, fth_receipt *receipt)
 {
     fth_batch_payload batch = {.count = count, .number = 41, .epoch = 3, .channels = 1, .height = 3, .width = 5};

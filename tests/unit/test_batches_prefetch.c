@@ -1,5 +1,6 @@
-/* Prefetchers: the list of them, threads that share batches, and functions, whose every way to fail is met: they answer 500,
- * garbage, too much, for another item, never, or "cached" without having cached anything; and their cold start. */
+/* Prefetchers: the list of them, threads that share batches, and functions, whose every way to fail
+ * is met: they answer 500, garbage, too much, for another item, never, or "cached" without having
+ * cached anything; and their cold start. */
 #include "batches_memory_cache.h"
 
 #include <stdatomic.h>
@@ -424,7 +425,8 @@ static void functions_make_orders(void **state)
     }
 }
 
-/* The first answer takes longer than any other may: it is waited for, once, while the other orders wait. */
+/* The first answer takes longer than any other may: it is waited for, once, while the other orders
+ * wait. */
 static void cold_starts_are_waited_for_not_repeated(void **state)
 {
     (void)state;
@@ -451,7 +453,8 @@ static void cold_starts_are_waited_for_not_repeated(void **state)
     free_source(source);
 }
 
-/* Every failure ends as one that is tried again elsewhere, with its cause, and is not said to be cached. */
+/* Every failure ends as one that is tried again elsewhere, with its cause, and is not said to be
+ * cached. */
 static void functions_fail_in_every_way(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* Items as they are prepared: batches and samples with the bits of a loader, grey images among colour ones, bad images as the
- * loader replaces them, what cannot be made leaves nothing behind; and orders as JSON. */
+/* Items as they are prepared: batches and samples with the bits of a loader, grey images among
+ * colour ones, bad images as the loader replaces them, what cannot be made leaves nothing behind;
+ * and orders as JSON. */
 #include "batches_memory_cache.h"
 #include "test_data_pictures.h"
 
@@ -101,7 +102,8 @@ static fth_status prepare(fth_preparing_thread *thread, const fth_order *order, 
 
 /* ---- batches ---- */
 
-/* Every batch of two epochs as a loader of the same set makes it. `helpers` makers take turns at the pieces. */
+/* Every batch of two epochs as a loader of the same set makes it. `helpers` makers take turns at
+ * the pieces. */
 static void compare_with_loader(fth_preparer *preparer, const fth_job_spec *spec, fth_cache *cache, int helpers)
 {
     const fth_dataset *dataset = fth_preparer_dataset(preparer);
@@ -191,7 +193,8 @@ static void images_in_memory_are_as_from_a_loader(void **state)
     }
 }
 
-/* The samples of the batches come from the cache where that has them: the data set's own files are gone by then. */
+/* The samples of the batches come from the cache where that has them: the data set's own files are
+ * gone by then. */
 static void encoded_samples_are_taken_from_the_cache(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* Readers for other programs, over data that is read directly; tests/e2e/test_batches_python.py has those of the cache. */
+/* Readers for other programs, over data that is read directly; tests/e2e/test_batches_python.py has
+ * those of the cache. */
 #include <pthread.h>
 #include <string.h>
 
@@ -34,7 +35,8 @@ static void *give_all_back(void *argument)
     return NULL;
 }
 
-/* Batches stay as they are while others are taken, and come back in any order and from any thread. */
+/* Batches stay as they are while others are taken, and come back in any order and from any
+ * thread. */
 static void several_batches_can_be_out(void **state)
 {
     (void)state;

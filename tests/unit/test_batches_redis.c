@@ -1,4 +1,5 @@
-/* The Redis cache against real servers: one, with passwords, TLS, several, full, paused, killed, a replica, and what is none. */
+/* The Redis cache against real servers: one, with passwords, TLS, several, full, paused, killed, a
+ * replica, and what is none. */
 #include "support.h"
 
 #include <inttypes.h>
@@ -402,7 +403,8 @@ static void a_restarted_server_is_found_again(void **state)
     put_range(fixture->cache, 0, 20);
     assert_int_equal(get_range(fixture->cache, 0, 20, NULL), 20);
 
-    /* While nobody looked: the old connection is replaced without a word, and what was there has gone. */
+    /* While nobody looked: the old connection is replaced without a word, and what was there has
+     * gone. */
     redis_restart(&fixture->servers[0]);
     assert_int_equal(get_range(fixture->cache, 0, 20, NULL), 0);
     put_range(fixture->cache, 0, 20);

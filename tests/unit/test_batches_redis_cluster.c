@@ -1,4 +1,5 @@
-/* The Redis cache against a real Redis Cluster of three masters: slots that move, and a server that is lost. */
+/* The Redis cache against a real Redis Cluster of three masters: slots that move, and a server that
+ * is lost. */
 #include "support.h"
 
 #include "test_batches_entries.h"

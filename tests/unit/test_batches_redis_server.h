@@ -1,4 +1,5 @@
-/* Real Redis servers for tests: started on a free port in the test's folder, without files, killed with the test. */
+/* Real Redis servers for tests: started on a free port in the test's folder, without files, killed
+ * with the test. */
 #ifndef TEST_BATCHES_REDIS_SERVER_H
 #define TEST_BATCHES_REDIS_SERVER_H
 
@@ -74,7 +75,8 @@ static inline bool accepts_connections(int port)
     return accepted;
 }
 
-/* Starts it on the port that it has; false if it ended at once, as when somebody else has the port. */
+/* Starts it on the port that it has; false if it ended at once, as when somebody else has the
+ * port. */
 static inline bool redis_launch(test_redis *redis)
 {
     fth_words words = {0};

@@ -1,4 +1,5 @@
-/* The scheduler of the batch cache, event by event. Whole courses of several jobs: test_batches_scheduler_courses.c. */
+/* The scheduler of the batch cache, event by event. Whole courses of several jobs:
+ * test_batches_scheduler_courses.c. */
 #include "support.h"
 
 #include <math.h>
@@ -550,7 +551,8 @@ static void a_slower_job_finds_what_it_needs_next(void **state)
         take_all(scheduler, now);
         evict(scheduler, 0, now, ids);
     }
-    /* The fast one has passed batch 58; the slow one needs those from 1 on, and memory is full of the nearest of them. */
+    /* The fast one has passed batch 58; the slow one needs those from 1 on, and memory is full of
+     * the nearest of them. */
     int kept = 0;
     for (int64_t number = 1; number < 50; number++) {
         bool ready = fth_scheduler_state(scheduler, batch_id(&spec, number), NULL, NULL) == FTH_ITEM_READY;
@@ -743,7 +745,8 @@ static void a_killed_job_finds_its_batches_again(void **state)
     expect_nothing(scheduler, 3);
     fth_scheduler_remove_process(scheduler, 1, 3);
 
-    /* For long gone, it does not count: its batches go as those that nobody asks for, the oldest first. */
+    /* For long gone, it does not count: its batches go as those that nobody asks for, the oldest
+     * first. */
     add_job(scheduler, 2, &other, 100);
     fth_scheduler_set_position(scheduler, 2, 0, 0, 1, 1, 100);
     expect_batch(scheduler, 0, 100);

@@ -1,7 +1,8 @@
-/* Whole courses of several jobs through the scheduler, in virtual time: jobs of different speeds that join, pause, are killed
- * and come back, makers that fail, a cache that loses entries, memory that is short. What must hold in all of them: every job
- * comes to its end, nobody waits for long, memory is never exceeded, tries are bounded; and where jobs share and memory allows,
- * every image is decoded once. */
+/* Whole courses of several jobs through the scheduler, in virtual time: jobs of different speeds
+ * that join, pause, are killed and come back, makers that fail, a cache that loses entries, memory
+ * that is short. What must hold in all of them: every job comes to its end, nobody waits for long,
+ * memory is never exceeded, tries are bounded; and where jobs share and memory allows, every image
+ * is decoded once. */
 #include "support.h"
 
 #include <math.h>
@@ -142,7 +143,8 @@ static void evict(test_course *course)
 
 /* ---- jobs ---- */
 
-/* The first item of a batch that is not there, in *missing; false: all are. Failed ones are counted as errors. */
+/* The first item of a batch that is not there, in *missing; false: all are. Failed ones are counted
+ * as errors. */
 static bool find_missing(test_course *course, course_job *job, int64_t number, fth_item_id *missing, int *failed)
 {
     int64_t samples[64];
@@ -430,8 +432,8 @@ static void a_job_that_joins_in_mid_epoch_shares_the_rest(void **state)
     add_job(course, &spec, 1000, 4, 1, 1, 10);                           /* 50 batches an epoch: 5 s */
     add_job(course, &spec, 1000, 2, 1, 8.5, 10)->choose_rotation = true; /* in epoch 1, at half of it */
     run(course);
-    /* Alone each would take 200 and 100 batches. What the second has of each epoch after its wrap, the first has had long ago:
-     * that half is made again. The other is shared. */
+    /* Alone each would take 200 and 100 batches. What the second has of each epoch after its wrap,
+     * the first has had long ago: that half is made again. The other is shared. */
     assert_in_range(course->jobs[1].spec.rotation, 1000, 2000);
     assert_true(course->made <= 200 + 55);
     end(course);

@@ -1,5 +1,6 @@
-/* Shared memory of the batch cache: owner and clients in one process, by threads, and what a client or a dead owner can do to
- * the memory. test_batches_storm.c has them in processes that are killed. */
+/* Shared memory of the batch cache: owner and clients in one process, by threads, and what a client
+ * or a dead owner can do to the memory. test_batches_storm.c has them in processes that are
+ * killed. */
 #include "support.h"
 
 #include <poll.h>
@@ -215,7 +216,8 @@ static void a_client_has_so_many_pins(void **state)
     assert_int_equal(more.place, 17);
 }
 
-/* Nearly as many entries as rows allow, dropped and put again in another order: all are found, and only they. */
+/* Nearly as many entries as rows allow, dropped and put again in another order: all are found, and
+ * only they. */
 static void many_entries_come_and_go(void **state)
 {
     segment_world *world = *state;

@@ -1,5 +1,5 @@
-/* The allocator of the batch cache: nothing overlaps, everything that is given back can be taken again, and little is lost
- * between blocks. */
+/* The allocator of the batch cache: nothing overlaps, everything that is given back can be taken
+ * again, and little is lost between blocks. */
 #include "support.h"
 
 #include "batches/memory/space.h"
@@ -53,8 +53,8 @@ static void equal_sizes_fill_all_of_it_again_and_again(void **state)
     fth_space_free(space);
 }
 
-/* Fills it with sizes of a range, drops at random and fills again; then at least `expected` of it must be in use when a
- * request fails. */
+/* Fills it with sizes of a range, drops at random and fills again; then at least `expected` of it
+ * must be in use when a request fails. */
 static void check_mixed(uint64_t least, uint64_t most, double expected)
 {
     enum { ROUNDS = 20000, MOST_BLOCKS = 4096 };

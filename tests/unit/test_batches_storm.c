@@ -1,5 +1,5 @@
-/* Owner and readers of the shared memory, in processes that are killed and stopped at any moment: nobody ever reads a wrong
- * byte, and in the end nothing is left in use. */
+/* Owner and readers of the shared memory, in processes that are killed and stopped at any moment:
+ * nobody ever reads a wrong byte, and in the end nothing is left in use. */
 #include "support.h"
 
 #include <sched.h>

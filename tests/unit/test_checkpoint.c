@@ -1,4 +1,5 @@
-/* Checkpoints: whole or absent, newest good one wins, what a kill or a bad disk leaves does no harm. */
+/* Checkpoints: whole or absent, newest good one wins, what a kill or a bad disk leaves does no
+ * harm. */
 #include "support.h"
 
 #include <dirent.h>
@@ -91,7 +92,8 @@ static void old_ones_are_removed(void **state)
     expect_latest(6);
 }
 
-/* A kill between the two files leaves tensors without a manifest; a kill while writing, a temporary. */
+/* A kill between the two files leaves tensors without a manifest; a kill while writing, a
+ * temporary. */
 static void leftovers_of_a_kill_do_no_harm(void **state)
 {
     (void)state;

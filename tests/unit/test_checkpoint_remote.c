@@ -1,5 +1,5 @@
-/* Loading checkpoints from a bucket in which things change between the look and the download. The bucket is a folder
- * behind a little server; saves go into the folder directly. */
+/* Loading checkpoints from a bucket in which things change between the look and the download. The
+ * bucket is a folder behind a little server; saves go into the folder directly. */
 #include <dirent.h>
 
 #include "checkpoint/checkpoint.h"

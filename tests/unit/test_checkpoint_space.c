@@ -1,5 +1,5 @@
-/* Checkpoints on a disk that is too small for them: a small one in memory, in a mount namespace of this process alone.
- */
+/* Checkpoints on a disk that is too small for them: a small one in memory, in a mount namespace of
+ * this process alone. */
 #include "support.h"
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
-/* The writer: order, replacement of what waits, cancelling, results; and checkpoints of several owners in one store. */
+/* The writer: order, replacement of what waits, cancelling, results; and checkpoints of several
+ * owners in one store. */
 #include "support.h"
 
 #include <pthread.h>
@@ -119,7 +120,8 @@ static void jobs_are_written_in_order_and_give_results(void **state)
     assert_int_equal(dropped, 0); /* every job came back with its result */
 }
 
-/* An owner that takes no results keeps the newest ones; what the others hold is released, once each. */
+/* An owner that takes no results keeps the newest ones; what the others hold is released, once
+ * each. */
 static void results_beyond_the_ring_are_dropped(void **state)
 {
     (void)state;

@@ -130,7 +130,8 @@ static inline void join_all(test_member *members, int count)
         }                                                                                                              \
     } while (0)
 
-/* Joins until the group has that many members: the first ones may lack some who come a moment later. */
+/* Joins until the group has that many members: the first ones may lack some who come a moment
+ * later. */
 static inline void join_until(test_member *member, int size)
 {
     do {

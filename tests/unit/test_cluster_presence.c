@@ -67,8 +67,8 @@ static void most_of_them_become_the_measure(void **state)
     fth_presence_release(&presence);
 }
 
-/* One of three, which cannot know whether the others train on, does not come to speak for the run by forming groups with
- * itself, or with new nodes. */
+/* One of three, which cannot know whether the others train on, does not come to speak for the run
+ * by forming groups with itself, or with new nodes. */
 static void a_part_that_is_cut_off_stays_one(void **state)
 {
     fth_presence presence = {0};

@@ -310,7 +310,8 @@ static void names_and_ports_that_are_wrong_are_named(void **state)
     assert_message_has("cannot reach the rendezvous at 127.0.0.1:");
 }
 
-/* Something that is no rendezvous: says `greeting` to whoever connects, and closes the connection, or never does. */
+/* Something that is no rendezvous: says `greeting` to whoever connects, and closes the connection,
+ * or never does. */
 typedef struct stranger {
     int socket;
     const char *greeting;
@@ -463,7 +464,8 @@ static void members_that_die_or_stop_are_lost(void **state)
 {
     test_member member;
     (void)state;
-    /* Children are forked before there are threads; they wait for the rendezvous in memory that all share. */
+    /* Children are forked before there are threads; they wait for the rendezvous in memory that all
+     * share. */
     meeting *fixture = mmap(NULL, sizeof *fixture, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(fixture != MAP_FAILED);
     pid_t dying = fork_member(fixture, "b"), stopping = fork_member(fixture, "c");

@@ -24,8 +24,8 @@ static void begin(course *c, const fth_roster_options *options)
     assert_int_equal(fth_roster_create(options, c->now_s, &c->roster), FTH_OK);
 }
 
-/* A process of a node on which `local_size` were started; `rank` is the launcher's, or -1. Nodes named "far" are others than
- * the rendezvous's own. */
+/* A process of a node on which `local_size` were started; `rank` is the launcher's, or -1. Nodes
+ * named "far" are others than the rendezvous's own. */
 static int64_t add_of(course *c, const char *node, int local_size, int rank)
 {
     char instance[32];
@@ -219,7 +219,8 @@ static void ranks_keep_their_order_and_nodes_stay_together(void **state)
     expect_group(&c, 2, 5, (int64_t[]){b, b2, b3, c1, a2});
     fth_roster_free(c.roster);
 
-    /* Ranks of a launcher: their order, but by node; the launcher starts as many as there can be nodes. */
+    /* Ranks of a launcher: their order, but by node; the launcher starts as many as there can be
+     * nodes. */
     begin(&c, &usual);
     int64_t r2 = add_ranked(&c, "a", 2), r1 = add_ranked(&c, "b", 1), r0 = add_ranked(&c, "a", 0);
     join(&c, r2, 0);
@@ -494,7 +495,8 @@ static void members_that_do_not_reach_each_other_are_parted(void **state)
     fth_roster_free(c.roster);
 }
 
-/* Exchanges that are slow, and one that is ended without a reason to be found, make the roster more patient. */
+/* Exchanges that are slow, and one that is ended without a reason to be found, make the roster more
+ * patient. */
 static void slow_exchanges_do_not_part_anybody(void **state)
 {
     course c;
@@ -636,7 +638,8 @@ static void members_of_a_former_rendezvous_keep_their_order(void **state)
     fth_roster_free(c.roster);
 }
 
-/* Those that are left of a group elsewhere, whose rendezvous was lost, do not wait for newcomers: they know who is missing. */
+/* Those that are left of a group elsewhere, whose rendezvous was lost, do not wait for newcomers:
+ * they know who is missing. */
 static void members_of_a_former_rendezvous_need_not_wait(void **state)
 {
     (void)state;
@@ -735,7 +738,8 @@ static void check_new_group(simulation *s, const fth_roster_group *group)
     }
     assert_int_equal(nodes, group->nodes);
     assert_in_range(nodes, s->options.least, s->options.most);
-    /* Rank 0 stays as long as it is there; everybody who is there of the old group is in the new one. */
+    /* Rank 0 stays as long as it is there; everybody who is there of the old group is in the new
+     * one. */
     if (s->former_size > 0 && fth_roster_has(s->roster, s->former[0]))
         assert_int_equal(group->members[0], s->former[0]);
     for (int i = 0; i < s->former_size; i++)
@@ -881,7 +885,8 @@ static void tick(simulation *s)
         s->removed[member] |= !fth_roster_has(s->roster, member);
 }
 
-/* When nothing happens any more, all that are alive are soon in one live group, if their nodes are enough. */
+/* When nothing happens any more, all that are alive are soon in one live group, if their nodes are
+ * enough. */
 static void check_calm(simulation *s, int ticks)
 {
     bool here[NODES] = {false};
@@ -936,7 +941,8 @@ static void random_courses_keep_what_must_hold(void **state)
     assert_true(groups > 1000); /* the simulation does something */
 }
 
-/* Every sequence of DEPTH events that happen to two processes on two nodes, close together or with time between them. */
+/* Every sequence of DEPTH events that happen to two processes on two nodes, close together or with
+ * time between them. */
 static void all_short_courses_keep_what_must_hold(void **state)
 {
     enum { DEPTH = 3, EVENTS = 2 * KINDS * 2, COURSES = EVENTS * EVENTS * EVENTS };

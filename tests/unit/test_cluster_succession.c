@@ -113,8 +113,9 @@ static void the_machine_with_the_rendezvous_is_lost(void **state)
     munmap(fixture, sizeof *fixture);
 }
 
-/* One of three that reaches none of the others does not train on by itself, although one node would be enough for a group, and
- * does not claim to have the rendezvous; it returns when the first one answers again. */
+/* One of three that reaches none of the others does not train on by itself, although one node would
+ * be enough for a group, and does not claim to have the rendezvous; it returns when the first one
+ * answers again. */
 static void a_node_that_is_cut_off_waits_and_returns(void **state)
 {
     meeting fixture = {0};

@@ -1,5 +1,5 @@
-/* Every call, among 1 to 5 processes, against sums made here: with values in shared memory and elsewhere, of counts that
- * do not divide, from beginnings that are not aligned. */
+/* Every call, among 1 to 5 processes, against sums made here: with values in shared memory and
+ * elsewhere, of counts that do not divide, from beginnings that are not aligned. */
 #include "test_collective_members.h"
 
 #include <math.h>
@@ -43,7 +43,8 @@ static float machine_sum(const test_member *member, int r, size_t i)
     return sum;
 }
 
-/* Members, or machines where there are several, in the order of ranks. With one member nothing travels. */
+/* Members, or machines where there are several, in the order of ranks. With one member nothing
+ * travels. */
 static float expected_sum(const test_member *member, size_t i, fth_wire wire)
 {
     float sum = 0;

@@ -1,5 +1,5 @@
-/* The gloo transport among processes of this machine, each of which is one member: sums to the bit, members that are lost,
- * stopped or aborted, and addresses that are wrong. */
+/* The gloo transport among processes of this machine, each of which is one member: sums to the bit,
+ * members that are lost, stopped or aborted, and addresses that are wrong. */
 #include "test_collective_members.h"
 
 #include <math.h>
@@ -51,7 +51,8 @@ static void run_body(const test_member *self)
     body_here();
 }
 
-/* Runs `body` in `size` processes. Each must end with exit status 0, but those in `killed` (bits): they are killed. */
+/* Runs `body` in `size` processes. Each must end with exit status 0, but those in `killed` (bits):
+ * they are killed. */
 static void run_group(int size, void (*body)(void), unsigned killed)
 {
     pid_t processes[MAX_MEMBERS];
@@ -350,7 +351,8 @@ static void *continue_soon(void *process)
     return NULL;
 }
 
-/* Rank 0 is stopped while the others end. When it goes on, it still has numbers to send them, and their reason to read. */
+/* Rank 0 is stopped while the others end. When it goes on, it still has numbers to send them, and
+ * their reason to read. */
 static void member_that_hears_of_an_abort_late(void)
 {
     void *state = NULL, *bytes;

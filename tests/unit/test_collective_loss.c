@@ -1,5 +1,5 @@
-/* Members that are killed, stopped or told to give up, in the middle of calls: the others notice, name them, and keep their
- * values to themselves. */
+/* Members that are killed, stopped or told to give up, in the middle of calls: the others notice,
+ * name them, and keep their values to themselves. */
 #include "test_collective_members.h"
 
 #include <dirent.h>
@@ -289,7 +289,8 @@ static fth_status put_nothing_of_leaders(void *prefix, const char *key, const vo
     return strncmp(key, "leaders/", 8) == 0 ? FTH_OK : put_key(prefix, key, bytes, size);
 }
 
-/* Rank 0 cannot reach rank 2, which is alone on its machine, and tells rank 1, which would wait much longer. */
+/* Rank 0 cannot reach rank 2, which is alone on its machine, and tells rank 1, which would wait
+ * much longer. */
 static void miss_a_machine(const test_member *member)
 {
     fth_collective *collective = NULL;

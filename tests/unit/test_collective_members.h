@@ -1,7 +1,8 @@
-/* What tests of collectives share: members that are processes, and keys that are files of the test's folder.
+/* What tests of collectives share: members that are processes, and keys that are files of the
+ * test's folder.
  *
- * A member's body runs in a forked process and says what is wrong with CHECK, which ends that process; run_members() fails the test
- * if one did not end well. */
+ * A member's body runs in a forked process and says what is wrong with CHECK, which ends that
+ * process; run_members() fails the test if one did not end well. */
 #ifndef TEST_COLLECTIVE_MEMBERS_H
 #define TEST_COLLECTIVE_MEMBERS_H
 

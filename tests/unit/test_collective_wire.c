@@ -1,4 +1,5 @@
-/* Numbers on the wire, against the compiler's f16 and against bf16 by its definition; and memory that is not what was described. */
+/* Numbers on the wire, against the compiler's f16 and against bf16 by its definition; and memory
+ * that is not what was described. */
 #include "support.h"
 
 #include <fcntl.h>

@@ -15,7 +15,8 @@ static const fth_function_price lambda = {.cloud = "aws",
 static const fth_price xlarge = {
     .cloud = "aws", .instance = "m6i.xlarge", .market = "on-demand", .usd_per_hour = 0.192, .vcpus = 4};
 
-/* Ten functions of a vCPU each, and a job of batches of 10 ms with a push of 1 MB after every 100. */
+/* Ten functions of a vCPU each, and a job of batches of 10 ms with a push of 1 MB after every
+ * 100. */
 static fth_function_fleet make_fleet(void)
 {
     return (fth_function_fleet){.price = &lambda,
@@ -115,7 +116,8 @@ static void short_jobs_are_cheaper_in_functions(void **state)
     assert_true(fth_estimate_functions(&job, &fleet).seconds < fth_estimate_vm(&job, &xlarge, 60).seconds);
     job.samples = 1.25 * even;
     assert_true(fth_estimate_functions(&job, &fleet).usd > fth_estimate_vm(&job, &xlarge, 60).usd);
-    /* Far beyond it both pay for vCPU-seconds alone, of which a function's cost twice to three times as much. */
+    /* Far beyond it both pay for vCPU-seconds alone, of which a function's cost twice to three
+     * times as much. */
     job.samples = 1e10;
     job.push_bytes = 0;
     double ratio = fth_estimate_functions(&job, &fleet).usd / fth_estimate_vm(&job, &xlarge, 60).usd;

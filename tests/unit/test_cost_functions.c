@@ -1,5 +1,5 @@
-/* The cost of functions: their prices, what a run's invocations come to, and a VM beside them. Prices are chosen so that sums
- * can be made in the head. */
+/* The cost of functions: their prices, what a run's invocations come to, and a VM beside them.
+ * Prices are chosen so that sums can be made in the head. */
 #include "support.h"
 
 #include <math.h>

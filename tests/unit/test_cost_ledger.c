@@ -1,5 +1,5 @@
-/* The ledger on records made by hand, with numbers that can be added up in the head: rates are multiples of 3.6, so
- * that a second costs a multiple of a thousandth of a dollar. */
+/* The ledger on records made by hand, with numbers that can be added up in the head: rates are
+ * multiples of 3.6, so that a second costs a multiple of a thousandth of a dollar. */
 #include "support.h"
 
 #include <math.h>
@@ -57,7 +57,8 @@ static void one_machine(void **state)
     fth_record_release(&run);
 }
 
-/* An interrupted one that lost nothing, a killed one that lost steps 31 to 45, and one that finished. */
+/* An interrupted one that lost nothing, a killed one that lost steps 31 to 45, and one that
+ * finished. */
 static const char three[] =
     "{\"event\":\"start\",\"time\":1001,\"process_s\":1,\"price_usd_per_hour\":3.6,\"instance\":\"small\"}\n"
     "{\"event\":\"step\",\"time\":1011,\"step\":20,\"epoch\":1,\"elapsed_s\":10,\"loss\":1}\n"
@@ -147,7 +148,8 @@ static void events_that_were_lost(void **state)
     fth_record_release(&run);
 }
 
-/* A resume from further back than the machine before began, since its newest checkpoint was torn. */
+/* A resume from further back than the machine before began, since its newest checkpoint was
+ * torn. */
 static void undone_twice(void **state)
 {
     (void)state;
@@ -199,8 +201,9 @@ static void unknown_prices(void **state)
     fth_record_release(&run);
 }
 
-/* The wall clock is set three hours ahead in mid-run, and back again on the next machine: nobody worked longer for it.
- * The second was killed; its process had run for 9 s when its lease was last renewed. */
+/* The wall clock is set three hours ahead in mid-run, and back again on the next machine: nobody
+ * worked longer for it. The second was killed; its process had run for 9 s when its lease was last
+ * renewed. */
 static void a_clock_that_jumps(void **state)
 {
     (void)state;
@@ -263,8 +266,8 @@ static void strange_records(void **state)
 #define MEMBER(rank, node, price)                                                                                      \
     "{\"rank\":" rank ",\"host\":\"" node ".example\",\"node\":\"" node "\",\"facts\":{" price "}}"
 
-/* Node b is there from the beginning, c joins after 10 of 20 seconds, and two workers of a node are one machine. Then b leads,
- * and its time before that is not counted again. */
+/* Node b is there from the beginning, c joins after 10 of 20 seconds, and two workers of a node are
+ * one machine. Then b leads, and its time before that is not counted again. */
 static const char group[] =
     "{\"event\":\"start\",\"time\":1002,\"process_s\":2,\"price_usd_per_hour\":3.6}\n"
     "{\"event\":\"group\",\"time\":1003,\"process_s\":3,\"members\":[" MEMBER("0", "a", "") "," MEMBER("1", "a", "") "," MEMBER(

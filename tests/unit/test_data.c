@@ -1,4 +1,5 @@
-/* Opening data sets: every format and compression, and every kind of bad file, each with an error that says what. */
+/* Opening data sets: every format and compression, and every kind of bad file, each with an error
+ * that says what. */
 #include "test_data_files.h"
 
 #include <archive.h>
@@ -58,7 +59,8 @@ static uint8_t *make_cifar(int count, int first)
     return bytes;
 }
 
-/* Five training files of 4, 5, 6, 7 and 8 records, numbered through, and a test file of 3 from 100 on. */
+/* Five training files of 4, 5, 6, 7 and 8 records, numbered through, and a test file of 3 from 100
+ * on. */
 static void write_cifar(const char *suffix)
 {
     int first = 0;
@@ -537,7 +539,8 @@ static void refuses_bad_cifar_files(void **state)
     fth_dataset_free(dataset);
 }
 
-/* A gzip file that expands beyond what a file of labels may hold is refused without that much memory. */
+/* A gzip file that expands beyond what a file of labels may hold is refused without that much
+ * memory. */
 static void refuses_a_bomb(void **state)
 {
     (void)state;

@@ -46,7 +46,8 @@ static void reads_idx_from_any_archive(void **state)
     }
 }
 
-/* What the prototype's functions downloaded: torchvision's folder with the files plain and compressed, and programs. */
+/* What the prototype's functions downloaded: torchvision's folder with the files plain and
+ * compressed, and programs. */
 static void reads_the_prototypes_layout(void **state)
 {
     (void)state;
@@ -137,7 +138,8 @@ static void uses_all_where_the_archive_selects_none(void **state)
     free(made.bytes);
 }
 
-/* Fails closed: a program that may select other samples than those that were read from it is refused, with the way out. */
+/* Fails closed: a program that may select other samples than those that were read from it is
+ * refused, with the way out. */
 static void refuses_a_selection_that_is_not_certain(void **state)
 {
 #define SUBSET "dataset = torch.utils.data.Subset(_raw_dataset, range(20, 35))\n"

@@ -1,4 +1,5 @@
-/* The built-in sets: the same bytes on every machine and from every thread, and as many images of each class. */
+/* The built-in sets: the same bytes on every machine and from every thread, and as many images of
+ * each class. */
 #include "test_data_files.h"
 
 #include <pthread.h>
@@ -67,7 +68,8 @@ static void classes_are_balanced_and_pixels_as_stated(void **state)
         for (int i = 0; i < info->classes; i++)
             assert_int_equal(counts[i], 4000 / info->classes);
         double mean = sum / (4000.0 * area), variance = squares / (4000.0 * area) - mean * mean;
-        /* The constants come from the training images; 4000 others agree within a sampling error. */
+        /* The constants come from the training images; 4000 others agree within a sampling
+         * error. */
         assert_float_equal(mean, info->normalization.mean[0], 0.01);
         assert_float_equal(variance, info->normalization.deviation[0] * info->normalization.deviation[0], 0.01);
         fth_dataset_free(dataset);

@@ -1,5 +1,5 @@
-/* Decoding: every kind of JPEG and PNG comes out as RGB, a part is what the whole has there, and damaged or hostile
- * files are refused without taking memory. */
+/* Decoding: every kind of JPEG and PNG comes out as RGB, a part is what the whole has there, and
+ * damaged or hostile files are refused without taking memory. */
 #include "test_data_pictures.h"
 
 #include <sys/resource.h>

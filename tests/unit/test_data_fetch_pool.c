@@ -1,5 +1,5 @@
-/* Fetching ahead: order, runs of neighbours, limits, failures. The source is made of memory, and held back where a test
- * wants to see what waits. */
+/* Fetching ahead: order, runs of neighbours, limits, failures. The source is made of memory, and
+ * held back where a test wants to see what waits. */
 #include "support.h"
 
 #include <pthread.h>

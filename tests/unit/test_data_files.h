@@ -12,7 +12,8 @@ static inline void put_big_endian(uint8_t *bytes, uint32_t value)
         bytes[i] = (uint8_t)(value >> (24 - 8 * i));
 }
 
-/* Image i of `side` × `side` begins with the bytes of i, low first; its label is i % 10. free() the bytes. */
+/* Image i of `side` × `side` begins with the bytes of i, low first; its label is i % 10. free() the
+ * bytes. */
 static inline uint8_t *make_idx_images(uint32_t count, uint32_t side, size_t *size_bytes)
 {
     *size_bytes = 16 + (size_t)count * side * side;

@@ -1,5 +1,5 @@
-/* Sets of image files: every layout, archives equal to folders, defaults, unreadable images, the loader over them, the
- * memory of the index, packing and splitting. */
+/* Sets of image files: every layout, archives equal to folders, defaults, unreadable images, the
+ * loader over them, the memory of the index, packing and splitting. */
 #include "data/image/image_inspect.h"
 #include "data/image/image_set.h"
 #include "data/image/lettering.h"
@@ -19,7 +19,8 @@ static void write_jpeg(const char *name, int width, int height)
     free(jpeg.bytes);
 }
 
-/* Classes b, a and C with 4, 5 and 6 images for training, 2 each for validation; image i of a class is 32 + i wide. */
+/* Classes b, a and C with 4, 5 and 6 images for training, 2 each for validation; image i of a class
+ * is 32 + i wide. */
 static void write_set(const char *root, bool splits)
 {
     static const char *const classes[] = {"b", "a", "C"};
@@ -242,7 +243,8 @@ static void a_decoded_cache_changes_nothing_it_should_not(void **state)
         assert_memory_equal(first, other, count * sizeof *first);
         free(other);
     }
-    /* Against decoding what is needed only: the same pictures, but for how colour is interpolated. */
+    /* Against decoding what is needed only: the same pictures, but for how colour is
+     * interpolated. */
     options.decoded_cache_bytes = 0;
     float *other = load_all("set", &options, 1, 7, &other_count, labels);
     double difference = 0;
@@ -396,7 +398,8 @@ static void damaged_archives_are_refused(void **state)
     run("test $(ls -A '%s/cache' | grep -c -e cut -e bomb) = 0", test_folder); /* nothing is left of them */
 }
 
-/* Whatever is being read when a stop is asked: it ends, and what it leaves is not taken for whole. */
+/* Whatever is being read when a stop is asked: it ends, and what it leaves is not taken for
+ * whole. */
 static void a_stop_ends_the_opening(void **state)
 {
     (void)state;

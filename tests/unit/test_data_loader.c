@@ -1,5 +1,5 @@
-/* The order of samples, augmentation, and the loader: everything a pure function of seed and position, whatever the
- * number of threads and wherever a run begins. */
+/* The order of samples, augmentation, and the loader: everything a pure function of seed and
+ * position, whatever the number of threads and wherever a run begins. */
 #include "test_data_files.h"
 
 #include <math.h>
@@ -242,8 +242,8 @@ static void evaluation_ends_after_one_epoch(void **state)
     fth_dataset_free(dataset);
 }
 
-/* Loaders with 1 and 4 threads, and one that begins later, give the same bytes for the same batch of `options`, of whose
- * batches an epoch has `per_epoch`. */
+/* Loaders with 1 and 4 threads, and one that begins later, give the same bytes for the same batch
+ * of `options`, of whose batches an epoch has `per_epoch`. */
 static void check_threads_and_start(const fth_dataset *dataset, const fth_loader_options *options, int64_t per_epoch,
                                     int64_t resumed_at)
 {
@@ -475,7 +475,8 @@ static fth_loader *open_part(const fth_dataset *dataset, fth_share part, int64_t
     return loader;
 }
 
-/* All parts of a batch together are the batch, in order: also of the last, where all parts but one are empty. */
+/* All parts of a batch together are the batch, in order: also of the last, where all parts but one
+ * are empty. */
 static void parts_make_up_every_batch(void **state)
 {
     (void)state;
@@ -507,7 +508,8 @@ static void parts_make_up_every_batch(void **state)
     fth_dataset_free(dataset);
 }
 
-/* Samples that are asked for by index are those of the batches, bit for bit; also where they are transformed. */
+/* Samples that are asked for by index are those of the batches, bit for bit; also where they are
+ * transformed. */
 static void samples_by_index_are_those_of_batches(void **state)
 {
     (void)state;
@@ -544,7 +546,8 @@ static void samples_by_index_are_those_of_batches(void **state)
     }
 }
 
-/* Loaders that take turns have all batches of one loader, each once, and end where it does: here after 3, 3 and 2 of 8. */
+/* Loaders that take turns have all batches of one loader, each once, and end where it does: here
+ * after 3, 3 and 2 of 8. */
 static void loaders_with_a_stride_take_turns(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* Samples made for others (provider.h) have the bits that a loader makes: files with random transforms and colours, whole
- * decoded images, images in memory as they are, augmented and transformed; and a preparation survives as text. */
+/* Samples made for others (provider.h) have the bits that a loader makes: files with random
+ * transforms and colours, whole decoded images, images in memory as they are, augmented and
+ * transformed; and a preparation survives as text. */
 #include "data/image/image_set.h"
 #include "test_data_pictures.h"
 

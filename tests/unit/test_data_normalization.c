@@ -1,4 +1,5 @@
-/* Normalization: its texts, and what they are turned into; how options, transforms and data sets agree on one. */
+/* Normalization: its texts, and what they are turned into; how options, transforms and data sets
+ * agree on one. */
 #include "test_data_files.h"
 
 #include <math.h>

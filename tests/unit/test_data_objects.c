@@ -1,5 +1,5 @@
-/* Data sets in a store, read where they lie: class folders, tars, index files; what changes under way. A folder stands
- * for the bucket (file://), with the versions that it lists. */
+/* Data sets in a store, read where they lie: class folders, tars, index files; what changes under
+ * way. A folder stands for the bucket (file://), with the versions that it lists. */
 #include "data/image/image_set.h"
 #include "store/store.h"
 #include "stub_server.h"

@@ -1,5 +1,6 @@
-/* Data sets whose samples somebody else provides: the loader makes the same batches of them as of the set itself, bit for bit; bad
- * samples are replaced and counted alike; finished batches come through as they are. */
+/* Data sets whose samples somebody else provides: the loader makes the same batches of them as of
+ * the set itself, bit for bit; bad samples are replaced and counted alike; finished batches come
+ * through as they are. */
 #include "data/source/provider.h"
 
 #include <stdatomic.h>
@@ -301,7 +302,8 @@ static void bad_samples_count_as_bad_images(void **state)
     assert_non_null(strstr(bad->name, "b/4.jpg"));
     assert_string_equal(bad->reason, fth_dataset_get_bad_image(set, 0)->reason);
 
-    /* Those that somebody else has replaced already; one more than a share of 0.12 allows is an error. */
+    /* Those that somebody else has replaced already; one more than a share of 0.12 allows is an
+     * error. */
     assert_int_equal(fth_dataset_note_bad_sample(provided, FTH_VALIDATION, 0, "v.jpg", "is empty"), FTH_OK);
     assert_int_equal(fth_dataset_note_bad_sample(provided, FTH_VALIDATION, 0, "v.jpg", "is empty"), FTH_OK);
     assert_int_equal(fth_dataset_bad_image_count(provided), 2);

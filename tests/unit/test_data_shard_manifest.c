@@ -1,4 +1,5 @@
-/* The list of shards: what is written is read back; what does not agree with itself is refused by name. */
+/* The list of shards: what is written is read back; what does not agree with itself is refused by
+ * name. */
 #include "data/shard/shard_manifest.h"
 #include "support.h"
 

@@ -1,4 +1,5 @@
-/* Sets of text: which files they are, what is in their batches, and in which order; labels of each kind; what is refused. */
+/* Sets of text: which files they are, what is in their batches, and in which order; labels of each
+ * kind; what is refused. */
 #include <stdio.h>
 #include <string.h>
 
@@ -46,8 +47,8 @@ static void make_folder(const char *name)
     assert_int_equal(fth_folder_create(test_path(path, name)), FTH_OK);
 }
 
-/* The batches of a loader as text: letters of each sample between spaces ("[ab]c|d" for the pair of "a b", "c"), its
- * label behind '='. */
+/* The batches of a loader as text: letters of each sample between spaces ("[ab]c|d" for the pair of
+ * "a b", "c"), its label behind '='. */
 static char *show_batches(const fth_dataset *dataset, fth_loader_options options)
 {
     static char shown[8192];

@@ -1,13 +1,13 @@
-/* Transforms: numbers from torchvision 0.29 (functional, float tensors, antialias=True), the geometry of every step,
- * and purity. */
+/* Transforms: numbers from torchvision 0.29 (functional, float tensors, antialias=True), the
+ * geometry of every step, and purity. */
 #include "data/image/image_set.h"
 #include "test_data_pictures.h"
 
 #include <math.h>
 
-/* Of a picture of wild(): resize(7x5 to 2x3), the first two rows of resize(7x5 to 9x6), center_crop(resize(9x12, 6),
- * 5), and adjust_brightness(1.4), adjust_contrast(0.6), adjust_saturation(1.7), adjust_hue(0.13), adjust_hue(-0.41) of
- * 3x2. */
+/* Of a picture of wild(): resize(7x5 to 2x3), the first two rows of resize(7x5 to 9x6),
+ * center_crop(resize(9x12, 6), 5), and adjust_brightness(1.4), adjust_contrast(0.6),
+ * adjust_saturation(1.7), adjust_hue(0.13), adjust_hue(-0.41) of 3x2. */
 static const float shrunk[] = {101.797f, 150.641f, 134.165f, 125.364f, 129.206f, 109.159f,
                                135.282f, 133.096f, 107.171f, 143.351f, 150.784f, 124.784f,
                                122.841f, 102.794f, 121.189f, 144.801f, 109.425f, 137.857f};
@@ -131,7 +131,8 @@ static void planes_are_resampled_as_pictures_are(void **state)
     free((void *)picture.pixels);
 }
 
-/* Grey images stay grey: brightness and contrast as torchvision has them for one channel, and nothing else. */
+/* Grey images stay grey: brightness and contrast as torchvision has them for one channel, and
+ * nothing else. */
 static void grey_has_neither_saturation_nor_hue(void **state)
 {
     (void)state;
@@ -218,7 +219,8 @@ static void crops_randomly_as_torchvision(void **state)
         areas += w * h / (500 * 375);
         ratios += log(w / h);
     }
-    /* Means over 50,000 draws of RandomResizedCrop.get_params for that size; within 4 standard errors. */
+    /* Means over 50,000 draws of RandomResizedCrop.get_params for that size; within 4 standard
+     * errors. */
     assert_true(fabs(areas / DRAWS - 0.4325) < 4 * 0.216 / sqrt(DRAWS));
     assert_true(fabs(ratios / DRAWS - 0.0312) < 4 * 0.164 / sqrt(DRAWS));
     fth_geometry geometry; /* so long that no try fits: the middle, as far as the ratio allows */

@@ -132,7 +132,8 @@ static void folders_go_by_names_sizes_and_times(void **state)
     assert_other(first, version_of(test_path(copy, "class")));
 }
 
-/* How many samples of a set can be read; of those that cannot, the last one's reason is the error message. */
+/* How many samples of a set can be read; of those that cannot, the last one's reason is the error
+ * message. */
 static int count_readable(const fth_dataset *dataset, fth_sample_maker *maker)
 {
     int readable = 0;
@@ -146,7 +147,8 @@ static int count_readable(const fth_dataset *dataset, fth_sample_maker *maker)
     return readable;
 }
 
-/* Pixels of a file that took the place of another are none of the version that was stated, and never get its ids. */
+/* Pixels of a file that took the place of another are none of the version that was stated, and
+ * never get its ids. */
 static void a_changed_file_is_not_read_under_the_version_before(void **state)
 {
     (void)state;
@@ -184,7 +186,8 @@ static void tars_go_by_their_images(void **state)
     version_text first = version_of(test_path(path, "a.tar"));
     assert_same(first, version_of(test_path(path, "away/other.tar")));
     assert_same(first, version_of(test_path(path, "b.tar.gz")));
-    /* An image of the same size and name with other pixels: a byte of the compressed data, and the checksum behind it. */
+    /* An image of the same size and name with other pixels: a byte of the compressed data, and the
+     * checksum behind it. */
     size_t size_bytes = 0;
     char *bytes = NULL;
     assert_int_equal(fth_file_read_all(test_path(path, "set/cat/3.png"), 1 << 20, &bytes, &size_bytes), FTH_OK);

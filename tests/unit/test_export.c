@@ -1,5 +1,5 @@
-/* ONNX files, read back by a small reader of protobuf: fields, nodes and their connections, weights, refusals. What the
- * files compute is checked with onnxruntime in tests/interop. */
+/* ONNX files, read back by a small reader of protobuf: fields, nodes and their connections,
+ * weights, refusals. What the files compute is checked with onnxruntime in tests/interop. */
 #include "support.h"
 
 #include <unistd.h>

@@ -1,4 +1,5 @@
-/* Shards in a function: what is transferred and what is not, limits, several processes, and servers that misbehave. */
+/* Shards in a function: what is transferred and what is not, limits, several processes, and servers
+ * that misbehave. */
 #include "test_archives.h"
 
 #include <dirent.h>
@@ -249,7 +250,8 @@ static void refuses_addresses_and_sizes(void **state)
                      FTH_INTERRUPTED);
 }
 
-/* What another machine names is neither a file of this one nor one of its services, however it is written. */
+/* What another machine names is neither a file of this one nor one of its services, however it is
+ * written. */
 static void keeps_foreign_addresses_away(void **state)
 {
     fixture *f = *state;

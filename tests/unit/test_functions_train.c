@@ -259,7 +259,8 @@ static void starts_nothing_that_would_end_too_late(void **state)
 
 /* ---- batches ---- */
 
-/* Every sample of the shard once an epoch, whatever the batches; with its label; in another order in the next epoch. */
+/* Every sample of the shard once an epoch, whatever the batches; with its label; in another order
+ * in the next epoch. */
 static void gives_each_sample_once_an_epoch(void **state)
 {
     fth_dataset *set = NULL;

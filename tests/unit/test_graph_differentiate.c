@@ -1,4 +1,5 @@
-/* Autodiff: which nodes the backward part has, and in which order the flat vector holds parameters. */
+/* Autodiff: which nodes the backward part has, and in which order the flat vector holds
+ * parameters. */
 #include "support.h"
 
 #include "graph/graph.h"
@@ -60,7 +61,8 @@ static int count_backward(const fth_graph *graph, const fth_op *op)
     return count;
 }
 
-/* Every node reads only what exists before it; every parameter gradient points back to its parameter. */
+/* Every node reads only what exists before it; every parameter gradient points back to its
+ * parameter. */
 static void check_sound(const fth_graph *graph)
 {
     for (int i = 0; i < fth_graph_node_count(graph); i++) {
@@ -97,7 +99,8 @@ static void test_chain(void **state)
     assert_int_equal(count_backward(net.graph, &fth_op_add), 0);
     assert_ptr_equal(fth_graph_node(net.graph, forward)->op, &fth_op_softmax_cross_entropy_grad);
 
-    /* The last layer's gradients are finished first, and each view begins at a multiple of 16 floats. */
+    /* The last layer's gradients are finished first, and each view begins at a multiple of 16
+     * floats. */
     static const char *const order[] = {"fc.weight", "fc.bias", "conv2", "conv1"};
     size_t at = 0;
     for (size_t i = 0; i < FTH_COUNT_OF(order); i++) {
@@ -176,7 +179,8 @@ static fth_value normalize(fth_graph *graph, fth_value x, bool relu, fth_value r
     return y;
 }
 
-/* The residual's gradient is the batch norm's fourth output behind a ReLU, and dy itself without one. */
+/* The residual's gradient is the batch norm's fourth output behind a ReLU, and dy itself without
+ * one. */
 static void test_residual_batch_norm(void **state)
 {
     (void)state;
@@ -234,7 +238,8 @@ static void test_unused_parameters_come_last(void **state)
     fth_graph_free(net.graph);
 }
 
-/* Convolutions a, then b and c in a block, then d; b's ReLU makes its gradient read what it computed. */
+/* Convolutions a, then b and c in a block, then d; b's ReLU makes its gradient read what it
+ * computed. */
 static network create_with_block(bool block)
 {
     network net = create();
@@ -270,7 +275,8 @@ static void test_blocks_are_computed_again(void **state)
         /* every dropout has the one mask */
         if (node->op == &fth_op_dropout)
             assert_int_equal(((const fth_dropout_attributes *)node->attributes)->id, 0);
-        /* what the block computed first is read by the forward part alone, but for what it gives to others */
+        /* what the block computed first is read by the forward part alone, but for what it gives to
+         * others */
         for (int i = 0; n >= forward && i < node->input_count; i++) {
             int producer = fth_graph_value(net.graph, node->inputs[i])->producer;
             assert_false(producer == 1 || producer == 2);

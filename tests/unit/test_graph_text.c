@@ -1,4 +1,5 @@
-/* The ops of text in a graph: shapes, and what does not fit is refused with a message that says what. */
+/* The ops of text in a graph: shapes, and what does not fit is refused with a message that says
+ * what. */
 #include "support.h"
 
 #include <math.h>

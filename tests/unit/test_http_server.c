@@ -1,4 +1,5 @@
-/* The HTTP server, from a plain socket: routes, bodies and their limits, held exchanges, files, TLS, stopping. */
+/* The HTTP server, from a plain socket: routes, bodies and their limits, held exchanges, files,
+ * TLS, stopping. */
 #include "support.h"
 
 #include <arpa/inet.h>
@@ -554,7 +555,8 @@ static bool is_open(int fd)
     return got > 0 || (got < 0 && errno == EAGAIN);
 }
 
-/* A byte now and then does not keep a connection open, neither before its first request nor after one. */
+/* A byte now and then does not keep a connection open, neither before its first request nor after
+ * one. */
 static void test_headers_have_a_deadline(void **state)
 {
     (void)state;
@@ -589,8 +591,9 @@ static void test_headers_have_a_deadline(void **state)
     fth_server_stop(s.server, 2);
 }
 
-/* Far more connections than there is room for: headers that never end, bodies that do not come, answers that nobody reads.
- * Each new client is served at once; clients that are known, that wait for an answer or come from elsewhere stay. */
+/* Far more connections than there is room for: headers that never end, bodies that do not come,
+ * answers that nobody reads. Each new client is served at once; clients that are known, that wait
+ * for an answer or come from elsewhere stay. */
 static void test_slow_clients_leave_room(void **state)
 {
     enum { ROOM = 32, SLOW = 300 };

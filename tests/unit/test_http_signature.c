@@ -1,4 +1,5 @@
-/* Signatures and certificates: what is good is let in once, everything else is kept out and told apart. */
+/* Signatures and certificates: what is good is let in once, everything else is kept out and told
+ * apart. */
 #include "support.h"
 
 #include <openssl/hmac.h>

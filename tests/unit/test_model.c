@@ -133,7 +133,8 @@ static void test_torch_names(void **state)
     fth_graph_free(graph);
 }
 
-/* torch: fan_in of a 3×3 convolution over one channel is 9; fan_out of ResNet's first is 64 · 49. */
+/* torch: fan_in of a 3×3 convolution over one channel is 9; fan_out of ResNet's first is 64 ·
+ * 49. */
 static void test_initializers(void **state)
 {
     (void)state;

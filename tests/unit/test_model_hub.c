@@ -24,7 +24,8 @@ typedef const char *(*namer)(const char *name, char *buffer, size_t size);
 
 enum { MAX_TENSORS = 64, NAME_SIZE = 128, FLOATS = 256 };
 
-/* Writes the tensors of a BERT, and `others` (NULL at the end) beside them, as model.safetensors of the test's folder. */
+/* Writes the tensors of a BERT, and `others` (NULL at the end) beside them, as model.safetensors of
+ * the test's folder. */
 static void write_weights(namer name_of, const char *const *others)
 {
     static const float zeros[FLOATS];

@@ -1,4 +1,5 @@
-/* Whole training runs with the single strategy, on a small MNIST-like set: exact resume, limits, failures. */
+/* Whole training runs with the single strategy, on a small MNIST-like set: exact resume, limits,
+ * failures. */
 #include "support.h"
 
 #include <glob.h>
@@ -71,7 +72,8 @@ static void release(result *r)
     json_decref(r->events);
 }
 
-/* `flags` is split at spaces; the data, the runs folder and one thread (kind to a busy machine) are added first. */
+/* `flags` is split at spaces; the data, the runs folder and one thread (kind to a busy machine) are
+ * added first. */
 static fth_train_options options_of(const char *flags)
 {
     fth_train_options options;
@@ -149,7 +151,8 @@ static const char *path_in(const result *r, const char *name)
 
 /* ---- exact resume ---- */
 
-/* Runs `flags` whole; then again, stopped after each of `stops` and resumed: the results must be the same bytes. */
+/* Runs `flags` whole; then again, stopped after each of `stops` and resumed: the results must be
+ * the same bytes. */
 static void check_exact_resume(const char *flags, const int64_t *stops)
 {
     char named[500];
@@ -207,8 +210,8 @@ static void batch_norm_models_resume_exactly(void **state)
     check_exact_resume("--model resnet20 --batch 8 --steps 3", (int64_t[]){2, 0});
 }
 
-/* Checkpoints are written beside training, which may be steps ahead of them. Waits until the last one that was due
- * before `step`, of those every so many steps, is whole. */
+/* Checkpoints are written beside training, which may be steps ahead of them. Waits until the last
+ * one that was due before `step`, of those every so many steps, is whole. */
 static void wait_for_checkpoint(int64_t step, int64_t every)
 {
     char pattern[600];
@@ -443,7 +446,8 @@ static void evaluation_agrees_with_the_run(void **state)
     release(&r);
 }
 
-/* A linear model has no dropout, so two halves of a batch must make the whole's update, up to rounding. */
+/* A linear model has no dropout, so two halves of a batch must make the whole's update, up to
+ * rounding. */
 static void accumulation_equals_a_larger_batch(void **state)
 {
     (void)state;

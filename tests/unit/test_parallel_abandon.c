@@ -1,5 +1,6 @@
-/* A notice that is too short for the step under way: the process ends without that step, and what there is to save is
- * in the store by then, the best model too. Abandoning ends a process, so this is a program of its own. */
+/* A notice that is too short for the step under way: the process ends without that step, and what
+ * there is to save is in the store by then, the best model too. Abandoning ends a process, so this
+ * is a program of its own. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,8 @@ static void leave(int code)
     _exit(code);
 }
 
-/* The first step, after which the model is validated, takes six seconds; the second is told that five are left. */
+/* The first step, after which the model is validated, takes six seconds; the second is told that
+ * five are left. */
 static fth_status step(void *state, const fth_batch *batch, double learning_rate, fth_step_result *result)
 {
     const fth_strategy *single = NULL;

@@ -1,4 +1,5 @@
-/* An agent whose workers are shell scripts: /bin/sh is the program, and "train" a file in the folder they work in. */
+/* An agent whose workers are shell scripts: /bin/sh is the program, and "train" a file in the
+ * folder they work in. */
 #include "support.h"
 
 #include <pthread.h>

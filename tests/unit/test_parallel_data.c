@@ -1,8 +1,9 @@
-/* Data-parallel training with worker processes, which this program is too when it is run as "worker", and a rendezvous of
- * the test's own.
+/* Data-parallel training with worker processes, which this program is too when it is run as
+ * "worker", and a rendezvous of the test's own.
  *
- * The strategy is the real one, with a record of every sample that a worker's step was given. A batch counts as it was taken
- * by the last group that had it: the samples of that group's parts, together, must be those that a single worker takes. */
+ * The strategy is the real one, with a record of every sample that a worker's step was given. A
+ * batch counts as it was taken by the last group that had it: the samples of that group's parts,
+ * together, must be those that a single worker takes. */
 #include "support.h"
 
 #include <math.h>
@@ -231,8 +232,8 @@ static void start_worker(crew *all, script plan)
     all->count++;
 }
 
-/* As an agent does: tells the rendezvous of workers that have ended, so that nobody waits for their silence. Gives how many
- * still run. */
+/* As an agent does: tells the rendezvous of workers that have ended, so that nobody waits for their
+ * silence. Gives how many still run. */
 static int watch(crew *all)
 {
     int running = 0;
@@ -560,7 +561,8 @@ static void gradients_may_travel_in_fewer_bits(void **state)
     }
 }
 
-/* Whichever it is: the others make the update that it did not take part in, with all of its samples. */
+/* Whichever it is: the others make the update that it did not take part in, with all of its
+ * samples. */
 static void workers_continue_without_a_lost_one(void **state)
 {
     (void)state;
@@ -596,7 +598,8 @@ static int64_t first_batch_of(int worker)
     return found_one ? batch : INT64_MAX;
 }
 
-/* All that have its state: those that come then find the run, and continue after its newest checkpoint. */
+/* All that have its state: those that come then find the run, and continue after its newest
+ * checkpoint. */
 static void a_run_whose_workers_are_all_lost_is_restored(void **state)
 {
     (void)state;
@@ -668,8 +671,8 @@ static void workers_come_and_go(void **state)
     assert_true(compare_models("alone", "elastic") < rounding);
 }
 
-/* Buckets of 16 KB: some layers have several, and some buckets several layers. With "auto" they are measured, and cut again
- * after the first updates. */
+/* Buckets of 16 KB: some layers have several, and some buckets several layers. With "auto" they are
+ * measured, and cut again after the first updates. */
 static void gradients_travel_while_others_are_computed(void **state)
 {
     (void)state;
@@ -710,7 +713,8 @@ static void a_loss_ends_the_exchange(void **state)
     assert_true(compare_models("alone", "lost") < rounding);
 }
 
-/* Each worker updates a range, to the same bits; ranges move when one is lost, and when others join. */
+/* Each worker updates a range, to the same bits; ranges move when one is lost, and when others
+ * join. */
 static void a_sharded_update_gives_the_same_numbers(void **state)
 {
     (void)state;
@@ -769,7 +773,8 @@ static void a_sharded_update_is_saved_whole_after_a_change(void **state)
     assert_true(compare_files("same", "changed", "checkpoints/step-000000000005.safetensors") == 0);
 }
 
-/* Where a group of too few is left, and the one that kept the run is lost: the first of them keeps it, and saves. */
+/* Where a group of too few is left, and the one that kept the run is lost: the first of them keeps
+ * it, and saves. */
 static void those_that_wait_save_first(void **state)
 {
     (void)state;
@@ -798,7 +803,8 @@ static void those_that_wait_save_first(void **state)
     assert_true(compare_models("alone", "waited") < rounding);
 }
 
-/* Batch and learning rate follow from the two workers that the run begins with, whoever comes later, and when it is resumed. */
+/* Batch and learning rate follow from the two workers that the run begins with, whoever comes
+ * later, and when it is resumed. */
 static void batch_and_rate_follow_from_the_first_workers(void **state)
 {
     (void)state;
@@ -818,9 +824,9 @@ static void batch_and_rate_follow_from_the_first_workers(void **state)
 
 static const char *const with_norms = "--model resnet20 --share 1/4 --batch 49 --steps 3 --lr 0.001";
 
-/* Batch norms that are synchronized normalize by the whole batch: parts of it give the numbers of one worker, running
- * statistics included, where parts are uneven or empty (the third batch has two samples) as well. Those of each worker's own
- * do not. */
+/* Batch norms that are synchronized normalize by the whole batch: parts of it give the numbers of
+ * one worker, running statistics included, where parts are uneven or empty (the third batch has two
+ * samples) as well. Those of each worker's own do not. */
 static void synchronized_batch_norms_give_the_numbers_of_one_worker(void **state)
 {
     (void)state;
@@ -845,7 +851,8 @@ static void synchronized_batch_norms_give_the_numbers_of_one_worker(void **state
     }
 }
 
-/* The others are in the middle of a forward pass, with running statistics moved that the same batch will move again. */
+/* The others are in the middle of a forward pass, with running statistics moved that the same batch
+ * will move again. */
 static void a_lost_worker_leaves_no_trace_in_running_statistics(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* The strategy hogwild, worked directly: batches in, sums out, and what one worker does is what none does. */
+/* The strategy hogwild, worked directly: batches in, sums out, and what one worker does is what
+ * none does. */
 #include "support.h"
 
 #include <math.h>
@@ -192,8 +193,9 @@ static void results_of_workers_add_up(void **state)
     check_sums("--strategy hogwild --model linear"); /* as many as there are cores */
 }
 
-/* With a learning rate of 0 the weights stay, so each worker's momentum is a sum over its own batches; what a
- * checkpoint gets is the mean, and as a whole no larger than one worker's would be. */
+/* With a learning rate of 0 the weights stay, so each worker's momentum is a sum over its own
+ * batches; what a checkpoint gets is the mean, and as a whole no larger than one worker's would
+ * be. */
 static double momentum_norm(const char *flags)
 {
     rig r;

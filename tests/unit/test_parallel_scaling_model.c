@@ -82,7 +82,8 @@ static void test_a_sharded_update_is_divided_and_gathered(void **state)
     (void)state;
     fth_scaling_exchange four = exchange(4, 0, 1e-7);
     four.sharded_update = true;
-    /* Half of 0.4 s behind the backward pass, half behind the update, of which each has a quarter. */
+    /* Half of 0.4 s behind the backward pass, half behind the update, of which each has a
+     * quarter. */
     fth_step_prediction step = fth_scaling_predict(&worker, &four, 0);
     assert_close(step.step_s, 1.0 + 0.2 + 0.05 / 4 + 0.2);
 }
@@ -133,8 +134,8 @@ static void test_costs_of_groups(void **state)
     assert_close(cost.fixed_s + cost.seconds_per_byte, 0);
 }
 
-/* On a link without latency small buckets are best; with much of it, one or two large ones; and what is chosen is never
- * worse than any size one could give by hand. */
+/* On a link without latency small buckets are best; with much of it, one or two large ones; and
+ * what is chosen is never worse than any size one could give by hand. */
 static void test_the_chosen_bucket_is_the_best(void **state)
 {
     (void)state;

@@ -162,7 +162,8 @@ static void wait_for_file(const char *name)
     }
 }
 
-/* One stops when it is asked to, with time to say goodbye; one does not, and is killed at the deadline. */
+/* One stops when it is asked to, with time to say goodbye; one does not, and is killed at the
+ * deadline. */
 static void a_stop_reaches_all_and_has_a_deadline(void **state)
 {
     (void)state;
@@ -250,7 +251,8 @@ static void a_program_that_is_missing_is_named(void **state)
     assert_null(supervisor);
 }
 
-/* Where nobody supervises, nothing happens; where the supervisor is another than the parent, it is gone. */
+/* Where nobody supervises, nothing happens; where the supervisor is another than the parent, it is
+ * gone. */
 static void a_supervised_process_follows_its_parent(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* The parts of the parameter server: gradients and their checks, the log, the list of workers, the dial. */
+/* The parts of the parameter server: gradients and their checks, the log, the list of workers, the
+ * dial. */
 #include "support.h"
 
 #include <fcntl.h>
@@ -427,7 +428,8 @@ static void test_torn_log(void **state)
             if (change)
                 bytes[cut] ^= 1;
             r = (reading){0};
-            /* A body that is not what was written, and more after it: not a write that was cut short. */
+            /* A body that is not what was written, and more after it: not a write that was cut
+             * short. */
             bool damaged = change && cut / record < 2 && cut % record >= record - 50;
             wal = open_log(&r, damaged ? FTH_CORRUPT : FTH_OK);
             assert_int_equal(r.version, cut / record);
@@ -516,7 +518,8 @@ static void test_leases(void **state)
     fth_workers_free(workers);
 }
 
-/* Whom a step waits for: with sync those who have not pushed, with bounded staleness those who have pulled. */
+/* Whom a step waits for: with sync those who have not pushed, with bounded staleness those who have
+ * pulled. */
 static void test_waiting_for_workers(void **state)
 {
     (void)state;
@@ -597,7 +600,8 @@ static void test_rates(void **state)
 
 enum { SHARED_FLOATS = 300000 };
 
-/* What a server answers from under its lock: the newest version, times FTH_REGION_SLOTS, and its slot. */
+/* What a server answers from under its lock: the newest version, times FTH_REGION_SLOTS, and its
+ * slot. */
 typedef struct published {
     fth_region *region;
     _Atomic int64_t newest;

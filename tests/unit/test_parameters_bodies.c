@@ -1,5 +1,5 @@
-/* Large bodies in the log's other file: places that are taken and given back, what a process finds after another, and
- * what happens to those that outlive their log. */
+/* Large bodies in the log's other file: places that are taken and given back, what a process finds
+ * after another, and what happens to those that outlive their log. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -220,8 +220,8 @@ static void test_places(void **state)
     fth_bodies_unref(bodies);
 }
 
-/* The place of a body that was refused goes to a longer one: all of that is in the file, also of what is written there as
- * memory. */
+/* The place of a body that was refused goes to a longer one: all of that is in the file, also of
+ * what is written there as memory. */
 static void test_a_longer_body_in_the_same_place(void **state)
 {
     (void)state;

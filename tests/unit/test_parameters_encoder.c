@@ -1,5 +1,5 @@
-/* A worker's gradients on their way: what compression leaves out, also of those that are refused, and the memory that a
- * server of the same machine reads them from. */
+/* A worker's gradients on their way: what compression leaves out, also of those that are refused,
+ * and the memory that a server of the same machine reads them from. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -69,8 +69,8 @@ static void send(fixture *f, fth_encoder *encoder, bool accepted)
     fth_gradient_release(&gradient);
 }
 
-/* The sum of what arrives is the sum of what was computed for pushes that were accepted; a refused one in between,
- * which had what they left out with it, loses nothing and adds nothing. */
+/* The sum of what arrives is the sum of what was computed for pushes that were accepted; a refused
+ * one in between, which had what they left out with it, loses nothing and adds nothing. */
 static void test_refused_pushes_keep_the_rest(void **state)
 {
     (void)state;
@@ -141,7 +141,8 @@ static fth_status take_copy(void *context, int fd)
     return pread(fd, c->to, c->size_bytes, 0) == (ssize_t)c->size_bytes ? FTH_OK : FTH_IO;
 }
 
-/* A request that was given up may be read when the worker is at its next gradient: it gets a whole body, or none. */
+/* A request that was given up may be read when the worker is at its next gradient: it gets a whole
+ * body, or none. */
 static void test_a_body_is_never_half_of_two(void **state)
 {
     (void)state;

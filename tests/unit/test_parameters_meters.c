@@ -1,4 +1,5 @@
-/* What a server shows of its workers' gradients: samples a second, loss and accuracy, with a clock of the test's. */
+/* What a server shows of its workers' gradients: samples a second, loss and accuracy, with a clock
+ * of the test's. */
 #include "support.h"
 
 #include <math.h>
@@ -20,8 +21,9 @@ static double recent_rate(fth_served_meters *meters)
     return fth_tally_samples_per_s(&recent);
 }
 
-/* With sync the gradients of a step come all at once, after the time that the slowest of the workers took. What the
- * live line shows must be all of them over that time, also when some of the next step's have come already. */
+/* With sync the gradients of a step come all at once, after the time that the slowest of the
+ * workers took. What the live line shows must be all of them over that time, also when some of the
+ * next step's have come already. */
 static void test_rate_of_sync(void **state)
 {
     (void)state;

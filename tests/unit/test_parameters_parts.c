@@ -1,4 +1,5 @@
-/* Small parts of the parameter server by themselves: its position, its health, and the order of requests. */
+/* Small parts of the parameter server by themselves: its position, its health, and the order of
+ * requests. */
 #include "support.h"
 
 #include <pthread.h>
@@ -114,7 +115,8 @@ static void assert_health(fth_health *health, int code, const char *status)
     json_decref(json);
 }
 
-/* The first failure counts, and wakes whoever waits for one, with its message in the waiting thread. */
+/* The first failure counts, and wakes whoever waits for one, with its message in the waiting
+ * thread. */
 static void test_failure(void **state)
 {
     (void)state;

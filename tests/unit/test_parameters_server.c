@@ -5,8 +5,8 @@
 
 #include "parameters/parameters.h"
 
-/* The server applies gradients on the CPU, and its data is to validate with: --device, which a worker takes, must not
- * be opened for either. A device that does not exist shows whether it is. */
+/* The server applies gradients on the CPU, and its data is to validate with: --device, which a
+ * worker takes, must not be opened for either. A device that does not exist shows whether it is. */
 static void test_no_accelerator_is_opened(void **state)
 {
     (void)state;

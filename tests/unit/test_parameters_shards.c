@@ -1,5 +1,6 @@
-/* Shards dealt out to workers (parameters/shards.h): random courses of events against a simple model in which each sample of
- * each epoch must be counted exactly once; and the rules one by one. */
+/* Shards dealt out to workers (parameters/shards.h): random courses of events against a simple
+ * model in which each sample of each epoch must be counted exactly once; and the rules one by
+ * one. */
 #include "support.h"
 
 #include "parameters/shards.h"
@@ -295,8 +296,9 @@ static void test_each_shard_has_its_own_order(void **state)
 
 /* ---- random courses ----
  *
- * Workers take shards, push, repeat what they pushed, give back, die without a word and come back under the same or
- * another name; the server is killed and goes on from its last checkpoint and the log after it. */
+ * Workers take shards, push, repeat what they pushed, give back, die without a word and come back
+ * under the same or another name; the server is killed and goes on from its last checkpoint and the
+ * log after it. */
 
 enum { WORKERS = 5, SHARDS = 4, MOST_SAMPLES = 40, EPOCHS = 3, MOST_EVENTS = 20000, LOG = 64 };
 

@@ -1,4 +1,5 @@
-/* A log of an older version, which took whatever was finite: going on from it leaves out what would ruin the model. */
+/* A log of an older version, which took whatever was finite: going on from it leaves out what would
+ * ruin the model. */
 #include "support.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* A platform in this process: queues, warm processes and ends, with this program as the function. */
+/* A platform in this process: queues, warm processes and ends, with this program as the
+ * function. */
 #include "support.h"
 
 #include <math.h>
@@ -116,7 +117,8 @@ static void *invoke_some(void *context)
     return wrong;
 }
 
-/* More than there may be processes of, from several threads, of two functions that take each other's places. */
+/* More than there may be processes of, from several threads, of two functions that take each
+ * other's places. */
 static void many_at_once_are_all_answered(void **state)
 {
     (void)state;

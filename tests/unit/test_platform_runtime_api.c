@@ -243,7 +243,8 @@ static void an_answer_that_is_too_large_is_an_error(void **state)
         } else {
             assert_true(answer.failed);
             assert_string_equal(answer.error_type, "Function.ResponseSizeTooLarge");
-            /* A client that does not ask first may find the connection closed before it has sent all of 40 MB. */
+            /* A client that does not ask first may find the connection closed before it has sent
+             * all of 40 MB. */
             assert_true(self.codes[1] == 413 || (i == 2 && self.codes[1] == 0));
             if (self.codes[1] == 413)
                 assert_non_null(strstr(self.bodies[1], "RequestEntityTooLarge"));

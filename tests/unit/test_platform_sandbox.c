@@ -1,4 +1,5 @@
-/* Functions' processes under limits: what they see, what they may use, and that nothing of them is left. */
+/* Functions' processes under limits: what they see, what they may use, and that nothing of them is
+ * left. */
 #include "support.h"
 
 #include <math.h>
@@ -114,7 +115,8 @@ static long read_number(const char *name)
     return number;
 }
 
-/* One that has ended, and that its new parent has not collected yet, counts: in a container that may be never. */
+/* One that has ended, and that its new parent has not collected yet, counts: in a container that
+ * may be never. */
 static bool is_gone(long process)
 {
     char path[64], text[512] = "";
@@ -222,7 +224,8 @@ static void memory_below_the_limit_is_measured(void **state)
     }
 }
 
-/* Its child has left its process group and session, ignores what can be ignored, and its parent is gone. */
+/* Its child has left its process group and session, ignores what can be ignored, and its parent is
+ * gone. */
 static void nothing_it_started_is_left(void **state)
 {
     (void)state;
@@ -268,7 +271,8 @@ static void nothing_survives_its_platform(void **state)
     wait_until_gone(child);
 }
 
-/* Its keeper is killed, which nobody has reason to do: the function ends too, and its cgroup with it. */
+/* Its keeper is killed, which nobody has reason to do: the function ends too, and its cgroup with
+ * it. */
 static void a_killed_keeper_takes_the_function_along(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* OpenWhisk's and Lambda's REST APIs against a server whose answers are written down: what is sent, what is made of each
- * answer, and what is tried again. */
+/* OpenWhisk's and Lambda's REST APIs against a server whose answers are written down: what is sent,
+ * what is made of each answer, and what is tried again. */
 #include "support.h"
 
 #include <math.h>
@@ -307,8 +307,8 @@ static void lambda_answers_with_its_result(void **state)
     fixture *f = *state;
     fth_invocation_outcome outcome;
     open_provider(f, &fth_provider_lambda, false);
-    /* START, REPORT RequestId: r Duration: 1.50 ms Billed Duration: 200 ms Memory Size: 128 MB Max Memory Used: 61 MB
-     * Init Duration: 30.00 ms */
+    /* START, REPORT RequestId: r Duration: 1.50 ms Billed Duration: 200 ms Memory Size: 128 MB Max
+     * Memory Used: 61 MB Init Duration: 30.00 ms */
     SET_ANSWERS(f,
                 {200,
                  "x-amzn-RequestId: request-1\r\nX-Amz-Log-Result: "

@@ -1,5 +1,5 @@
-/* Run records: what is written is read back, torn lines and steps that a resume undid do not count, one writer a run.
- */
+/* Run records: what is written is read back, torn lines and steps that a resume undid do not count,
+ * one writer a run. */
 #include "support.h"
 
 #include <math.h>
@@ -387,7 +387,8 @@ static void what_never_began_is_discarded(void **state)
     fth_record_free(busy);
 }
 
-/* Who opened the lock before the run was removed must not hold the lock of a folder that is gone. */
+/* Who opened the lock before the run was removed must not hold the lock of a folder that is
+ * gone. */
 static void removing_and_creating_at_once(void **state)
 {
     (void)state;

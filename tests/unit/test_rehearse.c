@@ -1,6 +1,5 @@
-/* Rehearsals: traces, what is drawn from a seed, and the simulated metadata services. Whole rehearsals are in
- * tests/e2e.
- */
+/* Rehearsals: traces, what is drawn from a seed, and the simulated metadata services. Whole
+ * rehearsals are in tests/e2e. */
 #include "support.h"
 
 #include <math.h>

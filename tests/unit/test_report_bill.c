@@ -63,7 +63,8 @@ static void lacks(const char *text, const char *unexpected)
 
 static const char *const dear = "\"price_usd_per_hour\":3.6";
 
-/* Killed right after a checkpoint, as far as the record tells: that nothing was lost is not known. */
+/* Killed right after a checkpoint, as far as the record tells: that nothing was lost is not
+ * known. */
 static void what_was_lost_is_unknown(void **state)
 {
     (void)state;

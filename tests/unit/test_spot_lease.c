@@ -1,4 +1,5 @@
-/* The lease over a folder: one owner, also when many try at once, when the owner sleeps, when the store is away. */
+/* The lease over a folder: one owner, also when many try at once, when the owner sleeps, when the
+ * store is away. */
 #include "support.h"
 
 #include <math.h>
@@ -114,8 +115,8 @@ static void *follow_as_peer(void *context)
     return NULL;
 }
 
-/* A process of the owner's group waits as any other does, until it leads the group; and the former owner hears which node has
- * the run, by its name. */
+/* A process of the owner's group waits as any other does, until it leads the group; and the former
+ * owner hears which node has the run, by its name. */
 static void test_only_the_one_that_leads_follows_at_once(void **state)
 {
     (void)state;
@@ -174,7 +175,8 @@ static void test_waiting_ends(void **state)
     fth_store_free(store);
 }
 
-/* An owner that is gone without a word: the wait is by the clock of who waits, so absurd times in the text are fine. */
+/* An owner that is gone without a word: the wait is by the clock of who waits, so absurd times in
+ * the text are fine. */
 static void test_taken_over_whatever_the_clocks_say(void **state)
 {
     (void)state;
@@ -226,7 +228,8 @@ static void replace_lease(fth_store *store, const char *text)
     assert_int_equal(fth_store_put(store, "lease.json", text, strlen(text), NULL, NULL, NULL), FTH_OK);
 }
 
-/* Deleted by a person: nobody else has it. Taken by another: lost for good, also when that one leaves. */
+/* Deleted by a person: nobody else has it. Taken by another: lost for good, also when that one
+ * leaves. */
 static void test_deleted_and_taken(void **state)
 {
     (void)state;
@@ -262,7 +265,8 @@ static void test_deleted_and_taken(void **state)
 /* A process that renews its lease late, where it is slow, does not hold it for certain. */
 static const double paused_period_s = 0.5 * TEST_SLOWDOWN;
 
-/* A child owns the lease and, whenever it holds it for certain, writes its fence; told to by a byte through a pipe. */
+/* A child owns the lease and, whenever it holds it for certain, writes its fence; told to by a byte
+ * through a pipe. */
 static void own_in_child(int commands, int answers)
 {
     fth_stop stop = FTH_STOP_INITIALIZER;
@@ -379,8 +383,9 @@ static void test_races_have_one_winner(void **state)
         fth_store_free(stores[i]);
 }
 
-/* Each takes over from the one before, which dies without a word, while all the others wait too. Whoever is certain of
- * the lease is inside; a machine so busy that a renewal came too late is not. */
+/* Each takes over from the one before, which dies without a word, while all the others wait too.
+ * Whoever is certain of the lease is inside; a machine so busy that a renewal came too late is
+ * not. */
 static void *follow_and_die(void *context)
 {
     fth_store *store = context;
@@ -457,7 +462,8 @@ static void test_survives_store_errors(void **state)
 
 /* ---- the store cannot be written ---- */
 
-/* Every write of this process to a file fails, as on a full disk, also where the tests run as root. */
+/* Every write of this process to a file fails, as on a full disk, also where the tests run as
+ * root. */
 static void forbid_writing(bool forbidden)
 {
     struct rlimit limit;
@@ -467,7 +473,8 @@ static void forbid_writing(bool forbidden)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
-/* Nobody holds the lease, and it cannot be taken: the reason is given at once, however long one would wait. */
+/* Nobody holds the lease, and it cannot be taken: the reason is given at once, however long one
+ * would wait. */
 static void test_unwritable_store_ends_the_wait(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* Notices against metadata services on loopback: real HTTP, scripted by each test, and not always sane. */
+/* Notices against metadata services on loopback: real HTTP, scripted by each test, and not always
+ * sane. */
 #include "support.h"
 
 #include <fcntl.h>
@@ -137,7 +138,8 @@ static const fth_route routes[] = {{"GET", "/*", get, FTH_ROLE_NONE, 0, NULL},
                                    {"POST", "/*", post, FTH_ROLE_NONE, 4096, NULL},
                                    {0}};
 
-/* Sets what a path answers from now on; those who wait for a change of a Google value hear of it. */
+/* Sets what a path answers from now on; those who wait for a change of a Google value hear of
+ * it. */
 static answer *say(const char *method, const char *path, int code, const char *format, ...)
 {
     pthread_mutex_lock(&service.mutex);

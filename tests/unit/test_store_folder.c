@@ -1,4 +1,5 @@
-/* A folder as a store: whole objects, conditions that hold under threads, order of keys, full disks. */
+/* A folder as a store: whole objects, conditions that hold under threads, order of keys, full
+ * disks. */
 #include "support.h"
 
 #include <fcntl.h>

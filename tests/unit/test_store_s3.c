@@ -1,6 +1,7 @@
-/* The S3 store against a little server that misbehaves in the ways real ones do but cannot be made to: answers that are
- * lost after the deed, conditions that are ignored, clocks and regions that differ, keys that expire, bytes that change
- * on the way. Against a real server it is tested in tests/e2e. */
+/* The S3 store against a little server that misbehaves in the ways real ones do but cannot be made
+ * to: answers that are lost after the deed, conditions that are ignored, clocks and regions that
+ * differ, keys that expire, bytes that change on the way. Against a real server it is tested in
+ * tests/e2e. */
 #include "support.h"
 
 #include <math.h>
@@ -627,7 +628,8 @@ static void changed_bytes_are_noticed(void **state)
 static void changed_bytes_of_a_range_that_is_the_whole_are_noticed(void **state)
 {
     bucket *b = *state;
-    /* By the ETag, also of objects that are encrypted with S3's own keys; and by Google's MD5, which is of what is stored. */
+    /* By the ETag, also of objects that are encrypted with S3's own keys; and by Google's MD5,
+     * which is of what is stored. */
     static const struct {
         const char *url, *lines;
         bool noticed;

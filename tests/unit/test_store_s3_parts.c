@@ -1,11 +1,13 @@
-/* The pieces that the S3 store is made of: signatures (AWS's published examples), XML, profiles, lanes of MD5. */
+/* The pieces that the S3 store is made of: signatures (AWS's published examples), XML, profiles,
+ * lanes of MD5. */
 #include "support.h"
 
 #include <openssl/evp.h>
 
 #include "store/s3_internal.h"
 
-/* https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html and sigv4-query-string-auth.html */
+/* https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html and
+ * sigv4-query-string-auth.html */
 static fth_sigv4 example(void)
 {
     return (fth_sigv4){.access_key = "AKIAIOSFODNN7EXAMPLE",

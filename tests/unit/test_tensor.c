@@ -1,5 +1,5 @@
-/* Dtypes, shapes, and safetensors: what the reference writes is read and written byte for byte, and whatever does not
- * add up is refused. */
+/* Dtypes, shapes, and safetensors: what the reference writes is read and written byte for byte, and
+ * whatever does not add up is refused. */
 #include "support.h"
 
 #include <math.h>

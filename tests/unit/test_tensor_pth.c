@@ -1,5 +1,6 @@
-/* Hostile .pth files: pickles that want to run code are refused by name, unknown names make opaque values, and whatever
- * does not add up (cut off anywhere, any byte changed, absurd sizes) is an error that costs neither a crash nor memory. */
+/* Hostile .pth files: pickles that want to run code are refused by name, unknown names make opaque
+ * values, and whatever does not add up (cut off anywhere, any byte changed, absurd sizes) is an
+ * error that costs neither a crash nor memory. */
 #include "support.h"
 
 #include <sys/resource.h>
@@ -251,8 +252,8 @@ static void test_pickles_that_run_code_are_refused_by_name(void **state)
                   "GLOBAL 'os.?[2J x'");
 }
 
-/* Names that are in no table are never looked up: they make values without content, in place of which no tensor is
- * ever read. */
+/* Names that are in no table are never looked up: they make values without content, in place of
+ * which no tensor is ever read. */
 static void test_foreign_names_are_inert(void **state)
 {
     static const struct {
@@ -490,7 +491,8 @@ static void test_tangled_dictionaries_end(void **state)
     check_pickle(FTH_CORRUPT, "nested too deeply");
 }
 
-/* One long name for each of many tensors; a large dictionary that looks like an optimizer, in many places. */
+/* One long name for each of many tensors; a large dictionary that looks like an optimizer, in many
+ * places. */
 static void test_shared_parts_cost_little(void **state)
 {
     char name[1000];
@@ -775,8 +777,8 @@ int main(void)
         cmocka_unit_test(test_files_with_any_byte_changed_are_harmless),
     };
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    /* No file here is larger than 200 kB; one that makes us ask for much more gets FTH_NO_MEMORY, which is a failure.
-     */
+    /* No file here is larger than 200 kB; one that makes us ask for much more gets FTH_NO_MEMORY,
+     * which is a failure. */
     const struct rlimit limit = {.rlim_cur = 128 << 20, .rlim_max = 128 << 20};
     (void)setrlimit(RLIMIT_DATA, &limit);
 #endif

@@ -1,5 +1,6 @@
-/* Weights as PyTorch saves them are read as PyTorch reads them: every file of tests/torch/pth against pth.json, the
- * search for the weights in checkpoints, and the words for what cannot be used. */
+/* Weights as PyTorch saves them are read as PyTorch reads them: every file of tests/torch/pth
+ * against pth.json, the search for the weights in checkpoints, and the words for what cannot be
+ * used. */
 #include "support.h"
 
 #include <unistd.h>

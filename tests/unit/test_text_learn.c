@@ -23,8 +23,8 @@ static fth_tokenizer *learn(int size, bool backwards)
     return tokenizer;
 }
 
-/* Worked out by hand: pairs by their counts (es, est: 10; lo, low: 9; those of newest: 6, of widest: 3, of lower: 2), equal
- * ones by the ids of their pieces. */
+/* Worked out by hand: pairs by their counts (es, est: 10; lo, low: 9; those of newest: 6, of
+ * widest: 3, of lower: 2), equal ones by the ids of their pieces. */
 static void frequent_neighbours_become_pieces(void **state)
 {
     (void)state;
@@ -79,7 +79,8 @@ static void what_cannot_be_learned_is_refused(void **state)
     fth_vocabulary_learner_free(learner);
 }
 
-/* Words of few letters, so that pieces overlap (aaa) and come about in several ways (a + bb, ab + b). */
+/* Words of few letters, so that pieces overlap (aaa) and come about in several ways (a + bb, ab +
+ * b). */
 static void every_word_of_the_texts_can_be_encoded(void **state)
 {
     (void)state;

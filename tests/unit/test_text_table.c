@@ -1,4 +1,5 @@
-/* Tables of text: quotes, line ends, byte order marks, JSON lines; columns that are found and named; labels and classes. */
+/* Tables of text: quotes, line ends, byte order marks, JSON lines; columns that are found and
+ * named; labels and classes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,7 +142,8 @@ static void formats_are_told_by_names(void **state)
     assert_false(fth_text_format_find("x.gz", &format, &stem));
 }
 
-/* The columns that are chosen, "text;pair;label", and the first row's first text; or the error behind "!". */
+/* The columns that are chosen, "text;pair;label", and the first row's first text; or the error
+ * behind "!". */
 static char *choose(const char *text, fth_text_format format, const fth_column_names *names)
 {
     static char shown[1024];

@@ -1,5 +1,5 @@
-/* Texts to tokens: words, pieces, special tokens, cutting, files. tests/interop/test_tokenizer.py compares with Hugging
- * Face's `tokenizers`; expectations here were checked with it. */
+/* Texts to tokens: words, pieces, special tokens, cutting, files. tests/interop/test_tokenizer.py
+ * compares with Hugging Face's `tokenizers`; expectations here were checked with it. */
 #include "support.h"
 
 #include "text/tokenizer.h"

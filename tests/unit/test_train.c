@@ -1,4 +1,5 @@
-/* Options, goals, intervals and schedules. Whole runs are in test_parallel.c, which has a strategy to run them with. */
+/* Options, goals, intervals and schedules. Whole runs are in test_parallel.c, which has a strategy
+ * to run them with. */
 #include "support.h"
 
 #include <math.h>

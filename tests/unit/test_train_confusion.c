@@ -1,4 +1,5 @@
-/* What was taken for what: counts, scores and the most frequent mistakes, against sums done by hand. */
+/* What was taken for what: counts, scores and the most frequent mistakes, against sums done by
+ * hand. */
 #include "support.h"
 
 #include <math.h>

@@ -86,8 +86,8 @@ static void a_save_that_does_not_end_is_abandoned_at_the_deadline(void **state)
     assert_true(fth_clock_seconds() >= deadline_s);
 }
 
-/* The guardian looks, finds that a start takes too long, and before it acts training begins: what it decided no longer
- * holds. The lock of the request stands in its way meanwhile. */
+/* The guardian looks, finds that a start takes too long, and before it acts training begins: what
+ * it decided no longer holds. The lock of the request stands in its way meanwhile. */
 static void what_was_decided_about_an_earlier_phase_is_dropped(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* A small run on pictures in memory, for tests of the objects that a trainer holds: options, setup, position, and a
- * reporter whose events are kept. One test file includes it. */
+/* A small run on pictures in memory, for tests of the objects that a trainer holds: options, setup,
+ * position, and a reporter whose events are kept. One test file includes it. */
 #ifndef TEST_TRAIN_RUN_H
 #define TEST_TRAIN_RUN_H
 

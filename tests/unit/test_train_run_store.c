@@ -1,4 +1,5 @@
-/* A run's record in a store: events in parts, however much there is of them, and whatever part size there was. */
+/* A run's record in a store: events in parts, however much there is of them, and whatever part size
+ * there was. */
 #include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-/* The saver: what is saved comes back, failures are told and tried again, a store that does not answer leaves a copy
- * here; and the guardian, which ends the process in time. */
+/* The saver: what is saved comes back, failures are told and tried again, a store that does not
+ * answer leaves a copy here; and the guardian, which ends the process in time. */
 #include "support.h"
 
 #include <math.h>
@@ -267,7 +267,8 @@ static void a_store_that_refuses_leaves_a_copy_for_the_next_start(void **state)
     assert_true(fth_file_exists(path));
 }
 
-/* The disk goes with the machine: a copy there is no use, and the stop must not fail for the store's sake. */
+/* The disk goes with the machine: a copy there is no use, and the stop must not fail for the
+ * store's sake. */
 static void a_preempted_machine_keeps_no_copy(void **state)
 {
     (void)state;
@@ -326,7 +327,8 @@ static void nothing_to_save_ends_within_the_grace(void **state)
     assert_string_equal(wait_for_end(), "stopped before the first step");
 }
 
-/* What was handed to the writer before the step that hangs is stored, and the record says what was lost. */
+/* What was handed to the writer before the step that hangs is stored, and the record says what was
+ * lost. */
 static void a_step_that_hangs_loses_only_itself(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* What a run costs: prices and budgets, what events say of them, and when another step would be too much. */
+/* What a run costs: prices and budgets, what events say of them, and when another step would be too
+ * much. */
 #include "support.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* Updates: what the stepper hands to a strategy, and what it makes of results that come back at once, later or never. */
+/* Updates: what the stepper hands to a strategy, and what it makes of results that come back at
+ * once, later or never. */
 #include "test_train_run.h"
 
 #include "train/loop/stepper.h"

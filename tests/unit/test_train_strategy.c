@@ -1,12 +1,12 @@
 /* The strategy interface, driven by the real trainer with strategies that only this test has.
  *
- * "relay" has what a server's worker has: somebody else owns the optimizer and decides the end, and results come late, so
- * that the trainer has to drain.
+ * "relay" has what a server's worker has: somebody else owns the optimizer and decides the end, and
+ * results come late, so that the trainer has to drain.
  *
- * "group" is what data-parallel training needs: ranks, each a thread with a trainer and a runs folder of its own, as if
- * on machines of their own. They train one run: one finds it and leads, the others write nothing. Each has a part of every
- * batch; they sum their gradients once per update, end, stop and save together, and continue without a rank that is
- * lost. */
+ * "group" is what data-parallel training needs: ranks, each a thread with a trainer and a runs
+ * folder of its own, as if on machines of their own. They train one run: one finds it and leads,
+ * the others write nothing. Each has a part of every batch; they sum their gradients once per
+ * update, end, stop and save together, and continue without a rank that is lost. */
 #include "support.h"
 
 #include <math.h>
@@ -487,7 +487,8 @@ static fth_status group_rejoin(void *state, fth_peer_place *place)
     return FTH_OK;
 }
 
-/* Sums the gradients of the group of batches over all ranks, in the same order everywhere, and updates. */
+/* Sums the gradients of the group of batches over all ranks, in the same order everywhere, and
+ * updates. */
 static fth_status exchange(rank *self, double learning_rate, int64_t update)
 {
     fth_status status = FTH_OK;
@@ -846,7 +847,8 @@ static void the_others_continue_without_a_lost_rank(void **state)
     }
 }
 
-/* Wherever the one that leads is lost, its successor has a record of the same run, with the models, on its machine. */
+/* Wherever the one that leads is lost, its successor has a record of the same run, with the models,
+ * on its machine. */
 static void another_leads_when_the_first_is_lost(void **state)
 {
     (void)state;
@@ -913,7 +915,8 @@ static void a_rank_may_be_lost_at_the_very_end(void **state)
     }
 }
 
-/* A rank whose machine is being preempted goes alone, and no step is lost; when all go, they save and stop. */
+/* A rank whose machine is being preempted goes alone, and no step is lost; when all go, they save
+ * and stop. */
 static void a_preempted_rank_leaves_alone(void **state)
 {
     (void)state;
@@ -985,8 +988,8 @@ static void a_stop_in_a_validation_stops_all(void **state)
     release(again, 2);
 }
 
-/* The run lives in a store. The one that leads is cut off, and yet renews its lease: its successor takes that at once, and
- * it comes back as one that follows. */
+/* The run lives in a store. The one that leads is cut off, and yet renews its lease: its successor
+ * takes that at once, and it comes back as one that follows. */
 static void a_former_leader_comes_back_and_follows(void **state)
 {
     (void)state;
@@ -1018,8 +1021,8 @@ static void a_former_leader_comes_back_and_follows(void **state)
     release(ranks, 2);
 }
 
-/* One that follows is cut off, alone, but for the store: it waits for the others, and neither takes the run from the one that
- * leads nor saves what it has, which is old. */
+/* One that follows is cut off, alone, but for the store: it waits for the others, and neither takes
+ * the run from the one that leads nor saves what it has, which is old. */
 static void a_rank_that_is_cut_off_does_not_take_the_lease(void **state)
 {
     (void)state;
@@ -1050,7 +1053,8 @@ static void a_rank_that_is_cut_off_does_not_take_the_lease(void **state)
     release(ranks, 2);
 }
 
-/* All end as the one that looks for the run does: it finds that there is nothing left to do, or none at all. */
+/* All end as the one that looks for the run does: it finds that there is nothing left to do, or
+ * none at all. */
 static void what_one_finds_holds_for_all(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* Text in the engine: packed batches, plans by the number of tokens, parts of a batch, groups of parameters. */
+/* Text in the engine: packed batches, plans by the number of tokens, parts of a batch, groups of
+ * parameters. */
 #include "support.h"
 
 #include <math.h>

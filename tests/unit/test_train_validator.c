@@ -1,4 +1,5 @@
-/* Validation: which model is the best, and what happens to an epoch that is validated alongside training. */
+/* Validation: which model is the best, and what happens to an epoch that is validated alongside
+ * training. */
 #include "test_train_run.h"
 
 #include <math.h>
@@ -43,7 +44,8 @@ static int tear_down(void **state)
 
 /* ---- the best ---- */
 
-/* Validates at `step`, where the model that is kept is of step 1 and differs by this much; true if the new one is kept. */
+/* Validates at `step`, where the model that is kept is of step 1 and differs by this much; true if
+ * the new one is kept. */
 static bool is_kept(int64_t step, double loss_above, double accuracy_below)
 {
     fth_train_state *state = &run.position.state;

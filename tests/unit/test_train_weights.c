@@ -108,7 +108,8 @@ static bool is_frozen(const char *name, const char *const *prefixes)
     return false;
 }
 
-/* The largest difference of a gradient from the unfrozen run's, against that parameter's largest. */
+/* The largest difference of a gradient from the unfrozen run's, against that parameter's
+ * largest. */
 static double gradient_error(const subject *a, const fth_value_info *in_a, const subject *b, const fth_value_info *in_b)
 {
     double worst = 0, largest = 1e-30;
@@ -145,7 +146,8 @@ static void check_freezing(const char *model, const char *patterns, const char *
         assert_int_equal(info->offset >= fth_graph_trained_floats(graph), expected);
         frozen += expected;
         trained += !expected;
-        /* The same kernels on the same numbers; 1e-4 leaves room for another order of sums where the plan differs. */
+        /* The same kernels on the same numbers; 1e-4 leaves room for another order of sums where
+         * the plan differs. */
         if (!expected)
             assert_true(gradient_error(&whole, parameter(&whole, v), &part, info) < 1e-4);
     }

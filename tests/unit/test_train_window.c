@@ -1,4 +1,5 @@
-/* The numbers of the live line: averages over the latest steps, as the record's step events have them. */
+/* The numbers of the live line: averages over the latest steps, as the record's step events have
+ * them. */
 #include "support.h"
 
 #include <math.h>
@@ -84,7 +85,8 @@ static void early_results_all_count(void **state)
     assert_near(fth_tally_accuracy(&recent), 0.5);
 }
 
-/* Workers give several batches at once, or none: the time of the latter belongs to the next result. */
+/* Workers give several batches at once, or none: the time of the latter belongs to the next
+ * result. */
 static void waiting_is_counted(void **state)
 {
     (void)state;

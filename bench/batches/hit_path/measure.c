@@ -1,6 +1,7 @@
-/* The hit path of the shared batch cache (src/batches/memory/segment.h): find, pin, check and unpin, against plainly reading and
- * copying the same memory; in one process and in four. Then 32 jobs of 4 workers each, as processes that wait for 1,000 entries a
- * second, and the processor time of the owner.
+/* The hit path of the shared batch cache (src/batches/memory/segment.h): find, pin, check and
+ * unpin, against plainly reading and copying the same memory; in one process and in four. Then 32
+ * jobs of 4 workers each, as processes that wait for 1,000 entries a second, and the processor time
+ * of the owner.
  *
  *     bench_hit_path [megabytes [rounds]] */
 #include <errno.h>
@@ -104,7 +105,8 @@ static uint64_t run_hits(fth_segment_view *view, fth_slot *slot, uint64_t entrie
     return sum;
 }
 
-/* The others do not look the entries up: they read or copy the same bytes, in pieces of an entry's size. */
+/* The others do not look the entries up: they read or copy the same bytes, in pieces of an entry's
+ * size. */
 static uint64_t run_plainly(pass kind, const char *bytes, uint64_t entries, uint64_t size, char *copy)
 {
     uint64_t sum = 0;

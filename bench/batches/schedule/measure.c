@@ -1,9 +1,9 @@
-/* What the scheduler of the batch cache costs: 32 jobs of 4 processes each take 1,000 batches of 256 samples a second, all together,
- * from a set of 1.28 million. Positions of all processes are reported every 5 ms, as the coordinator does. Time is virtual; what is printed
- * is the processor time that the calls took, as a share of one core of the time that passed, and the memory.
+/* What the scheduler of the batch cache costs: 32 jobs of 4 processes each take 1,000 batches of
+ * 256 samples a second, all together, from a set of 1.28 million. Positions of all processes are
+ * reported every 5 ms, as the coordinator does. Time is virtual; what is printed is the processor
+ * time that the calls took, as a share of one core of the time that passed, and the memory.
  *
- *     ninja -C build bench_batches_schedule && build/bench_batches_schedule
- */
+ *     ninja -C build bench_batches_schedule && build/bench_batches_schedule */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

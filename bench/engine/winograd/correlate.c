@@ -1,5 +1,6 @@
-/* The products of Winograd's forward pass and gradient of the inputs alone, at one level of instructions. Includes the kernels, whose
- * products are theirs alone; products.c has those of the weights' gradient. */
+/* The products of Winograd's forward pass and gradient of the inputs alone, at one level of
+ * instructions. Includes the kernels, whose products are theirs alone; products.c has those of the
+ * weights' gradient. */
 #include "backend/cpu/level/winograd_correlate.c"
 
 #include "products.h"

@@ -1,10 +1,12 @@
-/* Our Winograd convolutions beside oneDNN's direct ones, and the share of the processor's arithmetic that their products reach:
+/* Our Winograd convolutions beside oneDNN's direct ones, and the share of the processor's
+ * arithmetic that their products reach:
  *
  *     cmake --build build --target bench_winograd
  *     for level in avx512 avx2 baseline; do FARTHING_MAX_ISA=$level taskset -c 0 build/bench_winograd; done
  *
- * Prints a Markdown table. Shares are of a bare loop of as many multiply-adds at the same level, measured in turns with the products;
- * those of whole passes count the products of transformed tiles alone, so that transforms count as loss. */
+ * Prints a Markdown table. Shares are of a bare loop of as many multiply-adds at the same level,
+ * measured in turns with the products; those of whole passes count the products of transformed
+ * tiles alone, so that transforms count as loss. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

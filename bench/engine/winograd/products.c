@@ -1,10 +1,11 @@
-/* The products of our Winograd kernels alone, and a bare loop of multiply-adds to compare them with, at one level of
- * instructions. Includes the kernels, whose products are theirs alone. */
+/* The products of our Winograd kernels alone, and a bare loop of multiply-adds to compare them
+ * with, at one level of instructions. Includes the kernels, whose products are theirs alone. */
 #include "backend/cpu/level/winograd_weights.c"
 
 #include "products.h"
 
-/* The numbers are those of the products, as the clock depends on them: where all are alike it is 9 % higher on Zen 4. */
+/* The numbers are those of the products, as the clock depends on them: where all are alike it is 9
+ * % higher on Zen 4. */
 static double bare(double operations, const float *numbers)
 {
     enum { CHAINS = 12 }; /* more than two units times four cycles */

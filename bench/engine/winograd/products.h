@@ -12,10 +12,12 @@ static inline double count_products(const winograd_images *out)
 }
 
 typedef struct bench_products {
-    /* At least so many multiplications and additions of a few of these numbers, in registers alone; returns how many these were. */
+    /* At least so many multiplications and additions of a few of these numbers, in registers alone;
+     * returns how many these were. */
     double (*bare)(double operations, const float *numbers);
-    /* The products of grad_weights for one group of tiles at a time, until all tiles are through, without transforms;
-     * returns how many operations these were. `scratch` is what grad_weights_floats() says for one thread. */
+    /* The products of grad_weights for one group of tiles at a time, until all tiles are through,
+     * without transforms; returns how many operations these were. `scratch` is what
+     * grad_weights_floats() says for one thread. */
     double (*grad_weights)(const winograd_correlation *forward, float *scratch);
     /* The same of the forward pass, with what correlate_floats() says. */
     double (*correlate)(const winograd_correlation *c, float *scratch);

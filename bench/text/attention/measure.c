@@ -1,5 +1,5 @@
-/* The time of attention and of its gradient alone: bench_attention DEVICE PRECISION HEADS SIZE LENGTH SEQUENCES DROPOUT
- * THREADS. Prints milliseconds of both, each the best of many runs. */
+/* The time of attention and of its gradient alone: bench_attention DEVICE PRECISION HEADS SIZE
+ * LENGTH SEQUENCES DROPOUT THREADS. Prints milliseconds of both, each the best of many runs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,8 @@ typedef struct shape {
     float dropout;
 } shape;
 
-/* A table of queries, keys and values, whose rows the tokens are -> attention -> first tokens -> loss. */
+/* A table of queries, keys and values, whose rows the tokens are -> attention -> first tokens ->
+ * loss. */
 static fth_status build(const shape *with, fth_graph **graph)
 {
     fth_status status = FTH_OK;

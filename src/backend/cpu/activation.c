@@ -1,9 +1,9 @@
-/* Activations that need more than arithmetic: GELU, exact and by tanh, and tanh. y = f(x), and the gradient (x or y,
- * dy) -> dx, element by element in whatever layout the input has, padding included: all map 0 to 0. Results are written
- * in place where nothing else needs the operand.
+/* Activations that need more than arithmetic: GELU, exact and by tanh, and tanh. y = f(x), and the
+ * gradient (x or y, dy) -> dx, element by element in whatever layout the input has, padding
+ * included: all map 0 to 0. Results are written in place where nothing else needs the operand.
  *
- * These are our own loops: oneDNN's exact GELU is accurate to 1e-7 of 1, not of the result, and leaves few correct
- * digits where x is well below 0. */
+ * These are our own loops: oneDNN's exact GELU is accurate to 1e-7 of 1, not of the result, and
+ * leaves few correct digits where x is well below 0. */
 #include "backend/cpu/rows.h"
 #include "backend/cpu/vector_math.h"
 

@@ -1,14 +1,15 @@
-/* Batch norm by our own loops, in any layout. Training computes sums, then a second pass uses them; so does the
- * gradient. In synchronized plans, the peers that have the other parts of the batch exchange sums in between
- * (batch_norm_sums.h). With running statistics there is only the second pass.
+/* Batch norm by our own loops, in any layout. Training computes sums, then a second pass uses them;
+ * so does the gradient. In synchronized plans, the peers that have the other parts of the batch
+ * exchange sums in between (batch_norm_sums.h). With running statistics there is only the second
+ * pass.
  *
- * Adding a residual and ReLU are part of the passes. For the gradient, ReLU leaves one bit per number, the node's mask.
- * NaN stays NaN.
+ * Adding a residual and ReLU are part of the passes. For the gradient, ReLU leaves one bit per
+ * number, the node's mask. NaN stays NaN.
  *
- * An image is read in rows of vectors, each of up to as many adjacent numbers as the level has lanes: channels, where
- * these are innermost (blocked, channels last, features), else pixels of one channel. Sums are taken around the first
- * value of each channel. Parts of the batch are summed one by one and added in a fixed order, so the result is the same
- * for any number of threads. */
+ * An image is read in rows of vectors, each of up to as many adjacent numbers as the level has
+ * lanes: channels, where these are innermost (blocked, channels last, features), else pixels of one
+ * channel. Sums are taken around the first value of each channel. Parts of the batch are summed one
+ * by one and added in a fixed order, so the result is the same for any number of threads. */
 #include "backend/cpu/batch_norm.h"
 
 #include <math.h>
@@ -29,8 +30,8 @@ enum {
     STREAMED = 1 << 18 /* numbers: too many for a core's caches, considering what else is read */
 };
 
-/* How to walk through the rows. An image has `groups` rows. Those of one block of channels begin `lanes` apart, and
- * blocks `block` apart. */
+/* How to walk through the rows. An image has `groups` rows. Those of one block of channels begin
+ * `lanes` apart, and blocks `block` apart. */
 typedef struct walk {
     int64_t batch, channels, groups, groups_of_block, vectors, lanes;
     int64_t image, block, stride;
@@ -42,7 +43,8 @@ typedef struct walk {
     float epsilon, momentum;
 } walk;
 
-/* Element (n, c, h, w) is at n * strides[0] + c / block * strides[1] + c % block + h * strides[2] + w * strides[3]. */
+/* Element (n, c, h, w) is at n * strides[0] + c / block * strides[1] + c % block + h * strides[2] +
+ * w * strides[3]. */
 static fth_status describe(const fth_plan *plan, const fth_batch_norm_attributes *attributes, const cpu_format *layout,
                            walk *result)
 {
@@ -126,7 +128,8 @@ static size_t mask_bytes(const walk *w)
 
 /* ---- rows ---- */
 
-/* Moves `row`, whose operands and lanes' values are set, to group g of image n. `masks` may be NULL. */
+/* Moves `row`, whose operands and lanes' values are set, to group g of image n. `masks` may be
+ * NULL. */
 static void enter_row(const walk *w, int64_t n, int64_t g, uint16_t *masks, batch_norm_row *row)
 {
     row->at = n * w->image + begin_of(w, g);
@@ -156,7 +159,8 @@ static void visit_part(const walk *w, void (*visit)(batch_norm_row *), uint16_t 
     }
 }
 
-/* Scratch: the sums exchanged with peers, then those of the parts of this batch, two for each lane. */
+/* Scratch: the sums exchanged with peers, then those of the parts of this batch, two for each
+ * lane. */
 static size_t scratch_doubles(const walk *w)
 {
     return fth_batch_norm_sum_count(w->channels) + (size_t)(count_parts(w) * w->groups * 2 * LANES);
@@ -167,8 +171,8 @@ typedef struct part_sums {
     double first[LANES], second[LANES];
 } part_sums;
 
-/* What to sum: the loop over a row, its operands, the masks or NULL, and the value of each channel that sums
- * are taken around. */
+/* What to sum: the loop over a row, its operands, the masks or NULL, and the value of each channel
+ * that sums are taken around. */
 typedef struct summation {
     void (*add)(batch_norm_row *);
     batch_norm_row start;
@@ -222,9 +226,9 @@ static void sum_group(const walk *w, const summation *s, int64_t g, double *sums
     }
 }
 
-/* Whether each thread takes groups of channels through both passes, so that the second finds in cache what the first
- * read. Not if peers have to exchange sums in between, or if there are too few groups for the threads; then threads
- * share the images as well. */
+/* Whether each thread takes groups of channels through both passes, so that the second finds in
+ * cache what the first read. Not if peers have to exchange sums in between, or if there are too few
+ * groups for the threads; then threads share the images as well. */
 static bool goes_by_group(const walk *w)
 {
     const int64_t threads = omp_get_max_threads();
@@ -437,8 +441,9 @@ enum {
     SET_DX
 };
 
-/* Converts sums of g * (x - mean) to sums of g * normalized x, which peers exchange; and sets
- * this batch's gradients. Fixed statistics do not depend on x, so its gradient has no use for the sums. */
+/* Converts sums of g * (x - mean) to sums of g * normalized x, which peers exchange; and sets this
+ * batch's gradients. Fixed statistics do not depend on x, so its gradient has no use for the
+ * sums. */
 static void set_parameter_gradients(const walk *w, const cpu_call *call, int64_t begin, int64_t end)
 {
     const float *variance = call->data[GET_VARIANCE];
@@ -513,8 +518,8 @@ out:
     return status;
 }
 
-/* The gradient before the sum is also the residual's: dy itself, or dy through ReLU's mask, which the
- * summing pass writes. */
+/* The gradient before the sum is also the residual's: dy itself, or dy through ReLU's mask, which
+ * the summing pass writes. */
 static fth_status place_residual_gradient(fth_plan *plan, const fth_node *node, const cpu_format *layout,
                                           fth_plan_value dy, fth_plan_value *written)
 {

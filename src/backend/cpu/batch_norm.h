@@ -1,7 +1,8 @@
-/* Batch norm's loops over one row of one image, compiled for each level of vector instructions (level/batch_norm.c).
+/* Batch norm's loops over one row of one image, compiled for each level of vector instructions
+ * (level/batch_norm.c).
  *
- * A row is a sequence of vectors of up to as many numbers as the level has lanes, each lane with its own statistics:
- * those of adjacent channels, or of the same channel in all lanes. */
+ * A row is a sequence of vectors of up to as many numbers as the level has lanes, each lane with
+ * its own statistics: those of adjacent channels, or of the same channel in all lanes. */
 #ifndef FTH_BACKEND_CPU_BATCH_NORM_H
 #define FTH_BACKEND_CPU_BATCH_NORM_H
 

@@ -1,5 +1,5 @@
-/* The kernels of convolutions and linear layers in bf16 on AMX (bf16/kernels.c); bf16_convolution.c and bf16_linear.c
- * make steps of them. */
+/* The kernels of convolutions and linear layers in bf16 on AMX (bf16/kernels.c); bf16_convolution.c
+ * and bf16_linear.c make steps of them. */
 #ifndef FTH_BACKEND_CPU_BF16_H
 #define FTH_BACKEND_CPU_BF16_H
 
@@ -9,16 +9,16 @@
 
 enum { BF16_MOST_KERNEL = 32 }; /* in each dimension */
 
-/* x (batch, in, channels) and y (batch, out, outputs) in bf16, channels last; weight (outputs, channels, kernel) in
- * f32. A linear layer is a convolution of 1 x 1 maps. */
+/* x (batch, in, channels) and y (batch, out, outputs) in bf16, channels last; weight (outputs,
+ * channels, kernel) in f32. A linear layer is a convolution of 1 x 1 maps. */
 typedef struct bf16_product {
     int64_t batch, channels, outputs;
     int32_t in[2], out[2], kernel[2], stride[2], padding[2], dilation[2];
     bool relu; /* forward */
 } bf16_product;
 
-/* `bias` and `dbias` may be NULL. `scratch` is aligned to 64 bytes and has as many bytes as the function below each
- * returns for the same number of threads. */
+/* `bias` and `dbias` may be NULL. `scratch` is aligned to 64 bytes and has as many bytes as the
+ * function below each returns for the same number of threads. */
 typedef struct bf16_kernels {
     void (*forward)(const bf16_product *c, const uint16_t *x, const float *weight, const float *bias, int threads,
                     void *scratch, uint16_t *y);

@@ -1,8 +1,10 @@
-/* Convolutions in bf16 on AMX by our own kernels (bf16.h): any kernel, stride and dilation, channels last.
+/* Convolutions in bf16 on AMX by our own kernels (bf16.h): any kernel, stride and dilation,
+ * channels last.
  *
- * Measured on one Sapphire Rapids core, GFLOP/s forward, grad_input and grad_weights: 3×3, 64 channels on 16×16 maps
- * 620, 640, 480; 128 on 8×8 890, 900, 700; 1×1, 1024 to 256 on 14×14 900, 720, 460. There are none without AMX:
- * products of pairs (AVX512_BF16) reach 83 there, half of f32's, in kernels like these as in oneDNN's. */
+ * Measured on one Sapphire Rapids core, GFLOP/s forward, grad_input and grad_weights: 3×3, 64
+ * channels on 16×16 maps 620, 640, 480; 128 on 8×8 890, 900, 700; 1×1, 1024 to 256 on 14×14 900,
+ * 720, 460. There are none without AMX: products of pairs (AVX512_BF16) reach 83 there, half of
+ * f32's, in kernels like these as in oneDNN's. */
 #include "backend/cpu/bf16_step.h"
 #include "backend/cpu/convolution.h"
 

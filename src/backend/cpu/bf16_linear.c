@@ -1,4 +1,5 @@
-/* Linear layers in bf16 on AMX by our own kernels (bf16.h): convolutions of 1 x 1 maps, whose images are rows. */
+/* Linear layers in bf16 on AMX by our own kernels (bf16.h): convolutions of 1 x 1 maps, whose
+ * images are rows. */
 #include "backend/cpu/bf16_linear.h"
 
 #include "backend/cpu/bf16_step.h"

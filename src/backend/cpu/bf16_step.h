@@ -1,4 +1,5 @@
-/* Steps of products in bf16 (bf16.h). The plan values already have the layouts that the kernels expect. */
+/* Steps of products in bf16 (bf16.h). The plan values already have the layouts that the kernels
+ * expect. */
 #ifndef FTH_BACKEND_CPU_BF16_STEP_H
 #define FTH_BACKEND_CPU_BF16_STEP_H
 

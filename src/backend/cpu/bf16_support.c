@@ -1,6 +1,6 @@
-/* Whether this machine can compute in bf16, and how fast oneDNN multiplies it. The processor must have instructions for
- * it, and oneDNN kernels. On x86 both follow from oneDNN's instruction set; on arm64 it depends on how oneDNN was
- * built, so we ask oneDNN. */
+/* Whether this machine can compute in bf16, and how fast oneDNN multiplies it. The processor must
+ * have instructions for it, and oneDNN kernels. On x86 both follow from oneDNN's instruction set;
+ * on arm64 it depends on how oneDNN was built, so we ask oneDNN. */
 #include <stdlib.h>
 
 #include "backend/cpu/cpu_internal.h"
@@ -23,10 +23,11 @@ bool cpu_has_bf16_instructions(void)
     return uses(dnnl_cpu_isa_avx512_core_bf16);
 }
 
-/* The instruction that adds two bf16 products takes as long as one f32 multiply-add on AMD's processors, which are
- * twice as fast with it. On Sapphire Rapids, oneDNN's convolutions of resnet50 take 1.9 times as long as in f32, and
- * training bert-mini 1.6 times. Without that instruction, numbers are converted wherever they are used: bert-mini takes
- * 3.6 times as long. The first result is oneDNN's speed with AMX, where it may use it. */
+/* The instruction that adds two bf16 products takes as long as one f32 multiply-add on AMD's
+ * processors, which are twice as fast with it. On Sapphire Rapids, oneDNN's convolutions of
+ * resnet50 take 1.9 times as long as in f32, and training bert-mini 1.6 times. Without that
+ * instruction, numbers are converted wherever they are used: bert-mini takes 3.6 times as long. The
+ * first result is oneDNN's speed with AMX, where it may use it. */
 double cpu_bf16_gain(void)
 {
     if (uses(dnnl_cpu_isa_avx512_core_amx))

@@ -1,13 +1,13 @@
-/* Converts weights of 1×1 convolutions, (outputs, channels) in f32, to and from the blocks that oneDNN's bf16 kernels
- * for AVX-512 expect. For those of resnet50, oneDNN takes 40 ms a step on one Zen 4 core, 2 % of the step at batch 16;
- * these functions take 14 ms. */
+/* Converts weights of 1×1 convolutions, (outputs, channels) in f32, to and from the blocks that
+ * oneDNN's bf16 kernels for AVX-512 expect. For those of resnet50, oneDNN takes 40 ms a step on one
+ * Zen 4 core, 2 % of the step at batch 16; these functions take 14 ms. */
 #ifndef FTH_BACKEND_CPU_BLOCK_WEIGHTS_H
 #define FTH_BACKEND_CPU_BLOCK_WEIGHTS_H
 
 #include "backend/cpu/cpu_internal.h"
 
-/* Outputs and channels are multiples of the level's lanes; a block has as many rows and columns as the
- * level has lanes. */
+/* Outputs and channels are multiples of the level's lanes; a block has as many rows and columns as
+ * the level has lanes. */
 typedef struct block_weights_kernels {
     /* To bf16 in blocks (outputs, channels) of pairs of channels (8, outputs, 2): OIhw8i16o2i. */
     void (*to_forward)(int64_t outputs, int64_t channels, const void *from, void *to);

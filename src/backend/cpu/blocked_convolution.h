@@ -14,7 +14,8 @@ bool cpu_blocked_convolution_fits(const fth_plan *plan, const fth_node *node);
 /* Each of these adds the step `name`. */
 fth_status cpu_add_blocked_forward(fth_plan *plan, const fth_node *node, const char *name,
                                    const blocked_kernels *kernels);
-/* With `sum`, an addition of grad_input's result and another gradient, the step computes that sum. */
+/* With `sum`, an addition of grad_input's result and another gradient, the step computes that
+ * sum. */
 fth_status cpu_add_blocked_grad_input(fth_plan *plan, const fth_node *node, const fth_node *sum, const char *name,
                                       const blocked_kernels *kernels);
 fth_status cpu_add_blocked_grad_weights(fth_plan *plan, const fth_node *node, const char *name,

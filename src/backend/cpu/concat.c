@@ -1,4 +1,5 @@
-/* Concatenation along channels and its inverse, as copies between a tensor and its parts; and padding with zeros. */
+/* Concatenation along channels and its inverse, as copies between a tensor and its parts; and
+ * padding with zeros. */
 #include <string.h>
 
 #include "backend/cpu/cpu_internal.h"
@@ -81,7 +82,8 @@ static fth_status run_pad(const cpu_call *call, const fth_run *run)
     return FTH_OK;
 }
 
-/* Blocked layouts would need zeros in whole blocks. Networks pad few and small tensors, so plain layouts will do. */
+/* Blocked layouts would need zeros in whole blocks. Networks pad few and small tensors, so plain
+ * layouts will do. */
 static fth_status prepare_pad(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;

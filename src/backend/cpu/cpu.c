@@ -63,8 +63,8 @@ static bool user_allows_tiles(void)
     return !isa || strcasestr(isa, "amx") || strcasecmp(isa, "all") == 0 || strcasecmp(isa, "default") == 0;
 }
 
-/* Holds oneDNN to the same level as our own kernels, whatever its own variables say. Must come before any other oneDNN
- * call, since that fixes the instruction set. */
+/* Holds oneDNN to the same level as our own kernels, whatever its own variables say. Must come
+ * before any other oneDNN call, since that fixes the instruction set. */
 static void limit_onednn(fth_vector_level level)
 {
     if (level < fth_vector_level_best())
@@ -122,7 +122,8 @@ out:
     return status;
 }
 
-/* OpenMP stores the number of threads per calling thread, so it is set wherever a plan is built or run. */
+/* OpenMP stores the number of threads per calling thread, so it is set wherever a plan is built or
+ * run. */
 static void enter_device(fth_device *device, int threads)
 {
     (void)device;
@@ -130,7 +131,8 @@ static void enter_device(fth_device *device, int threads)
         omp_set_num_threads(threads);
 }
 
-/* Large areas are aligned to huge pages, with advice to use them: fewer TLB misses in big activations. */
+/* Large areas are aligned to huge pages, with advice to use them: fewer TLB misses in big
+ * activations. */
 static fth_status allocate(fth_device *device, size_t size_bytes, void **memory)
 {
     (void)device;
@@ -154,7 +156,8 @@ static void release(fth_device *device, void *memory)
     free(memory);
 }
 
-/* One core cannot saturate the memory bandwidth. Large copies are checkpoints, which training waits for. */
+/* One core cannot saturate the memory bandwidth. Large copies are checkpoints, which training waits
+ * for. */
 static fth_status copy(fth_device *device, void *to, const void *from, size_t size_bytes)
 {
     enum { PIECE_BYTES = 1 << 20, PARALLEL_BYTES = 8 << 20 };

@@ -1,9 +1,11 @@
-/* Shared by the files of the CPU back end: the device, layouts, and steps made of oneDNN primitives.
+/* Shared by the files of the CPU back end: the device, layouts, and steps made of oneDNN
+ * primitives.
  *
- * A layout is a cpu_format (onednn.h), which includes the dtype: in bf16 plans, the mechanism that changes layouts also
- * converts numbers. Kernels let primitives choose (`any`), read their inputs through cpu_read_as(), which adds a
- * reorder only where layouts differ, and write through cpu_begin_write() and cpu_end_write(), which honour layouts
- * fixed in advance (flat vectors, outputs). All of farthing's oneDNN calls are in this folder. */
+ * A layout is a cpu_format (onednn.h), which includes the dtype: in bf16 plans, the mechanism that
+ * changes layouts also converts numbers. Kernels let primitives choose (`any`), read their inputs
+ * through cpu_read_as(), which adds a reorder only where layouts differ, and write through
+ * cpu_begin_write() and cpu_end_write(), which honour layouts fixed in advance (flat vectors,
+ * outputs). All of farthing's oneDNN calls are in this folder. */
 #ifndef FTH_BACKEND_CPU_INTERNAL_H
 #define FTH_BACKEND_CPU_INTERNAL_H
 
@@ -47,8 +49,8 @@ fth_status cpu_refuse_bf16(const fth_device *device);
 
 /* The dtype in which the plan computes: f32 or bf16. */
 dnnl_data_type_t cpu_compute_dtype(const fth_plan *plan);
-/* The dtype in which oneDNN multiplies: the plan's, or f32 in a bf16 plan if that is faster. Operands and results are
- * then converted. */
+/* The dtype in which oneDNN multiplies: the plan's, or f32 in a bf16 plan if that is faster.
+ * Operands and results are then converted. */
 dnnl_data_type_t cpu_product_dtype(const fth_plan *plan);
 
 const cpu_format *cpu_layout(const fth_plan *plan, fth_plan_value value);
@@ -57,36 +59,41 @@ fth_status cpu_set_layout(fth_plan *plan, fth_plan_value value, const cpu_format
 /* Row-major, or whatever the primitive prefers. */
 cpu_format cpu_plain(const fth_shape *shape, dnnl_data_type_t dtype);
 cpu_format cpu_any(const fth_shape *shape, dnnl_data_type_t dtype);
-/* The layout that convolutions prefer: blocks of as many channels as the level has lanes if the channels divide into
- * them, else plain. */
+/* The layout that convolutions prefer: blocks of as many channels as the level has lanes if the
+ * channels divide into them, else plain. */
 cpu_format cpu_blocked(const fth_plan *plan, const fth_shape *image, dnnl_data_type_t dtype);
 cpu_format cpu_channels_last(const fth_shape *image, dnnl_data_type_t dtype);
 bool cpu_is_plain(const cpu_format *layout);
-/* A layout for `shape` in the same order as `like`: blocks of 16, 8 or 4 channels, channels last, or plain. */
+/* A layout for `shape` in the same order as `like`: blocks of 16, 8 or 4 channels, channels last,
+ * or plain. */
 cpu_format cpu_like(const cpu_format *like, const fth_shape *shape, dnnl_data_type_t dtype);
 /* Elements in the buffer, channel padding included. */
 size_t cpu_physical_count(const cpu_format *layout);
 
-/* `value` in the layout `wanted`: itself, a copy made earlier, or a new copy through a reorder step. */
+/* `value` in the layout `wanted`: itself, a copy made earlier, or a new copy through a reorder
+ * step. */
 fth_status cpu_read_as(fth_plan *plan, fth_plan_value value, const cpu_format *wanted, fth_plan_value *as);
 /* `value` in row-major order and the given dtype. */
 fth_status cpu_read_plain(fth_plan *plan, fth_value value, dnnl_data_type_t dtype, fth_plan_value *as);
-/* An image in blocks of channels: in f32, or in the plan's dtype for kernels that read both (level/stored.h). */
+/* An image in blocks of channels: in f32, or in the plan's dtype for kernels that read both
+ * (level/stored.h). */
 fth_status cpu_read_blocked(fth_plan *plan, fth_value value, fth_plan_value *as);
 fth_status cpu_read_stored(fth_plan *plan, fth_value value, fth_plan_value *as);
 
-/* A place to write `value` in the layout a primitive chose: the value itself, which takes that layout, or a temporary
- * if its layout is already fixed to another. cpu_end_write() then adds the reorder. */
+/* A place to write `value` in the layout a primitive chose: the value itself, which takes that
+ * layout, or a temporary if its layout is already fixed to another. cpu_end_write() then adds the
+ * reorder. */
 fth_status cpu_begin_write(fth_plan *plan, fth_plan_value value, const cpu_format *layout, fth_plan_value *as);
 fth_status cpu_end_write(fth_plan *plan, fth_plan_value value, fth_plan_value as);
-/* The same for a result that may be written in f32 but is stored in the plan's dtype; and for an image in blocks of
- * channels in that dtype. */
+/* The same for a result that may be written in f32 but is stored in the plan's dtype; and for an
+ * image in blocks of channels in that dtype. */
 fth_status cpu_begin_write_rounded(fth_plan *plan, fth_plan_value value, const cpu_format *layout, fth_plan_value *as);
 fth_status cpu_begin_write_stored(fth_plan *plan, fth_value value, fth_plan_value *as);
 /* Makes an output's layout plain f32 unless it has one already. */
 fth_status cpu_fix_plain(fth_plan *plan, fth_value value);
 
-/* Lets output `to` reuse the memory of input `from` if nothing else needs it and the layouts allow it. */
+/* Lets output `to` reuse the memory of input `from` if nothing else needs it and the layouts allow
+ * it. */
 bool cpu_write_in_place(fth_plan *plan, fth_value from, fth_value to);
 
 fth_status cpu_add_scratch(fth_plan *plan, size_t size_bytes, fth_plan_value *scratch);
@@ -103,13 +110,15 @@ typedef struct cpu_argument {
     const cpu_format *layout; /* NULL: the value's own */
 } cpu_argument;
 
-/* Adds a step that runs one primitive; takes *descriptor and leaves NULL. Scratch memory comes from the arena. */
+/* Adds a step that runs one primitive; takes *descriptor and leaves NULL. Scratch memory comes from
+ * the arena. */
 fth_status cpu_add_primitive(fth_plan *plan, const char *name, dnnl_primitive_desc_t *descriptor,
                              const cpu_argument *arguments, int argument_count);
 
 enum { CPU_MAX_CALL_VALUES = 11 };
 
-/* For our own kernels: a step whose state is a copy of `call` with the addresses of `values` filled in. */
+/* For our own kernels: a step whose state is a copy of `call` with the addresses of `values` filled
+ * in. */
 typedef struct cpu_call {
     fth_status (*run)(const struct cpu_call *call, const fth_run *run);
     void *data[CPU_MAX_CALL_VALUES];
@@ -139,20 +148,21 @@ fth_status cpu_read_chosen(fth_plan *plan, fth_plan_value value, const_dnnl_prim
 fth_status cpu_write_chosen(fth_plan *plan, fth_plan_value value, const_dnnl_primitive_desc_t descriptor,
                             dnnl_query_t what, fth_plan_value *as);
 
-/* Reads the dy of an activation's gradient in the layout of the node's first input, and makes a place for dx: over dy
- * where possible (elementwise.c). */
+/* Reads the dy of an activation's gradient in the layout of the node's first input, and makes a
+ * place for dx: over dy where possible (elementwise.c). */
 fth_status cpu_begin_gradient(fth_plan *plan, const fth_node *node, fth_plan_value *dy, fth_plan_value *dx);
 
-/* A value that a gradient reads long after it was computed: the value itself, or a recomputation from one that is kept
- * anyway. A GELU's result is recomputed if its own gradient keeps its input: a transformer's widest values need not be
- * kept twice, at a cost of a few percent of the time (activation.c). */
+/* A value that a gradient reads long after it was computed: the value itself, or a recomputation
+ * from one that is kept anyway. A GELU's result is recomputed if its own gradient keeps its input:
+ * a transformer's widest values need not be kept twice, at a cost of a few percent of the time
+ * (activation.c). */
 fth_status cpu_read_again(fth_plan *plan, fth_value value, fth_plan_value *as);
 
 /* sum = a + b, through ReLU if `relu`; `sum` may be `a` (elementwise.c). */
 fth_status cpu_add_sum(fth_plan *plan, fth_value a, fth_value b, bool relu, fth_value sum);
 
-/* x = max(x, 0) in place, after the primitive that computed x. Keeps NaN; a ReLU fused into oneDNN's primitive would
- * turn it into 0. */
+/* x = max(x, 0) in place, after the primitive that computed x. Keeps NaN; a ReLU fused into
+ * oneDNN's primitive would turn it into 0. */
 fth_status cpu_add_relu(fth_plan *plan, fth_plan_value x);
 
 /* dx = dy, but 0 where y <= 0. `dx` has its layout already, the same as y's and dy's. */
@@ -160,7 +170,8 @@ fth_status cpu_add_relu_gradient(fth_plan *plan, fth_plan_value y, fth_plan_valu
 
 /* ---- kernels ---- */
 
-/* Every kernel. To add one, write a file that defines cpu_NAME for fth_op_NAME, and add a row here. */
+/* Every kernel. To add one, write a file that defines cpu_NAME for fth_op_NAME, and add a row
+ * here. */
 #define CPU_KERNELS(ROW)                                                                                               \
     ROW(convolution)                                                                                                   \
     ROW(convolution_grad_input)                                                                                        \

@@ -35,8 +35,8 @@ static inline __attribute__((always_inline)) const uint32_t *cpu_draw(const cpu_
     return draws->elements + number % 2;
 }
 
-/* The factor for an element; a dropped NaN stays NaN. For a loop to be vectorized, `drop` must be a copy of its own
- * that no store can alias. */
+/* The factor for an element; a dropped NaN stays NaN. For a loop to be vectorized, `drop` must be a
+ * copy of its own that no store can alias. */
 static inline float cpu_drop_factor(const cpu_drop *drop, uint32_t draw)
 {
     return draw >= drop->threshold ? drop->scale : 0;

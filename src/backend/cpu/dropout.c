@@ -1,8 +1,10 @@
-/* Dropout: the mask is computed from the element's number, never stored; one draw serves two elements. */
+/* Dropout: the mask is computed from the element's number, never stored; one draw serves two
+ * elements. */
 #include "backend/cpu/drop.h"
 #include "backend/cpu/rows.h"
 
-/* Drops from `count` elements, at most CPU_DRAWS, the first of which has the number `number`; y may be x. */
+/* Drops from `count` elements, at most CPU_DRAWS, the first of which has the number `number`; y may
+ * be x. */
 CPU_VECTORIZED static void drop_elements(const cpu_drop *drop, const float *x, float *y, int64_t count, uint64_t number)
 {
     cpu_draws draws;
@@ -13,7 +15,8 @@ CPU_VECTORIZED static void drop_elements(const cpu_drop *drop, const float *x, f
         y[i] = x[i] * cpu_drop_factor(&rule, bits[i]);
 }
 
-/* Sizes: elements, those of a row, whether rows are tokens, whether elements are bf16. Values: x, y. */
+/* Sizes: elements, those of a row, whether rows are tokens, whether elements are bf16. Values: x,
+ * y. */
 static fth_status run_dropout(const cpu_call *call, const fth_run *run)
 {
     const int64_t count = call->sizes[0];

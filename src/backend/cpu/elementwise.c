@@ -1,8 +1,9 @@
-/* ReLU and sums, element by element, in whatever layout the input has. They work in place where possible.
+/* ReLU and sums, element by element, in whatever layout the input has. They work in place where
+ * possible.
  *
- * All are our own loops over the whole buffer, channel padding included. oneDNN's ReLU, alone or as part of another
- * primitive, turns NaN into 0, and its binary primitive with a ReLU computes wrong numbers in place on padded channels.
- * Like oneDNN's, these loops are limited by memory. */
+ * All are our own loops over the whole buffer, channel padding included. oneDNN's ReLU, alone or as
+ * part of another primitive, turns NaN into 0, and its binary primitive with a ReLU computes wrong
+ * numbers in place on padded channels. Like oneDNN's, these loops are limited by memory. */
 #include "backend/cpu/pointwise_convolution.h"
 #include "backend/cpu/rows.h"
 #include "backend/cpu/winograd_convolution.h"

@@ -1,7 +1,7 @@
 /* Embeddings: sums of rows of f32 tables, and the gradients of the tables.
  *
- * The gradient adds rows in the order of tokens. Threads share the columns, not the tokens: no two write the same
- * number, and the sums are the same for any number of threads. */
+ * The gradient adds rows in the order of tokens. Threads share the columns, not the tokens: no two
+ * write the same number, and the sums are the same for any number of threads. */
 #include <omp.h>
 #include <string.h>
 

@@ -1,8 +1,9 @@
-/* Layer norm, including the dropout and residual before it: one pass over memory forward and one backward, with each
- * row in the nearest cache.
+/* Layer norm, including the dropout and residual before it: one pass over memory forward and one
+ * backward, with each row in the nearest cache.
  *
- * Dropout's mask is recomputed for the gradient, never stored. Each thread sums the gradients of scale and shift over
- * its rows, and the threads' sums are added in order: results are the same from run to run. */
+ * Dropout's mask is recomputed for the gradient, never stored. Each thread sums the gradients of
+ * scale and shift over its rows, and the threads' sums are added in order: results are the same
+ * from run to run. */
 #include <math.h>
 #include <omp.h>
 #include <string.h>
@@ -25,8 +26,8 @@ typedef struct norm {
     bool bf16, token_rows;
 } norm;
 
-/* sum = dropout(x) + residual; `number` is that of the row's first element in the whole batch. `drop` and `residual`
- * may be NULL. */
+/* sum = dropout(x) + residual; `number` is that of the row's first element in the whole batch.
+ * `drop` and `residual` may be NULL. */
 CPU_VECTORIZED static void add_row(const float *x, const float *residual, const cpu_drop *drop, uint64_t number,
                                    int64_t count, float *sum)
 {
@@ -73,8 +74,9 @@ CPU_VECTORIZED static void normalize_row(const float *row, const float *scale, c
     statistics[1] = inverse;
 }
 
-/* The gradient of one row, dsum, which may be dy; adds to the gradients of scale and shift. Without fused
- * multiply-adds: a difference that should be 0 must be, since the inverse may be a million. */
+/* The gradient of one row, dsum, which may be dy; adds to the gradients of scale and shift. Without
+ * fused multiply-adds: a difference that should be 0 must be, since the inverse may be a
+ * million. */
 FTH_VECTORIZED_EXACT static void differentiate_row(const float *sum, const float *dy, const float *scale,
                                                    const float statistics[2], int64_t count, float *dsum, float *dscale,
                                                    float *dshift)

@@ -124,8 +124,8 @@ out:
     return status;
 }
 
-/* An f32 copy of a value stored in bf16 is the larger of the two: not worth keeping from the forward pass for the
- * backward pass. */
+/* An f32 copy of a value stored in bf16 is the larger of the two: not worth keeping from the
+ * forward pass for the backward pass. */
 static bool is_worth_keeping(const fth_plan *plan, fth_plan_value value, const cpu_format *copy)
 {
     const fth_graph *graph = fth_plan_graph(plan);

@@ -1,6 +1,7 @@
-/* Our own kernels: one table per level of vector instructions (vector/level.h). The files in level/ are compiled once
- * per level, and once more for AVX-512 with AVX512_BF16, which rounds to bf16 in one instruction. Each file defines the
- * table of one concept; the struct is in that concept's header. */
+/* Our own kernels: one table per level of vector instructions (vector/level.h). The files in level/
+ * are compiled once per level, and once more for AVX-512 with AVX512_BF16, which rounds to bf16 in
+ * one instruction. Each file defines the table of one concept; the struct is in that concept's
+ * header. */
 #ifndef FTH_BACKEND_CPU_LEVEL_H
 #define FTH_BACKEND_CPU_LEVEL_H
 
@@ -8,7 +9,8 @@
 
 #include "backend/vector/level.h"
 
-/* Every table: its type and name. To add one, write level/NAME.c, which defines AT_LEVEL(NAME), and add a row here. */
+/* Every table: its type and name. To add one, write level/NAME.c, which defines AT_LEVEL(NAME), and
+ * add a row here. */
 #define CPU_LEVEL_TABLES(ROW)                                                                                          \
     ROW(batch_norm_kernels, batch_norm)                                                                                \
     ROW(block_weights_kernels, block_weights)                                                                          \
@@ -31,7 +33,8 @@ typedef struct cpu_level {
 } cpu_level;
 
 fth_status cpu_level_choose(const cpu_level **level);
-/* The tables for a processor with AVX512_BF16; `level` itself if it is not AVX-512, or if those were not compiled. */
+/* The tables for a processor with AVX512_BF16; `level` itself if it is not AVX-512, or if those
+ * were not compiled. */
 const cpu_level *cpu_level_with_bf16(const cpu_level *level);
 
 #endif

@@ -1,7 +1,8 @@
-/* Linear layers: inner products on oneDNN, or our own kernels in bf16 (bf16_linear.h), with few rows (thin_linear.h) or
- * many features (long_linear.h). Weights stay in the flat vector's layout where the primitive is as fast with it: a big
- * layer's weights are read once a step, and reordering them would cost as much as using them. With many rows (text) it
- * is as fast too: on Sapphire Rapids all of oneDNN's variants, inner product or matmul, plain or reordered weights,
+/* Linear layers: inner products on oneDNN, or our own kernels in bf16 (bf16_linear.h), with few
+ * rows (thin_linear.h) or many features (long_linear.h). Weights stay in the flat vector's layout
+ * where the primitive is as fast with it: a big layer's weights are read once a step, and
+ * reordering them would cost as much as using them. With many rows (text) it is as fast too: on
+ * Sapphire Rapids all of oneDNN's variants, inner product or matmul, plain or reordered weights,
  * reach 145 to 165 GFLOP/s a core in f32. */
 #include "backend/cpu/linear.h"
 
@@ -9,9 +10,9 @@
 #include "backend/cpu/long_linear.h"
 #include "backend/cpu/thin_linear.h"
 
-/* In bf16 oneDNN wants the weights rounded and reordered, which takes 1.2 ns a weight on one Zen 4 core; computing all
- * passes in bf16 saves 0.026 ns per weight and row. With few rows, products are therefore computed in f32, with the
- * weights as they are. */
+/* In bf16 oneDNN wants the weights rounded and reordered, which takes 1.2 ns a weight on one Zen 4
+ * core; computing all passes in bf16 saves 0.026 ns per weight and row. With few rows, products are
+ * therefore computed in f32, with the weights as they are. */
 static dnnl_data_type_t choose_dtype(const fth_plan *plan, const cpu_linear_shapes *shapes)
 {
     enum { FEW_ROWS = 32 };

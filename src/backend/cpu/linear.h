@@ -4,8 +4,9 @@
 
 #include "backend/cpu/cpu_internal.h"
 
-/* x (rows, features), weight (outputs, features), y (rows, outputs). Weights, biases and their gradients are plain f32;
- * the others are in the plan's dtype. Results get their layout here unless they have one. */
+/* x (rows, features), weight (outputs, features), y (rows, outputs). Weights, biases and their
+ * gradients are plain f32; the others are in the plan's dtype. Results get their layout here unless
+ * they have one. */
 typedef struct cpu_linear_shapes {
     fth_shape x, weight, y;
 } cpu_linear_shapes;

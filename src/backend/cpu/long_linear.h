@@ -1,4 +1,5 @@
-/* The forward pass of linear layers with many more features than outputs; see level/long_linear.c. */
+/* The forward pass of linear layers with many more features than outputs; see
+ * level/long_linear.c. */
 #ifndef FTH_BACKEND_CPU_LONG_LINEAR_H
 #define FTH_BACKEND_CPU_LONG_LINEAR_H
 
@@ -9,7 +10,8 @@ typedef struct long_linear {
     bool relu;
 } long_linear;
 
-/* `bias` may be NULL. `scratch` has as many floats as forward_floats() returns for the number of OpenMP threads. */
+/* `bias` may be NULL. `scratch` has as many floats as forward_floats() returns for the number of
+ * OpenMP threads. */
 typedef struct long_linear_kernels {
     void (*forward)(const long_linear *l, const float *x, const float *weight, const float *bias, float *scratch,
                     float *y);

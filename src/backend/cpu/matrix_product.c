@@ -1,8 +1,9 @@
-/* Products of two batches of matrices: oneDNN's matmul, which reads a transposed operand in place. */
+/* Products of two batches of matrices: oneDNN's matmul, which reads a transposed operand in
+ * place. */
 #include "backend/cpu/rows.h"
 
-/* The format of an operand as the product sees it; `stored` is its shape in memory, with rows and columns
- * swapped if `transposed`. */
+/* The format of an operand as the product sees it; `stored` is its shape in memory, with rows and
+ * columns swapped if `transposed`. */
 static cpu_format operand_format(const fth_shape *stored, bool transposed, dnnl_data_type_t dtype)
 {
     const dnnl_dims_t dims = {stored->dims[0], stored->dims[transposed ? 2 : 1], stored->dims[transposed ? 1 : 2]};

@@ -1,9 +1,11 @@
-/* Max pooling in the layouts that convolutions write: blocks of channels, channels last, or plain. oneDNN's kernels
- * skip NaN; here the first NaN of a window wins, as in PyTorch. The places of the maxima are written as oneDNN writes
- * them (the number of the cell in its window, as one or four bytes), so its backward pass can be used.
+/* Max pooling in the layouts that convolutions write: blocks of channels, channels last, or plain.
+ * oneDNN's kernels skip NaN; here the first NaN of a window wins, as in PyTorch. The places of the
+ * maxima are written as oneDNN writes them (the number of the cell in its window, as one or four
+ * bytes), so its backward pass can be used.
  *
- * Lanes are adjacent channels, which are contiguous in blocks or channels last. On one Sapphire Rapids core, 64 images
- * of 16×10×10 by 2×2 take 27 µs (oneDNN 187), and 16 of 64×32×32 by 3×3, stride 2, 0.9 ms (oneDNN 2.0). */
+ * Lanes are adjacent channels, which are contiguous in blocks or channels last. On one Sapphire
+ * Rapids core, 64 images of 16×10×10 by 2×2 take 27 µs (oneDNN 187), and 16 of 64×32×32 by 3×3,
+ * stride 2, 0.9 ms (oneDNN 2.0). */
 #include "backend/cpu/nan_max_pool.h"
 
 /* Values: x, places of the maxima or none, y. */
@@ -32,7 +34,8 @@ static fth_status run_pool(const cpu_call *call, const fth_run *run)
 static nan_max_pool describe(const fth_pool_attributes *a, const cpu_format *x, const cpu_format *y, bool wide)
 {
     const int64_t *from = x->strides, *to = y->strides;
-    /* Padded blocks of channels; or channels last, which are one group; or plain, where each channel is a group. */
+    /* Padded blocks of channels; or channels last, which are one group; or plain, where each
+     * channel is a group. */
     const int64_t block = x->block > 1 ? x->block : from[1] == 1 ? x->dims[1] : 1;
     nan_max_pool p = {.groups = (int32_t)(x->padded_dims[1] / block),
                       .channels = (int32_t)block,

@@ -23,14 +23,14 @@ static inline int64_t nan_max_pool_place_bytes(const nan_max_pool *p)
     return p->wide ? sizeof(int32_t) : sizeof(uint8_t);
 }
 
-/* Pools one row of outputs of one group of channels. The first maximum wins, and a NaN always does. `where`
- * may be NULL. */
+/* Pools one row of outputs of one group of channels. The first maximum wins, and a NaN always does.
+ * `where` may be NULL. */
 typedef struct nan_max_pool_kernels {
     void (*pool_row)(const nan_max_pool *p, int32_t row, const char *x, char *y, char *where);
 } nan_max_pool_kernels;
 
-/* `y` is the output's layout, in the input's order of dimensions. `where` is the layout of the places of the maxima, as
- * oneDNN's backward pass reads them; NULL: they are not wanted. */
+/* `y` is the output's layout, in the input's order of dimensions. `where` is the layout of the
+ * places of the maxima, as oneDNN's backward pass reads them; NULL: they are not wanted. */
 fth_status cpu_nan_max_pool(fth_plan *plan, const fth_node *node, const cpu_format *y, const cpu_format *where);
 
 #endif

@@ -1,4 +1,5 @@
-/* Steps of convolutions with few channels (level/narrow.c): at most 16 on both sides, stride 1, f32, plain layouts. */
+/* Steps of convolutions with few channels (level/narrow.c): at most 16 on both sides, stride 1,
+ * f32, plain layouts. */
 #include "backend/cpu/convolution.h"
 #include "backend/cpu/narrow.h"
 
@@ -15,8 +16,9 @@ static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
            a->padding[1] < weight->dims[3];
 }
 
-/* With AVX-512, 16 outputs fill oneDNN's lanes, and its forward pass is limited by the arithmetic alone. With AVX2 it
- * takes 1.4 times as long as ours, and its neighbours pay for blocks (6 to 16 channels 5×5 on 14×14). */
+/* With AVX-512, 16 outputs fill oneDNN's lanes, and its forward pass is limited by the arithmetic
+ * alone. With AVX2 it takes 1.4 times as long as ours, and its neighbours pay for blocks (6 to 16
+ * channels 5×5 on 14×14). */
 static bool pays(const fth_plan *plan, const fth_node *node, cpu_pass pass)
 {
     return pass != CPU_FORWARD || cpu_level_of(plan)->lanes < 16 ||

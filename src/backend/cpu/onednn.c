@@ -254,7 +254,8 @@ static dnnl_prop_kind_t forward_kind(bool training)
     return training ? dnnl_forward_training : dnnl_forward_inference;
 }
 
-/* What is needed to describe a primitive: attributes, and for a backward pass the forward one as a hint. */
+/* What is needed to describe a primitive: attributes, and for a backward pass the forward one as a
+ * hint. */
 typedef struct describe_context {
     dnnl_engine_t engine;
     dnnl_primitive_attr_t attributes;

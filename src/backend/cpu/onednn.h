@@ -1,8 +1,9 @@
-/* oneDNN 2.6 to 2.7 and 3.x behind one interface: their C APIs differ only in this file and onednn.c, so kernels are
- * written once.
+/* oneDNN 2.6 to 2.7 and 3.x behind one interface: their C APIs differ only in this file and
+ * onednn.c, so kernels are written once.
  *
- * In 2.x a memory descriptor is a struct, and a primitive first needs an op descriptor; in 3.x both are opaque handles.
- * Here a format is a plain value that can be copied and discarded, and one call describes a primitive. */
+ * In 2.x a memory descriptor is a struct, and a primitive first needs an op descriptor; in 3.x both
+ * are opaque handles. Here a format is a plain value that can be copied and discarded, and one call
+ * describes a primitive. */
 #ifndef FTH_BACKEND_CPU_ONEDNN_H
 #define FTH_BACKEND_CPU_ONEDNN_H
 
@@ -17,15 +18,15 @@ fth_status cpu_status(dnnl_status_t status, const char *what);
 
 /* ---- formats ---- */
 
-/* A tensor's layout in memory: dimensions, dtype and order. What a format refers to lives as long as the process; there
- * are only as many as layouts in use. */
+/* A tensor's layout in memory: dimensions, dtype and order. What a format refers to lives as long
+ * as the process; there are only as many as layouts in use. */
 typedef struct cpu_format {
     int ndims;
     dnnl_dims_t dims, padded_dims;
     dnnl_data_type_t data_type;
-    /* The distance between neighbours in each dimension, and of whole blocks in the dimension that has blocks
-     * of `block` elements (1: none has). Unset if oneDNN keeps the layout to itself (packed weights) or has
-     * not chosen one. */
+    /* The distance between neighbours in each dimension, and of whole blocks in the dimension that
+     * has blocks of `block` elements (1: none has). Unset if oneDNN keeps the layout to itself
+     * (packed weights) or has not chosen one. */
     dnnl_dims_t strides;
     int64_t block;
 #if DNNL_VERSION_MAJOR >= 3
@@ -54,8 +55,9 @@ fth_status cpu_make_memory(const cpu_format *format, dnnl_engine_t engine, dnnl_
 
 enum { CPU_MOST_PARTS = 16 }; /* inputs of a concatenation */
 
-/* All use scratch memory that the caller provides. Those of backward passes also describe the forward pass, which
- * oneDNN requires as a hint. Primitives without weights use CPU_GRAD_INPUT as their backward pass. */
+/* All use scratch memory that the caller provides. Those of backward passes also describe the
+ * forward pass, which oneDNN requires as a hint. Primitives without weights use CPU_GRAD_INPUT as
+ * their backward pass. */
 typedef enum cpu_pass { CPU_FORWARD, CPU_GRAD_INPUT, CPU_GRAD_WEIGHTS } cpu_pass;
 
 typedef struct cpu_convolution_description {

@@ -1,5 +1,5 @@
-/* Convolutions by oneDNN's direct kernels, which compute everything. The three passes are separate nodes; the backward
- * ones also describe the forward pass, which oneDNN requires as a hint. */
+/* Convolutions by oneDNN's direct kernels, which compute everything. The three passes are separate
+ * nodes; the backward ones also describe the forward pass, which oneDNN requires as a hint. */
 #include "backend/cpu/convolution.h"
 
 static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
@@ -8,7 +8,8 @@ static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
     return true;
 }
 
-/* In oneDNN, groups are a leading dimension of the weights: (O, C/G, ...) becomes (G, O/G, C/G, ...). */
+/* In oneDNN, groups are a leading dimension of the weights: (O, C/G, ...) becomes (G, O/G, C/G,
+ * ...). */
 static fth_shape weight_shape(const fth_convolution_attributes *a, const fth_shape *weight)
 {
     if (a->groups == 1)
@@ -16,13 +17,15 @@ static fth_shape weight_shape(const fth_convolution_attributes *a, const fth_sha
     return FTH_SHAPE(a->groups, weight->dims[0] / a->groups, weight->dims[1], weight->dims[2], weight->dims[3]);
 }
 
-/* oneDNN's weight gradient in bf16 adds up the threads' parts behind a barrier that spins: while another program has one of
- * the processors, each call waits for the scheduler, for up to 30 ms. In f32 it does not. Below so many multiply-adds, half a
- * millisecond of a core in bf16, that is worth more than the faster arithmetic: with 2 threads on 2 busy cores, resnet18 in
- * bf16 (32x32, batch 4) takes 31 ms a step instead of 80 to 420, and resnet20 10 instead of 45. */
+/* oneDNN's weight gradient in bf16 adds up the threads' parts behind a barrier that spins: while
+ * another program has one of the processors, each call waits for the scheduler, for up to 30 ms. In
+ * f32 it does not. Below so many multiply-adds, half a millisecond of a core in bf16, that is worth
+ * more than the faster arithmetic: with 2 threads on 2 busy cores, resnet18 in bf16 (32x32, batch
+ * 4) takes 31 ms a step instead of 80 to 420, and resnet20 10 instead of 45. */
 static const double few_products = 1e8;
 
-/* FARTHING_CONVOLUTION=direct is for measurements: it uses the plan's dtype even where that is slower. */
+/* FARTHING_CONVOLUTION=direct is for measurements: it uses the plan's dtype even where that is
+ * slower. */
 static dnnl_data_type_t arithmetic(const fth_plan *plan, const cpu_convolution_shapes *shapes, cpu_pass pass)
 {
     const double products = (double)fth_shape_count(&shapes->weight) * (double)shapes->y.dims[0] *
@@ -49,8 +52,8 @@ static fth_status describe(const fth_plan *plan, const fth_convolution_attribute
         d.strides[i] = a->stride[i];
         d.dilates[i] = a->dilation[i] - 1; /* oneDNN counts the gap */
         d.padding_begin[i] = a->padding[i];
-        /* Where the stride does not divide the input evenly, the last rows are not read: padding at the end
-         * may be negative. */
+        /* Where the stride does not divide the input evenly, the last rows are not read: padding at
+         * the end may be negative. */
         int64_t extent = (shapes->weight.dims[2 + i] - 1) * a->dilation[i] + 1;
         d.padding_end[i] = (shapes->y.dims[2 + i] - 1) * a->stride[i] + extent - shapes->x.dims[2 + i] - a->padding[i];
     }

@@ -1,5 +1,6 @@
-/* Pixelwise convolutions (level/pixelwise.c): any kernel, stride and dilation, whole blocks of channels on both sides.
- * They pay on small maps, where much of the kernel falls into the padding. */
+/* Pixelwise convolutions (level/pixelwise.c): any kernel, stride and dilation, whole blocks of
+ * channels on both sides. They pay on small maps, where much of the kernel falls into the
+ * padding. */
 #include "backend/cpu/blocked_convolution.h"
 #include "backend/cpu/pixelwise.h"
 
@@ -24,8 +25,9 @@ static int64_t products_along(int64_t from, int64_t to, int32_t kernel, int32_t 
     return count;
 }
 
-/* Measured on one Sapphire Rapids core (batch 64, 3×3, padding 1): time of oneDNN's direct kernels over these, for
- * forward, grad_input, grad_weights. `used` is the share of products that do not fall into the padding.
+/* Measured on one Sapphire Rapids core (batch 64, 3×3, padding 1): time of oneDNN's direct kernels
+ * over these, for forward, grad_input, grad_weights. `used` is the share of products that do not
+ * fall into the padding.
  *
  *     map                      used   AVX-512          AVX2
  *     2×2, 512 to 512          0.44   2.1, 1.4, 5.2    2.3, 2.9, 4.8
@@ -36,8 +38,8 @@ static int64_t products_along(int64_t from, int64_t to, int32_t kernel, int32_t 
  *
  * Where oneDNN's kernels are twice as fast in bf16, only the gradient of the weights still wins.
  *
- * With 4 images these take as long or longer, since the weights are packed in any case. They win from 8 images on with
- * AVX2, and from about 16 on with AVX-512. */
+ * With 4 images these take as long or longer, since the weights are packed in any case. They win
+ * from 8 images on with AVX2, and from about 16 on with AVX-512. */
 static bool pays(const fth_plan *plan, const fth_node *node, cpu_pass pass)
 {
     const blocked_convolution c = cpu_blocked_convolution_of(plan, node);

@@ -1,4 +1,5 @@
-/* Ops without kernels of their own in this back end: those of plain/plain.h, on plain f32 and I32 tensors. */
+/* Ops without kernels of their own in this back end: those of plain/plain.h, on plain f32 and I32
+ * tensors. */
 #include "backend/plain/plain.h"
 #include "backend/cpu/cpu_internal.h"
 

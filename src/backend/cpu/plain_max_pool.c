@@ -1,6 +1,7 @@
-/* 2×2 max pooling of plain f32 images, as after a narrow convolution. oneDNN's kernels for this layout move data back
- * and forth: on 64 images of 6×28×28 on one Zen 4 core they took 177 and 215 µs, and these take a sixth of that
- * (bench/RESULTS.md). `where` has one byte per output: which of the four cells won. */
+/* 2×2 max pooling of plain f32 images, as after a narrow convolution. oneDNN's kernels for this
+ * layout move data back and forth: on 64 images of 6×28×28 on one Zen 4 core they took 177 and 215
+ * µs, and these take a sixth of that (bench/RESULTS.md). `where` has one byte per output: which of
+ * the four cells won. */
 #include "backend/cpu/plain_max_pool.h"
 #include "backend/cpu/cpu_internal.h"
 

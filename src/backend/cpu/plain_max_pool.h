@@ -4,7 +4,8 @@
 
 #include "backend/cpu/cpu_internal.h"
 
-/* One row: `count` outputs, and which of the four cells won each, from two rows of inputs; and the reverse. */
+/* One row: `count` outputs, and which of the four cells won each, from two rows of inputs; and the
+ * reverse. */
 typedef struct plain_max_pool_kernels {
     void (*pool_row)(const float *top, const float *bottom, float *y, uint8_t *where, int64_t count);
     void (*unpool_row)(const float *dy, const uint8_t *where, float *top, float *bottom, int64_t count);

@@ -11,9 +11,9 @@ static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
            c.padding[1] == 0;
 }
 
-/* Measured on one Sapphire Rapids core: oneDNN's time, including the reorders of weights that it needs, over that of
- * these kernels, for forward, grad_input, grad_weights. In parentheses, the share in % of the speed of a bare loop of
- * multiply-adds that these kernels reach.
+/* Measured on one Sapphire Rapids core: oneDNN's time, including the reorders of weights that it
+ * needs, over that of these kernels, for forward, grad_input, grad_weights. In parentheses, the
+ * share in % of the speed of a bare loop of multiply-adds that these kernels reach.
  *
  *     channels, map, batch        AVX-512                              AVX2
  *     64 to 256, 56×56, 4         0.97 (91), 1.01 (94), 1.14 (96)      0.94 (89), 1.03 (94), 0.99 (92)
@@ -26,14 +26,16 @@ static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
  *     2048 to 512, 7×7, 1         0.91 (54), 1.02 (53), 5.04 (59)      0.90 (63), 0.97 (68), 1.02 (71)
  *     1024 to 512, 4×4, 1         0.82 (28), 0.98 (29), 7.83 (32)      0.87 (44), 0.78 (41), 0.93 (47)
  *
- * Ratios below 1 are made up for by grad_input, which adds the gradient of another branch at no cost: a residual
- * network's additions of gradients (1.5 % of resnet50) take no time. On one Zen 4 core, the three passes of resnet50 at
- * batch 16 take 1879 ms, 94 % of that loop's speed, and oneDNN's 1897 ms with their reorders and additions. With SSE
- * alone (baseline), forward takes 1.25 times as long as oneDNN's, and grad_input 1.1 times. On other processors oneDNN
- * has plain loops. */
+ * Ratios below 1 are made up for by grad_input, which adds the gradient of another branch at no
+ * cost: a residual network's additions of gradients (1.5 % of resnet50) take no time. On one Zen 4
+ * core, the three passes of resnet50 at batch 16 take 1879 ms, 94 % of that loop's speed, and
+ * oneDNN's 1897 ms with their reorders and additions. With SSE alone (baseline), forward takes 1.25
+ * times as long as oneDNN's, and grad_input 1.1 times. On other processors oneDNN has plain
+ * loops. */
 static bool pays(const fth_plan *plan, const fth_node *node, cpu_pass pass)
 {
-    /* In bf16, oneDNN multiplies pairs: on Zen 4 it reaches 98 %, 98 % and 89 % of the instruction's speed. */
+    /* In bf16, oneDNN multiplies pairs: on Zen 4 it reaches 98 %, 98 % and 89 % of the
+     * instruction's speed. */
     if (cpu_product_dtype(plan) != dnnl_f32)
         return false;
 #if defined(__x86_64__)
@@ -93,7 +95,8 @@ void cpu_pointwise_sum_in_place(fth_plan *plan, const fth_node *sum)
     const fth_value added = sum->inputs[1 - made], dx = sum->outputs[0];
     const fth_value dy = cpu_producer_of(plan, sum->inputs[made])->inputs[0];
     const fth_plan_value target = fth_plan_value_of(plan, dx), memory = fth_plan_value_of(plan, added);
-    /* In x + convolution(x), both are the same gradient: every panel reads all of dy, so dx must not overwrite it. */
+    /* In x + convolution(x), both are the same gradient: every panel reads all of dy, so dx must
+     * not overwrite it. */
     if (fth_plan_share_memory(plan, memory, fth_plan_value_of(plan, dy)))
         return;
     if (is_blocked(plan, added) && is_blocked(plan, dx) && fth_plan_storage(plan, target) == FTH_IN_ARENA &&

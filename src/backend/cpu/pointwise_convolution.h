@@ -1,5 +1,6 @@
-/* What our own 1×1 convolutions compute together with their neighbours: the sum of grad_input's result and another
- * gradient, where branches of a network meet. The addition that follows then adds no step. */
+/* What our own 1×1 convolutions compute together with their neighbours: the sum of grad_input's
+ * result and another gradient, where branches of a network meet. The addition that follows then
+ * adds no step. */
 #ifndef FTH_BACKEND_CPU_POINTWISE_CONVOLUTION_H
 #define FTH_BACKEND_CPU_POINTWISE_CONVOLUTION_H
 

@@ -1,5 +1,6 @@
-/* Pooling on oneDNN, except for the forward pass of max pooling (nan_max_pool.c). Adaptive pooling is average pooling
- * where the sizes divide evenly (which includes global pooling), and plain loops of our own elsewhere. */
+/* Pooling on oneDNN, except for the forward pass of max pooling (nan_max_pool.c). Adaptive pooling
+ * is average pooling where the sizes divide evenly (which includes global pooling), and plain loops
+ * of our own elsewhere. */
 #include "backend/cpu/cpu_internal.h"
 #include "backend/cpu/nan_max_pool.h"
 #include "backend/cpu/plain_max_pool.h"
@@ -57,8 +58,9 @@ static fth_status prepare_backward(fth_plan *plan, const fth_node *node, const c
     fth_shape x_shape = fth_plan_type(plan, node->outputs[0]).shape;
     fth_shape y_shape = fth_plan_type(plan, node->inputs[0]).shape;
     dnnl_data_type_t dtype = cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]))->data_type;
-    /* The backward pass uses the layout of the forward pass's workspace. Averages have a choice: the convolutions that
-     * read dx want blocks, and dy, the smaller side, is cheaper to reorder. */
+    /* The backward pass uses the layout of the forward pass's workspace. Averages have a choice:
+     * the convolutions that read dx want blocks, and dy, the smaller side, is cheaper to
+     * reorder. */
     const cpu_format blocked = cpu_blocked(plan, &y_shape, dtype);
     const cpu_format *like = max ? cpu_layout(plan, fth_plan_value_of(plan, node->inputs[1])) : &blocked;
     const cpu_format y_layout = cpu_like(like, &y_shape, dtype), x_layout = cpu_like(like, &x_shape, dtype);

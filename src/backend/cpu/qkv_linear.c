@@ -1,7 +1,8 @@
-/* Query, key and value as one product. Their weights are consecutive in the flat vector, so they form one weight with
- * three times the outputs, accessed through a value that shares their memory; the same goes for biases and gradients.
- * Where they are not consecutive (some are not trained, or a part's numbers do not fill whole cache lines), they are
- * copied together first, and gradients are copied apart afterwards. */
+/* Query, key and value as one product. Their weights are consecutive in the flat vector, so they
+ * form one weight with three times the outputs, accessed through a value that shares their memory;
+ * the same goes for biases and gradients. Where they are not consecutive (some are not trained, or
+ * a part's numbers do not fill whole cache lines), they are copied together first, and gradients
+ * are copied apart afterwards. */
 #include <string.h>
 
 #include "backend/cpu/linear.h"
@@ -30,7 +31,8 @@ static fth_status run_split(const cpu_call *call, const fth_run *run)
     return FTH_OK;
 }
 
-/* Whether three parameters are consecutive in the flat vector without a gap; their gradients, if any, then are too. */
+/* Whether three parameters are consecutive in the flat vector without a gap; their gradients, if
+ * any, then are too. */
 static bool are_neighbours(const fth_graph *graph, const fth_value parameters[PARTS])
 {
     for (int i = 0; i < PARTS; i++)
@@ -85,7 +87,8 @@ out:
     return status;
 }
 
-/* Where a product writes the gradients of all three; end_gradients() copies them to their places. */
+/* Where a product writes the gradients of all three; end_gradients() copies them to their
+ * places. */
 static fth_status begin_gradients(fth_plan *plan, const fth_value gradients[PARTS], bool *shares, fth_plan_value *whole)
 {
     const fth_graph *graph = fth_plan_graph(plan);

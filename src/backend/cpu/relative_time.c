@@ -1,10 +1,12 @@
-/* Estimates how long a training step takes in bf16 relative to f32 from the shapes of the network's products: whether
- * bf16 pays depends on them, and on the available instructions, far more than on anything else.
+/* Estimates how long a training step takes in bf16 relative to f32 from the shapes of the network's
+ * products: whether bf16 pays depends on them, and on the available instructions, far more than on
+ * anything else.
  *
- * The speeds below are those of one Sapphire Rapids core on layers of common sizes; only their ratios matter. With AMX,
- * bf16 pays for wide layers. Without it, products in bf16 are faster than in f32 only on AMD's processors. Elsewhere
- * they are computed in f32, which costs the conversion of operands and results, and other ops gain because they move
- * half the bytes. Convolutions with few channels always compute in f32 (convolution.h). */
+ * The speeds below are those of one Sapphire Rapids core on layers of common sizes; only their
+ * ratios matter. With AMX, bf16 pays for wide layers. Without it, products in bf16 are faster than
+ * in f32 only on AMD's processors. Elsewhere they are computed in f32, which costs the conversion
+ * of operands and results, and other ops gain because they move half the bytes. Convolutions with
+ * few channels always compute in f32 (convolution.h). */
 #include "backend/cpu/relative_time.h"
 
 #include <math.h>
@@ -13,7 +15,8 @@
 
 enum { TILE_SIDE = 32 };
 
-/* GFLOP/s in f32; those of Winograd's 3×3, with stride 1 and 2, count products as if they were direct. */
+/* GFLOP/s in f32; those of Winograd's 3×3, with stride 1 and 2, count products as if they were
+ * direct. */
 static const double convolution_speed = 150, winograd_speed = 350, strided_speed = 210, narrow_speed = 90,
                     linear_speed = 150;
 static const double amx_speed = 650;
@@ -29,7 +32,8 @@ static double used(int64_t size)
     return (double)size / (double)(sides * TILE_SIDE);
 }
 
-/* y (positions, outputs) from `taps` taps of `channels` channels each; `read`: how many numbers are read. */
+/* y (positions, outputs) from `taps` taps of `channels` channels each; `read`: how many numbers are
+ * read. */
 typedef struct product {
     double positions, read;
     int64_t channels, outputs, rows_of_taps, taps;

@@ -1,4 +1,5 @@
-/* Reshape: a view of the row-major elements; needs a reorder only if the input has another layout. */
+/* Reshape: a view of the row-major elements; needs a reorder only if the input has another
+ * layout. */
 #include "backend/cpu/cpu_internal.h"
 
 static fth_status prepare_reshape(fth_plan *plan, const fth_node *node)

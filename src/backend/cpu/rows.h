@@ -1,7 +1,7 @@
 /* Rows of plain matrices in f32 or bf16, for kernels that compute in f32.
  *
- * A bf16 row is widened into a buffer, or narrowed from one, while it is in the nearest cache, so such a kernel is
- * written once, for floats. */
+ * A bf16 row is widened into a buffer, or narrowed from one, while it is in the nearest cache, so
+ * such a kernel is written once, for floats. */
 #ifndef FTH_BACKEND_CPU_ROWS_H
 #define FTH_BACKEND_CPU_ROWS_H
 
@@ -81,8 +81,8 @@ static inline fth_status cpu_read_rows(fth_plan *plan, fth_value value, fth_plan
     return cpu_read_plain(plan, value, cpu_compute_dtype(plan), as);
 }
 
-/* The same for an output, through cpu_begin_write(). It reuses the memory of input `from` where possible (FTH_NO_VALUE:
- * never); `as_read` is what cpu_read_rows() gave for that input. */
+/* The same for an output, through cpu_begin_write(). It reuses the memory of input `from` where
+ * possible (FTH_NO_VALUE: never); `as_read` is what cpu_read_rows() gave for that input. */
 static inline fth_status cpu_begin_rows(fth_plan *plan, fth_value value, fth_value from, fth_plan_value as_read,
                                         fth_plan_value *as)
 {

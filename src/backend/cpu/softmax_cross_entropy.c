@@ -1,5 +1,5 @@
-/* Softmax cross-entropy on plain f32 logits. The batch is summed in one thread, in order: the loss is the same for any
- * number of threads. */
+/* Softmax cross-entropy on plain f32 logits. The batch is summed in one thread, in order: the loss
+ * is the same for any number of threads. */
 #include <math.h>
 
 #include "backend/cpu/cpu_internal.h"

@@ -1,4 +1,5 @@
-/* Steps: a oneDNN primitive with its arguments, or a call of one of our own kernels. See cpu_internal.h. */
+/* Steps: a oneDNN primitive with its arguments, or a call of one of our own kernels. See
+ * cpu_internal.h. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>

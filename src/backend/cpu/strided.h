@@ -4,7 +4,8 @@
 
 #include "backend/cpu/blocked_kernels.h"
 
-/* Whether they are faster than a direct convolution, and accurate enough (tests/unit/test_backend_winograd.c). */
+/* Whether they are faster than a direct convolution, and accurate enough
+ * (tests/unit/test_backend_winograd.c). */
 bool cpu_strided_pays(const blocked_convolution *c);
 
 #endif

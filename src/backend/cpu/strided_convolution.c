@@ -10,8 +10,8 @@ static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
            c.stride[1] == 2 && c.dilation[0] == 1 && c.dilation[1] == 1;
 }
 
-/* Measured on one Zen 4 core (padding 1): time of oneDNN's direct kernels over these, for forward, grad_input,
- * grad_weights. `outputs` counts those of all images in one channel.
+/* Measured on one Zen 4 core (padding 1): time of oneDNN's direct kernels over these, for forward,
+ * grad_input, grad_weights. `outputs` counts those of all images in one channel.
  *
  *     channels, map, batch       outputs   AVX-512          AVX2             baseline
  *     128 to 128, 56×56, 16      12544     1.4, 1.5, 1.4    1.5, 1.6, 1.5    1.2, 1.4, 1.6   (batch 4)
@@ -28,9 +28,9 @@ static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
  *     16 to 32, 32×32, 64        16384     1.0, 1.0, 0.9    0.9, 0.9, 0.8    0.9, 1.4, 1.6
  *     256 to 512, 4×4, 64        256       0.7, 0.9, 1.2    1.2, 1.3, 1.7    0.7, 1.6, 1.4
  *
- * On maps like the last, with 2×2 outputs, much of the kernel falls into the padding, and pixelwise convolutions are
- * faster still. With a padding of 3 the same holds for larger maps: their direct sums are short, and the errors of
- * these kernels are up to four times as large. */
+ * On maps like the last, with 2×2 outputs, much of the kernel falls into the padding, and pixelwise
+ * convolutions are faster still. With a padding of 3 the same holds for larger maps: their direct
+ * sums are short, and the errors of these kernels are up to four times as large. */
 bool cpu_strided_pays(const blocked_convolution *c)
 {
     return c->channels >= 32 && c->outputs >= 32 && c->out_height > 2 && c->out_width > 2 && c->padding[0] <= 2 &&

@@ -1,9 +1,9 @@
 /* Steps of linear layers with few rows and large weights; see level/thin_linear.c. */
 #include "backend/cpu/thin_linear.h"
 
-/* Smaller weights stay in a cache, where oneDNN is as fast. In bf16 plans these kernels read the weights in f32 as
- * well: rounding them takes longer than the products. For vgg19's first linear layer, 25088 to 4096 at batch 4, it took
- * 170 ms a step. */
+/* Smaller weights stay in a cache, where oneDNN is as fast. In bf16 plans these kernels read the
+ * weights in f32 as well: rounding them takes longer than the products. For vgg19's first linear
+ * layer, 25088 to 4096 at batch 4, it took 170 ms a step. */
 bool cpu_thin_linear_fits(const cpu_linear_shapes *shapes)
 {
     return shapes->x.dims[0] <= THIN_LINEAR_ROWS && shapes->weight.dims[0] * shapes->weight.dims[1] >= 1 << 20;

@@ -1,8 +1,8 @@
-/* The flat vectors: optimizer updates as one fused loop, sums and norms. Work is split into fixed blocks, so results do
- * not depend on the number of threads.
+/* The flat vectors: optimizer updates as one fused loop, sums and norms. Work is split into fixed
+ * blocks, so results do not depend on the number of threads.
  *
- * The update loops return 0 if every parameter is finite afterwards. They are limited by memory, so checking a value
- * that is in a register anyway costs nothing. */
+ * The update loops return 0 if every parameter is finite afterwards. They are limited by memory, so
+ * checking a value that is in a register anyway costs nothing. */
 #include <float.h>
 #include <math.h>
 

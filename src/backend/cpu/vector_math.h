@@ -16,8 +16,8 @@ static inline float vector_power_of_two(uint32_t exponent_bits)
     return value.number;
 }
 
-/* e to the x, clamped to its value at 88.7; 0 below -87. Computed as 2 to a whole number times a polynomial
- * of the rest. */
+/* e to the x, clamped to its value at 88.7; 0 below -87. Computed as 2 to a whole number times a
+ * polynomial of the rest. */
 static inline float vector_exp(float x)
 {
     const float largest = 88.7f, smallest = -87.3f;
@@ -53,8 +53,8 @@ static inline float vector_tanh(float x)
     return a < 0.625f ? p : x < 0 ? -large : large;
 }
 
-/* The standard normal distribution Φ(x) and its density φ(x). erfc(u) is exp(-u²) times a polynomial of 1 / (1 + u/2),
- * fitted for the least relative error on [0, 12]. */
+/* The standard normal distribution Φ(x) and its density φ(x). erfc(u) is exp(-u²) times a
+ * polynomial of 1 / (1 + u/2), fitted for the least relative error on [0, 12]. */
 typedef struct vector_normal {
     float distribution, density;
 } vector_normal;

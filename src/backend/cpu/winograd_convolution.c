@@ -1,4 +1,5 @@
-/* Steps of our own Winograd convolutions (winograd.h): 3×3, stride 1, whole blocks of channels on both sides. */
+/* Steps of our own Winograd convolutions (winograd.h): 3×3, stride 1, whole blocks of channels on
+ * both sides. */
 #include "backend/cpu/winograd_convolution.h"
 #include "backend/cpu/winograd.h"
 
@@ -12,9 +13,9 @@ static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
            a->dilation[0] == 1 && a->dilation[1] == 1 && shapes.x.dims[1] % lanes == 0 && shapes.y.dims[1] % lanes == 0;
 }
 
-/* Winograd loses where tiles of 4×4 outputs are mostly padding, on maps up to 3×3, and where they are too few for the cost of
- * transforming the weights, which are 4 times as many then. Measured on one Sapphire Rapids core, oneDNN's direct kernels over
- * these, forward, grad_input, grad_weights:
+/* Winograd loses where tiles of 4×4 outputs are mostly padding, on maps up to 3×3, and where they
+ * are too few for the cost of transforming the weights, which are 4 times as many then. Measured on
+ * one Sapphire Rapids core, oneDNN's direct kernels over these, forward, grad_input, grad_weights:
  *
  *     channels, map, batch       tiles   AVX-512          AVX2
  *     64, 16×16, 1 and 4         16, 64  1.4, 1.5, 1.1    1.8, 1.7, 1.4
@@ -30,9 +31,11 @@ static bool fits(const fth_plan *plan, const fth_node *node, cpu_pass pass)
  *     512, 14×14, 4              64      1.2, 1.0, 1.2    2.1, 1.9, 1.6
  *     512, 28×28, 4              196     2.3, 2.1, 1.8    3.3, 3.0, 2.8
  *
- * oneDNN 2.6's Winograd, which 3.2 no longer has, takes 1.0 to 1.5 times as long as these forward and in grad_input.
+ * oneDNN 2.6's Winograd, which 3.2 no longer has, takes 1.0 to 1.5 times as long as these forward
+ * and in grad_input.
  *
- * Where oneDNN's kernels are twice as fast in bf16, these must be so too: they are with four times as many tiles. */
+ * Where oneDNN's kernels are twice as fast in bf16, these must be so too: they are with four times
+ * as many tiles. */
 bool cpu_winograd_pays(int64_t lanes, const winograd_images *x, const winograd_images *y)
 {
     const int64_t pairs = x->planes * y->planes, map_tiles = ((y->height + 3) / 4) * ((y->width + 3) / 4);
@@ -62,7 +65,8 @@ static bool pays(const fth_plan *plan, const fth_node *node, cpu_pass pass)
     return cpu_winograd_pays(cpu_level_of(plan)->lanes, &x, &y);
 }
 
-/* The gradient of a convolution's output: itself, or the pooled one and the places of the maxima. */
+/* The gradient of a convolution's output: itself, or the pooled one and the places of the
+ * maxima. */
 static fth_status read_gradient(fth_plan *plan, fth_value dy, fth_plan_value *values, fth_plan_value *where)
 {
     const fth_node *pool_gradient = cpu_winograd_pool_gradient(plan, dy);
@@ -72,7 +76,8 @@ static fth_status read_gradient(fth_plan *plan, fth_value dy, fth_plan_value *va
 
 /* ---- forward ---- */
 
-/* Values: x, weight (outputs, channels, 3, 3), bias or none, scratch, y, places of the maxima or none. */
+/* Values: x, weight (outputs, channels, 3, 3), bias or none, scratch, y, places of the maxima or
+ * none. */
 static fth_status run_forward(const cpu_call *call, const fth_run *run)
 {
     (void)run;
@@ -127,9 +132,8 @@ static fth_status forward(fth_plan *plan, const fth_node *node)
 
 /* ---- gradients ---- */
 
-/* Values: dy, places of the maxima or none, weight, a ReLU's output or none, scratch, dx. The kernel is turned around
- * and its sides exchanged.
- */
+/* Values: dy, places of the maxima or none, weight, a ReLU's output or none, scratch, dx. The
+ * kernel is turned around and its sides exchanged. */
 static fth_status run_grad_input(const cpu_call *call, const fth_run *run)
 {
     (void)run;

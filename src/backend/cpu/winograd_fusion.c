@@ -1,15 +1,16 @@
-/* What is computed together with our Winograd convolutions, so that large tensors need not go to memory and back.
+/* What is computed together with our Winograd convolutions, so that large tensors need not go to
+ * memory and back.
  *
- * Max pools by 2×2 behind one that nothing else reads (its tiles are whole cells of the pooling): the convolution's
- * output, the largest tensor of such a network, and its gradient then never exist. Forward, the convolution writes
- * maxima and their places; backward, it reads the gradients of the maxima as if they lay at those places, zeros around
- * them.
+ * Max pools by 2×2 behind one that nothing else reads (its tiles are whole cells of the pooling):
+ * the convolution's output, the largest tensor of such a network, and its gradient then never
+ * exist. Forward, the convolution writes maxima and their places; backward, it reads the gradients
+ * of the maxima as if they lay at those places, zeros around them.
  *
  * The gradient of a ReLU before one: grad_input writes zeros where the ReLU's output is 0.
  *
- * The nodes stay as they are. Those that are left out add no steps (convolution forward, max_pool_grad, relu_grad), and
- * the others ask here what they are to read or write. As this changes when a value is last read, they must follow each
- * other. */
+ * The nodes stay as they are. Those that are left out add no steps (convolution forward,
+ * max_pool_grad, relu_grad), and the others ask here what they are to read or write. As this
+ * changes when a value is last read, they must follow each other. */
 #include "backend/cpu/neighbours.h"
 #include "backend/cpu/winograd_convolution.h"
 
@@ -25,7 +26,8 @@ static bool is_pool_2x2(const fth_node *node)
            a->stride[1] == 2 && a->padding[0] == 0 && a->padding[1] == 0;
 }
 
-/* Whether the gradient goes from the pool straight into this convolution's gradients, or nowhere. */
+/* Whether the gradient goes from the pool straight into this convolution's gradients, or
+ * nowhere. */
 static bool gradient_fits(const fth_plan *plan, const fth_node *pool)
 {
     const fth_graph *graph = fth_plan_graph(plan);

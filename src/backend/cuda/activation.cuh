@@ -7,9 +7,9 @@
 namespace
 {
 
-/* The normal distribution's function and density at x. ROUGH: for results of 16 bits, with an error of 2e-7, by formula
- * 7.1.26 of Abramowitz and Stegun, whose exponential is the density's too: one pass of gelu's gradient over 8192 x 3072
- * elements is then bound by memory, not by arithmetic. */
+/* The normal distribution's function and density at x. ROUGH: for results of 16 bits, with an error
+ * of 2e-7, by formula 7.1.26 of Abramowitz and Stegun, whose exponential is the density's too: one
+ * pass of gelu's gradient over 8192 x 3072 elements is then bound by memory, not by arithmetic. */
 template <bool ROUGH> __device__ __forceinline__ void normal(float x, float &cdf, float &density)
 {
     if (!ROUGH) {

@@ -1,5 +1,5 @@
-/* Attention within packed sequences, and its gradient: one step each (attention.cu). cuDNN's own attention knows neither
- * dropout's masks nor sequences without padding between them. */
+/* Attention within packed sequences, and its gradient: one step each (attention.cu). cuDNN's own
+ * attention knows neither dropout's masks nor sequences without padding between them. */
 #include "backend/cuda/attention.h"
 
 #include <string.h>

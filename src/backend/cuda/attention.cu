@@ -1,17 +1,19 @@
-/* Flash attention on tensor cores (mma.sync, 16-bit numbers, sums in f32) for packed sequences: a block has one head of
- * one sequence, or 64 of its queries, so that nothing is computed for padding, and scores stay in registers. Beside
- * cuDNN's, which knows neither our masks nor packed sequences: bench/cuda/attention.cu, docs/CUDA.md.
+/* Flash attention on tensor cores (mma.sync, 16-bit numbers, sums in f32) for packed sequences: a
+ * block has one head of one sequence, or 64 of its queries, so that nothing is computed for
+ * padding, and scores stay in registers. Beside cuDNN's, which knows neither our masks nor packed
+ * sequences: bench/cuda/attention.cu, docs/CUDA.md.
  *
- * Sequences are mostly shorter than 128 tokens. Forward: a warp has 16 queries and goes over tiles of 64 keys with a
- * running maximum and sum. Backward: a block has a whole sequence; a warp has 16 of 128 keys and computes transposed
- * scores, so that what it needs to sum up its rows of dk and dv is in its registers; the scores' gradients go through
- * shared memory to those who sum up dq. Only where sequences are longer than 128 does dq pass through f32 scratch
- * memory, from one tile of keys to the next. All sums have a fixed order.
+ * Sequences are mostly shorter than 128 tokens. Forward: a warp has 16 queries and goes over tiles
+ * of 64 keys with a running maximum and sum. Backward: a block has a whole sequence; a warp has 16
+ * of 128 keys and computes transposed scores, so that what it needs to sum up its rows of dk and dv
+ * is in its registers; the scores' gradients go through shared memory to those who sum up dq. Only
+ * where sequences are longer than 128 does dq pass through f32 scratch memory, from one tile of
+ * keys to the next. All sums have a fixed order.
  *
  * Dropout's bits are drawn into shared memory while tiles are being copied there.
  *
- * Heads of any multiple of 8 up to 128 are padded with zeros to 32, 64 or 128, in shared memory alone; other sizes, and
- * f32, are attention_plain.cu's. */
+ * Heads of any multiple of 8 up to 128 are padded with zeros to 32, 64 or 128, in shared memory
+ * alone; other sizes, and f32, are attention_plain.cu's. */
 #include <cmath>
 
 #include "backend/cuda/attention.cuh"
@@ -93,8 +95,8 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t (&r)[4], uint3
                  : "memory");
 }
 
-/* A matrix of 16-bit numbers in shared memory. Rows are padded by 16 bytes: eight rows of 16 bytes lie in different
- * banks. There are four ways to load 16 x 16 numbers from (row, column) on. */
+/* A matrix of 16-bit numbers in shared memory. Rows are padded by 16 bytes: eight rows of 16 bytes
+ * lie in different banks. There are four ways to load 16 x 16 numbers from (row, column) on. */
 template <typename T, int COLUMNS> struct Tile {
     enum { STRIDE = COLUMNS + 8 };
     T *data;
@@ -166,8 +168,8 @@ __device__ __forceinline__ void copy_tile(T *to, const T *from, int64_t stride, 
     }
 }
 
-/* Writes 16 rows that a warp holds as results of multiply_add, times `factor` of each row, by way of its own 16 rows of
- * shared memory. */
+/* Writes 16 rows that a warp holds as results of multiply_add, times `factor` of each row, by way
+ * of its own 16 rows of shared memory. */
 template <int COLUMNS, typename T>
 __device__ __forceinline__ void store_rows(T *to, int64_t stride, int rows, int size, const float (*c)[4],
                                            const float (&factor)[2], T *shared)
@@ -200,8 +202,9 @@ template <typename T> __device__ void clear_rows(T *to, int64_t stride, int firs
         store<T, 8>(to + (first + i / chunks * step) * stride + i % chunks * 8, zero);
 }
 
-/* Draws which probabilities of a tile are kept: bit k % 32 of word k / 32 of a query's row is for key first_key + k. The
- * first WORDS_EACH words of a row are for `head`, the next for the one after it. */
+/* Draws which probabilities of a tile are kept: bit k % 32 of word k / 32 of a query's row is for
+ * key first_key + k. The first WORDS_EACH words of a row are for `head`, the next for the one after
+ * it. */
 template <int ROWS, int WORDS, int WORDS_EACH, int BLOCK>
 __device__ __forceinline__ void draw(uint32_t (*kept)[WORDS], uint64_t key, const AttentionSizes &a, int64_t first_row,
                                      int rows, int head, int first_key, int keys)
@@ -224,7 +227,8 @@ template <typename T, int D> struct ForwardShared {
     uint32_t kept[QUERIES][FORWARD_KEYS / 32];
 };
 
-/* What a warp knows of its 16 queries: of rows lane / 4 and lane / 4 + 8 each thread holds 2 of every 8 columns. */
+/* What a warp knows of its 16 queries: of rows lane / 4 and lane / 4 + 8 each thread holds 2 of
+ * every 8 columns. */
 template <int D> struct Running {
     float out[D / 8][4];
     float largest[2]; /* of scores before they are scaled */
@@ -425,7 +429,8 @@ __device__ __forceinline__ void copy_pair(BackwardShared<T, D> &shared, const T 
     }
 }
 
-/* delta = the sum of dy * y over a row's numbers of this head: what the softmax's gradient subtracts. */
+/* delta = the sum of dy * y over a row's numbers of this head: what the softmax's gradient
+ * subtracts. */
 template <int D, typename T>
 __device__ __forceinline__ void find_delta(float *delta, const T *y, const T *dy, int64_t width, int rows, int size)
 {
@@ -448,8 +453,9 @@ __device__ __forceinline__ void find_delta(float *delta, const T *y, const T *dy
     }
 }
 
-/* A warp's 16 keys, of which `keys` are there, against tile `stage` of queries: adds to dk and dv, where dv is still to be
- * multiplied by dropout's scale, and writes the transposed gradients of scores. */
+/* A warp's 16 keys, of which `keys` are there, against tile `stage` of queries: adds to dk and dv,
+ * where dv is still to be multiplied by dropout's scale, and writes the transposed gradients of
+ * scores. */
 template <typename T, int D>
 __device__ __forceinline__ void add_queries(float (&dk)[D / 8][4], float (&dv)[D / 8][4], BackwardShared<T, D> &shared,
                                             int stage, int team, int queries, int keys, const AttentionSizes &a)
@@ -530,7 +536,8 @@ __device__ __forceinline__ void add_queries(float (&dk)[D / 8][4], float (&dv)[D
     }
 }
 
-/* Where a tile of dq goes: to `dq`, or into `sums` (f32, rows of `width`) while more tiles of keys follow. */
+/* Where a tile of dq goes: to `dq`, or into `sums` (f32, rows of `width`) while more tiles of keys
+ * follow. */
 template <typename T> struct QueryGradient {
     T *dq;
     int64_t stride;
@@ -539,7 +546,8 @@ template <typename T> struct QueryGradient {
     bool add, more; /* tiles of keys are before this one, follow it */
 };
 
-/* 16 queries of a tile of dq, and half of the columns, from `keys` keys; ds and `key` begin with the first of both. */
+/* 16 queries of a tile of dq, and half of the columns, from `keys` keys; ds and `key` begin with
+ * the first of both. */
 template <typename T, int D>
 __device__ __forceinline__ void find_dq(const Tile<T, QUERIES> &ds, const Tile<T, D> &key, int queries, int keys,
                                         const AttentionSizes &a, const QueryGradient<T> &to, int first_column)
@@ -582,8 +590,9 @@ __device__ __forceinline__ void find_dq(const Tile<T, QUERIES> &ds, const Tile<T
     }
 }
 
-/* A block has a head of a sequence. Where the sequence has no more tokens than half of the warps have keys, it has two
- * heads, one for each team of four warps; the second head's own block has nothing to do then. */
+/* A block has a head of a sequence. Where the sequence has no more tokens than half of the warps
+ * have keys, it has two heads, one for each team of four warps; the second head's own block has
+ * nothing to do then. */
 template <typename T, int D>
 __global__ void __launch_bounds__(THREADS, D > 64 ? 1 : 2)
     attention_grad_kernel(AttentionSizes a, const T *qkv, const T *y, const float *statistics, const T *dy, T *dqkv,

@@ -1,5 +1,5 @@
-/* What both kinds of attention kernels share (attention.cu, attention_plain.cu): where a sequence lies, and which
- * probabilities dropout keeps. */
+/* What both kinds of attention kernels share (attention.cu, attention_plain.cu): where a sequence
+ * lies, and which probabilities dropout keeps. */
 #ifndef FTH_BACKEND_CUDA_ATTENTION_CUH
 #define FTH_BACKEND_CUDA_ATTENTION_CUH
 
@@ -37,8 +37,9 @@ __device__ __forceinline__ Rows rows_of(const AttentionSizes &a, int sequence)
     return Rows{begin, end > begin ? (int)(end - begin) : 0};
 }
 
-/* fth_attention_draw() and fth_attention_keeps() of graph/ops.h for the keys of one query: a draw serves four
- * neighbouring keys, 16 bits each, which are kept where they are at least the threshold. */
+/* fth_attention_draw() and fth_attention_keeps() of graph/ops.h for the keys of one query: a draw
+ * serves four neighbouring keys, 16 bits each, which are kept where they are at least the
+ * threshold. */
 struct Keeper {
     enum : uint64_t { STEP = 0x9e3779b97f4a7c15u }; /* random_bits() from one counter to the next */
     uint64_t first;
@@ -96,8 +97,8 @@ template <typename Shared, typename Kernel> cudaError_t allow_shared(Kernel kern
 
 } // namespace
 
-/* Any type, heads of up to cuda_attention_largest_head() numbers, without tensor cores (attention_plain.cu). `scratch`:
- * tokens * heads floats. */
+/* Any type, heads of up to cuda_attention_largest_head() numbers, without tensor cores
+ * (attention_plain.cu). `scratch`: tokens * heads floats. */
 cudaError_t launch_plain_attention(cudaStream_t stream, cuda_type type, int longest, const AttentionSizes &a,
                                    const void *qkv, void *y, float *statistics);
 cudaError_t launch_plain_attention_grad(cudaStream_t stream, cuda_type type, int longest, const AttentionSizes &a,

@@ -1,8 +1,10 @@
-/* Attention in f32 arithmetic, for f32 plans and for sizes of heads that attention.cu does not take, up to 256.
+/* Attention in f32 arithmetic, for f32 plans and for sizes of heads that attention.cu does not
+ * take, up to 256.
  *
- * A block has 32 rows of its own (queries; keys for the gradients of keys and values), 4 for each of its 8 warps, and
- * goes over tiles of 32 rows of the others. A lane has one row of the tile: it computes its scores with the warp's 4 rows, and
- * then one of every 32 columns of the sums over the tile. All sums have a fixed order. */
+ * A block has 32 rows of its own (queries; keys for the gradients of keys and values), 4 for each
+ * of its 8 warps, and goes over tiles of 32 rows of the others. A lane has one row of the tile: it
+ * computes its scores with the warp's 4 rows, and then one of every 32 columns of the sums over the
+ * tile. All sums have a fixed order. */
 #include "backend/cuda/attention.cuh"
 
 namespace
@@ -10,7 +12,8 @@ namespace
 
 enum { ROWS = 32, OWN = 4, THREADS = ROWS / OWN * 32 };
 
-/* 32 rows of up to 32 * I numbers; the padding puts a column of 16-byte vectors into different banks. */
+/* 32 rows of up to 32 * I numbers; the padding puts a column of 16-byte vectors into different
+ * banks. */
 template <int I> struct Matrix {
     float row[ROWS][32 * I + 4];
 };
@@ -94,7 +97,8 @@ __device__ __forceinline__ float warp_max(float x)
     return x;
 }
 
-/* Where a block is: blocks of x are `tiles` for each sequence, one more for the rows of no sequence. */
+/* Where a block is: blocks of x are `tiles` for each sequence, one more for the rows of no
+ * sequence. */
 struct Place {
     Rows rows;       /* of the sequence */
     int first, here; /* of the block's own rows, in the sequence; none if here <= 0 */

@@ -1,11 +1,12 @@
-/* Batch norm with its residual and ReLU on our own kernels (batch_norm.cu): three passes forward, five backward.
+/* Batch norm with its residual and ReLU on our own kernels (batch_norm.cu): three passes forward,
+ * five backward.
  *
- * In a synchronized plan the statistics of this part of the batch become those of the whole between two passes
- * (batch_norm_sums.cu): on the device where its group can sum, else through the host.
+ * In a synchronized plan the statistics of this part of the batch become those of the whole between
+ * two passes (batch_norm_sums.cu): on the device where its group can sum, else through the host.
  *
- * With a residual the sign of y is kept as one bit per element in the op's mask; without one it is computed again from
- * x. Where the gradient that comes in is a sum of two (a residual network's branches), the sum is made on the way in.
- */
+ * With a residual the sign of y is kept as one bit per element in the op's mask; without one it is
+ * computed again from x. Where the gradient that comes in is a sum of two (a residual network's
+ * branches), the sum is made on the way in. */
 #include <stdio.h>
 #include <stdlib.h>
 

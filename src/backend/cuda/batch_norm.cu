@@ -1,12 +1,14 @@
 /* Batch norm over rows of channels, at the speed of memory.
  *
- * A block is bx vectors of channels wide and by rows high; a thread keeps its channels and walks down the rows, so
- * that what belongs to a channel stays in registers. Reductions leave one partial sum per block and channel; the last
- * block of a column of blocks to finish adds them up, always in the same order, and writes the result: no second
- * launch. Statistics walk up the rows and the passes after them walk down, so that each begins with what the one
- * before it left in the L2 cache.
+ * A block is bx vectors of channels wide and by rows high; a thread keeps its channels and walks
+ * down the rows, so that what belongs to a channel stays in registers. Reductions leave one partial
+ * sum per block and channel; the last block of a column of blocks to finish adds them up, always in
+ * the same order, and writes the result: no second launch. Statistics walk up the rows and the
+ * passes after them walk down, so that each begins with what the one before it left in the L2
+ * cache.
  *
- * Against cuDNN's batch norm nodes, which move 2.4 TB/s on an H200, see docs/CUDA.md for what these reach. */
+ * Against cuDNN's batch norm nodes, which move 2.4 TB/s on an H200, see docs/CUDA.md for what these
+ * reach. */
 #include "backend/cuda/activation.cuh"
 #include "backend/cuda/device.cuh"
 
@@ -32,8 +34,8 @@ Shape shape_of(int64_t rows, int64_t channels, int width, int threads, int wides
     return s;
 }
 
-/* Reductions of what fits in the L2 cache end before the partial sums of a wide column are added up: narrow columns
- * spread that over several blocks. Large ones read longer pieces of memory. */
+/* Reductions of what fits in the L2 cache end before the partial sums of a wide column are added
+ * up: narrow columns spread that over several blocks. Large ones read longer pieces of memory. */
 Shape reduction_shape(int64_t rows, int64_t channels, int width)
 {
     return shape_of(rows, channels, width, REDUCE_THREADS, rows * channels <= 32 << 20 ? 8 : 32);
@@ -44,8 +46,8 @@ int columns_of(const Shape &s)
     return (s.vectors + s.bx - 1) / s.bx;
 }
 
-/* Blocks along the rows for a reduction: as many as run at the same time (two small or one large per multiprocessor),
- * each with some rows per thread. */
+/* Blocks along the rows for a reduction: as many as run at the same time (two small or one large
+ * per multiprocessor), each with some rows per thread. */
 int splits_of(const Shape &s, int blocks)
 {
     int64_t most = ceil_div(s.rows, (int64_t)s.by * UNROLL);
@@ -54,8 +56,9 @@ int splits_of(const Shape &s, int blocks)
     return splits < 1 ? 1 : (int)splits;
 }
 
-/* Adds a and b over the rows of a block, and over the blocks of the column. In the block that finishes last it returns
- * true, with the sums of channel `i` (of bx * V) in totals[i] and totals[bx * V + i]; scratch: partial sums. */
+/* Adds a and b over the rows of a block, and over the blocks of the column. In the block that
+ * finishes last it returns true, with the sums of channel `i` (of bx * V) in totals[i] and
+ * totals[bx * V + i]; scratch: partial sums. */
 template <int V>
 __device__ bool reduce_columns(const Shape &s, int tx, int ty, bool active, float (&a)[V], float (&b)[V],
                                float *scratch, unsigned *counters, double *totals)
@@ -119,8 +122,8 @@ __device__ bool reduce_columns(const Shape &s, int tx, int ty, bool active, floa
     if (!last)
         return false;
     __threadfence();
-    /* Threads read L channels at a time; `parts` of them share each, and their sums are added in order. With one load
-     * per channel and half the threads this took 20 us. */
+    /* Threads read L channels at a time; `parts` of them share each, and their sums are added in
+     * order. With one load per channel and half the threads this took 20 us. */
     const int lanes = width / L, parts = REDUCE_THREADS / lanes;
     const int lane = tid % lanes, part = tid / lanes;
     if (part < parts) {

@@ -1,4 +1,5 @@
-/* Batch norm's sums over peers: to doubles and back (backend/batch_norm_sums.h), a thread for each channel. */
+/* Batch norm's sums over peers: to doubles and back (backend/batch_norm_sums.h), a thread for each
+ * channel. */
 #include "backend/batch_norm_sums.h"
 #include "backend/cuda/device.cuh"
 
@@ -14,7 +15,8 @@ __global__ void pack_kernel(int64_t rows, int64_t channels, const float *mean, c
         sums[0] = (double)rows;
     if (c >= channels)
         return;
-    /* The variance is around the exact mean, of which this one is the nearest float: that costs 1e-15 of its square. */
+    /* The variance is around the exact mean, of which this one is the nearest float: that costs
+     * 1e-15 of its square. */
     const double m = mean[c];
     sums[1 + c] = (double)rows * m;
     sums[1 + channels + c] = (double)rows * ((double)variance[c] + m * m);

@@ -1,11 +1,11 @@
-/* Recorded runs. A run of a plan, with or without the update behind it, is recorded once as a CUDA graph; each replay
- * is one launch, whose first node writes the numbers of this run to the device.
+/* Recorded runs. A run of a plan, with or without the update behind it, is recorded once as a CUDA
+ * graph; each replay is one launch, whose first node writes the numbers of this run to the device.
  *
  *     host    launch N ... loss N known -> batch N+1 is copied in, launch N+1 ...
  *     device  forward N, loss N sent, backward N, update N | forward N+1 ...
  *
- * The loss is sent to the host through pinned memory as soon as it is there, so that the host prepares the next run
- * while the device is still busy with this one. */
+ * The loss is sent to the host through pinned memory as soon as it is there, so that the host
+ * prepares the next run while the device is still busy with this one. */
 #include <stdlib.h>
 
 #include "backend/cuda/recording.h"
@@ -64,7 +64,8 @@ out:
     return status;
 }
 
-/* Adds the time of the runs that are done. Runs that were queued one behind the other are timed as one. */
+/* Adds the time of the runs that are done. Runs that were queued one behind the other are timed as
+ * one. */
 static fth_status count_busy(cuda_device *cuda)
 {
     fth_status status = FTH_OK;

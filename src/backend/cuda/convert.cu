@@ -14,7 +14,8 @@ __device__ __forceinline__ int64_t locate(const cuda_view &v, int n, int c, int 
     return (((int64_t)n * H + h) * W + w) * v.channels + c;
 }
 
-/* Pixel-wise: a thread writes all channels of one pixel, from planes that are read along the rows. For few channels. */
+/* Pixel-wise: a thread writes all channels of one pixel, from planes that are read along the rows.
+ * For few channels. */
 template <typename To, int C>
 __global__ void __launch_bounds__(THREADS)
     planes_to_pixels_kernel(const float *from, To *to, int c, int64_t pixels, int plane)
@@ -38,8 +39,8 @@ __device__ __forceinline__ float pixel_of(const float *plane, int row, int colum
     return inside ? __ldg(plane + row * w + column) : 0;
 }
 
-/* Folded images: a thread writes the 16 channels of one tap. C planes, known to the compiler so that all stays in
- * registers. */
+/* Folded images: a thread writes the 16 channels of one tap. C planes, known to the compiler so
+ * that all stays in registers. */
 template <typename To, int C>
 __global__ void __launch_bounds__(THREADS)
     fold_kernel(const float *from, To *to, cuda_spreading s, int h, int w, int height, uint32_t count)
@@ -156,8 +157,8 @@ __device__ const cuda_cast &find_entry(const cuda_cast *entries, int count, int6
     return entries[low];
 }
 
-/* Index of (o, i, kh, kw) in the channels-last tensor -> in the plain one; -1 in the padding. Weights have fewer than
- * 2^31 elements: 32-bit divisions. */
+/* Index of (o, i, kh, kw) in the channels-last tensor -> in the plain one; -1 in the padding.
+ * Weights have fewer than 2^31 elements: 32-bit divisions. */
 __device__ __forceinline__ int64_t plain_index(const cuda_cast &e, uint32_t at)
 {
     uint32_t i = at % (uint32_t)e.physical_inputs, rest = at / (uint32_t)e.physical_inputs;
@@ -251,7 +252,8 @@ __global__ void __launch_bounds__(THREADS) cast_weights_kernel(const cuda_cast *
     }
 }
 
-/* The same walk in the other direction; every plain element has exactly one place in the channels-last tensor. */
+/* The same walk in the other direction; every plain element has exactly one place in the
+ * channels-last tensor. */
 __global__ void __launch_bounds__(THREADS) cast_gradients_kernel(const cuda_cast *entries, int count)
 {
     const cuda_cast e = find_entry(entries, count, blockIdx.x);

@@ -1,5 +1,6 @@
-/* Convolutions: cuDNN where it has an engine, the plain kernels of direct.cu where it has none. Bias and ReLU run
- * inside the convolution if that was measured to be faster than a pass of their own. */
+/* Convolutions: cuDNN where it has an engine, the plain kernels of direct.cu where it has none.
+ * Bias and ReLU run inside the convolution if that was measured to be faster than a pass of their
+ * own. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -118,7 +119,8 @@ static cudaError_t run_direct_filter(const cuda_call *call)
                                      call->data[2]);
 }
 
-/* Adds the step; takes *taken. Without an engine, the plain kernel. `x`, `w` and `y` are in cuDNN's roles. */
+/* Adds the step; takes *taken. Without an engine, the plain kernel. `x`, `w` and `y` are in cuDNN's
+ * roles. */
 static fth_status add_step(fth_plan *plan, const geometry *g, cuda_conv_kind kind, cuda_conv_plan **taken,
                            fth_plan_value x, fth_plan_value w, fth_plan_value y, fth_plan_value bias)
 {
@@ -180,7 +182,8 @@ static fth_status choose(fth_plan *plan, const geometry *g, bool bias, bool relu
     FTH_TRY(cuda_conv_create(device, &conv, &whole));
     if (!whole)
         goto out;
-    /* A pass reads and writes the output: about 3 TB/s on a current device, and 2 us to begin with. */
+    /* A pass reads and writes the output: about 3 TB/s on a current device, and 2 us to begin
+     * with. */
     double pass_us = 2 + 2.0 * (double)cuda_layout_elements(&g->y) * (double)cuda_type_size(g->y.type) / 3e6;
     if (!*chosen || cuda_conv_microseconds(whole) <= cuda_conv_microseconds(*chosen) + pass_us) {
         cuda_conv_free(*chosen);
@@ -249,7 +252,8 @@ static fth_status prepare_grad_input(fth_plan *plan, const fth_node *node)
     cuda_conv_plan *engine = NULL;
     fth_plan_value dy, w, dx, standard;
     FTH_REQUIRE(input != FTH_NO_VALUE, FTH_UNSUPPORTED, "a gradient without its convolution");
-    /* dx is never an image's gradient in a model; if it is, its layout is that of any other value. */
+    /* dx is never an image's gradient in a model; if it is, its layout is that of any other
+     * value. */
     const fth_value as =
         fth_graph_value(fth_plan_graph(plan), input)->kind == FTH_VALUE_INPUT ? node->outputs[0] : input;
     const geometry g = {cuda_convolution_input(plan, a, as), cuda_weight_layout(plan, a, &weight, as),

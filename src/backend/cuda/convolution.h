@@ -1,4 +1,5 @@
-/* Convolutions through cuDNN: whole ones (parts.c), engines (cudnn.c), what is known of them (tuning.c). */
+/* Convolutions through cuDNN: whole ones (parts.c), engines (cudnn.c), what is known of them
+ * (tuning.c). */
 #ifndef FTH_BACKEND_CUDA_CONVOLUTION_H
 #define FTH_BACKEND_CUDA_CONVOLUTION_H
 
@@ -31,8 +32,8 @@ fth_status cuda_conv_run(cuda_device *device, const cuda_conv_plan *plan);
 
 typedef struct cuda_engine cuda_engine;
 
-/* The fastest engine for `conv`, measured or remembered; *engine stays NULL if cuDNN has none. It is bound to as many
- * parts of a batch as it is run for. */
+/* The fastest engine for `conv`, measured or remembered; *engine stays NULL if cuDNN has none. It
+ * is bound to as many parts of a batch as it is run for. */
 fth_status cuda_engine_create(cuda_device *device, const cuda_conv *conv, cuda_engine **engine);
 void cuda_engine_free(cuda_engine *engine);
 size_t cuda_engine_workspace_bytes(const cuda_engine *engine);
@@ -41,7 +42,8 @@ double cuda_engine_microseconds(const cuda_engine *engine);
 fth_status cuda_engine_bind(cuda_engine *engine, int part, void *x, void *w, void *y, void *bias, void *workspace);
 fth_status cuda_engine_run(cuda_device *device, const cuda_engine *engine, int part);
 
-/* Choices made earlier, on disk by device and library versions. A choice is an engine and its knobs as text. */
+/* Choices made earlier, on disk by device and library versions. A choice is an engine and its knobs
+ * as text. */
 fth_status cuda_tuning_open(cuda_device *device, cuda_tuning **tuning);
 const char *cuda_tuning_find(const cuda_tuning *tuning, const char *key);
 void cuda_tuning_add(cuda_tuning *tuning, const char *key, const char *choice);

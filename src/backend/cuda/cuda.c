@@ -1,8 +1,8 @@
 /* The CUDA back end: its table, the device, and statuses.
  *
- * One stream carries everything: copies in, plans, updates; batches arrive over a second one (memory.c), checkpoints
- * leave over a third (snapshot.c). A plan's run is recorded once, with its update, as a CUDA graph and replayed
- * (capture.c, updater.c). */
+ * One stream carries everything: copies in, plans, updates; batches arrive over a second one
+ * (memory.c), checkpoints leave over a third (snapshot.c). A plan's run is recorded once, with its
+ * update, as a CUDA graph and replayed (capture.c, updater.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -182,8 +182,8 @@ static fth_status check_precision(fth_device *device, fth_precision precision)
     return FTH_OK;
 }
 
-/* Tensor cores are fastest in 16 bits, and bf16 needs no loss scale. On an H200 f16 gained 1 % at best over it and lost
- * up to 6 % (bench/RESULTS.md), so the network makes no difference. */
+/* Tensor cores are fastest in 16 bits, and bf16 needs no loss scale. On an H200 f16 gained 1 % at
+ * best over it and lost up to 6 % (bench/RESULTS.md), so the network makes no difference. */
 static fth_precision choose_precision(fth_device *device, const fth_graph *graph)
 {
     (void)device;

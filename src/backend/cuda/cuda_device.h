@@ -1,5 +1,6 @@
-/* The device of the CUDA back end, statuses of its libraries, and waiting for it (cuda.c, wait.c). Parts that one file
- * knows are structs of that file; the rest is here because every launch needs it. */
+/* The device of the CUDA back end, statuses of its libraries, and waiting for it (cuda.c, wait.c).
+ * Parts that one file knows are structs of that file; the rest is here because every launch needs
+ * it. */
 #ifndef FTH_BACKEND_CUDA_CUDA_DEVICE_H
 #define FTH_BACKEND_CUDA_CUDA_DEVICE_H
 
@@ -14,7 +15,8 @@ typedef struct cuda_copies cuda_copies; /* memory.c */
 typedef struct cuda_nvml cuda_nvml;     /* nvml.c */
 typedef struct cuda_tuning cuda_tuning; /* tuning.c */
 
-/* The stream and what is bound to it. Larger parts (copies, NVML, tuning) are objects of their own. */
+/* The stream and what is bound to it. Larger parts (copies, NVML, tuning) are objects of their
+ * own. */
 typedef struct cuda_device {
     fth_device base; /* first: backend.h hands out pointers to it */
     int index;
@@ -80,7 +82,8 @@ fth_status cuda_wait_for_loss(cuda_device *cuda, uint64_t sequence);
 /* Queues the fault that a test asked for before this run. */
 fth_status cuda_make_fault(cuda_device *cuda);
 
-/* What the driver knows of utilization, NAN where it does not (nvml.c). The first call opens NVML. */
+/* What the driver knows of utilization, NAN where it does not (nvml.c). The first call opens
+ * NVML. */
 double cuda_nvml_utilization(cuda_device *device);
 void cuda_nvml_close(cuda_device *device);
 

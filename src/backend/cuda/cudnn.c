@@ -1,10 +1,11 @@
-/* Engines for convolutions through cuDNN's graph interface: describe a convolution, let the heuristics propose engines,
- * measure the first few, keep the fastest.
+/* Engines for convolutions through cuDNN's graph interface: describe a convolution, let the
+ * heuristics propose engines, measure the first few, keep the fastest.
  *
- * Only engines that give the same bits every time are taken, none that compiles at run time (seconds for each),
- * and in strict f32 none that uses tensor cores. A choice is written down as the engine's number and its
- * knobs, from which the plan is built again without heuristics or measurements. FARTHING_CUDA_TUNE=0 takes
- * the first engine that works and measures nothing, and leaves ReLU to a pass of its own. */
+ * Only engines that give the same bits every time are taken, none that compiles at run time
+ * (seconds for each), and in strict f32 none that uses tensor cores. A choice is written down as
+ * the engine's number and its knobs, from which the plan is built again without heuristics or
+ * measurements. FARTHING_CUDA_TUNE=0 takes the first engine that works and measures nothing, and
+ * leaves ReLU to a pass of its own. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,7 +96,8 @@ static fth_status add_pointwise(descriptor_heap *heap, cudnnPointwiseMode_t mode
     FTH_TRY(set(pointwise, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode));
     FTH_TRY(set(pointwise, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute));
     if (mode == CUDNN_POINTWISE_RELU_FWD) {
-        /* Otherwise NaN becomes 0. It costs nothing (vgg19, bf16: 26.96 ms a step against 27.07). */
+        /* Otherwise NaN becomes 0. It costs nothing (vgg19, bf16: 26.96 ms a step against
+         * 27.07). */
         const cudnnNanPropagation_t keep = CUDNN_PROPAGATE_NAN;
         FTH_TRY(set(pointwise, CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_TYPE_NAN_PROPOGATION, 1, &keep));
     }
@@ -314,7 +316,8 @@ static size_t tensor_bytes(const int64_t dims[4], cuda_type type)
     return fth_align_up((size_t)(dims[0] * dims[1] * dims[2] * dims[3]) * cuda_type_size(type), 256);
 }
 
-/* Queues the plan `runs` times as one captured graph, so that small kernels are not measured by their launches. */
+/* Queues the plan `runs` times as one captured graph, so that small kernels are not measured by
+ * their launches. */
 static fth_status capture_runs(cuda_device *device, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack,
                                int runs, cudaGraphExec_t *captured)
 {
@@ -333,7 +336,8 @@ out:
     return status;
 }
 
-/* Where measure() keeps its operands, in bytes: x, w and the bias from the beginning, then y, the workspace and a flag. */
+/* Where measure() keeps its operands, in bytes: x, w and the bias from the beginning, then y, the
+ * workspace and a flag. */
 typedef struct trial_memory {
     char *x, *w, *bias, *y, *workspace;
     int *flag;
@@ -359,8 +363,8 @@ out:
     return status;
 }
 
-/* Refuses an engine whose ReLU turns NaN into a number: some do, although the graph asks them not to. Every operand is
- * NaN here, so every output has to be. */
+/* Refuses an engine whose ReLU turns NaN into a number: some do, although the graph asks them not
+ * to. Every operand is NaN here, so every output has to be. */
 static fth_status check_nan(cuda_device *device, const cuda_conv *conv, cudnnBackendDescriptor_t plan,
                             cudnnBackendDescriptor_t pack, cudaEvent_t done, const trial_memory *m)
 {
@@ -383,7 +387,8 @@ out:
     return status;
 }
 
-/* Microseconds of a run, the mean of a few after one to warm up. Fails if the engine cannot be used. */
+/* Microseconds of a run, the mean of a few after one to warm up. Fails if the engine cannot be
+ * used. */
 static fth_status measure(cuda_device *device, const cuda_conv *conv, cudnnBackendDescriptor_t plan,
                           int64_t workspace_bytes, double *microseconds)
 {

@@ -1,4 +1,5 @@
-/* What the kernel files share: numbers of three types, 16-byte vectors of them, and sums over warps. */
+/* What the kernel files share: numbers of three types, 16-byte vectors of them, and sums over
+ * warps. */
 #ifndef FTH_BACKEND_CUDA_DEVICE_CUH
 #define FTH_BACKEND_CUDA_DEVICE_CUH
 
@@ -80,7 +81,8 @@ template <int N> struct Width {
     static constexpr int value = N;
 };
 
-/* The same with the number of elements that make 16 bytes, or 1 if rows are not made of whole vectors. */
+/* The same with the number of elements that make 16 bytes, or 1 if rows are not made of whole
+ * vectors. */
 template <typename F> cudaError_t with_vectors(int type, int64_t channels, F f)
 {
     switch (type) {

@@ -1,5 +1,5 @@
-/* Plain convolutions, one output element per thread (a block per weight for the weights' gradient): for the few cases
- * (odd groups, strict f32) where cuDNN offers no engine, and deterministic. */
+/* Plain convolutions, one output element per thread (a block per weight for the weights' gradient):
+ * for the few cases (odd groups, strict f32) where cuDNN offers no engine, and deterministic. */
 #include "backend/cuda/device.cuh"
 
 namespace

@@ -1,7 +1,7 @@
-/* Activations and sums. Two things are left to a neighbour where that saves passes over memory: a sum that only a batch
- * or layer norm's gradient reads is made by that (batch_norm.c, layer_norm.c), and the gradient of a bias is made by the
- * gradient before it, of an activation or a layer norm. Both follow from the graph alone, so each side knows what the
- * other does. */
+/* Activations and sums. Two things are left to a neighbour where that saves passes over memory: a
+ * sum that only a batch or layer norm's gradient reads is made by that (batch_norm.c,
+ * layer_norm.c), and the gradient of a bias is made by the gradient before it, of an activation or
+ * a layer norm. Both follow from the graph alone, so each side knows what the other does. */
 #include "backend/cuda/kernel_list.h"
 #include "backend/cuda/step.h"
 #include "backend/cuda/weights.h"
@@ -21,7 +21,8 @@ static fth_status add_elementwise(fth_plan *plan, const char *name, cuda_element
     FTH_TRY(cuda_read(plan, a, &left));
     if (b != FTH_NO_VALUE)
         FTH_TRY(cuda_read(plan, b, &right));
-    /* a + a shares both inputs: writing over one is writing over the other, element by element, which is fine */
+    /* a + a shares both inputs: writing over one is writing over the other, element by element,
+     * which is fine */
     if (!cuda_write_in_place(plan, a, left, y) && b != FTH_NO_VALUE)
         cuda_write_in_place(plan, b, right, y);
     FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, y), &layout, &result));

@@ -1,9 +1,10 @@
 /* Rows of tables, added up, and the gradient of a table.
  *
- * The gradient sums the rows of each id in the order of its tokens, without atomics, so that it is the same from run to run
- * and rows of zeros change nothing. Tokens are sorted by id (a stable sort, so there is one result); where the tokens of an
- * id begin, a block sums them all. Tables of a few rows have thousands of tokens to each: there, blocks sum GROUP tokens
- * for all rows, and a second launch adds these parts up. */
+ * The gradient sums the rows of each id in the order of its tokens, without atomics, so that it is
+ * the same from run to run and rows of zeros change nothing. Tokens are sorted by id (a stable
+ * sort, so there is one result); where the tokens of an id begin, a block sums them all. Tables of
+ * a few rows have thousands of tokens to each: there, blocks sum GROUP tokens for all rows, and a
+ * second launch adds these parts up. */
 #include <cub/device/device_radix_sort.cuh>
 
 #include "backend/cuda/device.cuh"

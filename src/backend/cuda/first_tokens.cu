@@ -7,7 +7,8 @@ namespace
 
 enum { THREADS = 128 };
 
-/* A block for each sequence. To its row of samples from that of tokens, or, for the gradient, the other way. */
+/* A block for each sequence. To its row of samples from that of tokens, or, for the gradient, the
+ * other way. */
 template <typename T, int V, bool BACK>
 __global__ void __launch_bounds__(THREADS)
     first_tokens_kernel(const T *from, const int32_t *ends, int64_t tokens, int64_t features, T *to)

@@ -1,4 +1,5 @@
-/* Batches from a data set on the device: the recipes go there in one small copy, one launch makes the images. */
+/* Batches from a data set on the device: the recipes go there in one small copy, one launch makes
+ * the images. */
 #include "backend/cuda/memory.h"
 #include "backend/cuda/recording.h"
 

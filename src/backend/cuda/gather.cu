@@ -1,5 +1,6 @@
-/* Batches made from a data set of bytes in device memory: gathered, cropped, mirrored and normalized in one pass, bit
- * for bit as fth_augment() (data/image/augment.c) does it. And two kernels that fail, for tests. */
+/* Batches made from a data set of bytes in device memory: gathered, cropped, mirrored and
+ * normalized in one pass, bit for bit as fth_augment() (data/image/augment.c) does it. And two
+ * kernels that fail, for tests. */
 #include "backend/cuda/device.cuh"
 
 #include "tensor/recipe.h"

@@ -60,11 +60,13 @@ CUDA_KERNELS(CUDA_DECLARE)
 /* y = [relu](y + bias), in place; bias: may be none. NaN stays NaN. */
 fth_status cuda_add_bias(fth_plan *plan, const cuda_layout *layout, fth_plan_value y, fth_plan_value bias, bool relu);
 
-/* Sums of the columns of dy, the gradients of `count` biases whose outputs lie beside each other in dy. */
+/* Sums of the columns of dy, the gradients of `count` biases whose outputs lie beside each other in
+ * dy. */
 fth_status cuda_add_bias_gradient(fth_plan *plan, fth_plan_value dy, const fth_value *dbiases, int count);
 /* The two terms of a sum that was left to its reader; false if `value` was computed. */
 bool cuda_is_deferred_sum(const fth_plan *plan, fth_value value, fth_value terms[2]);
-/* The max_pool_grad that was left to the relu_grad which reads `dx`, or NULL; *pooled is the pool's output. */
+/* The max_pool_grad that was left to the relu_grad which reads `dx`, or NULL; *pooled is the pool's
+ * output. */
 const fth_node *cuda_deferred_pool(const fth_plan *plan, fth_value dx, fth_value *pooled);
 /* The step of a max_pool_grad from `dy` to `result`. */
 fth_status cuda_add_max_pool_grad(fth_plan *plan, const fth_node *node, fth_plan_value dy, fth_value result);

@@ -1,8 +1,9 @@
 /* The launchers of the CUDA back end's own kernels: plain C functions that queue work on a stream.
  *
- * Tensors are rows of channels: an image (N, C, H, W) lies as N*H*W rows of `channels` numbers (NHWC), channels past
- * the logical ones are padding and hold zero; features (N, F) are N rows. All return the launch's error. Sums are
- * made in a fixed order, without atomics on floats: the same inputs give the same bits.
+ * Tensors are rows of channels: an image (N, C, H, W) lies as N*H*W rows of `channels` numbers
+ * (NHWC), channels past the logical ones are padding and hold zero; features (N, F) are N rows. All
+ * return the launch's error. Sums are made in a fixed order, without atomics on floats: the same
+ * inputs give the same bits.
  *
  * One header for all of them, one launcher for each kernel: they are alike, and none has state. */
 #ifndef FTH_BACKEND_CUDA_KERNELS_H
@@ -22,7 +23,8 @@ extern "C" {
 
 typedef enum cuda_type { CUDA_TYPE_F32, CUDA_TYPE_F16, CUDA_TYPE_BF16, CUDA_TYPE_I32, CUDA_TYPE_U8 } cuda_type;
 
-/* What changes from run to run, in device memory, so that a captured graph can be replayed with other numbers. */
+/* What changes from run to run, in device memory, so that a captured graph can be replayed with
+ * other numbers. */
 typedef struct cuda_run_values {
     uint64_t seed, step;
     uint64_t first_sample, first_token; /* of the batch, where this process has a part of it */
@@ -43,7 +45,8 @@ typedef struct cuda_announcement {
     volatile uint64_t sequence; /* of the run it is from; written last */
 } cuda_announcement;
 
-/* What reductions need besides their data: counters that are zero between launches, and the size of the device. */
+/* What reductions need besides their data: counters that are zero between launches, and the size of
+ * the device. */
 enum { CUDA_COUNTERS = 1024 };
 typedef struct cuda_launch {
     cudaStream_t stream;
@@ -56,10 +59,11 @@ size_t cuda_reduction_floats(const cuda_launch *launch, int64_t rows, int64_t ch
 
 /* ---- conversions ---- */
 
-/* How images that only a convolution reads are spread out so that it becomes one of many channels, which is what tensor
- * cores want. Folded: 2x2 pixels become 4c channels (of 16), and the taps of a row of them stand beside each other:
- * a convolution of stride 2 and kernel K becomes one of stride 1 and kernel (taps, 1) over 16 * taps channels.
- * Patches: all taps stand beside each other; a 1x1 convolution is left. */
+/* How images that only a convolution reads are spread out so that it becomes one of many channels,
+ * which is what tensor cores want. Folded: 2x2 pixels become 4c channels (of 16), and the taps of a
+ * row of them stand beside each other: a convolution of stride 2 and kernel K becomes one of stride
+ * 1 and kernel (taps, 1) over 16 * taps channels. Patches: all taps stand beside each other; a 1x1
+ * convolution is left. */
 typedef enum cuda_spread { CUDA_NOT_SPREAD, CUDA_FOLDED, CUDA_PATCHES } cuda_spread;
 
 typedef struct cuda_spreading {
@@ -69,8 +73,8 @@ typedef struct cuda_spreading {
     int taps, before, offset;    /* folded: taps, zero pixels before, tap = 2 * folded tap + parity - offset */
 } cuda_spreading;
 
-/* How a tensor of logical shape (n, c, h, w) lies: element (n, c, h, w) of NHWC is at ((n*H + h)*W + w)*channels + c,
- * of plain at ((n*C + c)*H + h)*W + w. */
+/* How a tensor of logical shape (n, c, h, w) lies: element (n, c, h, w) of NHWC is at ((n*H + h)*W
+ * + w)*channels + c, of plain at ((n*C + c)*H + h)*W + w. */
 typedef struct cuda_view {
     int type;     /* cuda_type */
     int nhwc;     /* else plain */
@@ -132,22 +136,23 @@ typedef struct cuda_norm {
 /* mean, variance and, unless NULL, the running statistics. */
 cudaError_t cuda_launch_norm_statistics(const cuda_launch *launch, const cuda_norm *norm, const void *x,
                                         float *scratch);
-/* y = [relu](x * a + b [+ residual]); mask: a byte with a bit for each element of 16 bytes, or NULL. */
+/* y = [relu](x * a + b [+ residual]); mask: a byte with a bit for each element of 16 bytes, or
+ * NULL. */
 cudaError_t cuda_launch_norm_apply(const cuda_launch *launch, const cuda_norm *norm, const float *mean,
                                    const float *variance, const void *x, const void *residual, void *y, uint8_t *mask);
-/* g = (dy [+ dy2]) where y > 0, written to `g` if that is not NULL; dscale, dshift. Without mask and with relu, y's
- * sign is computed again from x. */
+/* g = (dy [+ dy2]) where y > 0, written to `g` if that is not NULL; dscale, dshift. Without mask
+ * and with relu, y's sign is computed again from x. */
 cudaError_t cuda_launch_norm_reduce(const cuda_launch *launch, const cuda_norm *norm, const void *x, const void *dy,
                                     const void *dy2, const uint8_t *mask, void *g, float *dscale, float *dshift,
                                     float *scratch);
-/* dx from g (if `masked`, from dy by the sign of y computed again). dscale and dshift are NULL if mean and variance do
- * not depend on x. */
+/* dx from g (if `masked`, from dy by the sign of y computed again). dscale and dshift are NULL if
+ * mean and variance do not depend on x. */
 cudaError_t cuda_launch_norm_gradient(const cuda_launch *launch, const cuda_norm *norm, const void *x, const void *g,
                                       bool masked, const float *dscale, const float *dshift, void *dx);
-/* Between these and the sum over peers (batch_norm_sums.h): `sums` from a part's mean and variance; mean, variance and
- * the running statistics from `sums` of the whole batch. For the gradient: `sums` from a part's dscale and dshift; and
- * from `sums` of the whole, what stands for dscale and dshift in cuda_launch_norm_gradient. Sums of 0 elements change
- * nothing. */
+/* Between these and the sum over peers (batch_norm_sums.h): `sums` from a part's mean and variance;
+ * mean, variance and the running statistics from `sums` of the whole batch. For the gradient:
+ * `sums` from a part's dscale and dshift; and from `sums` of the whole, what stands for dscale and
+ * dshift in cuda_launch_norm_gradient. Sums of 0 elements change nothing. */
 cudaError_t cuda_launch_norm_pack(const cuda_launch *launch, const cuda_norm *norm, double *sums);
 cudaError_t cuda_launch_norm_unpack(const cuda_launch *launch, const cuda_norm *norm, const double *sums);
 cudaError_t cuda_launch_norm_gradient_pack(const cuda_launch *launch, const cuda_norm *norm, const float *dscale,
@@ -158,8 +163,8 @@ cudaError_t cuda_launch_norm_gradient_unpack(const cuda_launch *launch, const cu
 cudaError_t cuda_launch_group_guard(cudaStream_t stream, const int *failed, float *loss, double *sums);
 size_t cuda_norm_mask_bytes(cuda_type type, int64_t rows, int64_t channels);
 
-/* sums[c] = sum over rows of x; unless `what` is CUDA_NOTHING, of dx, the gradient of an activation of which x is dy and y
- * what it reads. */
+/* sums[c] = sum over rows of x; unless `what` is CUDA_NOTHING, of dx, the gradient of an activation
+ * of which x is dy and y what it reads. */
 cudaError_t cuda_launch_column_sums(const cuda_launch *launch, cuda_elementwise what, cuda_type type, int64_t rows,
                                     int64_t channels, int64_t logical, const void *x, const void *y, void *dx,
                                     float *sums, float *scratch);
@@ -172,13 +177,14 @@ cudaError_t cuda_launch_bias(const cuda_launch *launch, cuda_type type, int64_t 
 cudaError_t cuda_launch_elementwise(const cuda_launch *launch, cuda_elementwise what, cuda_type type, size_t count,
                                     const void *a, const void *b, void *y);
 
-/* The mask depends on the logical row-major index of (n, c, plane position); `tokens`: rows are tokens, not samples. */
+/* The mask depends on the logical row-major index of (n, c, plane position); `tokens`: rows are
+ * tokens, not samples. */
 cudaError_t cuda_launch_dropout(cudaStream_t stream, cuda_type type, const void *x, void *y, int64_t n, int64_t c,
                                 int64_t plane, bool nhwc, int64_t channels, bool tokens, const cuda_run_values *run,
                                 uint32_t id, uint32_t threshold, float scale);
 
-/* Copies `count` channels of NHWC rows; channels of `to` from `zero_from` to `to_channels` become zero if zero_from >=
- * 0. */
+/* Copies `count` channels of NHWC rows; channels of `to` from `zero_from` to `to_channels` become
+ * zero if zero_from >= 0. */
 cudaError_t cuda_launch_copy_channels(cudaStream_t stream, cuda_type type, int64_t rows, const void *from,
                                       int64_t from_channels, int64_t from_begin, void *to, int64_t to_channels,
                                       int64_t to_begin, int64_t count, int64_t zero_from);
@@ -226,7 +232,8 @@ cudaError_t cuda_launch_cross_entropy_grad(cudaStream_t stream, cuda_type type, 
 
 /* ---- flat vectors ---- */
 
-/* A part of the vectors that is updated by the numbers of one group; it begins at a multiple of 4. */
+/* A part of the vectors that is updated by the numbers of one group; it begins at a multiple of
+ * 4. */
 typedef struct cuda_update_piece {
     size_t begin, end;
     int group;
@@ -251,7 +258,8 @@ typedef struct cuda_update {
 } cuda_update;
 
 cudaError_t cuda_launch_update(const cuda_launch *launch, fth_update_rule rule, const cuda_update *update);
-/* The numbers of this run's groups, from pinned memory: those of run `sequence` lie in slot sequence % CUDA_UPDATE_SLOTS. */
+/* The numbers of this run's groups, from pinned memory: those of run `sequence` lie in slot
+ * sequence % CUDA_UPDATE_SLOTS. */
 enum { CUDA_UPDATE_SLOTS = 8 };
 cudaError_t cuda_launch_group_numbers(cudaStream_t stream, const cuda_run_values *run, const fth_update_numbers *slots,
                                       int groups, fth_update_numbers *to);
@@ -275,7 +283,8 @@ typedef struct cuda_update_outcome {
     volatile int diverged;
 } cuda_update_outcome;
 
-/* Judges the gradients by their norm (clip_and_scale.h), if the loss is finite and none was found diverged before. */
+/* Judges the gradients by their norm (clip_and_scale.h), if the loss is finite and none was found
+ * diverged before. */
 cudaError_t cuda_launch_judge(const cuda_launch *launch, const float *gradients, size_t count, const float *loss,
                               double *scratch, cuda_judgement *judgement, cuda_update_outcome *outcome);
 

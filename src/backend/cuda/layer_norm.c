@@ -1,5 +1,6 @@
-/* Layer norm with the dropout and the sum before it, in one pass (layer_norm.cu). The gradient adds two terms of what flows
- * back on the way, and sums its result for the bias of the layer before, where there is one (elementwise.c). */
+/* Layer norm with the dropout and the sum before it, in one pass (layer_norm.cu). The gradient adds
+ * two terms of what flows back on the way, and sums its result for the bias of the layer before,
+ * where there is one (elementwise.c). */
 #include "backend/cuda/kernel_list.h"
 #include "backend/cuda/step.h"
 

@@ -1,9 +1,10 @@
 /* Layer norm over rows, with the dropout and the sum before it, and its gradient.
  *
- * A warp has a row, in registers: it is read once and written once. The gradient's sums over columns (of scale, of shift
- * and, where asked for, of the bias before the norm) stay in registers while a warp goes from row to row; a block leaves
- * one partial sum per column, and a second launch adds these up in their order. Rows too long for registers go through
- * plainer kernels with a block for each row. */
+ * A warp has a row, in registers: it is read once and written once. The gradient's sums over
+ * columns (of scale, of shift and, where asked for, of the bias before the norm) stay in registers
+ * while a warp goes from row to row; a block leaves one partial sum per column, and a second launch
+ * adds these up in their order. Rows too long for registers go through plainer kernels with a block
+ * for each row. */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/random.cuh"
 #include "backend/cuda/text_kernels.h"
@@ -309,8 +310,8 @@ __global__ void __launch_bounds__(THREADS) long_gradient_kernel(cuda_row_norm n,
     }
 }
 
-/* The sums over columns for it: before dx is written, since that may lie where dy does. A block has some columns and one
- * in gridDim.y of the rows. */
+/* The sums over columns for it: before dx is written, since that may lie where dy does. A block has
+ * some columns and one in gridDim.y of the rows. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     long_sums_kernel(cuda_row_norm n, const T *sum, const float2 *statistics, const T *dy, const T *dy2, float *scratch)
@@ -342,7 +343,8 @@ __global__ void __launch_bounds__(THREADS) long_bias_kernel(cuda_row_norm n, con
     scratch[((int64_t)blockIdx.y * SUMS + 2) * n.features + c] = total;
 }
 
-/* Adds up what the blocks left: 32 columns in a block, and one in 32 of the parts in each of its warps. */
+/* Adds up what the blocks left: 32 columns in a block, and one in 32 of the parts in each of its
+ * warps. */
 __global__ void __launch_bounds__(1024)
     finish_sums_kernel(const float *scratch, int parts, int64_t features, float *dscale, float *dshift, float *dbias)
 {
@@ -368,7 +370,8 @@ int parts_of(const cuda_launch *launch, int64_t rows)
     return (int)(parts < launch->processors ? parts : launch->processors);
 }
 
-/* Calls `f` with the type, the width of vectors and how many of them each lane has; 0: the row does not fit. */
+/* Calls `f` with the type, the width of vectors and how many of them each lane has; 0: the row does
+ * not fit. */
 template <typename F> cudaError_t with_lanes(const cuda_row_norm *n, F f)
 {
     return with_vectors(n->type, n->features, [&](auto zero, auto width) {

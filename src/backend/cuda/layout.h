@@ -1,11 +1,12 @@
 /* Layouts of values (layout.c).
  *
- * Images lie as NHWC in the plan's compute type (f32, f16 or bf16), channels padded to whole 16-byte vectors in the
- * 16-bit types (images of up to 4 channels to 4); padding is zero and stays zero. Features are rows. The layout of a
- * value follows from the graph alone (cuda_standard), so kernels agree without asking each other: they read inputs
- * through cuda_read_as(), which converts only where layouts differ, and write through cuda_begin_write() and
- * cuda_end_write(). Weights stay f32 in the flat vector; all of a plan's weights are cast by a few launches at
- * its start, and gradients of weights go back the same way (weights.c). */
+ * Images lie as NHWC in the plan's compute type (f32, f16 or bf16), channels padded to whole
+ * 16-byte vectors in the 16-bit types (images of up to 4 channels to 4); padding is zero and stays
+ * zero. Features are rows. The layout of a value follows from the graph alone (cuda_standard), so
+ * kernels agree without asking each other: they read inputs through cuda_read_as(), which converts
+ * only where layouts differ, and write through cuda_begin_write() and cuda_end_write(). Weights
+ * stay f32 in the flat vector; all of a plan's weights are cast by a few launches at its start, and
+ * gradients of weights go back the same way (weights.c). */
 #ifndef FTH_BACKEND_CUDA_LAYOUT_H
 #define FTH_BACKEND_CUDA_LAYOUT_H
 
@@ -52,7 +53,8 @@ fth_status cuda_add_scratch(fth_plan *plan, size_t size_bytes, fth_plan_value *s
 /* Gives an output whose layout is not fixed a plain one in f32. */
 fth_status cuda_fix_plain(fth_plan *plan, fth_value value);
 
-/* True if the rows of `value` are tokens: they are counted from run->first_token, others from first_sample. */
+/* True if the rows of `value` are tokens: they are counted from run->first_token, others from
+ * first_sample. */
 bool cuda_has_tokens(const fth_plan *plan, fth_value value);
 
 /* The node after the current one that alone reads `value`, or NULL. */

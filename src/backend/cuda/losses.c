@@ -1,5 +1,6 @@
-/* Losses whose targets are numbers: squared_error and sigmoid_cross_entropy (losses.cu). Outputs and targets are plain f32;
- * the loss is sent to the host at once, as softmax_cross_entropy's is. */
+/* Losses whose targets are numbers: squared_error and sigmoid_cross_entropy (losses.cu). Outputs
+ * and targets are plain f32; the loss is sent to the host at once, as softmax_cross_entropy's
+ * is. */
 #include "backend/cuda/kernel_list.h"
 #include "backend/cuda/step.h"
 

@@ -1,4 +1,5 @@
-/* Losses over (batch, labels) numbers and their gradients: few numbers, so one block sums them, in a fixed order. */
+/* Losses over (batch, labels) numbers and their gradients: few numbers, so one block sums them, in
+ * a fixed order. */
 #include "backend/cuda/device.cuh"
 #include "backend/cuda/text_kernels.h"
 

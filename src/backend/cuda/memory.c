@@ -1,9 +1,10 @@
 /* Device memory and copies.
  *
- * Copies in go through pinned memory, so that they are queued and not waited for: small ones through a ring of slots,
- * large ones through two pieces in turn. Batches take a stream of their own into one of two buffers on the device, from
- * where the main stream takes them: the bus works while the device computes what was queued before. Copies out are
- * queued behind the work and waited for with it. */
+ * Copies in go through pinned memory, so that they are queued and not waited for: small ones
+ * through a ring of slots, large ones through two pieces in turn. Batches take a stream of their
+ * own into one of two buffers on the device, from where the main stream takes them: the bus works
+ * while the device computes what was queued before. Copies out are queued behind the work and
+ * waited for with it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -231,7 +232,8 @@ fth_status cuda_copy_out(fth_device *device, void *to, const void *from, size_t 
         return FTH_OK;
     FTH_REQUIRE(!cuda->lost, FTH_PEER_LOST, "%s is lost", cuda->properties.name);
     cudaSetDevice(cuda->index);
-    /* Through pinned memory: the copy is queued behind the work, and waited for with it, under a deadline. */
+    /* Through pinned memory: the copy is queued behind the work, and waited for with it, under a
+     * deadline. */
     while (size_bytes > 0) {
         size_t part = size_bytes < OUT_BYTES ? size_bytes : OUT_BYTES;
         CUDA_TRY(cudaMemcpyAsync(cuda->copies->out, from, part, cudaMemcpyDeviceToHost, cuda->launch.stream));

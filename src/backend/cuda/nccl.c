@@ -1,13 +1,13 @@
-/* Groups of GPUs, one of each process, on NCCL (backend.h, fth_backend_collectives). The library is loaded when a group is
- * asked for: without it gradients travel through the host.
+/* Groups of GPUs, one of each process, on NCCL (backend.h, fth_backend_collectives). The library is
+ * loaded when a group is asked for: without it gradients travel through the host.
  *
- * Work goes on a stream of the group's own, behind an event of the device's stream; join() is an event the other way. Both
- * may be recorded, and become edges of the graph.
+ * Work goes on a stream of the group's own, behind an event of the device's stream; join() is an
+ * event the other way. Both may be recorded, and become edges of the graph.
  *
- * Communicators do not block: a call that is under way is asked about until it is done, so that abort() can come between. A
- * kernel of NCCL whose peer is gone spins until the communicator is aborted, and leaves half a sum. `failed`, in memory that
- * the GPU sees, is set before that: what comes behind it in the same run looks there and leaves weights and running
- * statistics alone. */
+ * Communicators do not block: a call that is under way is asked about until it is done, so that
+ * abort() can come between. A kernel of NCCL whose peer is gone spins until the communicator is
+ * aborted, and leaves half a sum. `failed`, in memory that the GPU sees, is set before that: what
+ * comes behind it in the same run looks there and leaves weights and running statistics alone. */
 #include <dlfcn.h>
 #include <nccl.h>
 #include <pthread.h>
@@ -71,7 +71,8 @@ static fth_status load(nccl_library *nccl)
     fth_status status = FTH_OK;
     int version = 0;
 
-    /* Its code stays when the handle is closed: GetUniqueId leaves a thread that serves the group's first contact. */
+    /* Its code stays when the handle is closed: GetUniqueId leaves a thread that serves the group's
+     * first contact. */
     *nccl = (nccl_library){.handle = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)};
     FTH_REQUIRE(nccl->handle, FTH_UNSUPPORTED,
                 "NCCL cannot be used: %s; install it, or point LD_LIBRARY_PATH to libnccl.so.2", dlerror());
@@ -245,7 +246,8 @@ out:
 
 /* ---- work ---- */
 
-/* Whatever is queued next comes after what the device was given. The lock is held until finish(). */
+/* Whatever is queued next comes after what the device was given. The lock is held until
+ * finish(). */
 static fth_status begin(fth_device_group *group)
 {
     fth_status status = FTH_OK;

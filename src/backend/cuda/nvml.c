@@ -1,5 +1,6 @@
-/* What a GPU is doing, from NVML. The library belongs to the driver and is loaded when first asked; where it is missing
- * (containers often leave it out) utilization stays unknown and nothing else suffers. */
+/* What a GPU is doing, from NVML. The library belongs to the driver and is loaded when first asked;
+ * where it is missing (containers often leave it out) utilization stays unknown and nothing else
+ * suffers. */
 #include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* Convolutions in parts of the batch. cuDNN's fast engines count elements in 32 bits: with a larger tensor only engines
- * that are some 70 times slower are left (vgg19 with a batch of 1024: 16 s a step). So a batch that makes x or y too
- * large is computed in equal parts, by one engine. Gradients of weights are the first part's and what the others add,
- * in the type of the weights.
+/* Convolutions in parts of the batch. cuDNN's fast engines count elements in 32 bits: with a larger
+ * tensor only engines that are some 70 times slower are left (vgg19 with a batch of 1024: 16 s a
+ * step). So a batch that makes x or y too large is computed in equal parts, by one engine.
+ * Gradients of weights are the first part's and what the others add, in the type of the weights.
  *
  * FARTHING_CUDA_PART_ELEMENTS sets how many elements a part may have, for tests. */
 #include <stdlib.h>
@@ -20,7 +20,8 @@ static int64_t count(const int64_t dims[4])
     return dims[0] * dims[1] * dims[2] * dims[3];
 }
 
-/* The fewest equal parts that are small enough, and begin where tensors may; 1 where there is no such number. */
+/* The fewest equal parts that are small enough, and begin where tensors may; 1 where there is no
+ * such number. */
 static int count_parts(const cuda_conv *conv)
 {
     const char *asked = getenv("FARTHING_CUDA_PART_ELEMENTS");

@@ -70,7 +70,8 @@ static cudaError_t run_max_pool_grad(const cuda_call *call)
                                      call->data[2]);
 }
 
-/* True if no reader of `value` can have written over it: it may be read again later than the graph says. */
+/* True if no reader of `value` can have written over it: it may be read again later than the graph
+ * says. */
 static bool stays_intact(const fth_plan *plan, fth_value value)
 {
     static const fth_op *const harmless[] = {&fth_op_convolution,
@@ -94,8 +95,8 @@ static bool stays_intact(const fth_plan *plan, fth_value value)
     return true;
 }
 
-/* A ReLU before the pool cuts the gradient where the pooled value is zero: it can be applied to the small gradient, and
- * relu_grad (elementwise.c) does that and calls back here for the rest. */
+/* A ReLU before the pool cuts the gradient where the pooled value is zero: it can be applied to the
+ * small gradient, and relu_grad (elementwise.c) does that and calls back here for the rest. */
 const fth_node *cuda_deferred_pool(const fth_plan *plan, fth_value dx, fth_value *pooled)
 {
     const fth_graph *graph = fth_plan_graph(plan);

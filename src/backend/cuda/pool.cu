@@ -1,5 +1,5 @@
-/* Pooling over NHWC images, a vector of channels per thread. Gradients gather: each input element adds up what the
- * windows over it give, in order, so nothing is added atomically. */
+/* Pooling over NHWC images, a vector of channels per thread. Gradients gather: each input element
+ * adds up what the windows over it give, in order, so nothing is added atomically. */
 #include "backend/cuda/device.cuh"
 
 namespace
@@ -90,7 +90,8 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int k = 0; k < V; k++)
         sum[k] = 0;
-    /* windows whose rows include at.y: oh * stride - padding <= y < oh * stride - padding + kernel */
+    /* windows whose rows include at.y: oh * stride - padding <= y < oh * stride - padding +
+     * kernel */
     const int kh = p.kernel[0], kw = p.kernel[1], sh = p.stride[0], sw = p.stride[1];
     const int y = at.y + p.padding[0], x = at.x + p.padding[1];
     const int first_y = y < kh ? 0 : (y - kh) / sh + 1, first_x = x < kw ? 0 : (x - kw) / sw + 1;
@@ -135,9 +136,10 @@ __global__ void __launch_bounds__(THREADS)
         }
 }
 
-/* Windows of 3x3, stride 2, padding 1, as in ResNet: 2x2 elements lie in the same 2x2 windows at most, so a thread reads
- * four windows for four elements. With a thread for each element it was nine, and 412 us of resnet50's step for what a
- * copy moves in 130. The sums are made in the same order. */
+/* Windows of 3x3, stride 2, padding 1, as in ResNet: 2x2 elements lie in the same 2x2 windows at
+ * most, so a thread reads four windows for four elements. With a thread for each element it was
+ * nine, and 412 us of resnet50's step for what a copy moves in 130. The sums are made in the same
+ * order. */
 template <typename T, int V>
 __global__ void __launch_bounds__(THREADS)
     max_pool_grad_fours_kernel(cuda_pool p, const T *dy, const uint8_t *where, T *dx, int64_t count)

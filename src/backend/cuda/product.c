@@ -1,5 +1,5 @@
-/* Matrix products through cuBLASLt. Algorithms are chosen by its heuristics: plans are made often (text has one for each
- * number of tokens), so nothing is measured. */
+/* Matrix products through cuBLASLt. Algorithms are chosen by its heuristics: plans are made often
+ * (text has one for each number of tokens), so nothing is measured. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -116,7 +116,8 @@ static fth_status choose_algorithm(const cuda_product *p, product_step *step)
     cublasLtMatmulPreference_t preference = NULL;
     cublasLtMatmulHeuristicResult_t found[1];
     const uint64_t workspace = WORKSPACE_BYTES;
-    /* Of the arena and the vectors at least; of a part of b's rows it depends on where that begins. */
+    /* Of the arena and the vectors at least; of a part of b's rows it depends on where that
+     * begins. */
     const uint32_t whole = 16, part = step->b_offset % whole == 0 ? whole : (uint32_t)cuda_type_size(p->ab_type);
     const struct {
         cublasLtMatmulPreferenceAttributes_t of;

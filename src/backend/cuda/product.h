@@ -1,6 +1,7 @@
 /* Matrix products through cuBLASLt (product.c).
  *
- * cuBLASLt counts in columns: d (m, n) = a (m, k) * b (k, n), where a row-major (R, K) matrix is its (K, R). */
+ * cuBLASLt counts in columns: d (m, n) = a (m, k) * b (k, n), where a row-major (R, K) matrix is
+ * its (K, R). */
 #ifndef FTH_BACKEND_CUDA_PRODUCT_H
 #define FTH_BACKEND_CUDA_PRODUCT_H
 

@@ -1,5 +1,6 @@
-/* Three dense layers of one input as one product over their weights, which are cast one behind the other. The gradients go
- * straight into the flat vector where it has the three in a row, as it has if all are trained. */
+/* Three dense layers of one input as one product over their weights, which are cast one behind the
+ * other. The gradients go straight into the flat vector where it has the three in a row, as it has
+ * if all are trained. */
 #include "backend/cuda/kernel_list.h"
 #include "backend/cuda/product.h"
 #include "backend/cuda/step.h"

@@ -1,5 +1,5 @@
-/* Recorded runs, updates and snapshots (capture.c, updater.c, snapshot.c, gather.c, step.c): entries of the table, and
- * what changes from run to run. */
+/* Recorded runs, updates and snapshots (capture.c, updater.c, snapshot.c, gather.c, step.c):
+ * entries of the table, and what changes from run to run. */
 #ifndef FTH_BACKEND_CUDA_RECORDING_H
 #define FTH_BACKEND_CUDA_RECORDING_H
 

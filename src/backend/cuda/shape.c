@@ -1,4 +1,5 @@
-/* Ops that move elements: concat, slice, pad, reshape; and dropout, which depends on where an element is. */
+/* Ops that move elements: concat, slice, pad, reshape; and dropout, which depends on where an
+ * element is. */
 #include "backend/cuda/kernel_list.h"
 #include "backend/cuda/step.h"
 
@@ -9,8 +10,8 @@ static cudaError_t run_copy_channels(const cuda_call *call)
                                      call->sizes[5], call->sizes[6]);
 }
 
-/* Channels [from_begin, from_begin + count) of `from` become those of `to` from to_begin on; `last`: what comes after
- * them in `to` is padding. */
+/* Channels [from_begin, from_begin + count) of `from` become those of `to` from to_begin on;
+ * `last`: what comes after them in `to` is padding. */
 static fth_status add_copy(fth_plan *plan, const char *name, fth_plan_value from, int64_t from_begin, fth_plan_value to,
                            int64_t to_begin, int64_t count, bool last)
 {

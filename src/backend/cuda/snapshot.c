@@ -1,11 +1,12 @@
-/* Device snapshots: device memory as it was at one moment, brought to the host while the device computes.
+/* Device snapshots: device memory as it was at one moment, brought to the host while the device
+ * computes.
  *
  *     main stream   ... update N | copy to the snapshot | step N+1 ...
  *     own stream                                        | piece, piece, piece over the bus
  *     a thread                                            | memcpy, memcpy, memcpy
  *
- * The bus fills one pinned buffer while the other is copied out of, so the memory that is pinned stays small and where
- * the numbers end up is anybody's memory. */
+ * The bus fills one pinned buffer while the other is copied out of, so the memory that is pinned
+ * stays small and where the numbers end up is anybody's memory. */
 #include <stdlib.h>
 #include <string.h>
 

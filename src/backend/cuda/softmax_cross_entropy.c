@@ -1,5 +1,5 @@
-/* Softmax cross-entropy on plain f32 logits: a warp per row; the batch's sums are made in a fixed order. The loss is
- * sent to the host at once, while the backward pass runs (capture.c). */
+/* Softmax cross-entropy on plain f32 logits: a warp per row; the batch's sums are made in a fixed
+ * order. The loss is sent to the host at once, while the backward pass runs (capture.c). */
 #include "backend/cuda/kernel_list.h"
 #include "backend/cuda/step.h"
 

@@ -1,4 +1,5 @@
-/* The launchers of the kernels for text; what kernels.h says of launchers holds for these. Rows are tokens, or samples. */
+/* The launchers of the kernels for text; what kernels.h says of launchers holds for these. Rows are
+ * tokens, or samples. */
 #ifndef FTH_BACKEND_CUDA_TEXT_KERNELS_H
 #define FTH_BACKEND_CUDA_TEXT_KERNELS_H
 
@@ -26,8 +27,8 @@ typedef struct cuda_row_norm {
 cudaError_t cuda_launch_layer_norm(const cuda_launch *launch, const cuda_row_norm *norm, const void *x,
                                    const void *residual, void *y, void *sum, float *statistics);
 size_t cuda_layer_norm_scratch_bytes(const cuda_launch *launch, int64_t rows, int64_t features);
-/* The gradient of y is dy [+ dy2]; dy2, dresidual and dbias, the sums of dx over the rows, may be NULL; of dx and dresidual each
- * may be what is read. */
+/* The gradient of y is dy [+ dy2]; dy2, dresidual and dbias, the sums of dx over the rows, may be
+ * NULL; of dx and dresidual each may be what is read. */
 cudaError_t cuda_launch_layer_norm_grad(const cuda_launch *launch, const cuda_row_norm *norm, const void *sum,
                                         const float *statistics, const void *dy, const void *dy2, void *dx,
                                         void *dresidual, float *dscale, float *dshift, float *dbias, float *scratch);

@@ -1,9 +1,10 @@
-/* Remembering which engines were fastest: a text file per device, driver and cuDNN version, a line per convolution.
+/* Remembering which engines were fastest: a text file per device, driver and cuDNN version, a line
+ * per convolution.
  *
  *     ~/.cache/farthing/cudnn-<gpu>-<driver>-<cudnn>.txt      "key<TAB>choice"
  *
- * It is a cache: unreadable lines are passed over, a choice that no longer works is measured again, and several
- * processes may write it, the last one winning. */
+ * It is a cache: unreadable lines are passed over, a choice that no longer works is measured again,
+ * and several processes may write it, the last one winning. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,9 @@
-/* Updates of the flat vectors, their sums and norms. Lengths are multiples of 16 floats, addresses of 64 bytes.
+/* Updates of the flat vectors, their sums and norms. Lengths are multiples of 16 floats, addresses
+ * of 64 bytes.
  *
- * An update takes its numbers from its arguments, or, where it is part of a recorded run, from device memory: the run's
- * values and what was judged of the gradients. Both ways compute the same bits. */
+ * An update takes its numbers from its arguments, or, where it is part of a recorded run, from
+ * device memory: the run's values and what was judged of the gradients. Both ways compute the same
+ * bits. */
 #include "backend/cuda/device.cuh"
 
 namespace
@@ -51,7 +53,8 @@ __device__ __forceinline__ bool not_finite(float4 p)
 FTH_UPDATE_RULES(TYPE_OF)
 #undef TYPE_OF
 
-/* Elements [begin, end), of which this thread has the vectors first, first + step, ... True if one is no longer finite. */
+/* Elements [begin, end), of which this thread has the vectors first, first + step, ... True if one
+ * is no longer finite. */
 template <typename Rule>
 __device__ __forceinline__ bool update_range(const cuda_update &u, const typename Rule::numbers &n, float factor,
                                              size_t begin, size_t end, size_t first, size_t step)
@@ -132,8 +135,8 @@ __device__ double block_sum(double x)
     return sum;
 }
 
-/* True in one thread of the grid, whose *total is the sum of squares. A fixed number of blocks, whatever the device:
- * the order of additions depends on the length alone. */
+/* True in one thread of the grid, whose *total is the sum of squares. A fixed number of blocks,
+ * whatever the device: the order of additions depends on the length alone. */
 __device__ bool sum_squares(const float *values, size_t count, double *scratch, unsigned *counter, double *total)
 {
     __shared__ bool last;

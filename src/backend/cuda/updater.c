@@ -1,12 +1,15 @@
-/* Flat vectors: the optimizers, sum and norm; and updaters, updates that are part of a recorded run.
+/* Flat vectors: the optimizers, sum and norm; and updaters, updates that are part of a recorded
+ * run.
  *
- * What changes from update to update (the learning rate and what follows from it) comes with the run's values. Where the
- * gradients' norm matters, for clipping or because f16 may have overflowed, one launch sums it and judges: the
- * verdict stays on the device, where the update reads it, and the scale is there for the next run. What went
- * wrong, there or in the parameters after an update, reaches the host through pinned memory, and nothing waits.
+ * What changes from update to update (the learning rate and what follows from it) comes with the
+ * run's values. Where the gradients' norm matters, for clipping or because f16 may have overflowed,
+ * one launch sums it and judges: the verdict stays on the device, where the update reads it, and
+ * the scale is there for the next run. What went wrong, there or in the parameters after an update,
+ * reaches the host through pinned memory, and nothing waits.
  *
- * Groups of parameters with rates or decays of their own are cut into pieces, each of one group. Their numbers would not fit
- * beside the run's values: they lie in pinned memory, a slot for each of the last runs. */
+ * Groups of parameters with rates or decays of their own are cut into pieces, each of one group.
+ * Their numbers would not fit beside the run's values: they lie in pinned memory, a slot for each
+ * of the last runs. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -149,8 +152,8 @@ out:
     return status;
 }
 
-/* Fills the slot of the run. Whoever runs reads each loss before the next run, so that the slot's last user is long done; if
- * not, it is waited for, and what goes wrong then shows in the run. */
+/* Fills the slot of the run. Whoever runs reads each loss before the next run, so that the slot's
+ * last user is long done; if not, it is waited for, and what goes wrong then shows in the run. */
 static void fill_slot(const fth_updater *updater, const fth_update_arguments *arguments, uint64_t sequence)
 {
     const fth_update_groups *groups = &updater->options.groups;

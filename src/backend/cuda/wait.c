@@ -1,12 +1,14 @@
-/* Waiting for the GPU, under a deadline and without blocking in the driver, so that a hung device is a status and not a
- * hang.
+/* Waiting for the GPU, under a deadline and without blocking in the driver, so that a hung device
+ * is a status and not a hang.
  *
- * A device that did not answer in time, or whose context is broken, is `lost`: nothing more is asked of it, since
- * freeing memory would wait for it too; its memory ends with the process. The driver's own clean-up at the end of the
- * process waits as well, 38 s for a spinning kernel: programs ask fth_device_was_lost() and leave without it.
+ * A device that did not answer in time, or whose context is broken, is `lost`: nothing more is
+ * asked of it, since freeing memory would wait for it too; its memory ends with the process. The
+ * driver's own clean-up at the end of the process waits as well, 38 s for a spinning kernel:
+ * programs ask fth_device_was_lost() and leave without it.
  *
- * FARTHING_CUDA_TIMEOUT sets how many seconds a wait may take. FARTHING_CUDA_TEST_FAULT=hang:N:SECONDS or trap:N makes
- * run number N of the process spin or fail, for tests. */
+ * FARTHING_CUDA_TIMEOUT sets how many seconds a wait may take.
+ * FARTHING_CUDA_TEST_FAULT=hang:N:SECONDS or trap:N makes run number N of the process spin or fail,
+ * for tests. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,7 +101,8 @@ out:
     return status;
 }
 
-/* The host looks at pinned memory; the driver is asked now and then, since a device that fails never writes there. */
+/* The host looks at pinned memory; the driver is asked now and then, since a device that fails
+ * never writes there. */
 fth_status cuda_wait_for_loss(cuda_device *cuda, uint64_t sequence)
 {
     enum { LOOKS_PER_QUESTION = 2000 };

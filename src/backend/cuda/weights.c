@@ -1,7 +1,9 @@
-/* Weights out of the flat vector and their gradients back into it: casts and transposes of many tensors in one launch.
+/* Weights out of the flat vector and their gradients back into it: casts and transposes of many
+ * tensors in one launch.
  *
- * All weights and biases of a plan are cast in its first steps, up to a step's number of values at a time, so a network
- * of a hundred tensors costs a few launches. Gradients wait until enough have come together, or the plan ends. */
+ * All weights and biases of a plan are cast in its first steps, up to a step's number of values at
+ * a time, so a network of a hundred tensors costs a few launches. Gradients wait until enough have
+ * come together, or the plan ends. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,8 +122,9 @@ static cuda_cast describe(const cuda_layout *l)
 
 /* ---- layouts of a convolution ---- */
 
-/* How the images are spread for a first layer (kernels.h): cuDNN's engines for few channels are slow, 1.8 ms instead of
- * 0.4 for ResNet's first in bf16. Small kernels become patches, larger ones of stride 2 are folded. */
+/* How the images are spread for a first layer (kernels.h): cuDNN's engines for few channels are
+ * slow, 1.8 ms instead of 0.4 for ResNet's first in bf16. Small kernels become patches, larger ones
+ * of stride 2 are folded. */
 static cuda_spreading spread_for(const fth_plan *plan, const fth_convolution_attributes *a, fth_value x)
 {
     enum { MOST_PATCH_CHANNELS = 80 };

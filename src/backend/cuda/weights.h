@@ -11,7 +11,8 @@ fth_status cuda_read_weights(fth_plan *plan, const fth_value *parameters, int co
                              fth_plan_value *as);
 /* True if these gradients follow one another in the flat vector without a gap. */
 bool cuda_gradients_in_a_row(const fth_plan *plan, const fth_value *gradients, int count);
-/* Where to write the gradient of weights: the vector itself if the layout is its own, or a buffer that is cast soon. */
+/* Where to write the gradient of weights: the vector itself if the layout is its own, or a buffer
+ * that is cast soon. */
 fth_status cuda_begin_gradient(fth_plan *plan, fth_value gradient, const cuda_layout *layout, fth_plan_value *as);
 fth_status cuda_end_gradient(fth_plan *plan, fth_value gradient, fth_plan_value as);
 /* The layout in which a convolution reads its weights. */

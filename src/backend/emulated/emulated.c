@@ -1,8 +1,8 @@
 /* The emulated back end's table, its device, and the step that every op shares: see emulated.h.
  *
- * A run's steps end at moments counted from its beginning, so that one that wakes late takes nothing from the next. What
- * the caller does between two steps (gradients_ready) moves the moments that follow: it would also delay a processor
- * that computes. */
+ * A run's steps end at moments counted from its beginning, so that one that wakes late takes
+ * nothing from the next. What the caller does between two steps (gradients_ready) moves the moments
+ * that follow: it would also delay a processor that computes. */
 #include "backend/emulated/emulated.h"
 
 #include <errno.h>
@@ -123,7 +123,8 @@ static fth_status emulated_check_precision(fth_device *device, fth_precision pre
     return FTH_OK;
 }
 
-/* ---- values: inputs, outputs and flat vectors have memory, what would be computed between them has none ---- */
+/* ---- values: inputs, outputs and flat vectors have memory, what would be computed between them has none
+ * ---- */
 
 static fth_status describe(fth_plan *plan, fth_plan_value value, fth_type type, bool empty)
 {
@@ -195,8 +196,8 @@ static void look_at_batch(const emulated_step *step)
     device->mean = sum / (double)step->batch;
 }
 
-/* A line for each training pass: seconds on the monotonic clock, process, batch, its samples, their mean, and how many
- * are of at least 0.5. One write, so that processes can share the file. */
+/* A line for each training pass: seconds on the monotonic clock, process, batch, its samples, their
+ * mean, and how many are of at least 0.5. One write, so that processes can share the file. */
 static void trace_pass(const emulated_device *device, int64_t batch, uint64_t number)
 {
     char line[160];

@@ -86,8 +86,8 @@ static bool is_matrix(const fth_graph *graph, fth_value parameter)
            fth_graph_value(graph, parameter)->type.shape.rank >= 2;
 }
 
-/* Multiplications by weights for one sample: each number of y takes a row of the weights (x, weight -> y), and each of
- * the gradients (dy, weight -> dx; x, dy -> dweight) takes as many. */
+/* Multiplications by weights for one sample: each number of y takes a row of the weights (x, weight
+ * -> y), and each of the gradients (dy, weight -> dx; x, dy -> dweight) takes as many. */
 static double count_multiplications(const fth_graph *graph, int index)
 {
     const fth_node *node = fth_graph_node(graph, index);

@@ -116,7 +116,8 @@ out:
 }
 
 /* With p[i,j] = exp(score[i,j] - statistics[i]): dvalue[j] = sum over i of mask p dy[i];
- * dscore[i,j] = p * (mask * dy[i] · value[j] - dy[i] · y[i]); dquery and dkey follow from the product of which it is. */
+ * dscore[i,j] = p * (mask * dy[i] · value[j] - dy[i] · y[i]); dquery and dkey follow from the
+ * product of which it is. */
 static void differentiate(const one_head *head, const float *y, const float *statistics, const float *dy, double *p,
                           double *dscore, float *dquery)
 {

@@ -5,8 +5,8 @@
 
 #include "backend/plain/window.h"
 
-/* What the sum over a window is divided by. With count_padding the padding counts, but, as in PyTorch, not what lies
- * beyond it on the far side. */
+/* What the sum over a window is divided by. With count_padding the padding counts, but, as in
+ * PyTorch, not what lies beyond it on the far side. */
 static double divisor(const fth_pool_attributes *attributes, const int64_t size[2], const plain_window *at, int64_t oh,
                       int64_t ow)
 {
@@ -34,7 +34,8 @@ static plain_window adaptive_window(const fth_shape *x, const fth_shape *y, int6
     return at;
 }
 
-/* The window under an output element of an average, and what its sum is divided by. `pool` is NULL if adaptive. */
+/* The window under an output element of an average, and what its sum is divided by. `pool` is NULL
+ * if adaptive. */
 static plain_window average_window(const fth_pool_attributes *pool, const fth_shape *x, const fth_shape *y, int64_t oh,
                                    int64_t ow, double *count)
 {

@@ -9,8 +9,8 @@ static double target(const fth_cross_entropy_attributes *attributes, int64_t cla
     return (c == label ? 1 - smoothing : 0) + smoothing / (double)classes;
 }
 
-/* loss = mean over n of -sum over c of target[n,c] * log(probabilities[n,c]), with log p = z - max - log sum exp(z -
- * max). A prediction is the first largest logit. */
+/* loss = mean over n of -sum over c of target[n,c] * log(probabilities[n,c]), with log p = z - max
+ * - log sum exp(z - max). A prediction is the first largest logit. */
 static fth_status run_cross_entropy(const plain_call *call, const fth_run *run)
 {
     (void)run;

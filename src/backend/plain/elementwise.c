@@ -86,8 +86,8 @@ static fth_status run_tanh_grad(const plain_call *call, const fth_run *run)
     return FTH_OK;
 }
 
-/* y = x / (1-p) where kept, else x * 0, which keeps NaN as PyTorch does; the same function of dy is the gradient, as the
- * mask comes from the position. */
+/* y = x / (1-p) where kept, else x * 0, which keeps NaN as PyTorch does; the same function of dy is
+ * the gradient, as the mask comes from the position. */
 static fth_status run_dropout(const plain_call *call, const fth_run *run)
 {
     const fth_dropout_attributes *attributes = call->attributes;

@@ -29,8 +29,8 @@ static float factor(const drop_mask *mask, int64_t element)
     return fth_dropout_keeps(mask->key, mask->threshold, mask->first + (uint64_t)element) ? mask->scale : 0;
 }
 
-/* sum = dropout(x) + residual; y = (sum - mean) * inverse * scale + shift; statistics = mean, inverse, with inverse =
- * 1/sqrt(variance + epsilon) */
+/* sum = dropout(x) + residual; y = (sum - mean) * inverse * scale + shift; statistics = mean,
+ * inverse, with inverse = 1/sqrt(variance + epsilon) */
 static fth_status run_layer_norm(const plain_call *call, const fth_run *run)
 {
     const fth_layer_norm_attributes *attributes = call->attributes;
@@ -62,7 +62,8 @@ static fth_status run_layer_norm(const plain_call *call, const fth_run *run)
 }
 
 /* With n = (sum - mean) * inverse and g = dy * scale:
- * dsum = inverse * (g - mean of g - n * mean of g n);  dscale = sum over rows of dy n;  dshift = sum over rows of dy */
+ * dsum = inverse * (g - mean of g - n * mean of g n);  dscale = sum over rows of dy n;  dshift = sum over rows of
+ * dy */
 static fth_status run_grad(const plain_call *call, const fth_run *run)
 {
     const float *sum = call->inputs[0].floats, *dy = call->inputs[1].floats; /* (R, F) */

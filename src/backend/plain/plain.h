@@ -1,10 +1,13 @@
-/* Kernels in plain C on plain row-major tensors in host memory, for back ends that have nothing better for an op.
+/* Kernels in plain C on plain row-major tensors in host memory, for back ends that have nothing
+ * better for an op.
  *
- * Each is one function whose loops mirror the op's formula: floats are stored as f32 and summed in double. The reference
- * back end is made of these and its own of the same kind; the portable one and the CPU's take them for what need not be fast.
+ * Each is one function whose loops mirror the op's formula: floats are stored as f32 and summed in
+ * double. The reference back end is made of these and its own of the same kind; the portable one
+ * and the CPU's take them for what need not be fast.
  *
- * A kernel is a row { op, run }. plain_add_step() serves all of them: it describes the node's outputs as plain tensors and
- * adds one step, which calls `run` with the addresses and types of the node's inputs and outputs. */
+ * A kernel is a row { op, run }. plain_add_step() serves all of them: it describes the node's
+ * outputs as plain tensors and adds one step, which calls `run` with the addresses and types of the
+ * node's inputs and outputs. */
 #ifndef FTH_BACKEND_PLAIN_PLAIN_H
 #define FTH_BACKEND_PLAIN_PLAIN_H
 
@@ -43,8 +46,8 @@ typedef struct plain_kernel {
     unsigned updated_inputs; /* bit i: training writes input i in place (running statistics) */
 } plain_kernel;
 
-/* `inputs` are plan values that hold the node's inputs in plain layout. Outputs that have no layout yet get the back end's
- * describe_plain(). */
+/* `inputs` are plan values that hold the node's inputs in plain layout. Outputs that have no layout
+ * yet get the back end's describe_plain(). */
 fth_status plain_add_step(fth_plan *plan, const fth_node *node, const plain_kernel *kernel,
                           const fth_plan_value *inputs);
 
@@ -88,7 +91,8 @@ extern const plain_kernel plain_attention, plain_attention_grad;
 extern const plain_kernel plain_first_tokens, plain_first_tokens_grad;
 extern const plain_kernel plain_matrix_product;
 
-/* ---- what a back end's table needs where device memory is the host's and work is done when a call returns ---- */
+/* ---- what a back end's table needs where device memory is the host's and work is done when a call returns
+ * ---- */
 
 void plain_enter(fth_device *device, int threads);
 fth_status plain_allocate(fth_device *device, size_t size_bytes, void **memory);

@@ -41,7 +41,8 @@ static fth_status run_grad_input(const plain_call *call, const fth_run *run)
     return FTH_OK;
 }
 
-/* dweights[part][o,f] = sum over t of dy[t, part O + o] * x[t,f];  dbiases[part][o] = sum over t of dy[t, part O + o] */
+/* dweights[part][o,f] = sum over t of dy[t, part O + o] * x[t,f];  dbiases[part][o] = sum over t of dy[t, part O +
+ * o] */
 static fth_status run_grad_weights(const plain_call *call, const fth_run *run)
 {
     (void)run;

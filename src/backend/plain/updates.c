@@ -36,7 +36,8 @@ fth_status plain_add_vectors(fth_device *device, float *to, const float *from, s
     return FTH_OK;
 }
 
-/* Blocks of a fixed size, summed in order: the order of additions that every back end can keep to. */
+/* Blocks of a fixed size, summed in order: the order of additions that every back end can keep
+ * to. */
 enum { NORM_BLOCK = 4096 };
 
 fth_status plain_norm(fth_device *device, const float *values, size_t count, double *norm)

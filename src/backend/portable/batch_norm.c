@@ -1,5 +1,5 @@
-/* Batch normalization, channels last, with an optional residual and ReLU behind it. Where peers have parts of the batch
- * (fth_plan_options.synchronized) the plain kernels do it. */
+/* Batch normalization, channels last, with an optional residual and ReLU behind it. Where peers
+ * have parts of the batch (fth_plan_options.synchronized) the plain kernels do it. */
 #include <math.h>
 #include <string.h>
 
@@ -35,7 +35,8 @@ static void find_statistics(const batch_norm_call *c)
     call->level->sum_squares(call->data[X], c->rows, c->channels, mean, sums);
     for (int64_t i = 0; i < c->channels; i++) {
         const double variance = sums[i] / (double)c->rows;
-        /* One value per channel has no unbiased variance; the biased one, zero, stands in for it. */
+        /* One value per channel has no unbiased variance; the biased one, zero, stands in for
+         * it. */
         const double unbiased = c->rows > 1 ? sums[i] / (double)(c->rows - 1) : variance;
         call->data[VARIANCE][i] = (float)variance;
         fth_batch_norm_move(&call->data[RUNNING_VARIANCE][i], unbiased, attributes->momentum);

@@ -1,17 +1,20 @@
-/* Convolution and its gradients, channels last: products of matrices that read the image where it is.
+/* Convolution and its gradients, channels last: products of matrices that read the image where it
+ * is.
  *
  *     y[pixel][o]    = sum over taps, c of x[pixel + tap][c] * weight[tap, c][o]
  *     dx[pixel][c]   = sum over taps, o of dy[pixel - tap][o] * weight[tap, o][c]
  *     dw[tap, c][o]  = sum over pixels of x[pixel + tap][c] * dy[pixel][o]
  *
- * Channels are next to each other, and so are the taps of a row of the kernel: a sum is a few long stretches. What lies beyond
- * the image's edge comes from a copy of one image with zeros around it. Weights are packed for each run. */
+ * Channels are next to each other, and so are the taps of a row of the kernel: a sum is a few long
+ * stretches. What lies beyond the image's edge comes from a copy of one image with zeros around it.
+ * Weights are packed for each run. */
 #include <string.h>
 
 #include "backend/portable/portable.h"
 #include "backend/portable/winograd.h"
 
-/* x (N, C, H, W), weight (O, C/groups, KH, KW), y (N, O, OH, OW); sizes of height and width by axis. */
+/* x (N, C, H, W), weight (O, C/groups, KH, KW), y (N, O, OH, OW); sizes of height and width by
+ * axis. */
 typedef struct convolution_call {
     portable_call call;
     int64_t batch, channels, filters, groups;
@@ -106,7 +109,8 @@ static void pad_input(convolution_call *c)
 
 /* ---- forward ---- */
 
-/* One tap of all weights of a group as rows of panels: element (k, j) is at weight[k * k_step + j * j_step]. */
+/* One tap of all weights of a group as rows of panels: element (k, j) is at weight[k * k_step + j *
+ * j_step]. */
 static void pack_tap(const portable_level *level, const float *weight, int64_t depth, int64_t k_step, int64_t columns,
                      int64_t j_step, int64_t all_rows, float *to)
 {
@@ -175,8 +179,9 @@ static fth_status run_forward(const portable_call *call, const fth_run *run)
 
 /* ---- gradient of the input ---- */
 
-/* Rows first, first + stride, ... of dx on one axis all meet the same taps: those for which there is a whole `place`, the
- * distance from row i of them to the row of dy, within its padded copy, that the tap leads to. */
+/* Rows first, first + stride, ... of dx on one axis all meet the same taps: those for which there
+ * is a whole `place`, the distance from row i of them to the row of dy, within its padded copy,
+ * that the tap leads to. */
 static bool meets(const convolution_call *c, int axis, int64_t first, int64_t tap, int64_t *place)
 {
     const int64_t distance = first + c->padding[axis] - tap * c->dilation[axis];
@@ -210,7 +215,8 @@ static void pad_output_gradient(convolution_call *c)
     }
 }
 
-/* The part of one image's dx whose rows are first[0], first[0] + stride[0], ..., columns likewise. */
+/* The part of one image's dx whose rows are first[0], first[0] + stride[0], ..., columns
+ * likewise. */
 static void run_part(const convolution_call *c, const float *dy, float *dx, const int64_t first[2],
                      const float *weight_panels, int64_t group_floats)
 {
@@ -249,7 +255,8 @@ static void run_part(const convolution_call *c, const float *dy, float *dx, cons
         });
 }
 
-/* The weights that a part meets, in the order of its segments; returns the floats they take in each group. */
+/* The weights that a part meets, in the order of its segments; returns the floats they take in each
+ * group. */
 static int64_t pack_part(const convolution_call *c, const int64_t first[2], float *to)
 {
     const portable_level *level = c->call.level;

@@ -32,7 +32,8 @@ typedef struct reorder_call {
 
 enum { TILE = 16 };
 
-/* Tile by tile, so that a line of the cache is used up before it goes. Floats and 32-bit integers alike. */
+/* Tile by tile, so that a line of the cache is used up before it goes. Floats and 32-bit integers
+ * alike. */
 static void transpose(const float *from, int64_t rows, int64_t columns, float *to)
 {
     for (int64_t r = 0; r < rows; r += TILE)

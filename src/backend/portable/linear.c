@@ -19,8 +19,9 @@ static fth_status run_forward(const portable_call *call, const fth_run *run)
     return FTH_OK;
 }
 
-/* c (rows, columns) = a b, a panel of b (depth, columns) after the other. Rows of b may be a multiple of a page apart, which
- * the caches cannot hold many of: each panel is packed, and serves all rows. */
+/* c (rows, columns) = a b, a panel of b (depth, columns) after the other. Rows of b may be a
+ * multiple of a page apart, which the caches cannot hold many of: each panel is packed, and serves
+ * all rows. */
 static void multiply(const portable_call *call, int64_t rows, int64_t columns, int64_t depth, const float *a,
                      int64_t a_row, int64_t a_step, const float *b, float *c)
 {

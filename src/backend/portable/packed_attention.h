@@ -1,5 +1,5 @@
-/* Attention of a packed batch, head by head, for back ends in host memory: this one, which takes one after the other, and
- * the CPU's, whose threads share them. */
+/* Attention of a packed batch, head by head, for back ends in host memory: this one, which takes
+ * one after the other, and the CPU's, whose threads share them. */
 #ifndef FTH_BACKEND_PORTABLE_PACKED_ATTENTION_H
 #define FTH_BACKEND_PORTABLE_PACKED_ATTENTION_H
 
@@ -29,8 +29,8 @@ packed_attention packed_attention_of(const fth_plan *plan, const fth_node *node,
 /* What one head needs at most; threads need one each. */
 int64_t packed_attention_scratch_floats(const packed_attention *p, bool gradient);
 
-/* Checks that sequences follow one another within the rows, none empty or longer than was planned for; and sets to zero what
- * belongs to none of them. */
+/* Checks that sequences follow one another within the rows, none empty or longer than was planned
+ * for; and sets to zero what belongs to none of them. */
 fth_status packed_attention_begin(const packed_attention *p, const packed_tensors *tensors);
 /* One head of one sequence: `at` counts from 0 to sequences * heads. */
 void packed_attention_run_head(const packed_attention *p, const packed_tensors *tensors, const fth_run *run, int64_t at,

@@ -1,7 +1,8 @@
 /* The portable back end: own kernels on the processor, without a library.
  *
- * It is for programs that must be small and start at once: functions (lists/function.c). It has one thread, computes in f32,
- * and gives the same numbers whenever it runs on processors of the same level.
+ * It is for programs that must be small and start at once: functions (lists/function.c). It has one
+ * thread, computes in f32, and gives the same numbers whenever it runs on processors of the same
+ * level.
  *
  *     portable.c         the table and the device
  *     layout.c           layouts, and the steps that change them
@@ -11,9 +12,9 @@
  *     level/             the loops (level.h), compiled once per level of vector instructions; the device takes the best that
  *                        the processor has, or that FARTHING_MAX_ISA allows
  *
- * Tensors are plain, or channels-last where an op gains by it: (N, H, W, C) in memory, so that vectors run along channels and
- * the three products of a convolution need no rearranged copy of the image. Ops without kernels of their own here take those
- * of plain/plain.h. */
+ * Tensors are plain, or channels-last where an op gains by it: (N, H, W, C) in memory, so that
+ * vectors run along channels and the three products of a convolution need no rearranged copy of the
+ * image. Ops without kernels of their own here take those of plain/plain.h. */
 #ifndef FTH_BACKEND_PORTABLE_PORTABLE_H
 #define FTH_BACKEND_PORTABLE_PORTABLE_H
 
@@ -42,11 +43,12 @@ fth_status portable_describe_plain(fth_plan *plan, fth_value value);
 
 /* The plan value that holds `value` in that order: its own, a copy made earlier, or a new copy. */
 fth_status portable_read(fth_plan *plan, fth_value value, bool channels_last, fth_plan_value *as);
-/* A place to write `value` in that order: its own, or a temporary where its layout is fixed otherwise (flat vectors, outputs);
- * portable_end_write() then adds the copy. */
+/* A place to write `value` in that order: its own, or a temporary where its layout is fixed
+ * otherwise (flat vectors, outputs); portable_end_write() then adds the copy. */
 fth_status portable_begin_write(fth_plan *plan, fth_value value, bool channels_last, fth_plan_value *as);
 fth_status portable_end_write(fth_plan *plan, fth_value value, fth_plan_value as);
-/* Lets `to` take over the memory of `from` if nothing else needs it; before portable_begin_write(). */
+/* Lets `to` take over the memory of `from` if nothing else needs it; before
+ * portable_begin_write(). */
 bool portable_write_in_place(fth_plan *plan, fth_value from, fth_value to);
 fth_status portable_add_scratch(fth_plan *plan, size_t floats, fth_plan_value *scratch);
 
@@ -66,7 +68,8 @@ struct portable_call {
     float *data[PORTABLE_MAX_VALUES];           /* their addresses while it runs; NULL for none */
 };
 
-/* Adds a step of `node`, whose state is a copy of the `size_bytes` that begin with `call`; level and attributes are filled in. */
+/* Adds a step of `node`, whose state is a copy of the `size_bytes` that begin with `call`; level
+ * and attributes are filled in. */
 fth_status portable_add_call(fth_plan *plan, const fth_node *node, const portable_call *call, size_t size_bytes);
 /* The same for a step of no node, under a name. */
 fth_status portable_add_named_call(fth_plan *plan, const char *name, const portable_call *call, size_t size_bytes);
@@ -79,7 +82,8 @@ void portable_sum_columns(const portable_level *level, const float *x, int64_t r
 
 /* ---- kernels ---- */
 
-/* Every kernel: a new one is a file that defines portable_NAME for fth_op_NAME, and its row here. */
+/* Every kernel: a new one is a file that defines portable_NAME for fth_op_NAME, and its row
+ * here. */
 #define PORTABLE_KERNELS(ROW)                                                                                          \
     ROW(convolution)                                                                                                   \
     ROW(convolution_grad_input)                                                                                        \

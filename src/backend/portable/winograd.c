@@ -3,7 +3,8 @@
 
 enum { ELEMENTS = 16 };
 
-/* Tiles are transformed and multiplied some rows of them at a time, so that they stay in the caches: about so many. */
+/* Tiles are transformed and multiplied some rows of them at a time, so that they stay in the
+ * caches: about so many. */
 enum { CHUNK_TILES = 48 };
 
 static int64_t tile_columns(const portable_winograd *w)
@@ -23,8 +24,9 @@ static int64_t chunk_tiles(const portable_winograd *w)
     return chunk_rows(w) * tile_columns(w);
 }
 
-/* Floats from the matrix of one element to that of the next. They are a vector more than the matrix has: a multiple of a page
- * apart, all sixteen would compete for the same lines of the first cache. */
+/* Floats from the matrix of one element to that of the next. They are a vector more than the matrix
+ * has: a multiple of a page apart, all sixteen would compete for the same lines of the first
+ * cache. */
 static int64_t plane_floats(const portable_winograd *w, int64_t tiles, int64_t channels)
 {
     return tiles * channels + w->level->lanes;

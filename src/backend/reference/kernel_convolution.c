@@ -1,13 +1,16 @@
-/* Convolution and its gradients, as one walk over all pairs of an output element and a weight that meet. */
+/* Convolution and its gradients, as one walk over all pairs of an output element and a weight that
+ * meet. */
 #include "backend/reference/reference.h"
 
-/* The six sizes of a convolution. x (N, C, H, W), weight (O, C/groups, KH, KW), y (N, O, OH, OW). */
+/* The six sizes of a convolution. x (N, C, H, W), weight (O, C/groups, KH, KW), y (N, O, OH,
+ * OW). */
 typedef struct geometry {
     const fth_convolution_attributes *attributes;
     const fth_shape *x, *weight, *y;
 } geometry;
 
-/* Where output row or column `out` meets tap `tap` in the input; may lie in the padding, outside [0, size). */
+/* Where output row or column `out` meets tap `tap` in the input; may lie in the padding, outside
+ * [0, size). */
 static int64_t input_position(const geometry *g, int axis, int64_t out, int64_t tap)
 {
     return out * g->attributes->stride[axis] - g->attributes->padding[axis] + tap * g->attributes->dilation[axis];
@@ -48,7 +51,8 @@ static fth_status run_convolution(const plain_call *call, const fth_run *run)
     return FTH_OK;
 }
 
-/* dx[n,c,h,w] = sum over the outputs o,oh,ow and taps kh,kw that read it of dy[n,o,oh,ow] * weight[o,c,kh,kw] */
+/* dx[n,c,h,w] = sum over the outputs o,oh,ow and taps kh,kw that read it of dy[n,o,oh,ow] *
+ * weight[o,c,kh,kw] */
 static fth_status run_grad_input(const plain_call *call, const fth_run *run)
 {
     (void)run;
@@ -81,8 +85,8 @@ static fth_status run_grad_input(const plain_call *call, const fth_run *run)
     return FTH_OK;
 }
 
-/* dweight[o,c,kh,kw] = sum over n,oh,ow of x[n, first(o)+c, h, w] * dy[n,o,oh,ow];  dbias[o] = sum over n,oh,ow of dy
- */
+/* dweight[o,c,kh,kw] = sum over n,oh,ow of x[n, first(o)+c, h, w] * dy[n,o,oh,ow];  dbias[o] = sum over n,oh,ow of
+ * dy */
 static fth_status run_grad_weights(const plain_call *call, const fth_run *run)
 {
     (void)run;

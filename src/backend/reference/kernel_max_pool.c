@@ -6,7 +6,8 @@
 
 #include "backend/plain/window.h"
 
-/* y[n,c,oh,ow] = max over the window of x[n,c,h,w];  where = h * W + w of the first maximum; NaN wins over numbers. */
+/* y[n,c,oh,ow] = max over the window of x[n,c,h,w];  where = h * W + w of the first maximum; NaN wins over
+ * numbers. */
 static fth_status run_max_pool(const plain_call *call, const fth_run *run)
 {
     (void)run;

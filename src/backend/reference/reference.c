@@ -27,7 +27,8 @@ static void reference_close(fth_device *device)
     free(device);
 }
 
-/* ---- snapshots: not needed where memory is the host's; here so that their use is tested on any machine ---- */
+/* ---- snapshots: not needed where memory is the host's; here so that their use is tested on any machine
+ * ---- */
 
 struct fth_device_snapshot {
     size_t size_bytes;

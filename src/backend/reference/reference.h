@@ -1,7 +1,8 @@
-/* The reference back end: plain kernels (plain/plain.h) for every op, those of this folder among them.
+/* The reference back end: plain kernels (plain/plain.h) for every op, those of this folder among
+ * them.
  *
- * It is there to be read and believed, and has one thread. The other back ends are tested against it. Updates are the rules
- * all back ends share, tested against formulas in double. */
+ * It is there to be read and believed, and has one thread. The other back ends are tested against
+ * it. Updates are the rules all back ends share, tested against formulas in double. */
 #ifndef FTH_BACKEND_REFERENCE_REFERENCE_H
 #define FTH_BACKEND_REFERENCE_REFERENCE_H
 

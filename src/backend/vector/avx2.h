@@ -1,4 +1,5 @@
-/* What the compiler's vector types cannot express, in AVX2. Included by vector.h, which documents each function. */
+/* What the compiler's vector types cannot express, in AVX2. Included by vector.h, which documents
+ * each function. */
 #include <immintrin.h>
 
 INLINE vector_mask first_lanes(int64_t count)

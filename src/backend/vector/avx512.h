@@ -1,4 +1,5 @@
-/* What the compiler's vector types cannot express, in AVX-512. Included by vector.h, which documents each function. */
+/* What the compiler's vector types cannot express, in AVX-512. Included by vector.h, which
+ * documents each function. */
 #include <immintrin.h>
 
 INLINE __mmask16 bits_of_first(int64_t count)

@@ -14,7 +14,8 @@ typedef enum fth_vector_level {
 fth_vector_level fth_vector_level_best(void); /* of the processor */
 /* The processor's best, or the level that FARTHING_MAX_ISA limits it to. */
 fth_status fth_vector_level_choose(fth_vector_level *level);
-/* Whether FARTHING_MAX_ISA allows AMX (tiles.h) on top of the best level: it is "amx", or not set. */
+/* Whether FARTHING_MAX_ISA allows AMX (tiles.h) on top of the best level: it is "amx", or not
+ * set. */
 bool fth_vector_level_allows_tiles(void);
 const char *fth_vector_level_name(fth_vector_level level);
 

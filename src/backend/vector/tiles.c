@@ -18,7 +18,8 @@ static bool packing_is_supported(void)
            __builtin_cpu_supports("avx512dq") && __get_cpuid_count(FEATURES, 1, &a, &b, &c, &d) && (a & AVX512_BF16);
 }
 
-/* The processor must have AMX, and the kernel must save the tile state, which a process has to request. */
+/* The processor must have AMX, and the kernel must save the tile state, which a process has to
+ * request. */
 bool fth_tiles_are_supported(void)
 {
     enum { BF16 = 1 << 22, TILES = 1 << 24 };

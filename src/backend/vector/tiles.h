@@ -1,9 +1,10 @@
 /* Products of bf16 numbers with f32 sums: matrix tiles, and packing numbers into them.
  *
- * A tile is what AMX, the matrix unit of newer Xeons, multiplies: C (16, 16) of f32 += A (16, 32) · B (32, 16) of bf16.
- * B is stored in pairs of rows, the two numbers of a pair side by side, so a 64-byte row holds 16 pairs. C is computed
- * in blocks of 2 x 2 tiles, each over the whole depth; B is packed into panels of 32 columns, tile after tile. Files
- * that include this are compiled for AMX and run only where tiles.c finds it. */
+ * A tile is what AMX, the matrix unit of newer Xeons, multiplies: C (16, 16) of f32 += A (16, 32) ·
+ * B (32, 16) of bf16. B is stored in pairs of rows, the two numbers of a pair side by side, so a
+ * 64-byte row holds 16 pairs. C is computed in blocks of 2 x 2 tiles, each over the whole depth; B
+ * is packed into panels of 32 columns, tile after tile. Files that include this are compiled for
+ * AMX and run only where tiles.c finds it. */
 #ifndef FTH_BACKEND_VECTOR_TILES_H
 #define FTH_BACKEND_VECTOR_TILES_H
 
@@ -24,14 +25,15 @@ enum {
 
 /* ---- blocks ---- */
 
-/* A block of A: two rows of tiles. Tile t of the depth is at t * step; rows are `stride` bytes apart. */
+/* A block of A: two rows of tiles. Tile t of the depth is at t * step; rows are `stride` bytes
+ * apart. */
 typedef struct a_block {
     const uint16_t *first, *second; /* second: NULL if there is only one row of tiles */
     int64_t step, stride;
 } a_block;
 
-/* A thread calls configure_tiles() before it multiplies and release_tiles() at the end. multiply_block() writes A · B
- * to `c`, whose rows are `stride` bytes apart, or adds it to `c`. */
+/* A thread calls configure_tiles() before it multiplies and release_tiles() at the end.
+ * multiply_block() writes A · B to `c`, whose rows are `stride` bytes apart, or adds it to `c`. */
 
 typedef struct tile_configuration {
     uint8_t palette, start_row, reserved[14];
@@ -113,7 +115,8 @@ TILE_INLINE void multiply_block(const a_block *a, const uint16_t *panel, int64_t
 
 /* ---- packing ---- */
 
-/* Transposes 16 x 16 numbers of 32 bits: at each distance, swaps those whose row and column differ in that bit. */
+/* Transposes 16 x 16 numbers of 32 bits: at each distance, swaps those whose row and column differ
+ * in that bit. */
 TILE_INLINE void transpose(__m512i rows[TILE])
 {
     const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -172,7 +175,8 @@ TILE_INLINE void pack_rows(const float *from, int64_t stride, uint16_t *tile)
     store_tile(rows, tile);
 }
 
-/* Packs two adjacent tiles of B from their 32 rows of 32 bf16 numbers; `rows` holds the rows' addresses. */
+/* Packs two adjacent tiles of B from their 32 rows of 32 bf16 numbers; `rows` holds the rows'
+ * addresses. */
 TILE_INLINE void pack_addressed(const uint16_t *const rows[DEPTH], int64_t at, uint16_t *tiles)
 {
     const __m512i turns = _mm512_set1_epi32(0x00200000); /* alternates between `even` and `odd` */
@@ -186,8 +190,8 @@ TILE_INLINE void pack_addressed(const uint16_t *const rows[DEPTH], int64_t at, u
     }
 }
 
-/* Packs a tile of A from its 32 columns of 16 bf16 numbers. Only the first `count` columns, and the first `width`
- * numbers of each, exist. Adds the sum of each row of the tile to `sums`. */
+/* Packs a tile of A from its 32 columns of 16 bf16 numbers. Only the first `count` columns, and the
+ * first `width` numbers of each, exist. Adds the sum of each row of the tile to `sums`. */
 TILE_INLINE void pack_transposed(const uint16_t *from, int64_t count, int64_t width, int64_t stride, uint16_t *tile,
                                  float sums[TILE])
 {

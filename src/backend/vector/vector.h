@@ -1,7 +1,7 @@
-/* Vectors of floats, as wide as the instructions this is compiled for. Kernels use only this header and are compiled
- * once per level (level.h). What the compiler's vector types cannot express is in one header per level (avx512.h,
- * avx2.h, baseline.h), all with the same functions. Processor-specific instructions appear there and nowhere outside
- * this folder. */
+/* Vectors of floats, as wide as the instructions this is compiled for. Kernels use only this header
+ * and are compiled once per level (level.h). What the compiler's vector types cannot express is in
+ * one header per level (avx512.h, avx2.h, baseline.h), all with the same functions.
+ * Processor-specific instructions appear there and nowhere outside this folder. */
 #ifndef FTH_BACKEND_VECTOR_H
 #define FTH_BACKEND_VECTOR_H
 
@@ -23,7 +23,8 @@
 #define LEVEL        baseline
 #endif
 
-/* The name of something compiled once per level: at the AVX2 level, AT_LEVEL(narrow) is narrow_avx2. */
+/* The name of something compiled once per level: at the AVX2 level, AT_LEVEL(narrow) is
+ * narrow_avx2. */
 #define AT_LEVEL_OF(name, level)    name##_##level
 #define AT_LEVEL_NAMED(name, level) AT_LEVEL_OF(name, level)
 #define AT_LEVEL(name)              AT_LEVEL_NAMED(name, LEVEL)
@@ -85,8 +86,9 @@ INLINE void store(float *to, vector v)
     *(unaligned_vector *)to = v;
 }
 
-/* Non-temporal store to an address aligned to VECTOR_BYTES, for large buffers that are not read again soon. Write whole
- * 64-byte lines in sequence. Other threads may read the data after finish_stores(). */
+/* Non-temporal store to an address aligned to VECTOR_BYTES, for large buffers that are not read
+ * again soon. Write whole 64-byte lines in sequence. Other threads may read the data after
+ * finish_stores(). */
 INLINE void store_past_caches(float *to, vector v);
 INLINE void finish_stores(void);
 
@@ -100,8 +102,8 @@ INLINE void store_integers_part(int32_t *to, vector_mask v, int64_t count);
 INLINE vector_mask load_bytes_part(const uint8_t *from, int64_t count);
 INLINE void store_bytes_part(uint8_t *to, vector_mask v, int64_t count);
 
-/* The same, stored as bf16: rounded to nearest, ties to even; NaN stays NaN. AVX512_BF16 flushes subnormal
- * numbers to 0. */
+/* The same, stored as bf16: rounded to nearest, ties to even; NaN stays NaN. AVX512_BF16 flushes
+ * subnormal numbers to 0. */
 INLINE vector load_bf16_part(const uint16_t *from, int64_t count);
 INLINE void store_bf16_part(uint16_t *to, vector v, int64_t count);
 
@@ -120,16 +122,19 @@ INLINE vector blend(vector_mask where, vector yes, vector no);
 /* 0 where v is negative; NaN stays NaN. */
 INLINE vector cut_negative(vector v);
 
-/* bits_of_lanes() gives bit i for lane i of a mask; keep_lanes() zeroes the lanes whose bit is clear. */
+/* bits_of_lanes() gives bit i for lane i of a mask; keep_lanes() zeroes the lanes whose bit is
+ * clear. */
 INLINE uint32_t bits_of_lanes(vector_mask where);
 INLINE vector keep_lanes(vector v, uint32_t bits);
 
-/* Replaces `best` by `value`, and `winner` by `index`, where `value` is larger or NaN. A NaN in `best` stays. */
+/* Replaces `best` by `value`, and `winner` by `index`, where `value` is larger or NaN. A NaN in
+ * `best` stays. */
 INLINE void challenge(vector value, int32_t index, vector *best, vector_mask *winner);
 
 /* ---- shared by the levels ---- */
 
-/* Copies `count` bytes, at most `most` (a constant power of two up to 16), without a function call. */
+/* Copies `count` bytes, at most `most` (a constant power of two up to 16), without a function
+ * call. */
 INLINE void copy_part(void *to, const void *from, int64_t count, const int most)
 {
     if (count >= most) {
@@ -240,7 +245,8 @@ INLINE vector odd_lanes(vector first, vector second)
     return SHUFFLE(first, second, EACH_LANE(ODD_LANE, 0));
 }
 
-/* The reverse: interleaves even and odd lanes, giving the first LANES of the result, or the rest. */
+/* The reverse: interleaves even and odd lanes, giving the first LANES of the result, or the
+ * rest. */
 INLINE vector low_pairs(vector even, vector odd)
 {
     return SHUFFLE(even, odd, EACH_LANE(PAIR_LANE, 0));
@@ -279,7 +285,8 @@ INLINE float sum_lanes(vector v)
     return v[0];
 }
 
-/* Transposes LANES × LANES numbers: at each distance, swaps those whose row and column differ in that bit. */
+/* Transposes LANES × LANES numbers: at each distance, swaps those whose row and column differ in
+ * that bit. */
 #define UPPER_LANE(lane, d) ((lane) & (d) ? LANES + ((lane) ^ (d)) : (lane))
 #define LOWER_LANE(lane, d) ((lane) & (d) ? LANES + (lane) : (lane) | (d))
 #define TRANSPOSE_PAIR(a, b, d)                                                                                        \

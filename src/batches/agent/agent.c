@@ -203,7 +203,8 @@ char *fth_batches_agent_log(const char *path)
 
 static void close_agent(batches_agent *agent)
 {
-    /* The host calls the others, and what clients asked ends with it; the filling thread has the rest. */
+    /* The host calls the others, and what clients asked ends with it; the filling thread has the
+     * rest. */
     fth_host_close(agent->host);
     fth_agent_fill_stop(agent->fill);
     fth_agent_jobs_free(agent->jobs);
@@ -212,8 +213,9 @@ static void close_agent(batches_agent *agent)
     fth_coordinator_link_free(agent->link);
 }
 
-/* The same for the next agent at this path of this machine, so that the coordinator knows at once who has gone with the last one.
- * Machines, and containers of one, may have the same name: what the kernel calls them is part of it. */
+/* The same for the next agent at this path of this machine, so that the coordinator knows at once
+ * who has gone with the last one. Machines, and containers of one, may have the same name: what the
+ * kernel calls them is part of it. */
 static void choose_name(const char *path, char *name, size_t size)
 {
     char machine[64] = "", *boot = NULL, space[64] = "";
@@ -274,7 +276,8 @@ static bool is_served(const char *path)
     return is_there;
 }
 
-/* Whoever started this has its messages go to a file there: nobody reads them when it has ended well. */
+/* Whoever started this has its messages go to a file there: nobody reads them when it has ended
+ * well. */
 static void remove_log(const char *path)
 {
     char *log = fth_batches_agent_log(path);

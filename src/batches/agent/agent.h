@@ -1,6 +1,7 @@
-/* The agent of a machine: has the one connection to a coordinator, a segment for the jobs of its machine, and fills it with what they
- * need next, from the coordinator or from Redis. Started by the first client (as `farthing batches-agent`, or from Python), found by the
- * others through the socket's path; a lock file makes it one. It ends when it has had no clients for `idle_s`.
+/* The agent of a machine: has the one connection to a coordinator, a segment for the jobs of its
+ * machine, and fills it with what they need next, from the coordinator or from Redis. Started by
+ * the first client (as `farthing batches-agent`, or from Python), found by the others through the
+ * socket's path; a lock file makes it one. It ends when it has had no clients for `idle_s`.
  *
  *     agent.c        its life: lock, memory, host, and what clients ask
  *     agent_start.c  finding it, or starting it
@@ -23,11 +24,12 @@ typedef struct fth_batches_agent_options {
 /* Runs until it is idle or stopped. FTH_OK at once if this machine has one already. */
 fth_status fth_batches_agent_run(const fth_batches_agent_options *options);
 
-/* Finds the agent of this machine for a coordinator, or starts one as a process of its own: gives the path of the socket, where
- * fth_host_connect() finds it; free() it. `command` runs an agent when "--url URL" and, where options have them,
- * "--pinned-key KEY", "--ca-file FILE", "--memory BYTES" and "--idle SECONDS" are added to it: words, NULL-terminated, the program's path
- * first. NULL: the words in the environment's FARTHING_BATCHES_AGENT, with newlines between
- * them, or this program, if it is farthing itself. FTH_TIMEOUT, or why the agent ended. */
+/* Finds the agent of this machine for a coordinator, or starts one as a process of its own: gives
+ * the path of the socket, where fth_host_connect() finds it; free() it. `command` runs an agent
+ * when "--url URL" and, where options have them, "--pinned-key KEY", "--ca-file FILE", "--memory
+ * BYTES" and "--idle SECONDS" are added to it: words, NULL-terminated, the program's path first.
+ * NULL: the words in the environment's FARTHING_BATCHES_AGENT, with newlines between them, or this
+ * program, if it is farthing itself. FTH_TIMEOUT, or why the agent ended. */
 fth_status fth_batches_agent_ensure(const fth_batches_agent_options *options, const char *const *command,
                                     fth_deadline deadline, char **socket_path);
 

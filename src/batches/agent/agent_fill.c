@@ -3,8 +3,8 @@
  *     look at the board ─> sync with the coordinator ─> fetch what is ready, for a while ─> look again ...
  *                               └─ away: try again after a pause; clients that wait get an error after a second
  *
- * The memory is for what is needed next; what is not needed is kept while there is room, oldest out first, since a later epoch, or a
- * job that is behind, may need it again. */
+ * The memory is for what is needed next; what is not needed is kept while there is room, oldest out
+ * first, since a later epoch, or a job that is behind, may need it again. */
 #include "batches/agent/agent_fill.h"
 
 #include <math.h>
@@ -155,7 +155,8 @@ static int compare_ids(const void *left, const void *right)
     return memcmp(left, right, sizeof(fth_item_id));
 }
 
-/* Drops entries that are not needed, the oldest first, for `size_bytes` and some more, so that this is seldom. */
+/* Drops entries that are not needed, the oldest first, for `size_bytes` and some more, so that this
+ * is seldom. */
 static void make_room(fth_agent_fill *fill, uint64_t size_bytes)
 {
     uint64_t goal = size_bytes + fth_segment_capacity(fill->options.segment) / 16, freed = 0;
@@ -441,7 +442,8 @@ static void note_back(fth_agent_fill *fill)
     forget_outages(fill);
 }
 
-/* How far ahead to look: as many items as fit, as far as sizes are known, and some more, since sizes differ. */
+/* How far ahead to look: as many items as fit, as far as sizes are known, and some more, since
+ * sizes differ. */
 static size_t choose_room(const fth_agent_fill *fill)
 {
     uint64_t fit = fth_segment_capacity(fill->options.segment) / (fill->typical_bytes ? fill->typical_bytes : 1);

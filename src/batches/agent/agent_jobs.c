@@ -1,8 +1,9 @@
 /* See agent_jobs.h.
  *
- * A job is here from its registration until no client of it has been on the board for a while; then its end, finished or left, is
- * reported to the coordinator once. Which items a batch consists of is remembered for the batches around each job's
- * position: the same ones are looked at many times a second. */
+ * A job is here from its registration until no client of it has been on the board for a while; then
+ * its end, finished or left, is reported to the coordinator once. Which items a batch consists of
+ * is remembered for the batches around each job's position: the same ones are looked at many times
+ * a second. */
 #include "batches/agent/agent_jobs.h"
 
 #include <pthread.h>
@@ -212,7 +213,8 @@ json_t *fth_agent_jobs_registration(fth_agent_jobs *jobs, uint64_t id)
 
 /* ---- looking ---- */
 
-/* What clients of a slot that has another one now, or none, have counted is added to their job. With the mutex held. */
+/* What clients of a slot that has another one now, or none, have counted is added to their job.
+ * With the mutex held. */
 static void fold_counters(fth_agent_jobs *jobs, seen_slot *seen)
 {
     agent_job *job = seen->is_taken ? find_job(jobs, seen->state.job) : NULL;

@@ -1,5 +1,6 @@
-/* Finding a machine's agent, or starting it (agent.h). Several processes may start one at the same time: the first to take the
- * host's lock stays, and the others end at once, so whoever asks connects to the same one. */
+/* Finding a machine's agent, or starting it (agent.h). Several processes may start one at the same
+ * time: the first to take the host's lock stays, and the others end at once, so whoever asks
+ * connects to the same one. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,8 @@
 
 enum { MAX_LOG_BYTES = 1 << 20, MAX_STARTED = 8 };
 
-/* Agents that this process has started and not yet collected; 0: none. Without a lock, of which a fork could copy a locked one. */
+/* Agents that this process has started and not yet collected; 0: none. Without a lock, of which a
+ * fork could copy a locked one. */
 static _Atomic pid_t started[MAX_STARTED];
 
 static void remember(pid_t child)

@@ -15,7 +15,8 @@ struct fth_cache {
     void *room_maker;
 };
 
-/* Whether an address begins with one of the kind's schemes; one without "://" is the whole address. */
+/* Whether an address begins with one of the kind's schemes; one without "://" is the whole
+ * address. */
 static bool is_of_kind(const fth_cache_kind *kind, const char *address)
 {
     const char *scheme = kind->schemes;

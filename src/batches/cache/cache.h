@@ -1,12 +1,13 @@
-/* Caches: where entries are kept for all who need them. A row of fth_cache_kind each, listed in cache.c.
+/* Caches: where entries are kept for all who need them. A row of fth_cache_kind each, listed in
+ * cache.c.
  *
  *     shm                            the coordinator's shared memory (segment.h); other machines get entries from it over HTTP
  *     redis://[[user]:password@]host[:port][,host[:port]...][/database][/prefix], rediss:// with TLS
  *                                    Redis or Valkey, one server, several, or a cluster; every machine reads from it directly
  *     items+http://host:port         a coordinator's shared memory, for a machine that makes items for it (cache_coordinator.c)
  *
- * Whoever puts an entry gets a receipt only once the cache has all of it. Servers that are down cost a failed call, never a wrong
- * answer: what cannot be got is made again. */
+ * Whoever puts an entry gets a receipt only once the cache has all of it. Servers that are down
+ * cost a failed call, never a wrong answer: what cannot be got is made again. */
 #ifndef FTH_BATCHES_CACHE_H
 #define FTH_BATCHES_CACHE_H
 
@@ -22,17 +23,20 @@ typedef struct fth_cache_options {
     fth_segment_cache *segment; /* of shm */
 } fth_cache_options;
 
-/* Connects, and checks that it can be read and written: FTH_PEER_LOST or FTH_INVALID, naming the server and what to do. */
+/* Connects, and checks that it can be read and written: FTH_PEER_LOST or FTH_INVALID, naming the
+ * server and what to do. */
 fth_status fth_cache_open(const char *address, const fth_cache_options *options, fth_cache **cache);
 void fth_cache_free(fth_cache *cache);
 fth_status fth_cache_check(const char *address);              /* FTH_INVALID for what is no address of one */
 const char *fth_cache_name(const fth_cache *cache);           /* without passwords */
 fth_segment_cache *fth_cache_segment(const fth_cache *cache); /* NULL: not shared memory */
 
-/* Who keeps a cache within its memory drops entries when one finds no room: `make_room` is called with how many bytes to drop,
- * a few times, and more each time, since what becomes free need not lie in one piece. Before others use the cache. */
+/* Who keeps a cache within its memory drops entries when one finds no room: `make_room` is called
+ * with how many bytes to drop, a few times, and more each time, since what becomes free need not
+ * lie in one piece. Before others use the cache. */
 void fth_cache_set_room_maker(fth_cache *cache, void (*make_room)(void *context, uint64_t size_bytes), void *context);
-/* Room for an entry in which it can be made; then put, or cancel. FTH_NO_MEMORY: there is none. Any thread. */
+/* Room for an entry in which it can be made; then put, or cancel. FTH_NO_MEMORY: there is none. Any
+ * thread. */
 fth_status fth_cache_begin(fth_cache *cache, uint64_t size_bytes, void **entry);
 fth_status fth_cache_put(fth_cache *cache, void *entry, const fth_receipt *receipt); /* gives up the room either way */
 void fth_cache_cancel(fth_cache *cache, void *entry);
@@ -40,14 +44,15 @@ void fth_cache_cancel(fth_cache *cache, void *entry);
 /* Takes an entry that was asked for as ids[which]; it is lent until this returns. */
 typedef void fth_cache_take(void *context, size_t which, const void *entry, uint64_t size_bytes);
 
-/* Entries by id, several in one round trip. `take` is called in this thread for each that is there, checked, in any order.
- * Those that are not there, or damaged, are left out. Where a server fails, the entries of others are given all the same
- * before the call fails. */
+/* Entries by id, several in one round trip. `take` is called in this thread for each that is there,
+ * checked, in any order. Those that are not there, or damaged, are left out. Where a server fails,
+ * the entries of others are given all the same before the call fails. */
 fth_status fth_cache_get(fth_cache *cache, const fth_item_id *ids, size_t count, fth_deadline deadline,
                          fth_cache_take *take, void *context);
 /* What the cache says of an entry, by its header and length alone: it is not read. */
 fth_status fth_cache_look(fth_cache *cache, fth_item_id id, fth_deadline deadline, fth_receipt *receipt, bool *found);
-/* FTH_IO unless the cache has an entry with that id, length and checksum. Who reads it checks the rest. */
+/* FTH_IO unless the cache has an entry with that id, length and checksum. Who reads it checks the
+ * rest. */
 fth_status fth_cache_confirm(fth_cache *cache, const fth_receipt *receipt, fth_deadline deadline);
 fth_status fth_cache_remove(fth_cache *cache, const fth_item_id *ids, size_t count);
 /* Lists what is there, for a coordinator that starts again. */

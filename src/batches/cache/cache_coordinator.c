@@ -1,5 +1,6 @@
-/* A coordinator's own memory as a cache, from another machine: what a worker makes is handed in over HTTP (coordinator.h). Entries are
- * not looked for there, since who makes items has no use for those that are made. */
+/* A coordinator's own memory as a cache, from another machine: what a worker makes is handed in
+ * over HTTP (coordinator.h). Entries are not looked for there, since who makes items has no use for
+ * those that are made. */
 #include <stdlib.h>
 #include <string.h>
 

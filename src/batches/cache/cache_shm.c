@@ -1,4 +1,5 @@
-/* The shared memory of the coordinator's own machine as a cache: a thin layer over segment.h, whose owner lends it. */
+/* The shared memory of the coordinator's own machine as a cache: a thin layer over segment.h, whose
+ * owner lends it. */
 #include "batches/cache/cache.h"
 
 static fth_status check(const char *address)

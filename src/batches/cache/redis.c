@@ -1,9 +1,10 @@
 /* Redis and Valkey as a cache; redis_internal.h lists the files.
  *
- * An entry is a string under "farthing:PREFIX:ID". It expires an hour after it was last used (after it was put, with servers
- * older than Redis 6.2), so that nothing stays for ever when a coordinator is not there to remove it. Ids are hashes
- * of contents: whoever puts an id puts the same bytes, and an entry that is read is checked against its id, length and checksum,
- * so servers that lose, evict or damage entries cause work and no wrong answers. */
+ * An entry is a string under "farthing:PREFIX:ID". It expires an hour after it was last used (after
+ * it was put, with servers older than Redis 6.2), so that nothing stays for ever when a coordinator
+ * is not there to remove it. Ids are hashes of contents: whoever puts an id puts the same bytes,
+ * and an entry that is read is checked against its id, length and checksum, so servers that lose,
+ * evict or damage entries cause work and no wrong answers. */
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -235,7 +236,8 @@ static bool is_scan_answer(const redisReply *reply)
     return true;
 }
 
-/* An entry that is looked at: its header is the first thing that is asked for, its length the second. */
+/* An entry that is looked at: its header is the first thing that is asked for, its length the
+ * second. */
 typedef struct look_call {
     redis_cache *cache;
     fth_item_id id;
@@ -348,8 +350,8 @@ static fth_item_id make_probe(uint64_t number, void *entry, fth_receipt *receipt
     return id;
 }
 
-/* Puts, gets and removes a small entry at every server. One that is full is only reported: there may be old entries to
- * remove first. */
+/* Puts, gets and removes a small entry at every server. One that is full is only reported: there
+ * may be old entries to remove first. */
 static fth_status try_servers(redis_cache *cache, fth_deadline deadline)
 {
     fth_status status = FTH_OK;

@@ -1,7 +1,8 @@
 /* See redis_internal.h: commands go out through one buffer, replies come in through another.
  *
- * Replies of a few bytes, and arrays, are parsed by hiredis. A value is received in place: its length is in the line before it,
- * and what has not come with that line is read from the socket straight to the connection's memory for values. */
+ * Replies of a few bytes, and arrays, are parsed by hiredis. A value is received in place: its
+ * length is in the line before it, and what has not come with that line is read from the socket
+ * straight to the connection's memory for values. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>

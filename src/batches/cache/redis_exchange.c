@@ -1,11 +1,12 @@
 /* See redis_internal.h.
  *
- * Work is done in rounds. In each, what is left is grouped by server, a connection to each of these is borrowed and gets the
- * first window of commands, then replies are received, server after server, while the others work. What was redirected,
- * or was under way when a connection broke, is left for the next round.
+ * Work is done in rounds. In each, what is left is grouped by server, a connection to each of these
+ * is borrowed and gets the first window of commands, then replies are received, server after
+ * server, while the others work. What was redirected, or was under way when a connection broke, is
+ * left for the next round.
  *
- * Connections are borrowed in the order of servers' addresses in memory, by every thread, so that threads that wait for each other's
- * connections cannot wait in a circle. */
+ * Connections are borrowed in the order of servers' addresses in memory, by every thread, so that
+ * threads that wait for each other's connections cannot wait in a circle. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -8,8 +8,9 @@
  *     redis_exchange.c    many commands at once: pipelined, over all servers, through redirections and broken connections
  *     redis.c             the cache: a row of fth_cache_kind
  *
- * hiredis formats commands and parses replies. Sockets, TLS and deadlines are ours, and so is the reading of values: they
- * go from the socket straight to where they are used, where hiredis would copy them twice. */
+ * hiredis formats commands and parses replies. Sockets, TLS and deadlines are ours, and so is the
+ * reading of values: they go from the socket straight to where they are used, where hiredis would
+ * copy them twice. */
 #ifndef FTH_BATCHES_REDIS_INTERNAL_H
 #define FTH_BATCHES_REDIS_INTERNAL_H
 
@@ -91,7 +92,8 @@ fth_status fth_redis_send_value(fth_redis_connection *connection, const char *co
                                 uint64_t size_bytes, fth_deadline deadline);
 fth_status fth_redis_flush(fth_redis_connection *connection, fth_deadline deadline);
 
-/* The next reply, whole; freeReplyObject() it. An error is a reply, too. Not while values are still to be received. */
+/* The next reply, whole; freeReplyObject() it. An error is a reply, too. Not while values are still
+ * to be received. */
 fth_status fth_redis_receive(fth_redis_connection *connection, fth_deadline deadline, redisReply **reply);
 /* One command and its reply; an error fails. */
 fth_status fth_redis_ask(fth_redis_connection *connection, const char *const *words, fth_deadline deadline,
@@ -117,7 +119,8 @@ fth_status fth_redis_server_create(const fth_redis_endpoint *endpoint, const fth
 void fth_redis_server_free(fth_redis_server *server);
 const fth_redis_endpoint *fth_redis_server_endpoint(const fth_redis_server *server);
 const char *fth_redis_server_name(const fth_redis_server *server); /* "redis 10.0.0.1:6379", for messages */
-/* Lends a connection. A server that has just failed is not tried again for a moment: the call fails at once. */
+/* Lends a connection. A server that has just failed is not tried again for a moment: the call fails
+ * at once. */
 fth_status fth_redis_server_borrow(fth_redis_server *server, fth_deadline deadline, fth_redis_connection **connection);
 /* `status`: how the use of it ended. */
 void fth_redis_server_return(fth_redis_server *server, fth_redis_connection *connection, fth_status status);
@@ -156,8 +159,9 @@ typedef struct fth_redis_work {
 } fth_redis_work;
 enum { FTH_REDIS_MAX_KEY = FTH_REDIS_MAX_PREFIX + FTH_ITEM_ID_TEXT + 16 };
 
-/* Sends a command for each of `count` things to the server that has its key. All that can be done is done; then the first
- * failure is returned. Commands may be sent twice, where a connection breaks. */
+/* Sends a command for each of `count` things to the server that has its key. All that can be done
+ * is done; then the first failure is returned. Commands may be sent twice, where a connection
+ * breaks. */
 fth_status fth_redis_exchange(fth_redis_map *map, const fth_redis_work *work, fth_deadline deadline);
 
 #endif

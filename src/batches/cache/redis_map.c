@@ -1,10 +1,12 @@
 /* See redis_internal.h.
  *
- * Several servers that know nothing of each other share keys by rendezvous hashing: a key is at the server for which a hash
- * of both is largest, so that every machine agrees without asking, and a server more or less moves only its own part.
+ * Several servers that know nothing of each other share keys by rendezvous hashing: a key is at the
+ * server for which a hash of both is largest, so that every machine agrees without asking, and a
+ * server more or less moves only its own part.
  *
- * In a Redis Cluster a key has one of 16384 slots, and CLUSTER SLOTS says which server has which. That list is asked for at the
- * start, and again when a server says that a slot has moved, or is not there. */
+ * In a Redis Cluster a key has one of 16384 slots, and CLUSTER SLOTS says which server has which.
+ * That list is asked for at the start, and again when a server says that a slot has moved, or is
+ * not there. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +28,8 @@ struct fth_redis_map {
     double refreshed_at_s;
 };
 
-/* CRC-16/XMODEM, as a cluster's servers compute it over what is in the key's first {}, or all of it; ours have no braces. */
+/* CRC-16/XMODEM, as a cluster's servers compute it over what is in the key's first {}, or all of
+ * it; ours have no braces. */
 static unsigned find_slot(const char *key)
 {
     unsigned crc = 0;
@@ -71,7 +74,8 @@ fth_status fth_redis_map_add(fth_redis_map *map, const fth_redis_endpoint *endpo
 
 /* ---- a cluster ---- */
 
-/* One row of CLUSTER SLOTS: first slot, last slot, [host, port, ...] of the master, then of replicas. With the mutex held. */
+/* One row of CLUSTER SLOTS: first slot, last slot, [host, port, ...] of the master, then of
+ * replicas. With the mutex held. */
 static fth_status take_row(fth_redis_map *map, const redisReply *row, const fth_redis_endpoint *from)
 {
     fth_status status = FTH_OK;
@@ -163,7 +167,8 @@ fth_status fth_redis_map_create(const fth_redis_address *address, const fth_redi
     map->login = login;
     for (size_t i = 0; i < address->count; i++)
         FTH_TRY(add_server(map, &address->endpoints[i], &place));
-    /* All are asked, so that the first message is about one that fails; of a cluster's, one is enough. */
+    /* All are asked, so that the first message is about one that fails; of a cluster's, one is
+     * enough. */
     for (size_t i = address->count; i-- > 0;) {
         fth_redis_connection *connection = NULL;
         status = fth_redis_server_borrow(map->servers[i], deadline, &connection);

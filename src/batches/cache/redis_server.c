@@ -2,8 +2,8 @@
  *
  *     up ── a call fails ──> down, until `retry_at_s` ── one thread tries ──> up, or down for longer
  *
- * While a server is down, calls fail at once with the reason that it went down for: a thread that has other things to do
- * does not wait for the same deadline again and again. */
+ * While a server is down, calls fail at once with the reason that it went down for: a thread that
+ * has other things to do does not wait for the same deadline again and again. */
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>

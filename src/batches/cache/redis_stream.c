@@ -1,4 +1,5 @@
-/* See redis_internal.h: a socket that never blocks, and a poll for what is left of the deadline wherever it would.
+/* See redis_internal.h: a socket that never blocks, and a poll for what is left of the deadline
+ * wherever it would.
  *
  * OpenSSL works on the same socket through a BIO of ours, whose writes raise no SIGPIPE. */
 #include <arpa/inet.h>

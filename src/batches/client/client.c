@@ -4,8 +4,7 @@
  *       session         of each loader (client_session.h): which batch is next, and
  *         supply        the job's registration: items by id; registers again when the host has gone (client_supply.h)
  *           connection  socket, segment and slot (client_connection.h)
- *       direct          the data itself, opened when the cache cannot give it (client_direct.h)
- */
+ *       direct          the data itself, opened when the cache cannot give it (client_direct.h) */
 #include "batches/client/client.h"
 
 #include <math.h>
@@ -59,7 +58,8 @@ static void free_client(void *context)
     free(own);
 }
 
-/* Asks the host of the address what the data set is; tries again until the deadline, since a coordinator may be about to start. */
+/* Asks the host of the address what the data set is; tries again until the deadline, since a
+ * coordinator may be about to start. */
 static fth_status describe(const fth_batches_address *address, fth_deadline deadline, json_t **answer)
 {
     fth_status status;

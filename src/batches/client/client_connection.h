@@ -1,7 +1,8 @@
-/* A job's connection to the host of its machine (host.h): the socket, the mapped segment, and a slot of the board.
+/* A job's connection to the host of its machine (host.h): the socket, the mapped segment, and a
+ * slot of the board.
  *
- * It is shared by whoever reads from it, and goes with its last lease: a batch that is being used stays as it is, even where
- * another connection has taken the place of this one. Any thread. */
+ * It is shared by whoever reads from it, and goes with its last lease: a batch that is being used
+ * stays as it is, even where another connection has taken the place of this one. Any thread. */
 #ifndef FTH_BATCHES_CLIENT_CONNECTION_H
 #define FTH_BATCHES_CLIENT_CONNECTION_H
 
@@ -16,10 +17,11 @@ typedef struct fth_item_lease {
     fth_pin pin;
 } fth_item_lease;
 
-/* Where the host of an address is: the coordinator itself, or this machine's agent, which is started if there is none. free()
- * *path. */
+/* Where the host of an address is: the coordinator itself, or this machine's agent, which is
+ * started if there is none. free() *path. */
 fth_status fth_connection_find_host(const fth_batches_address *address, fth_deadline deadline, char **path);
-/* Sends one request on a connection of its own, such as {"op":"describe"}. The request is stolen. */
+/* Sends one request on a connection of its own, such as {"op":"describe"}. The request is
+ * stolen. */
 fth_status fth_connection_ask_once(const char *path, json_t *request, fth_deadline deadline, json_t **answer);
 
 /* Registers or joins with `request` (stolen), which gives a slot. */
@@ -30,15 +32,16 @@ void fth_connection_release(fth_connection *connection);         /* NULL: nothin
 
 /* Whether the host has gone, as far as its socket says. */
 bool fth_connection_is_lost(fth_connection *connection);
-/* One request and its answer; FTH_TIMEOUT means that the connection is lost, too. The request is stolen; `answer` may be NULL. */
+/* One request and its answer; FTH_TIMEOUT means that the connection is lost, too. The request is
+ * stolen; `answer` may be NULL. */
 fth_status fth_connection_ask(fth_connection *connection, json_t *request, fth_deadline deadline, json_t **answer);
 void fth_connection_tell(fth_connection *connection, json_t *request);
 
 /* Finds and pins an entry; FTH_CORRUPT: it is damaged. */
 fth_status fth_connection_pin(fth_connection *connection, fth_item_id id, fth_item_lease *lease, bool *found);
 void fth_item_lease_release(fth_item_lease *lease);
-/* Waits for an item. FTH_OK: look again; FTH_TIMEOUT: not yet; others: it cannot be made. One thread waits at a time, the others
- * for it. */
+/* Waits for an item. FTH_OK: look again; FTH_TIMEOUT: not yet; others: it cannot be made. One
+ * thread waits at a time, the others for it. */
 fth_status fth_connection_wait(fth_connection *connection, fth_item_id id, fth_deadline deadline);
 
 fth_slot *fth_connection_slot(fth_connection *connection);

@@ -1,7 +1,8 @@
 /* See client_session.h.
  *
- * Finished batches: batch n is looked for by its id. While the cache cannot give it, a loader over the same data set finishes
- * samples that are read directly; it is closed when the cache has the next batch again. */
+ * Finished batches: batch n is looked for by its id. While the cache cannot give it, a loader over
+ * the same data set finishes samples that are read directly; it is closed when the cache has the
+ * next batch again. */
 #include "batches/client/client_session.h"
 
 #include <math.h>
@@ -17,7 +18,8 @@
 #define REGISTER_AGAIN_S 1.0 /* where it can be done later */
 #define STEP_S           0.25
 
-/* Batches that a loader begins before they are asked for: a run that ends has begun some that it does not need. */
+/* Batches that a loader begins before they are asked for: a run that ends has begun some that it
+ * does not need. */
 enum { LOADED_AHEAD = 4 };
 
 struct fth_session {
@@ -79,7 +81,8 @@ out:
     return status;
 }
 
-/* Takes over how the job was registered before, by this process or another, if it is the same job. */
+/* Takes over how the job was registered before, by this process or another, if it is the same
+ * job. */
 static bool take_known(const fth_session_options *how, fth_job_spec *spec)
 {
     if (!how->known)
@@ -248,7 +251,8 @@ fth_status fth_sample_lend_directly(fth_direct *direct, bool decoded, fth_split 
     return status;
 }
 
-/* Reads a leased entry; FTH_CORRUPT with the sample's name if it says that the sample cannot be read. FTH_INVALID: it is no such entry. */
+/* Reads a leased entry; FTH_CORRUPT with the sample's name if it says that the sample cannot be
+ * read. FTH_INVALID: it is no such entry. */
 static fth_status read_sample(const fth_item_lease *lease, bool decoded, fth_raw_sample *raw, char **text)
 {
     fth_sample_payload payload;
@@ -281,7 +285,8 @@ static fth_status take_directly(fth_session *session, int64_t sample, fth_deadli
     return status;
 }
 
-/* From the cache: FTH_OK or FTH_CORRUPT with a lease; or what the caller does instead, in *answer. */
+/* From the cache: FTH_OK or FTH_CORRUPT with a lease; or what the caller does instead, in
+ * *answer. */
 static fth_status take_cached(fth_session *session, fth_supply *supply, int64_t sample, fth_deadline deadline,
                               fth_raw_sample *raw, fth_supply_answer *answer)
 {
@@ -310,8 +315,9 @@ out:
     return status;
 }
 
-/* A sample that takes the place of a bad one is not among those that the job comes to soon, so nobody would make it. It is the
- * next one of another job, which goes through the samples one by one. */
+/* A sample that takes the place of a bad one is not among those that the job comes to soon, so
+ * nobody would make it. It is the next one of another job, which goes through the samples one by
+ * one. */
 static fth_status take_unplanned(fth_session *session, int64_t sample, fth_deadline deadline, fth_raw_sample *raw,
                                  fth_supply_answer *answer)
 {
@@ -399,7 +405,8 @@ fth_status fth_session_take(fth_session *session, int64_t sample, fth_deadline d
 
 /* ---- finished batches ---- */
 
-/* Samples of the batch that were replaced because they cannot be read: [[sample, name, cause], ...]. */
+/* Samples of the batch that were replaced because they cannot be read: [[sample, name, cause],
+ * ...]. */
 static fth_status note_bad_samples(const fth_session *session, const char *bad)
 {
     fth_status status = FTH_OK;
@@ -473,8 +480,9 @@ static fth_status read_directly(fth_session *session, fth_deadline deadline, con
     return status;
 }
 
-/* One look at the cache and, where that does not have it, a step of reading directly. *directly: it is being read
- * directly, and the cache, which may come and go meanwhile, is not waited for again. FTH_TIMEOUT: neither has it yet. */
+/* One look at the cache and, where that does not have it, a step of reading directly. *directly: it
+ * is being read directly, and the cache, which may come and go meanwhile, is not waited for again.
+ * FTH_TIMEOUT: neither has it yet. */
 static fth_status try_next(fth_session *session, fth_item_id id, fth_deadline deadline, bool *directly,
                            const fth_batch **batch)
 {

@@ -1,4 +1,5 @@
-/* A loader's session with the batch cache: finished batches, or samples that the loader finishes, in the order of the job's spec. */
+/* A loader's session with the batch cache: finished batches, or samples that the loader finishes,
+ * in the order of the job's spec. */
 #ifndef FTH_BATCHES_CLIENT_SESSION_H
 #define FTH_BATCHES_CLIENT_SESSION_H
 
@@ -7,7 +8,8 @@
 
 typedef struct fth_session fth_session;
 
-/* Registers. `options` become those of the job's order and seeds. `direct` and `dataset` outlive it. */
+/* Registers. `options` become those of the job's order and seeds. `direct` and `dataset` outlive
+ * it. */
 typedef struct fth_session_options {
     const fth_batches_address *address;
     fth_form form;    /* of this session's job; */
@@ -34,7 +36,8 @@ size_t fth_session_expect(fth_session *session, const int64_t *samples, size_t c
 /* Why it has no batch yet, for a message. Any thread. */
 void fth_session_explain(const fth_session *session, char *text, size_t size);
 
-/* Hands over the lease of the batch that was given last, if it is `batch` and lies in shared memory. */
+/* Hands over the lease of the batch that was given last, if it is `batch` and lies in shared
+ * memory. */
 bool fth_session_take_lease(fth_session *session, const fth_batch *batch, fth_item_lease *lease);
 
 /* fth_direct_take(), with a lease that fth_sample_give_back() knows. */

@@ -1,4 +1,5 @@
-/* See client_supply.h. The thread that registers again is started by the first trouble, and ends with the supply. */
+/* See client_supply.h. The thread that registers again is started by the first trouble, and ends
+ * with the supply. */
 #include "batches/client/client_supply.h"
 
 #include <math.h>
@@ -12,9 +13,10 @@
 #include "base/process.h"
 #include "http/http.h"
 
-/* A host that has not given what is waited for after SILENCE_S is asked whether it is alive, and has ANSWER_S for that. One that is alive and
- * slow is waited for PATIENCE_S; then only briefly, until something comes that was waited for, or IMPATIENT_FOR_S after the last time. What was
- * there before does not count: samples of an earlier epoch come while nothing new does. */
+/* A host that has not given what is waited for after SILENCE_S is asked whether it is alive, and
+ * has ANSWER_S for that. One that is alive and slow is waited for PATIENCE_S; then only briefly,
+ * until something comes that was waited for, or IMPATIENT_FOR_S after the last time. What was there
+ * before does not count: samples of an earlier epoch come while nothing new does. */
 #define SILENCE_S       2.0
 #define ANSWER_S        1.0
 #define PATIENCE_S      4.0
@@ -24,9 +26,11 @@
 #define IMPATIENT_FOR_S 10.0
 /* The first tries are shorter: who closes a supply waits for one that is under way. */
 #define LEAST_REGISTER_S 1.0
-/* A supply that is opened while the host is away, perhaps for an evaluation of a moment, does not try at once. */
+/* A supply that is opened while the host is away, perhaps for an evaluation of a moment, does not
+ * try at once. */
 #define LATER_S 0.5
-/* A host that gives everything is looked at this often: it may have gone, and what comes is what it has left in memory. */
+/* A host that gives everything is looked at this often: it may have gone, and what comes is what it
+ * has left in memory. */
 #define LOOK_EVERY_S 1.0
 /* For telling a host that was started again that the job is done. */
 #define FINISH_S 0.5
@@ -74,7 +78,8 @@ static json_t *make_request(const fth_job_spec *spec, uint64_t job)
     return request;
 }
 
-/* Whether the job is still what it was: a coordinator that has forgotten all may serve other data under the name. */
+/* Whether the job is still what it was: a coordinator that has forgotten all may serve other data
+ * under the name. */
 static fth_status check_spec(const fth_job_spec *was, const fth_job_spec *is)
 {
     return strcmp(was->version, is->version) == 0 && was->form == is->form && was->rotation == is->rotation &&
@@ -203,8 +208,8 @@ static void note_trouble(fth_supply *supply, double mend_at)
 
 /* ---- opening and closing ---- */
 
-/* A job that this process joins may have ended, or the coordinator may have forgotten it: it is registered again, under its number. If that
- * is another job's by now, with a new one. */
+/* A job that this process joins may have ended, or the coordinator may have forgotten it: it is
+ * registered again, under its number. If that is another job's by now, with a new one. */
 static fth_status register_first(fth_supply *supply, fth_job_spec *spec, fth_deadline deadline)
 {
     fth_status status =
@@ -346,7 +351,8 @@ static void look_at_host(fth_supply *supply)
     fth_connection_release(connection);
 }
 
-/* The host says that it cannot get anything, since Redis or the coordinator is away: it is only waited for briefly until it can. */
+/* The host says that it cannot get anything, since Redis or the coordinator is away: it is only
+ * waited for briefly until it can. */
 static void note_outage(fth_supply *supply)
 {
     pthread_mutex_lock(&supply->mutex);

@@ -1,9 +1,11 @@
-/* What a loader's session has of the batch cache: items by their ids, for as long as there is a host that gives them.
+/* What a loader's session has of the batch cache: items by their ids, for as long as there is a
+ * host that gives them.
  *
  *     connected --(socket closed, or no answer)--> lost --(a thread of its own registers again)--> connected
  *
- * Who asks is never kept for long: after PATIENCE_S without anything from the cache, or at once while the connection is lost, the answer is
- * to read the data directly. What lies in the memory of a host that has gone is still found. Any thread. */
+ * Who asks is never kept for long: after PATIENCE_S without anything from the cache, or at once
+ * while the connection is lost, the answer is to read the data directly. What lies in the memory of
+ * a host that has gone is still found. Any thread. */
 #ifndef FTH_BATCHES_CLIENT_SUPPLY_H
 #define FTH_BATCHES_CLIENT_SUPPLY_H
 
@@ -11,12 +13,13 @@
 
 typedef struct fth_supply fth_supply;
 
-/* When a supply must be registered: before it is opened; if that works, or else later; or later in any case, since the host is known to be
- * away. The last two need a spec that leaves nothing to be chosen. */
+/* When a supply must be registered: before it is opened; if that works, or else later; or later in
+ * any case, since the host is known to be away. The last two need a spec that leaves nothing to be
+ * chosen. */
 typedef enum fth_supply_beginning { FTH_SUPPLY_NOW, FTH_SUPPLY_NOW_OR_LATER, FTH_SUPPLY_LATER } fth_supply_beginning;
 
-/* Registers a job with `spec`, which becomes complete; under the number `job` again, if that is not 0 and still free. The address must
- * outlive it. */
+/* Registers a job with `spec`, which becomes complete; under the number `job` again, if that is not
+ * 0 and still free. The address must outlive it. */
 fth_status fth_supply_open(const fth_batches_address *address, fth_job_spec *spec, uint64_t job,
                            fth_supply_beginning beginning, fth_deadline deadline, fth_supply **supply);
 bool fth_supply_is_connected(fth_supply *supply);
@@ -32,7 +35,8 @@ typedef enum fth_supply_answer {
     FTH_SUPPLY_FAILED    /* nobody could make it; the error message says why */
 } fth_supply_answer;
 fth_supply_answer fth_supply_get(fth_supply *supply, fth_item_id id, fth_deadline deadline, fth_item_lease *lease);
-/* Why the cache last failed to give something that was waited for, and the status of that; "" and FTH_OK: it has not since it last did. */
+/* Why the cache last failed to give something that was waited for, and the status of that; "" and
+ * FTH_OK: it has not since it last did. */
 fth_status fth_supply_explain(fth_supply *supply, char *text, size_t size);
 /* The same without waiting: true if it is leased. */
 bool fth_supply_look(fth_supply *supply, fth_item_id id, fth_item_lease *lease);

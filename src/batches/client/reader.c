@@ -1,7 +1,8 @@
-/* See reader.h. A reader is a data set and its loader, as a run of our own has them, and the batches that are out.
+/* See reader.h. A reader is a data set and its loader, as a run of our own has them, and the
+ * batches that are out.
  *
- * A batch that lies in shared memory is lent as it is (fth_batches_keep). Others are copied out of the loader's ring into memory that
- * is used again when it comes back. */
+ * A batch that lies in shared memory is lent as it is (fth_batches_keep). Others are copied out of
+ * the loader's ring into memory that is used again when it comes back. */
 #include "batches/client/reader.h"
 
 #include <inttypes.h>
@@ -60,7 +61,8 @@ static bool is_set_again(const char *text, size_t length, const char *later)
     return false;
 }
 
-/* Adds the parameters of `added` ("a=1&b=2") to an address, in place of those that it has. The caller frees *result. */
+/* Adds the parameters of `added` ("a=1&b=2") to an address, in place of those that it has. The
+ * caller frees *result. */
 static fth_status set_parameters(const char *address, const char *added, char **result)
 {
     fth_status status = FTH_OK;

@@ -1,4 +1,5 @@
-/* See coordinator.h. This file joins the parts and takes them apart again; each has a file of its own:
+/* See coordinator.h. This file joins the parts and takes them apart again; each has a file of its
+ * own:
  *
  *     coordinator_sets      the data sets, opened when it starts
  *     coordinator_jobs      who trains on them

@@ -1,11 +1,13 @@
 /* The coordinator of the batch cache: `farthing serve batches`.
  *
- * It serves data sets by name, knows each job's position and pace, and has prefetchers (prefetch.h) prepare what jobs need next into
- * a cache (cache.h), once for all of them, as its scheduler (scheduler.h) says. Jobs of its own machine come through a Unix
- * socket and shared memory (host.h), agents of other machines through HTTP. What it must know after a restart is in one small file in
- * its state folder.
+ * It serves data sets by name, knows each job's position and pace, and has prefetchers (prefetch.h)
+ * prepare what jobs need next into a cache (cache.h), once for all of them, as its scheduler
+ * (scheduler.h) says. Jobs of its own machine come through a Unix socket and shared memory
+ * (host.h), agents of other machines through HTTP. What it must know after a restart is in one
+ * small file in its state folder.
  *
- * HTTP, JSON unless said; roles as the parameter server's keys have them, and which data sets a key may read:
+ * HTTP, JSON unless said; roles as the parameter server's keys have them, and which data sets a key
+ * may read:
  *
  *     GET  /v1/data/NAME                 what the set is (described_set.h)                  read
  *     POST /v1/jobs                      registers a job (below)                            read
@@ -17,8 +19,8 @@
  *     GET  /v1/status                    for people                                         read
  *     GET  /metrics, /healthz, /openapi.yaml                                                everybody
  *
- * Jobs have ids from 1 to 2^53 - 1, in JSON whole numbers; items have theirs as 32 hex digits (item.h). Failures are
- * {"error":TEXT, "status":NAME}, as in host.h, also where the code is 4xx.
+ * Jobs have ids from 1 to 2^53 - 1, in JSON whole numbers; items have theirs as 32 hex digits
+ * (item.h). Failures are {"error":TEXT, "status":NAME}, as in host.h, also where the code is 4xx.
  *
  * An agent passes on what its clients say: {"op":"register"} of host.h is
  *     POST /v1/jobs  {"job":{spec}, "name":TEXT, "resume":JOB?, "agent":TEXT}
@@ -90,7 +92,8 @@ typedef struct fth_coordinator_options {
 } fth_coordinator_options;
 
 typedef struct fth_coordinator fth_coordinator;
-/* Opens and checks everything before it serves: what cannot be reached is an error here. What the options point to outlives it. */
+/* Opens and checks everything before it serves: what cannot be reached is an error here. What the
+ * options point to outlives it. */
 fth_status fth_coordinator_start(const fth_coordinator_options *options, fth_coordinator **coordinator);
 int fth_coordinator_port(const fth_coordinator *coordinator);
 void fth_coordinator_stop(fth_coordinator *coordinator); /* frees it; NULL is fine */

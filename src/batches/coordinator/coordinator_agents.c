@@ -1,4 +1,5 @@
-/* See coordinator_agents.h. An agent's list of jobs is whole each time: what is no longer in it has left. */
+/* See coordinator_agents.h. An agent's list of jobs is whole each time: what is no longer in it has
+ * left. */
 #include "batches/coordinator/coordinator_agents.h"
 
 #include <inttypes.h>

@@ -1,4 +1,5 @@
-/* What the cache and functions have cost, and whether more may be spent in this hour. Pure: times are given. */
+/* What the cache and functions have cost, and whether more may be spent in this hour. Pure: times
+ * are given. */
 #ifndef FTH_BATCHES_COORDINATOR_BUDGET_H
 #define FTH_BATCHES_COORDINATOR_BUDGET_H
 

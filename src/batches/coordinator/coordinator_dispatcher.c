@@ -57,8 +57,8 @@ struct fth_dispatcher {
     log_limit log;
 };
 
-/* What was dropped from the schedule may have been prepared again before it was removed from the cache; whether the removal took the new
- * entry is not known, so it counts as lost. */
+/* What was dropped from the schedule may have been prepared again before it was removed from the
+ * cache; whether the removal took the new entry is not known, so it counts as lost. */
 static void note_removed(fth_dispatcher *dispatcher, const fth_item_id *ids, size_t count)
 {
     pthread_mutex_lock(&dispatcher->mutex);
@@ -67,7 +67,8 @@ static void note_removed(fth_dispatcher *dispatcher, const fth_item_id *ids, siz
     pthread_mutex_unlock(&dispatcher->mutex);
 }
 
-/* Drops from schedule and cache what is not needed, or needed last, until there is room. Without the lock. */
+/* Drops from schedule and cache what is not needed, or needed last, until there is room. Without
+ * the lock. */
 static void make_room(void *context, uint64_t needed_bytes)
 {
     fth_dispatcher *dispatcher = context;
@@ -142,7 +143,8 @@ void fth_dispatcher_close(fth_dispatcher *dispatcher)
     pthread_mutex_unlock(&dispatcher->mutex);
 }
 
-/* With the lock held: wakes those who wait for an order if there may be one, which not every one of them may have. */
+/* With the lock held: wakes those who wait for an order if there may be one, which not every one of
+ * them may have. */
 static void offer(fth_dispatcher *dispatcher, double now)
 {
     if (dispatcher->waiting > 0 && fth_scheduler_next_event(dispatcher->scheduler, now) <= now)
@@ -196,7 +198,8 @@ static const fth_dispatcher_failure *find_failure(const fth_dispatcher *dispatch
     return NULL;
 }
 
-/* The status that jobs get: an order that timed out or lost its prefetcher is no failure of the coordinator. */
+/* The status that jobs get: an order that timed out or lost its prefetcher is no failure of the
+ * coordinator. */
 static fth_status failure_status(fth_status status)
 {
     return status == FTH_TIMEOUT || status == FTH_PEER_LOST || status == FTH_INTERRUPTED ? FTH_IO : status;
@@ -225,8 +228,8 @@ fth_item_state fth_dispatcher_look(fth_dispatcher *dispatcher, fth_item_id id, f
     return state;
 }
 
-/* With the lock held: what the prefetchers fail with on a job's data set, if each that is there has failed with its last order
- * on it; NULL: there is one that works, as far as is known. */
+/* With the lock held: what the prefetchers fail with on a job's data set, if each that is there has
+ * failed with its last order on it; NULL: there is one that works, as far as is known. */
 static const set_trouble *find_trouble(const fth_dispatcher *dispatcher, uint64_t job)
 {
     const double seen_for_s = 5; /* one that has work is there, however long it takes */
@@ -244,7 +247,8 @@ static const set_trouble *find_trouble(const fth_dispatcher *dispatcher, uint64_
     return some ? &dispatcher->troubles[set] : NULL;
 }
 
-/* With the lock held: how an order ended. True: that is the first failure on a set that was well. */
+/* With the lock held: how an order ended. True: that is the first failure on a set that was
+ * well. */
 static bool note_health(fth_dispatcher *dispatcher, const prefetcher *maker, int set, fth_status status,
                         const char *reason)
 {
@@ -411,7 +415,8 @@ static prefetcher *find_prefetcher(fth_dispatcher *dispatcher, const char *text)
     return added;
 }
 
-/* With the lock held: a prefetcher that has cost something waits when the hour's budget is spent. */
+/* With the lock held: a prefetcher that has cost something waits when the hour's budget is
+ * spent. */
 static bool may_work(fth_dispatcher *dispatcher, const prefetcher *maker)
 {
     if (maker->usd <= 0 || !fth_cache_spending_is_exhausted(&dispatcher->spending))

@@ -1,10 +1,12 @@
-/* The dispatcher gives prefetchers the orders that the scheduler (scheduler.h) chooses, and keeps account of them: who prepares
- * what, what failed, and what it costs. It has the lock under which the scheduler is used; prefetchers wait here for orders.
+/* The dispatcher gives prefetchers the orders that the scheduler (scheduler.h) chooses, and keeps
+ * account of them: who prepares what, what failed, and what it costs. It has the lock under which
+ * the scheduler is used; prefetchers wait here for orders.
  *
  *     taken -> done                              the item is in the cache, and those who wait for it are woken
  *           -> failed -> taken by somebody else  max_tries times, then the failure is the jobs'
  *
- * When the hour's budget is spent, prefetchers that cost money get no orders until the next hour; others continue. */
+ * When the hour's budget is spent, prefetchers that cost money get no orders until the next hour;
+ * others continue. */
 #ifndef FTH_BATCHES_COORDINATOR_DISPATCHER_H
 #define FTH_BATCHES_COORDINATOR_DISPATCHER_H
 
@@ -28,7 +30,8 @@ typedef struct fth_dispatcher_options {
 /* What is given outlives the dispatcher. */
 fth_status fth_dispatcher_create(const fth_dispatcher_options *options, fth_dispatcher **dispatcher);
 void fth_dispatcher_free(fth_dispatcher *dispatcher);
-/* Before prefetchers and clients come: told of each item that was made (without the lock), and of what it cost. */
+/* Before prefetchers and clients come: told of each item that was made (without the lock), and of
+ * what it cost. */
 void fth_dispatcher_set_accountant(fth_dispatcher *dispatcher,
                                    void (*account)(void *context, const fth_order *order,
                                                    const fth_preparation *preparation, double usd),
@@ -59,15 +62,17 @@ typedef struct fth_dispatcher_failure {
 } fth_dispatcher_failure;
 fth_item_state fth_dispatcher_look(fth_dispatcher *dispatcher, fth_item_id id, fth_receipt *receipt,
                                    fth_dispatcher_failure *failure);
-/* A process of a job waits for it; those of this machine are woken at once if it is there, or is not to be expected. */
+/* A process of a job waits for it; those of this machine are woken at once if it is there, or is
+ * not to be expected. */
 void fth_dispatcher_want(fth_dispatcher *dispatcher, uint64_t job, fth_item_id id);
-/* Why a job is not to expect an item soon, and reads it directly instead: it has failed; nothing is prepared for the job
- * (FTH_NO_SPACE: its batches are too large); there is no room while others are read; or all prefetchers fail, with whatever they
- * try. False: it is there, or to come. */
+/* Why a job is not to expect an item soon, and reads it directly instead: it has failed; nothing is
+ * prepared for the job (FTH_NO_SPACE: its batches are too large); there is no room while others are
+ * read; or all prefetchers fail, with whatever they try. False: it is there, or to come. */
 bool fth_dispatcher_explain(fth_dispatcher *dispatcher, uint64_t job, fth_item_id id, fth_dispatcher_failure *failure);
 /* Whether `who` (NULL: anybody) may read the data set that it is of. */
 bool fth_dispatcher_may_read(fth_dispatcher *dispatcher, fth_item_id id, const fth_signed *who);
-/* Whether `who` is believed that it is lost: it is not known to be of a data set that they may not read. */
+/* Whether `who` is believed that it is lost: it is not known to be of a data set that they may not
+ * read. */
 bool fth_dispatcher_may_drop(fth_dispatcher *dispatcher, fth_item_id id, const fth_signed *who);
 /* The cache has lost it, or has it from before. */
 void fth_dispatcher_lost(fth_dispatcher *dispatcher, fth_item_id id);
@@ -90,7 +95,8 @@ double fth_dispatcher_tidy(fth_dispatcher *dispatcher);
 /* ---- what it knows ---- */
 void fth_dispatcher_get_figures(fth_dispatcher *dispatcher, fth_scheduler_figures *figures,
                                 fth_cache_spending *spending);
-/* For `who` (NULL: anybody). Failures name samples, so only those of data sets that `who` may read are listed. */
+/* For `who` (NULL: anybody). Failures name samples, so only those of data sets that `who` may read
+ * are listed. */
 /* [{"name", "tries", "done", "failures", "busy_s", "usd", "last_failure"}, ...] */
 json_t *fth_dispatcher_describe_prefetchers(fth_dispatcher *dispatcher, const fth_signed *who);
 json_t *fth_dispatcher_describe_failures(fth_dispatcher *dispatcher, const fth_signed *who); /* the newest of them */

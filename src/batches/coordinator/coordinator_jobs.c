@@ -1,4 +1,5 @@
-/* See coordinator_jobs.h. One lock over a short list; the dispatcher is called with it held, never the other way round. */
+/* See coordinator_jobs.h. One lock over a short list; the dispatcher is called with it held, never
+ * the other way round. */
 #include "batches/coordinator/coordinator_jobs.h"
 
 #include <inttypes.h>

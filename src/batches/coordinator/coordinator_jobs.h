@@ -3,12 +3,13 @@
  *     registered -> has processes <-> has none -> forgotten after an hour
  *                                  -> finished -> forgotten after an hour
  *
- * A job is known by its id, also to the coordinator that is started after this one was killed (coordinator_state.h). Its
- * processes are numbered by whoever sees them: slots of this machine's board, or of an agent's.
+ * A job is known by its id, also to the coordinator that is started after this one was killed
+ * (coordinator_state.h). Its processes are numbered by whoever sees them: slots of this machine's
+ * board, or of an agent's.
  *
- * Dollars of an item that a function made are divided equally among the jobs that are served by it: those with equal
- * batches, or, for samples, all on that part of the data set with that form. The cache's price is divided among the jobs that
- * have processes. */
+ * Dollars of an item that a function made are divided equally among the jobs that are served by it:
+ * those with equal batches, or, for samples, all on that part of the data set with that form. The
+ * cache's price is divided among the jobs that have processes. */
 #ifndef FTH_BATCHES_COORDINATOR_JOBS_H
 #define FTH_BATCHES_COORDINATOR_JOBS_H
 
@@ -28,8 +29,8 @@ void fth_served_jobs_free(fth_served_jobs *jobs);
 
 /* ---- any thread ---- */
 
-/* Answers {"job":{spec}, "name", "resume"?}. `host` is where the job is, "" for this machine; `who` signed it, or NULL. FTH_INVALID
- * says what is wrong with the request. */
+/* Answers {"job":{spec}, "name", "resume"?}. `host` is where the job is, "" for this machine; `who`
+ * signed it, or NULL. FTH_INVALID says what is wrong with the request. */
 fth_status fth_served_jobs_register(fth_served_jobs *jobs, const json_t *request, const char *host,
                                     const fth_signed *who, uint64_t *job, json_t **answer);
 /* True if it is known and `who` may have part in it (NULL: everybody may). */

@@ -1,5 +1,6 @@
-/* The clients of the coordinator's own machine, where the cache is its shared memory: the host's socket (host.h), and what the board
- * (board.h) says of positions, counts and waits. The board is looked at every few milliseconds while something moves. */
+/* The clients of the coordinator's own machine, where the cache is its shared memory: the host's
+ * socket (host.h), and what the board (board.h) says of positions, counts and waits. The board is
+ * looked at every few milliseconds while something moves. */
 #ifndef FTH_BATCHES_COORDINATOR_LOCAL_H
 #define FTH_BATCHES_COORDINATOR_LOCAL_H
 

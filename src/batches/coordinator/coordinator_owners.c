@@ -1,5 +1,5 @@
-/* See coordinator_owners.h. Open addressing with linear probing; a place that becomes free is filled from behind, so that there
- * are no marks of what was removed. Ids are hashes already. */
+/* See coordinator_owners.h. Open addressing with linear probing; a place that becomes free is
+ * filled from behind, so that there are no marks of what was removed. Ids are hashes already. */
 #include "batches/coordinator/coordinator_owners.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Which data set an item of the cache is of, so that a key that may not read the set gets no item of it: a table by id. Not
- * locked by itself. */
+/* Which data set an item of the cache is of, so that a key that may not read the set gets no item
+ * of it: a table by id. Not locked by itself. */
 #ifndef FTH_BATCHES_COORDINATOR_OWNERS_H
 #define FTH_BATCHES_COORDINATOR_OWNERS_H
 
@@ -9,7 +9,8 @@ typedef struct fth_item_owners fth_item_owners;
 
 fth_status fth_item_owners_create(fth_item_owners **owners);
 void fth_item_owners_free(fth_item_owners *owners);
-/* `owner` is not negative. Without memory it is not noted: nobody with a limited key gets the item. */
+/* `owner` is not negative. Without memory it is not noted: nobody with a limited key gets the
+ * item. */
 void fth_item_owners_set(fth_item_owners *owners, fth_item_id id, int owner);
 void fth_item_owners_remove(fth_item_owners *owners, fth_item_id id);
 int fth_item_owners_get(const fth_item_owners *owners, fth_item_id id); /* -1: not known */

@@ -1,5 +1,5 @@
-/* The coordinator's HTTP: each handler reads a request and gives it to the part that it is for. What is held there is answered
- * by the watching thread. */
+/* The coordinator's HTTP: each handler reads a request and gives it to the part that it is for.
+ * What is held there is answered by the watching thread. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
-/* The data sets that a coordinator serves, by name. All are opened when it starts, so that what cannot be reached is found
- * before a run; then nothing in them changes, and any thread may read them. */
+/* The data sets that a coordinator serves, by name. All are opened when it starts, so that what
+ * cannot be reached is found before a run; then nothing in them changes, and any thread may read
+ * them. */
 #ifndef FTH_BATCHES_COORDINATOR_SETS_H
 #define FTH_BATCHES_COORDINATOR_SETS_H
 

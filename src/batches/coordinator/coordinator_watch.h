@@ -1,5 +1,6 @@
-/* The thread that looks after things: it reads the board every few milliseconds while something moves there, seldom when nothing
- * does, answers what is held for agents and workers, drops what nobody needs and counts what the cache costs. */
+/* The thread that looks after things: it reads the board every few milliseconds while something
+ * moves there, seldom when nothing does, answers what is held for agents and workers, drops what
+ * nobody needs and counts what the cache costs. */
 #ifndef FTH_BATCHES_COORDINATOR_WATCH_H
 #define FTH_BATCHES_COORDINATOR_WATCH_H
 

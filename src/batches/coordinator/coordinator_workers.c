@@ -102,7 +102,8 @@ static json_t *lend(fth_order_lending *lending, const char *worker, int room)
     return orders;
 }
 
-/* Takes back orders that are overdue, of workers of which nothing is heard, or, of the one that has `begun` again, all. Without the lock. */
+/* Takes back orders that are overdue, of workers of which nothing is heard, or, of the one that has
+ * `begun` again, all. Without the lock. */
 static void take_back(fth_order_lending *lending, const char *begun)
 {
     double now = fth_clock_seconds();

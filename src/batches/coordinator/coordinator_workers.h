@@ -1,5 +1,6 @@
-/* Workers on other machines (--prefetch workers), which ask for orders over HTTP and hand in what they made. An order is lent for a
- * time: when it is over, it has failed, and somebody else gets it. */
+/* Workers on other machines (--prefetch workers), which ask for orders over HTTP and hand in what
+ * they made. An order is lent for a time: when it is over, it has failed, and somebody else gets
+ * it. */
 #ifndef FTH_BATCHES_COORDINATOR_WORKERS_H
 #define FTH_BATCHES_COORDINATOR_WORKERS_H
 
@@ -13,7 +14,8 @@ fth_status fth_order_lending_create(fth_dispatcher *dispatcher, fth_cache *cache
                                     fth_order_lending **lending);
 void fth_order_lending_free(fth_order_lending *lending);
 
-/* Each takes over the exchange of a request, which it answers now or later; FTH_INVALID, ...: not answered. */
+/* Each takes over the exchange of a request, which it answers now or later; FTH_INVALID, ...: not
+ * answered. */
 fth_status fth_order_lending_take(fth_order_lending *lending, fth_exchange *exchange, const json_t *request);
 fth_status fth_order_lending_finish(fth_order_lending *lending, fth_exchange *exchange, const json_t *request);
 /* An entry that somebody made: checked, and put into the shared memory. */

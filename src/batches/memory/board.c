@@ -1,11 +1,13 @@
 /* See board.h.
  *
- * A slot has three parts, each on cache lines of its own: the wait (a futex word, and the id), position and counters, and the
- * pins. What the owner has to rely on (which slots are taken, by which process and job) is not in the shared memory, with one exception:
- * an owner that takes over a board learns from it which processes may have pins.
+ * A slot has three parts, each on cache lines of its own: the wait (a futex word, and the id),
+ * position and counters, and the pins. What the owner has to rely on (which slots are taken, by
+ * which process and job) is not in the shared memory, with one exception: an owner that takes over
+ * a board learns from it which processes may have pins.
  *
- * Pins are hazard pointers. A client stores the offset, then looks whether the row is still there; the owner removes the
- * row, then looks for the offset. All four are sequentially consistent, so at least one of them sees the other. */
+ * Pins are hazard pointers. A client stores the offset, then looks whether the row is still there;
+ * the owner removes the row, then looks for the offset. All four are sequentially consistent, so at
+ * least one of them sees the other. */
 #include "batches/memory/board.h"
 
 #include <errno.h>
@@ -21,7 +23,8 @@
 #include "base/futex.h"
 #include "batches/memory/mapping.h"
 
-/* The futex word: what the wait is at, what it ended with, and a count, so that an end is not taken for the next one's. */
+/* The futex word: what the wait is at, what it ended with, and a count, so that an end is not taken
+ * for the next one's. */
 enum { WAIT_NONE, WAIT_WAITING, WAIT_ENDED, WAIT_PHASES = 3, STATUS_SHIFT = 2, STATUS_MASK = 63, COUNT_STEP = 256 };
 enum { POSITION_TRIES = 8, UNKNOWN_PROCESS = -1, HOLDER_SHIFT = 32 };
 #define BOARD_MAGIC  UINT64_C(0x3130445241424646) /* "FFBARD01" */
@@ -285,7 +288,8 @@ static void read_position(fth_slot *slot, fth_slot_state *state)
     }
 }
 
-/* Not relaxed: who sees a new id here must see in `wait`, looked at again, that it is another wait. */
+/* Not relaxed: who sees a new id here must see in `wait`, looked at again, that it is another
+ * wait. */
 static fth_item_id read_wanted(fth_slot *slot)
 {
     return (fth_item_id){{atomic_load_explicit(&slot->wanted[0], memory_order_acquire),

@@ -1,9 +1,10 @@
-/* The board of a host: memory that its clients write, and the owner of the segment reads. A slot for each client process says
- * which job it belongs to, where it is, what it is reading and what it waits for, so that positions and pins cost no
- * messages. Nothing in it is trusted: a client can spoil only what the owner knows of clients, and numbers are checked when
- * they are read.
+/* The board of a host: memory that its clients write, and the owner of the segment reads. A slot
+ * for each client process says which job it belongs to, where it is, what it is reading and what it
+ * waits for, so that positions and pins cost no messages. Nothing in it is trusted: a client can
+ * spoil only what the owner knows of clients, and numbers are checked when they are read.
  *
- * When a client's connection closes, the owner clears its slot; a client that gives up its connection must have no pins. */
+ * When a client's connection closes, the owner clears its slot; a client that gives up its
+ * connection must have no pins. */
 #ifndef FTH_BATCHES_BOARD_H
 #define FTH_BATCHES_BOARD_H
 
@@ -33,11 +34,13 @@ typedef struct fth_slot fth_slot; /* in shared memory */
 
 /* ---- the owner; any of its threads ---- */
 fth_status fth_board_create(fth_board **board);
-/* Takes over the board of an owner that has gone, whose clients may still read by their slots: these stay taken until
- * clients have freed their boards or ended. `fd` is duplicated. FTH_CORRUPT if it is none. */
+/* Takes over the board of an owner that has gone, whose clients may still read by their slots:
+ * these stay taken until clients have freed their boards or ended. `fd` is duplicated. FTH_CORRUPT
+ * if it is none. */
 fth_status fth_board_adopt(int fd, fth_board **board);
 void fth_board_free(fth_board *board);
-/* A random number, by which a segment is known to go with a board; of a descriptor, 0 if it is no board. */
+/* A random number, by which a segment is known to go with a board; of a descriptor, 0 if it is no
+ * board. */
 uint64_t fth_board_number(const fth_board *board);
 uint64_t fth_board_number_of(int fd);
 int fth_board_fd(const fth_board *board);
@@ -58,7 +61,8 @@ typedef struct fth_slot_state {
 } fth_slot_state;
 /* False if the slot is free. */
 bool fth_board_read(fth_board *board, int slot, fth_slot_state *state);
-/* What clients announce that they are reading: sorted, up to FTH_BOARD_SLOTS * FTH_SLOT_PINS; returns how many. */
+/* What clients announce that they are reading: sorted, up to FTH_BOARD_SLOTS * FTH_SLOT_PINS;
+ * returns how many. */
 size_t fth_board_list_pins(const fth_board *board, uint64_t *offsets);
 /* Ends the waits for an item: it is there, or has failed, which `status` says. */
 void fth_board_wake(fth_board *board, fth_item_id id, fth_status status);
@@ -74,12 +78,13 @@ void fth_slot_count(fth_slot *slot, fth_slot_counter counter, uint64_t amount);
  *     want -> look once more -> tell the host (host.h) -> wait
  *                    found   -> stop wanting
  *
- * Whatever is published after want() ends the wait. FTH_TIMEOUT when the deadline passes, else what the owner said (it leaves no
- * message: ask the host why). */
+ * Whatever is published after want() ends the wait. FTH_TIMEOUT when the deadline passes, else what
+ * the owner said (it leaves no message: ask the host why). */
 void fth_slot_want(fth_slot *slot, fth_item_id id);
 void fth_slot_stop_wanting(fth_slot *slot);
 fth_status fth_slot_wait(fth_slot *slot, fth_deadline deadline);
-/* Announces that `offset` of the segment is being read (fth_segment_pin() does); -1: all FTH_SLOT_PINS are in use. */
+/* Announces that `offset` of the segment is being read (fth_segment_pin() does); -1: all
+ * FTH_SLOT_PINS are in use. */
 int fth_slot_pin(fth_slot *slot, uint64_t offset);
 void fth_slot_unpin(fth_slot *slot, int place);
 

@@ -1,13 +1,15 @@
 /* See host.h.
  *
- * One thread has the socket, all connections and their slots (epoll, nothing in it waits). Requests that the supplier
- * answers go to a few threads and come back through a queue, so that one that takes long holds up nobody else:
+ * One thread has the socket, all connections and their slots (epoll, nothing in it waits). Requests
+ * that the supplier answers go to a few threads and come back through a queue, so that one that
+ * takes long holds up nobody else:
  *
  *     reading -> answering -> reading ...
  *        |           |
  *        +---------> gone: when the client has hung up, and no thread has its request
  *
- * A lock file beside the socket makes the host of a path one process; the socket takes its name when it already listens. */
+ * A lock file beside the socket makes the host of a path one process; the socket takes its name
+ * when it already listens. */
 #include "batches/memory/host.h"
 
 #include <errno.h>
@@ -32,7 +34,8 @@
 enum { ANSWERING_THREADS = 4, EVENTS = 64, TICK_MS = 1000, BACKLOG = 512, LAST_PACKETS = 64 };
 #define SILENT_S 60.0 /* how long a client without a slot may be silent */
 
-/* A connection. The host's thread has it; while it is `answering`, an answering thread has `request`, `answer` and `new_job`. */
+/* A connection. The host's thread has it; while it is `answering`, an answering thread has
+ * `request`, `answer` and `new_job`. */
 typedef struct host_client {
     int fd, slot; /* -1: none */
     uint64_t job;
@@ -186,7 +189,8 @@ static void drop(fth_host *host, host_client *client)
     host->count--;
 }
 
-/* Sends an answer, with the number of the request; a request without one gets none. Who does not read is dropped. */
+/* Sends an answer, with the number of the request; a request without one gets none. Who does not
+ * read is dropped. */
 static void reply(fth_host *host, host_client *client, const json_t *request, json_t *answer, const int *fds)
 {
     json_t *number = json_object_get(request, "n");
@@ -351,7 +355,8 @@ static void accept_client(fth_host *host)
     watch(host, client, EPOLL_CTL_ADD, EPOLLIN | EPOLLRDHUP);
 }
 
-/* Connections that nobody will close: a process has ended, and one that it has forked holds its socket. */
+/* Connections that nobody will close: a process has ended, and one that it has forked holds its
+ * socket. */
 static void drop_dead(fth_host *host)
 {
     double now_s = fth_clock_seconds();
@@ -400,7 +405,8 @@ static void *run_host(void *context)
 
 /* ---- opening and closing ---- */
 
-/* The lock is on the file that has the name: one that its last host has removed meanwhile is not it. */
+/* The lock is on the file that has the name: one that its last host has removed meanwhile is not
+ * it. */
 static fth_status lock_path(fth_host *host)
 {
     struct stat locked, named;

@@ -159,8 +159,8 @@ static fth_status wait_for(int socket, short events, fth_deadline deadline)
     return fth_fail(FTH_TIMEOUT, "the batch cache on this machine did not answer in time");
 }
 
-/* The answer to the question of that number; those to questions that were given up are dropped. One without a number is for
- * whatever is asked. */
+/* The answer to the question of that number; those to questions that were given up are dropped. One
+ * without a number is for whatever is asked. */
 static fth_status receive_answer(fth_host_link *link, json_int_t number, fth_deadline deadline, json_t **answer,
                                  int fds[FTH_PACKET_FDS])
 {

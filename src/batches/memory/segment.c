@@ -1,9 +1,10 @@
 /* The owner of a segment: see segment.h, and segment_index.h for how it and readers agree.
  *
- * Memory is handed out by space.h, whose state is the owner's alone. Entries that are evicted wait in `retired` until no client
- * pins them and the owner does not hold them.
+ * Memory is handed out by space.h, whose state is the owner's alone. Entries that are evicted wait
+ * in `retired` until no client pins them and the owner does not hold them.
  *
- * A process has the memory as its owner while it holds a lock on the file (flock), which ends with it. */
+ * A process has the memory as its owner while it holds a lock on the file (flock), which ends with
+ * it. */
 #include "batches/memory/segment.h"
 
 #include <errno.h>
@@ -160,8 +161,8 @@ static int compare_places(const void *a, const void *b)
     return (int)left->evicted - (int)right->evicted;
 }
 
-/* Whether a row of unknown origin can be an entry's: it lies inside, and what is there says the same of itself. Its
- * payload is checked by who reads it. */
+/* Whether a row of unknown origin can be an entry's: it lies inside, and what is there says the
+ * same of itself. Its payload is checked by who reads it. */
 static bool row_is_plausible(const fth_segment_cache *segment, const fth_row_facts *facts)
 {
     const fth_segment_header *memory = segment->memory;
@@ -191,7 +192,8 @@ out:
     return status;
 }
 
-/* Adds what clients read and no row has: entries that the last owner had evicted. What is there says how large it is. */
+/* Adds what clients read and no row has: entries that the last owner had evicted. What is there
+ * says how large it is. */
 static fth_status list_pinned(fth_segment_cache *segment, fth_row_facts **rows, size_t *count)
 {
     fth_status status = FTH_OK;
@@ -213,7 +215,8 @@ out:
     return status;
 }
 
-/* Gives a row of the last owner its memory and a row of this one, if it makes sense and overlaps nothing before it. */
+/* Gives a row of the last owner its memory and a row of this one, if it makes sense and overlaps
+ * nothing before it. */
 static fth_status adopt_row(fth_segment_cache *segment, const fth_row_facts *row)
 {
     fth_segment_header *memory = segment->memory;
@@ -232,8 +235,9 @@ static fth_status adopt_row(fth_segment_cache *segment, const fth_row_facts *row
     return FTH_OK;
 }
 
-/* Keeps what the rows of the last owner say in a new index, and the memory that clients read. Rows are gone before pins
- * are looked for, so that a client that finds one of them meanwhile sees that it has. */
+/* Keeps what the rows of the last owner say in a new index, and the memory that clients read. Rows
+ * are gone before pins are looked for, so that a client that finds one of them meanwhile sees that
+ * it has. */
 static fth_status adopt_rows(fth_segment_cache *segment)
 {
     fth_status status = FTH_OK;
@@ -347,8 +351,8 @@ static uint32_t take_block(fth_segment_cache *segment, uint64_t size_bytes)
     return block;
 }
 
-/* Has the kernel make pages for an entry that may have none yet, so that there is a failure to report where memory is short,
- * and not a signal. */
+/* Has the kernel make pages for an entry that may have none yet, so that there is a failure to
+ * report where memory is short, and not a signal. */
 static fth_status back_entry(fth_segment_cache *segment, uint64_t begin, uint64_t end)
 {
     int result;

@@ -1,5 +1,6 @@
-/* Finds a segment that a killed owner has left in its clients (fth_segment_open): a memfd has no name in any folder, but
- * /proc shows the descriptors of processes, and those of the same user can be opened there. */
+/* Finds a segment that a killed owner has left in its clients (fth_segment_open): a memfd has no
+ * name in any folder, but /proc shows the descriptors of processes, and those of the same user can
+ * be opened there. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -33,7 +34,8 @@ static bool is_left(int fd, segment_remains *remains)
     return true;
 }
 
-/* Takes the descriptors that start with `prefix` in a process's folder of them, up to the first that is wanted. */
+/* Takes the descriptors that start with `prefix` in a process's folder of them, up to the first
+ * that is wanted. */
 static int find_descriptor(const char *folder, const char *prefix, segment_remains *remains,
                            bool (*wanted)(int fd, segment_remains *remains))
 {

@@ -1,12 +1,13 @@
-/* The index of a segment, as it lies in shared memory: a hash table with linear probing, of a fixed size. A row's state and a
- * count of its changes are one word:
+/* The index of a segment, as it lies in shared memory: a hash table with linear probing, of a fixed
+ * size. A row's state and a count of its changes are one word:
  *
  *     empty -> changing -> live -> changing -> empty
  *
- * A reader stops at an empty row and passes over all others that are not its own. It believes a row if the word is the same before it
- * read it and after it has announced its pin; then the owner, who changes the word first and looks for pins second, sees the pin.
- * When a row is taken out, rows behind it move up, so that none are left that only lead to others; `moves` is odd meanwhile, and a
- * reader that found nothing looks again if it has changed.
+ * A reader stops at an empty row and passes over all others that are not its own. It believes a row
+ * if the word is the same before it read it and after it has announced its pin; then the owner, who
+ * changes the word first and looks for pins second, sees the pin. When a row is taken out, rows
+ * behind it move up, so that none are left that only lead to others; `moves` is odd meanwhile, and
+ * a reader that found nothing looks again if it has changed.
  *
  * Only the owner writes, one thread at a time. */
 #ifndef FTH_BATCHES_SEGMENT_INDEX_H

@@ -43,8 +43,8 @@ void fth_segment_unmap(fth_segment_view *view)
     free(view);
 }
 
-/* As fth_rows_find(), while the owner works: what is there all the time is found. An owner that has no processor while it moves rows is
- * waited for, one that was killed then only for a moment. */
+/* As fth_rows_find(), while the owner works: what is there all the time is found. An owner that has
+ * no processor while it moves rows is waited for, one that was killed then only for a moment. */
 static int64_t look_for_row(fth_segment_view *view, fth_item_id id)
 {
     fth_deadline give_up = {0};
@@ -64,7 +64,8 @@ static int64_t look_for_row(fth_segment_view *view, fth_item_id id)
     }
 }
 
-/* Finds an entry and pins it; the row is then known to have been there after the pin was announced. */
+/* Finds an entry and pins it; the row is then known to have been there after the pin was
+ * announced. */
 static fth_status find_and_pin(fth_segment_view *view, fth_slot *slot, fth_item_id id, fth_row_facts *facts, int *place)
 {
     int64_t at;

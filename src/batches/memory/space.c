@@ -1,7 +1,8 @@
-/* See space.h. Two-level segregated fit (Masmano et al., 2004): free blocks hang in lists by size class, eight classes to
- * each power of two, and bitmaps say which lists have any. Within the class of the request the first few blocks are compared; the next
- * larger class has only blocks that fit. All blocks are in one list by address, in which neighbours join. Their descriptions
- * are in an array of their own and are named by index. */
+/* See space.h. Two-level segregated fit (Masmano et al., 2004): free blocks hang in lists by size
+ * class, eight classes to each power of two, and bitmaps say which lists have any. Within the class
+ * of the request the first few blocks are compared; the next larger class has only blocks that fit.
+ * All blocks are in one list by address, in which neighbours join. Their descriptions are in an
+ * array of their own and are named by index. */
 #include "batches/memory/space.h"
 
 #include <stdlib.h>
@@ -103,7 +104,8 @@ static void link_behind(fth_space *space, uint32_t index, uint32_t fresh)
     block->after = fresh;
 }
 
-/* Cuts a block that is in no free list; the end becomes one that is in none either. False: no memory, nothing was cut. */
+/* Cuts a block that is in no free list; the end becomes one that is in none either. False: no
+ * memory, nothing was cut. */
 static bool cut(fth_space *space, uint32_t index, uint64_t units, uint32_t *rest)
 {
     space_block end = {.offset = space->blocks[index].offset + units * FTH_SPACE_UNIT,

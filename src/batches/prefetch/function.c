@@ -1,4 +1,5 @@
-/* A function over HTTP that prepares items: it is POSTed an order, and answers what came of it (coordinator.h).
+/* A function over HTTP that prepares items: it is POSTed an order, and answers what came of it
+ * (coordinator.h).
  *
  *     POST /, POST /run   the order; or {"value":{order}}, as OpenWhisk's runtime sends it
  *     POST /init          OpenWhisk's first request: {"ok":true}

@@ -1,5 +1,5 @@
-/* Orders, and what came of them, as JSON: between the coordinator, its workers and functions. Whatever comes from there
- * is checked member by member. */
+/* Orders, and what came of them, as JSON: between the coordinator, its workers and functions.
+ * Whatever comes from there is checked member by member. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,7 @@
-/* See order_desk.h. One thread hands each order to the client of its coordinator and cache, which it opens if need be: that may
- * block, and those who submit must not. A request:
+/* See order_desk.h. One thread hands each order to the client of its coordinator and cache, which
+ * it opens if need be: that may block, and those who submit must not. A request:
  *
- *     incoming -> queue of a client -> being made -> answered
- */
+ *     incoming -> queue of a client -> being made -> answered */
 #include "batches/prefetch/order_desk.h"
 
 #include <pthread.h>

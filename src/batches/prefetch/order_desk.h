@@ -1,6 +1,7 @@
-/* Orders that come one at a time, each for a coordinator and a cache that it names: `farthing worker prefetch --port` gets them
- * over HTTP (function.c), functions as their parameters (functions/prefetch_job.c). Connections, caches and data sets are kept
- * for the orders that follow. */
+/* Orders that come one at a time, each for a coordinator and a cache that it names: `farthing
+ * worker prefetch --port` gets them over HTTP (function.c), functions as their parameters
+ * (functions/prefetch_job.c). Connections, caches and data sets are kept for the orders that
+ * follow. */
 #ifndef FTH_BATCHES_ORDER_DESK_H
 #define FTH_BATCHES_ORDER_DESK_H
 
@@ -31,8 +32,8 @@ typedef struct fth_desk_asker {
     void (*answer)(void *context, json_t *result); /* once, if it was accepted; any thread; takes the result */
 } fth_desk_asker;
 
-/* {order, "cache", "address"}. FTH_INVALID: it is no order; FTH_NO_MEMORY: there are too many. The answer is
- * fth_result_save()'s. Does not wait. */
+/* {order, "cache", "address"}. FTH_INVALID: it is no order; FTH_NO_MEMORY: there are too many. The
+ * answer is fth_result_save()'s. Does not wait. */
 fth_status fth_order_desk_submit(fth_order_desk *desk, const json_t *order, const fth_desk_asker *asker);
 
 #endif

@@ -1,15 +1,16 @@
-/* Prefetchers: who prepares items. A row of fth_prefetch_kind each, listed in prefetch.c; --prefetch names one or several,
- * separated by commas.
+/* Prefetchers: who prepares items. A row of fth_prefetch_kind each, listed in prefetch.c;
+ * --prefetch names one or several, separated by commas.
  *
  *     threads:4            threads of the coordinator
  *     workers              other machines that ask for work: farthing worker prefetch --server URL
  *     functions            those that are deployed (OpenWhisk, Lambda; their addresses come from --functions URL[,URL...])
  *     http://…, https://…  one function, by its address: an order is POSTed, the answer is a receipt
  *
- * The coordinator offers orders to prefetchers in the order of its schedule; each takes as many as it can work on. An order ends in
- * `done` once, with a receipt or a failure. One that is lost (a worker killed, an answer that never comes) ends as FTH_PEER_LOST
- * or FTH_TIMEOUT when its deadline passes, and the coordinator gives it to somebody else. A function that starts cold is waited
- * for: until it has answered once, its deadline is the long one. */
+ * The coordinator offers orders to prefetchers in the order of its schedule; each takes as many as
+ * it can work on. An order ends in `done` once, with a receipt or a failure. One that is lost (a
+ * worker killed, an answer that never comes) ends as FTH_PEER_LOST or FTH_TIMEOUT when its deadline
+ * passes, and the coordinator gives it to somebody else. A function that starts cold is waited for:
+ * until it has answered once, its deadline is the long one. */
 #ifndef FTH_BATCHES_PREFETCH_H
 #define FTH_BATCHES_PREFETCH_H
 

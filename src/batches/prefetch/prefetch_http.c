@@ -1,11 +1,14 @@
-/* Prefetching by functions: an order is POSTed to a function's address, and its answer says what came of it (coordinator.h).
+/* Prefetching by functions: an order is POSTed to a function's address, and its answer says what
+ * came of it (coordinator.h).
  *
- * "functions" is the list of --functions, "http://…" is one. Each has a few threads, which wait most of the time.
+ * "functions" is the list of --functions, "http://…" is one. Each has a few threads, which wait
+ * most of the time.
  *
  *     cold -> starting (one order, with the long deadline; the others wait) -> warm -> cold, after a failure or a long silence
  *
- * Nothing that a function says is believed: its answer is bounded, must be about the order, and an item is cached only if the
- * cache has an entry with that length and checksum. A function that fails is left alone for a while, longer each time. */
+ * Nothing that a function says is believed: its answer is bounded, must be about the order, and an
+ * item is cached only if the cache has an entry with that length and checksum. A function that
+ * fails is left alone for a while, longer each time. */
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
@@ -106,8 +109,8 @@ out:
     return status;
 }
 
-/* What the function says came of the order; OpenWhisk puts it into an envelope. *proper: it is a function's answer, though
- * perhaps a failure. */
+/* What the function says came of the order; OpenWhisk puts it into an envelope. *proper: it is a
+ * function's answer, though perhaps a failure. */
 static fth_status read_answer(const fth_http_response *response, const fth_order *order, fth_preparation *preparation,
                               bool *proper)
 {
@@ -126,7 +129,8 @@ static fth_status read_answer(const fth_http_response *response, const fth_order
     *proper = response->code < 500;
     if (error) {
         status = name ? fth_status_find(name) : FTH_IO;
-        /* Wrong only there: another prefetcher may have the right data, or a newer version of this program. */
+        /* Wrong only there: another prefetcher may have the right data, or a newer version of this
+         * program. */
         if (status == FTH_OK || status == FTH_INVALID || status == FTH_UNSUPPORTED)
             status = FTH_IO;
         status = fth_fail(status, "%.400s", error);
@@ -160,7 +164,8 @@ static bool is_warm(const remote_function *function, double now_s)
     return function->answered_s > 0 && now_s - function->answered_s < STAYS_WARM_S;
 }
 
-/* Waits until it may be sent an order; false: it is being stopped. *cold: this is the order of a cold start. */
+/* Waits until it may be sent an order; false: it is being stopped. *cold: this is the order of a
+ * cold start. */
 static bool wait_for_turn(remote_function *function, bool *cold)
 {
     pthread_mutex_lock(&function->mutex);

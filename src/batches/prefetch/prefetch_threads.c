@@ -1,13 +1,15 @@
 /* Prefetching by threads of this process: of the coordinator, or of a worker (worker.c).
  *
- * All threads share what is being made: one takes an order, and whoever is free helps with its pieces, so that a job that
- * waits for one batch waits for all threads' work on it. One thread at a time waits for the next order; the others wait for pieces,
- * or for their turn to take one. An order:
+ * All threads share what is being made: one takes an order, and whoever is free helps with its
+ * pieces, so that a job that waits for one batch waits for all threads' work on it. One thread at a
+ * time waits for the next order; the others wait for pieces, or for their turn to take one. An
+ * order:
  *
  *     taken -> begun -> pieces taken, by several threads -> the last helper ends it, and reports
  *
- * Orders are taken before threads are free for them, until so many samples are waiting that a store can fetch side by side what
- * they need (data/source/fetch_pool.h), whether they come as samples or in batches; what is needed first is made first. */
+ * Orders are taken before threads are free for them, until so many samples are waiting that a store
+ * can fetch side by side what they need (data/source/fetch_pool.h), whether they come as samples or
+ * in batches; what is needed first is made first. */
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -122,7 +124,8 @@ static int64_t count_ahead(const fth_thread_pool *pool)
     return samples;
 }
 
-/* Takes orders until there is enough ahead, waiting for the first if need be. With the mutex held, which is left meanwhile. */
+/* Takes orders until there is enough ahead, waiting for the first if need be. With the mutex held,
+ * which is left meanwhile. */
 static void take_orders(fth_thread_pool *pool, fth_toolbox *box, double wait_s)
 {
     fth_order order;
@@ -172,7 +175,8 @@ static void remove_work(fth_thread_pool *pool, const fth_work *work)
     *place = work->next;
 }
 
-/* Makes a piece of a work; who makes the last ends it. With the mutex held, which is left meanwhile. */
+/* Makes a piece of a work; who makes the last ends it. With the mutex held, which is left
+ * meanwhile. */
 static void help(fth_thread_pool *pool, fth_toolbox *box, fth_work *work)
 {
     fth_preparer *preparer = NULL;

@@ -4,8 +4,8 @@
  *     fth_preparing_thread   a thread's decoder and buffers (fth_sample_maker)
  *     fth_item_task             one item being made: begin -> pieces, by several threads -> end
  *
- * The entry's memory is the cache's from begin on. A piece writes only its own images and labels; what pieces add up to is
- * guarded by the task's mutex. */
+ * The entry's memory is the cache's from begin on. A piece writes only its own images and labels;
+ * what pieces add up to is guarded by the task's mutex. */
 #include "batches/prefetch/prepare.h"
 
 #include <inttypes.h>
@@ -19,7 +19,8 @@
 #include "batches/payload.h"
 #include "data/source/provider.h"
 
-/* A store that fails is given up for an order after this long: the job may do better by itself, and another try gets what has come. */
+/* A store that fails is given up for an order after this long: the job may do better by itself, and
+ * another try gets what has come. */
 #define FAILING_S 3.0
 
 enum {
@@ -454,7 +455,8 @@ static void take_cached(void *context, size_t which, const void *entry, uint64_t
     free(text);
 }
 
-/* Encoded samples that other jobs needed already. If the first piece finds none, the others do not ask. */
+/* Encoded samples that other jobs needed already. If the first piece finds none, the others do not
+ * ask. */
 static void use_cached(batch_piece *piece)
 {
     fth_item_id ids[PIECE_SAMPLES] = {0};

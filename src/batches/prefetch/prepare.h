@@ -1,10 +1,12 @@
-/* Preparing items: fetch, decode, transform, collate; the same in the coordinator's threads, in workers on other machines and in
- * functions, bit for bit what the loader of a run without the cache makes.
+/* Preparing items: fetch, decode, transform, collate; the same in the coordinator's threads, in
+ * workers on other machines and in functions, bit for bit what the loader of a run without the
+ * cache makes.
  *
- * A batch is made in place, in room that the cache gives, by one thread or by several that each take pieces of it. It is put only
- * once all of it is right. A sample that cannot be read, whoever tries, is a bad image: in a batch the next readable sample takes
- * its place, as in a loader, and the batch says so; as an item of its own it says why. Anything else that fails (a store that does not
- * answer, no memory) fails the order, and leaves nothing in the cache. */
+ * A batch is made in place, in room that the cache gives, by one thread or by several that each
+ * take pieces of it. It is put only once all of it is right. A sample that cannot be read, whoever
+ * tries, is a bad image: in a batch the next readable sample takes its place, as in a loader, and
+ * the batch says so; as an item of its own it says why. Anything else that fails (a store that does
+ * not answer, no memory) fails the order, and leaves nothing in the cache. */
 #ifndef FTH_BATCHES_PREPARE_H
 #define FTH_BATCHES_PREPARE_H
 
@@ -56,9 +58,10 @@ fth_status fth_preparing_thread_create(fth_preparer *preparer, const atomic_bool
 void fth_preparing_thread_free(fth_preparing_thread *thread);
 fth_preparer *fth_preparing_thread_preparer(const fth_preparing_thread *thread);
 
-/* Makes the item and puts it into the cache. Encoded samples that a batch needs come from there too, where it has them.
- * FTH_INVALID: the order is wrong, whoever has it. FTH_NO_MEMORY: no room in the cache. FTH_IO (the data has another version
- * here), FTH_PEER_LOST, FTH_TIMEOUT: worth another try, here or elsewhere. */
+/* Makes the item and puts it into the cache. Encoded samples that a batch needs come from there
+ * too, where it has them. FTH_INVALID: the order is wrong, whoever has it. FTH_NO_MEMORY: no room
+ * in the cache. FTH_IO (the data has another version here), FTH_PEER_LOST, FTH_TIMEOUT: worth
+ * another try, here or elsewhere. */
 fth_status fth_prepare(fth_preparing_thread *thread, const fth_order *order, fth_cache *cache, fth_deadline deadline,
                        fth_preparation *preparation);
 
@@ -67,7 +70,8 @@ fth_status fth_prepare(fth_preparing_thread *thread, const fth_order *order, fth
 typedef struct fth_item_task fth_item_task;
 fth_status fth_item_task_begin(fth_preparing_thread *thread, const fth_order *order, fth_cache *cache,
                                fth_deadline deadline, fth_item_task **task);
-/* Takes a piece, and makes it; false: none was left. Any number of threads, each with tools for the same preparer. */
+/* Takes a piece, and makes it; false: none was left. Any number of threads, each with tools for the
+ * same preparer. */
 bool fth_item_task_help(fth_item_task *task, fth_preparing_thread *thread);
 int64_t fth_item_task_left(const fth_item_task *task); /* samples that nobody has taken */
 /* Nobody takes pieces any more, and it ends as FTH_INTERRUPTED. */

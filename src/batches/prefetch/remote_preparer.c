@@ -1,4 +1,5 @@
-/* See remote_preparer.h. A data set that cannot be opened is not tried again for a while: orders for it fail with the reason. */
+/* See remote_preparer.h. A data set that cannot be opened is not tried again for a while: orders
+ * for it fail with the reason. */
 #include "batches/prefetch/remote_preparer.h"
 
 #include <pthread.h>

@@ -1,5 +1,6 @@
-/* What prepares items away from the coordinator, in a worker (worker.c) or a function (function.c): the coordinator's data sets,
- * opened here by the addresses it names and with this machine's own credentials; its cache; and threads. */
+/* What prepares items away from the coordinator, in a worker (worker.c) or a function (function.c):
+ * the coordinator's data sets, opened here by the addresses it names and with this machine's own
+ * credentials; its cache; and threads. */
 #ifndef FTH_BATCHES_REMOTE_PREPARER_H
 #define FTH_BATCHES_REMOTE_PREPARER_H
 
@@ -13,7 +14,8 @@ typedef struct fth_remote_preparer_options {
     const char *cache;                /* as the coordinator names it: "shm" is its own memory */
     int threads;                      /* 0: one per core */
     double limit_s;                   /* of an order */
-    /* Where orders come from, and results go; as in fth_order_source. Outlives the remote preparer. */
+    /* Where orders come from, and results go; as in fth_order_source. Outlives the remote
+     * preparer. */
     void *context;
     bool (*take)(void *context, fth_remote_preparer *remote, fth_deadline deadline, fth_order *order);
     void (*done)(void *context, const fth_order *order, fth_status status, const char *reason,
@@ -25,7 +27,8 @@ fth_status fth_remote_preparer_open(const fth_remote_preparer_options *options, 
 /* Stops the threads: orders that are not finished end as FTH_INTERRUPTED. */
 void fth_remote_preparer_close(fth_remote_preparer *remote);
 
-/* The version of a data set that is open here; NULL: it is not. Lent until the remote preparer is closed. */
+/* The version of a data set that is open here; NULL: it is not. Lent until the remote preparer is
+ * closed. */
 const char *fth_remote_preparer_version(fth_remote_preparer *remote, const char *data);
 
 /* A result as coordinator.h has it: {"id", "preparation"}, or {"id", "status", "error"}. */

@@ -1,10 +1,12 @@
-/* A worker: asks its coordinator for orders, prepares them (remote_preparer.h), and reports results in a thread of its own.
+/* A worker: asks its coordinator for orders, prepares them (remote_preparer.h), and reports results
+ * in a thread of its own.
  *
  *     contact -> session -> (the cache or a data set has changed) -> contact ...
  *
- * A coordinator or a cache that is away is tried again; what cannot be reported is forgotten, and made again by somebody.
- * The preparing threads share one place in the line for orders (prefetch_threads.c), so a worker has one request for orders
- * open at a time, whatever its threads. */
+ * A coordinator or a cache that is away is tried again; what cannot be reported is forgotten, and
+ * made again by somebody. The preparing threads share one place in the line for orders
+ * (prefetch_threads.c), so a worker has one request for orders open at a time, whatever its
+ * threads. */
 #include "batches/prefetch/worker.h"
 
 #include <math.h>
@@ -117,8 +119,8 @@ static fth_status ask_for_orders(fth_prefetch_worker *worker, int room, int wait
     return FTH_OK;
 }
 
-/* True if the order is for this worker as it is. One for another version of a data set may mean that the data has changed: it is opened
- * again, once for each version. */
+/* True if the order is for this worker as it is. One for another version of a data set may mean
+ * that the data has changed: it is opened again, once for each version. */
 static bool fits(fth_prefetch_worker *worker, fth_remote_preparer *remote, const fth_order *order)
 {
     const char *here = fth_remote_preparer_version(remote, order->spec.data);
@@ -151,8 +153,8 @@ static bool take_waiting(fth_prefetch_worker *worker, fth_remote_preparer *remot
     return false;
 }
 
-/* A worker that fails at everything (it cannot open the data) would be quicker at that than others at their work, and use up the
- * tries that items have: it waits, longer each time. */
+/* A worker that fails at everything (it cannot open the data) would be quicker at that than others
+ * at their work, and use up the tries that items have: it waits, longer each time. */
 static void wait_after_failures(fth_prefetch_worker *worker)
 {
     const double first_s = 0.2, longest_s = 5;
@@ -209,7 +211,8 @@ static void done(void *context, const fth_order *order, fth_status status, const
     pthread_mutex_unlock(&worker->mutex);
 }
 
-/* Reports what there is in one request, again while the coordinator is away, until its orders are somebody else's. */
+/* Reports what there is in one request, again while the coordinator is away, until its orders are
+ * somebody else's. */
 static void report_results(fth_prefetch_worker *worker, json_t *results)
 {
     json_t *request = json_pack("{s:s, s:O}", "prefetcher", worker->name, "results", results);
@@ -228,7 +231,8 @@ static void report_results(fth_prefetch_worker *worker, json_t *results)
     json_decref(request);
 }
 
-/* Waits for results, or for the time to give a sign of life; false: it is over. With the mutex held. */
+/* Waits for results, or for the time to give a sign of life; false: it is over. With the mutex
+ * held. */
 static bool wait_for_results(fth_prefetch_worker *worker)
 {
     struct timespec until = fth_deadline_timespec(fth_deadline_in(SIGN_OF_LIFE_S));
@@ -269,7 +273,8 @@ static void stop_reporting(fth_prefetch_worker *worker, pthread_t reporter)
 
 /* ---- sessions ---- */
 
-/* What the coordinator says before there are threads: which cache, how long an order may take, and perhaps an order. */
+/* What the coordinator says before there are threads: which cache, how long an order may take, and
+ * perhaps an order. */
 static fth_status make_contact(fth_prefetch_worker *worker)
 {
     json_t *answer = NULL;

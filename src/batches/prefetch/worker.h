@@ -16,8 +16,8 @@ typedef struct fth_prefetch_worker_options {
     const fth_stop *stop;
 } fth_prefetch_worker_options;
 
-/* Until it is stopped: FTH_OK. FTH_PEER_LOST when the coordinator was away for longer than `patience_s`. Keys come from the
- * environment (http/signature.h). */
+/* Until it is stopped: FTH_OK. FTH_PEER_LOST when the coordinator was away for longer than
+ * `patience_s`. Keys come from the environment (http/signature.h). */
 fth_status fth_prefetch_worker_run(const fth_prefetch_worker_options *options);
 
 typedef struct fth_prefetch_function_options {

@@ -1,10 +1,10 @@
-/* The events of items: wanted or due -> being made -> ready, or failed. See scheduler.h and scheduler_internal.h.
+/* The events of items: wanted or due -> being made -> ready, or failed. See scheduler.h and
+ * scheduler_internal.h.
  *
  *                   overdue: by a second maker, too
  *     waiting -> being made -> ready -> (dropped, lost) -> waiting, or forgotten where nobody needs it
  *        ^            |
- *        +-- failed, and tries are left; then failed for good
- */
+ *        +-- failed, and tries are left; then failed for good */
 #include "batches/scheduler/scheduler.h"
 
 #include <math.h>
@@ -19,7 +19,8 @@ static const double default_lookahead_s = 10;
 static const double first_pause_s = 0.2; /* after a failure; doubled with each */
 static const double longest_pause_s = 2;
 static const int memory_patience = 10; /* times as many tries where only room is missing: a reader may hold it */
-/* What somebody waits for is given to a second maker when it takes this long, and this many times as long as usual. */
+/* What somebody waits for is given to a second maker when it takes this long, and this many times
+ * as long as usual. */
 static const double overdue_s = 1.5, overdue_times = 4;
 static const double next_look_s = 1; /* where nothing is known to happen */
 static const double next_look_for_room_s = 0.02;
@@ -101,7 +102,8 @@ static uint32_t find_wanted(const fth_scheduler *scheduler, int maker, double *n
     return found;
 }
 
-/* The first item of a group is made alone, unless somebody waits for more: it says how large they are. */
+/* The first item of a group is made alone, unless somebody waits for more: it says how large they
+ * are. */
 static bool is_being_measured(const fth_scheduler *scheduler, const fth_scheduled_job *job)
 {
     const fth_item_group *group = fth_scheduler_group(scheduler, job->group);

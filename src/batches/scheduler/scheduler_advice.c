@@ -1,4 +1,5 @@
-/* What is cached for a job, and where one that joins begins: by what items have cost so far. See scheduler.h. */
+/* What is cached for a job, and where one that joins begins: by what items have cost so far. See
+ * scheduler.h. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +70,8 @@ static int count_relatives(const fth_scheduler *scheduler, const fth_job_spec *s
     return count;
 }
 
-/* What a sample costs, measured by whatever kind of items had it in them; `measured`: not only guessed. */
+/* What a sample costs, measured by whatever kind of items had it in them; `measured`: not only
+ * guessed. */
 static fth_costs sample_costs(const fth_scheduler *scheduler, bool *measured)
 {
     const fth_costs *encoded = &scheduler->costs[FTH_ITEM_ENCODED], *decoded = &scheduler->costs[FTH_ITEM_DECODED],
@@ -147,7 +149,8 @@ fth_form fth_scheduler_choose_form(const fth_scheduler *scheduler, const fth_job
 
 /* ---- where a job joins ---- */
 
-/* Whether what a job would come to from `begin`, where an epoch begins, to `place`, in that epoch or at its end, is there. */
+/* Whether what a job would come to from `begin`, where an epoch begins, to `place`, in that epoch
+ * or at its end, is there. */
 static bool has_all_between(const fth_scheduler *scheduler, const fth_job_spec *spec, int64_t set_count, int64_t begin,
                             int64_t place)
 {

@@ -1,10 +1,12 @@
-/* Consumers: processes of jobs. A consumer's window is the batches that it comes to within the lookahead; each has needs, one for each
- * item that it uses, which are in a list of the step and in one of the item:
+/* Consumers: processes of jobs. A consumer's window is the batches that it comes to within the
+ * lookahead; each has needs, one for each item that it uses, which are in a list of the step and in
+ * one of the item:
  *
  *     consumer -> steps (a ring) -> needs -> items -> needs (of other consumers, too)
  *
- * When a consumer moves on, the needs of what it passed are taken out and the window is opened at its end: work in proportion to
- * what it passed, whatever the number of jobs and items. See scheduler_internal.h. */
+ * When a consumer moves on, the needs of what it passed are taken out and the window is opened at
+ * its end: work in proportion to what it passed, whatever the number of jobs and items. See
+ * scheduler_internal.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,9 +32,9 @@ int64_t fth_consumer_number(const fth_consumer *consumer, uint32_t turn)
     return consumer->next + (int64_t)(turn - consumer->first) * consumer->stride;
 }
 
-/* When it will ask for its next batch. Those that wait come in the order in which they began to, so that in little memory
- * each gets its batch complete, and some time to take it. Who could have moved on is busy for who knows how long: as long again as it
- * has been. */
+/* When it will ask for its next batch. Those that wait come in the order in which they began to, so
+ * that in little memory each gets its batch complete, and some time to take it. Who could have
+ * moved on is busy for who knows how long: as long again as it has been. */
 static double next_time(const fth_scheduler *scheduler, const fth_consumer *consumer, double interval_s)
 {
     double due = consumer->moved_s + interval_s, now = scheduler->now_s;
@@ -219,8 +221,8 @@ static bool open_samples(fth_scheduler *scheduler, fth_consumer *consumer, uint3
     return true;
 }
 
-/* Adds the batch after the last of the window. False: no memory, and it stays as it is; what the job then lacks, it
- * asks for when it is there. */
+/* Adds the batch after the last of the window. False: no memory, and it stays as it is; what the
+ * job then lacks, it asks for when it is there. */
 static bool open_step(fth_scheduler *scheduler, fth_consumer *consumer)
 {
     if (!make_step_room(consumer))
@@ -274,7 +276,8 @@ static uint32_t window_steps(const fth_scheduler *scheduler, const fth_consumer 
     if (group->mean_bytes > 0)
         most = fmin(most, (double)scheduler->options.memory_bytes / (group->mean_bytes * items) + 1);
     if (consumer->end == 0) {
-        /* It may end with any epoch. Of the next one only what must be begun is prepared, and a part of it at most. */
+        /* It may end with any epoch. Of the next one only what must be begun is prepared, and a
+         * part of it at most. */
         double epoch = (double)job->per_epoch / (double)consumer->stride;
         double left = (double)(job->per_epoch - consumer->next % job->per_epoch) / (double)consumer->stride;
         double lead = interval > 0 ? ceil(fth_consumer_lead_s(scheduler, consumer) / interval) : MIN_STEPS;

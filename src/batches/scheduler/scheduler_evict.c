@@ -1,6 +1,6 @@
-/* What is dropped when memory is short: first what no job asks for or comes to soon, then what is needed last. The latter is
- * Belady's rule with expected times; finding them takes a look at every item, so a few hundred are found at a time, and not more
- * often than pays. See scheduler.h. */
+/* What is dropped when memory is short: first what no job asks for or comes to soon, then what is
+ * needed last. The latter is Belady's rule with expected times; finding them takes a look at every
+ * item, so a few hundred are found at a time, and not more often than pays. See scheduler.h. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -22,7 +22,8 @@ static bool is_victim(const fth_known_item *known)
     return known->state == FTH_ITEM_READY && known->needs;
 }
 
-/* Puts an item on a heap whose root is needed first of all in it, in place of that if it is full. */
+/* Puts an item on a heap whose root is needed first of all in it, in place of that if it is
+ * full. */
 static void offer_victim(fth_victims *victims, uint32_t item, double needed_s)
 {
     size_t at = 0;

@@ -8,8 +8,8 @@
  *     scheduler_advice.c   measured costs, and what they advise
  *     scheduler.c          the events
  *
- * Records are in pools and refer to each other by index, from 1 on; 0 is none. A pool may move when it grows: an index
- * stays valid, a pointer into it does not. */
+ * Records are in pools and refer to each other by index, from 1 on; 0 is none. A pool may move when
+ * it grows: an index stays valid, a pointer into it does not. */
 #ifndef FTH_BATCHES_SCHEDULER_INTERNAL_H
 #define FTH_BATCHES_SCHEDULER_INTERNAL_H
 
@@ -17,7 +17,8 @@
 
 /* ---- items ---- */
 
-/* Ready items that no consumer comes to within its lookahead, in the order in which they were put there. */
+/* Ready items that no consumer comes to within its lookahead, in the order in which they were put
+ * there. */
 typedef enum fth_item_list {
     FTH_LIST_NONE,
     FTH_LIST_SPENT, /* no job will ask for it */
@@ -65,13 +66,15 @@ uint64_t fth_item_table_used(const fth_item_table *table);
 
 /* ---- groups, jobs, consumers, needs ---- */
 
-/* Which item a batch of a sequence is, so that only the first of several equal jobs has to find its samples. */
+/* Which item a batch of a sequence is, so that only the first of several equal jobs has to find its
+ * samples. */
 typedef struct fth_batch_memo {
     int64_t place, whole;
     uint32_t item; /* 0: none */
 } fth_batch_memo;
 
-/* Items of one kind that jobs may have in common: the samples of a split, or the batches of a sequence. */
+/* Items of one kind that jobs may have in common: the samples of a split, or the batches of a
+ * sequence. */
 typedef struct fth_item_group {
     fth_item_id signature; /* zero: unused */
     fth_item_kind kind;
@@ -109,7 +112,8 @@ typedef struct fth_consumer_step {
     uint32_t missing; /* needs whose item is not ready */
 } fth_consumer_step;
 
-/* A process of a job. Its steps are numbered in turn, modulo 2^32; those from `first` to before `end_turn` are known, in a ring. */
+/* A process of a job. Its steps are numbered in turn, modulo 2^32; those from `first` to before
+ * `end_turn` are known, in a ring. */
 typedef struct fth_consumer {
     fth_scheduled_job *job;
     uint32_t index; /* among the scheduler's consumers */
@@ -226,8 +230,8 @@ uint32_t fth_job_find_batch(fth_scheduler *scheduler, const fth_scheduled_job *j
 void fth_item_settle(fth_scheduler *scheduler, uint32_t item);
 void fth_item_drop(fth_scheduler *scheduler, uint32_t item); /* forgotten, with all that belongs to it */
 void fth_jobs_expire(fth_scheduler *scheduler);
-/* Prepares nothing more for the jobs of a group whose batches are larger than the memory, as far as is known; or for all of them,
- * for a `reason`. */
+/* Prepares nothing more for the jobs of a group whose batches are larger than the memory, as far as
+ * is known; or for all of them, for a `reason`. */
 void fth_jobs_refuse_too_large(fth_scheduler *scheduler, uint32_t group);
 void fth_jobs_refuse(fth_scheduler *scheduler, uint32_t group, const char *reason);
 void fth_jobs_release(fth_scheduler *scheduler);
@@ -259,7 +263,8 @@ typedef enum fth_urgency {
     FTH_SOON,  /* it must be begun now, to be there in time */
     FTH_NOW    /* somebody waits for it */
 } fth_urgency;
-/* Whether there is room for an item that is needed at that time, or would be if something less urgent went. */
+/* Whether there is room for an item that is needed at that time, or would be if something less
+ * urgent went. */
 bool fth_scheduler_has_room(fth_scheduler *scheduler, uint64_t size_bytes, double needed_s, fth_urgency urgency);
 
 /* ---- scheduler_advice.c ---- */

@@ -1,5 +1,6 @@
-/* Jobs, and the groups of items that they have in common: all samples of a split, or the batches of a sequence. An item that no
- * consumer comes to soon is settled here: kept for a job that comes to it later, or not. See scheduler_internal.h. */
+/* Jobs, and the groups of items that they have in common: all samples of a split, or the batches of
+ * a sequence. An item that no consumer comes to soon is settled here: kept for a job that comes to
+ * it later, or not. See scheduler_internal.h. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -323,7 +324,8 @@ const char *fth_scheduler_next_refusal(fth_scheduler *scheduler, const fth_job_s
     return NULL;
 }
 
-/* Where in the order of its group a batch begins, over all epochs; and the batch that a job has there, or -1. */
+/* Where in the order of its group a batch begins, over all epochs; and the batch that a job has
+ * there, or -1. */
 int64_t fth_job_place(const fth_scheduled_job *job, int64_t number)
 {
     int64_t of = job->spec.share.of > 1 ? job->spec.share.of : 1, count = job->set_count;

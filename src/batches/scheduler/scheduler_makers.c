@@ -1,5 +1,6 @@
-/* Who prepares items, and what they failed at: an item is tried again by a maker that has not failed at it, or, where there is no
- * such, by one that has, after a longer pause. See scheduler_internal.h. */
+/* Who prepares items, and what they failed at: an item is tried again by a maker that has not
+ * failed at it, or, where there is no such, by one that has, after a longer pause. See
+ * scheduler_internal.h. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* farthing data shard --to: the training samples of a set in parts, in a store, and addresses of them for functions. */
+/* farthing data shard --to: the training samples of a set in parts, in a store, and addresses of
+ * them for functions. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

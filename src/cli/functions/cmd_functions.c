@@ -1,5 +1,5 @@
-/* farthing functions: functions of OpenWhisk, AWS Lambda or this machine, by a second word. Each is a row of the table
- * below. */
+/* farthing functions: functions of OpenWhisk, AWS Lambda or this machine, by a second word. Each is
+ * a row of the table below. */
 #include "cli/functions/functions_cli.h"
 
 static const fth_command *const verbs[] = {&fth_functions_deploy,

@@ -1,5 +1,6 @@
-/* Verbs of `farthing functions`: a command each, in functions_<name>.c, and a row in cmd_functions.c. What their flags have
- * in common, which platform and how it is reached, is here and in functions_provider.c. */
+/* Verbs of `farthing functions`: a command each, in functions_<name>.c, and a row in
+ * cmd_functions.c. What their flags have in common, which platform and how it is reached, is here
+ * and in functions_provider.c. */
 #ifndef FTH_CLI_FUNCTIONS_CLI_H
 #define FTH_CLI_FUNCTIONS_CLI_H
 
@@ -19,7 +20,8 @@ fth_choice fth_cli_provider_choice(size_t index);
 fth_status fth_cli_open_provider(const fth_provider_flags *flags, const fth_stop *stop, fth_provider **provider);
 void fth_cli_close_provider(fth_provider *provider); /* NULL is fine */
 
-/* Adds lines NAME=VALUE to an object. `flag` ("--env") begins messages, which have names and never values. */
+/* Adds lines NAME=VALUE to an object. `flag` ("--env") begins messages, which have names and never
+ * values. */
 typedef enum fth_pair_values {
     FTH_PAIR_TEXT, /* NAME alone: what this process's environment has */
     FTH_PAIR_JSON  /* a value that is JSON is taken as that, all else as text */
@@ -28,12 +30,14 @@ fth_status fth_cli_read_pairs(const char *flag, const char *lines, fth_pair_valu
 
 /* ---- functions_display.c: how invocations come along ----
  *
- * On a terminal: a table on standard error, redrawn. Elsewhere: a line on standard output for each change. With --json: an
- * event for each change and each invocation that has ended. One fleet at a time. */
+ * On a terminal: a table on standard error, redrawn. Elsewhere: a line on standard output for each
+ * change. With --json: an event for each change and each invocation that has ended. One fleet at a
+ * time. */
 void fth_fleet_display_start(bool json);
 void fth_fleet_display_show(void *context, const fth_fleet_row *rows, int count);
 void fth_fleet_display_ended(void *context, int number, const fth_invocation_outcome *outcome);
-/* Takes the live table away and prints the last one, or the event "end" with `status` as its "state". */
+/* Takes the live table away and prints the last one, or the event "end" with `status` as its
+ * "state". */
 fth_status fth_fleet_display_stop(const char *function, const json_t *results, fth_status status);
 
 /* A value of a result: its text, "-" where there is none. */

@@ -1,5 +1,6 @@
-/* How invocations come along; see functions_cli.h. As in progress.c, the log's hook takes no context, so the display is this
- * file's own state. Callbacks come from one thread; the hook may come from any. */
+/* How invocations come along; see functions_cli.h. As in progress.c, the log's hook takes no
+ * context, so the display is this file's own state. Callbacks come from one thread; the hook may
+ * come from any. */
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -90,7 +91,8 @@ static fth_status add_row(fth_table *table, const fth_fleet_row *row)
         table, (const char *[]){number, row->state, invocations, retries, samples, rate, time, peak, loss, accuracy});
 }
 
-/* All of them together: their samples in the time that passed here, and the time of each as the platform counts it. */
+/* All of them together: their samples in the time that passed here, and the time of each as the
+ * platform counts it. */
 static fth_status add_total(fth_table *table, const fth_fleet_row *rows, int count)
 {
     char invocations[CELL], retries[CELL], samples[CELL], rate[CELL], time[CELL];
@@ -205,7 +207,8 @@ static void print_change(const fth_fleet_row *row)
     }
 }
 
-/* Events have every change. Lines are for people: one when an invocation begins, one when it has ended. */
+/* Events have every change. Lines are for people: one when an invocation begins, one when it has
+ * ended. */
 static bool is_worth_telling(const fth_fleet_row *before, const fth_fleet_row *now)
 {
     bool another = strcmp(before->id, now->id) != 0;

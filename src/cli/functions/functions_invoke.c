@@ -1,4 +1,5 @@
-/* farthing functions invoke: runs N of a function until they have finished their work (src/providers/fleet.h). */
+/* farthing functions invoke: runs N of a function until they have finished their work
+ * (src/providers/fleet.h). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

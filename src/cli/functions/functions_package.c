@@ -1,5 +1,5 @@
-/* farthing functions package: the program for functions with its libraries, as Lambda's zip or an OCI image
- * (src/package). */
+/* farthing functions package: the program for functions with its libraries, as Lambda's zip or an
+ * OCI image (src/package). */
 #include <stdio.h>
 
 #include "cli/functions/functions_cli.h"

@@ -1,4 +1,5 @@
-/* Which platform the verbs of `farthing functions` use, and pairs of names and values on their command lines. */
+/* Which platform the verbs of `farthing functions` use, and pairs of names and values on their
+ * command lines. */
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>

@@ -1,7 +1,7 @@
 /* farthing completion: prints a script that makes a shell complete commands, flags and values.
  *
- * Everything in it comes from the tables of commands and options, so nothing has to be kept in step by hand. The scripts
- * are static: completing does not run farthing. */
+ * Everything in it comes from the tables of commands and options, so nothing has to be kept in step
+ * by hand. The scripts are static: completing does not run farthing. */
 #include "cli/manual/completion.h"
 
 #include <ctype.h>

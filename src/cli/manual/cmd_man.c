@@ -1,4 +1,5 @@
-/* farthing man: the manual pages, made from the tables that make the flags. The build writes them all with --folder. */
+/* farthing man: the manual pages, made from the tables that make the flags. The build writes them
+ * all with --folder. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
-/* The completion of bash. Two generated functions hold the tables: _farthing_flags lists the flags of a command, and
- * _farthing_value says what a flag's value can be. The rest finds out where on the line the cursor is. */
+/* The completion of bash. Two generated functions hold the tables: _farthing_flags lists the flags
+ * of a command, and _farthing_value says what a flag's value can be. The rest finds out where on
+ * the line the cursor is. */
 #include <stdio.h>
 
 #include "cli/manual/completion.h"

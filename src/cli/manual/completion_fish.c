@@ -1,4 +1,5 @@
-/* The completion of fish: a line for each flag of each command, under the condition that the command is being typed. */
+/* The completion of fish: a line for each flag of each command, under the condition that the
+ * command is being typed. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
-/* The manual pages: farthing(1) and one for each command. What a command does and takes is in the tables; here are the
- * sections around it, and what several commands share: environment variables, files and exit codes. */
+/* The manual pages: farthing(1) and one for each command. What a command does and takes is in the
+ * tables; here are the sections around it, and what several commands share: environment variables,
+ * files and exit codes. */
 #include "cli/manual/manual.h"
 
 #include <ctype.h>

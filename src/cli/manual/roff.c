@@ -1,5 +1,5 @@
-/* Writing roff. Input lines stay short, as mandoc's lint asks for, and each sentence begins one, so that formatters know
- * where it ends. */
+/* Writing roff. Input lines stay short, as mandoc's lint asks for, and each sentence begins one, so
+ * that formatters know where it ends. */
 #include <stdlib.h>
 #include <string.h>
 

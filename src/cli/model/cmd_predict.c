@@ -89,8 +89,8 @@ static const fth_option_table predict_table = {
 
 /* ---- pictures ---- */
 
-/* Pictures are predicted several at a time: a network's weights have to be brought into its own layouts for each run,
- * which for one small picture takes longer than the rest. */
+/* Pictures are predicted several at a time: a network's weights have to be brought into its own
+ * layouts for each run, which for one small picture takes longer than the rest. */
 enum { PICTURES_AT_A_TIME = 32 };
 
 typedef struct picture_group {
@@ -165,7 +165,8 @@ static fth_status add_picture(picture_group *group, const char *path)
     return group->count == PICTURES_AT_A_TIME ? predict_group(group) : FTH_OK;
 }
 
-/* A safetensors file with a tensor "images" (N, C, H, W), ready as it is: for comparisons with other programs. */
+/* A safetensors file with a tensor "images" (N, C, H, W), ready as it is: for comparisons with
+ * other programs. */
 static fth_status predict_tensor(const predict_options *options, const fth_classifier *classifier, const char *path)
 {
     fth_status status = FTH_OK;

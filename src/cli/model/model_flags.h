@@ -1,5 +1,5 @@
-/* The flags that name a trained model, for the tables of the commands that take one: predict and export. Their tables
- * need the rows of s3_flags.h as well, since a model may be in a store. */
+/* The flags that name a trained model, for the tables of the commands that take one: predict and
+ * export. Their tables need the rows of s3_flags.h as well, since a model may be in a store. */
 #ifndef FTH_CLI_MODEL_FLAGS_H
 #define FTH_CLI_MODEL_FLAGS_H
 
@@ -14,7 +14,8 @@ typedef struct fth_model_flags {
     int64_t size;
 } fth_model_flags;
 
-/* Rows for an fth_model_flags that lies at `at` in the command's options; the first of its table. */
+/* Rows for an fth_model_flags that lies at `at` in the command's options; the first of its
+ * table. */
 /* clang-format off: a macro of rows is read by rows */
 #define FTH_MODEL_FLAG_ROWS(at)                                                                                        \
     {.name = "weights",                                                                                                \

@@ -1,4 +1,5 @@
-/* What a model says of an image or a text: its likeliest classes, its labels, or its numbers, printed. */
+/* What a model says of an image or a text: its likeliest classes, its labels, or its numbers,
+ * printed. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

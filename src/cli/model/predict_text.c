@@ -1,5 +1,5 @@
-/* farthing predict of text: one text by itself, lines of a file, rows of a table. They are predicted some at a time, packed as in
- * training. */
+/* farthing predict of text: one text by itself, lines of a file, rows of a table. They are
+ * predicted some at a time, packed as in training. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -7,8 +7,8 @@
  *     s3://bucket/runs/a                       a run in a store; while it trains, the best model so far
  *     s3://bucket/model.safetensors            a file in a store
  *
- * What is in a store is fetched into the cache folder once per version of the object; the copy has its checksum beside
- * it, and is fetched again where they no longer agree. */
+ * What is in a store is fetched into the cache folder once per version of the object; the copy has
+ * its checksum beside it, and is fetched again where they no longer agree. */
 #include <ctype.h>
 #include <dirent.h>
 #include <stdio.h>
@@ -60,8 +60,8 @@ static bool visit_best(void *context, const fth_store_object *object)
     return true;
 }
 
-/* The key of a stored run's best model: of one that trains, the newest in best/; else best.safetensors, else the last.
- */
+/* The key of a stored run's best model: of one that trains, the newest in best/; else
+ * best.safetensors, else the last. */
 static fth_status find_stored_model(const fth_place *place, const char *address, char **key)
 {
     fth_status status = FTH_OK;
@@ -244,7 +244,8 @@ static fth_status find_in_run(const char *folder, fth_cli_weights *weights)
     return fth_fail(FTH_INVALID, "run %s has no model file yet; it is written at the end of the first epoch", folder);
 }
 
-/* True of a folder as on the Hugging Face hub, which is more than its file of weights, and of weights in several files. */
+/* True of a folder as on the Hugging Face hub, which is more than its file of weights, and of
+ * weights in several files. */
 static bool is_from_hub(const char *folder)
 {
     return is_in_folder(folder, "model.safetensors.index.json") ||

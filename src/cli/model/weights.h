@@ -11,8 +11,9 @@ typedef struct fth_cli_weights {
     char *run;  /* the run it is of, for fth_cli_read_run(); NULL: of none that is known */
 } fth_cli_weights;
 
-/* `text` is a file, as it is; a run (id, folder or address in a store) or a folder with one model file in it, as its
- * model; or the address of a file in a store. `store` may be NULL. Release the result. */
+/* `text` is a file, as it is; a run (id, folder or address in a store) or a folder with one model
+ * file in it, as its model; or the address of a file in a store. `store` may be NULL. Release the
+ * result. */
 fth_status fth_cli_find_weights(const char *text, const char *runs_folder, const fth_store_options *store,
                                 fth_cli_weights *weights);
 void fth_cli_weights_release(fth_cli_weights *weights);

@@ -1,5 +1,5 @@
-/* farthing plan: whether scaling out pays, before anyone pays for it. Profiles one worker on this machine, and predicts
- * what a run would take on several nodes (parallel/scaling_model.h). */
+/* farthing plan: whether scaling out pays, before anyone pays for it. Profiles one worker on this
+ * machine, and predicts what a run would take on several nodes (parallel/scaling_model.h). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -274,7 +274,8 @@ static const char *find_remedy(const scaling_plan *plan, const fth_scaling_size 
     }
 }
 
-/* "4 nodes would be 3.7 times as fast as 1, for 1.08 times the money", of the smallest size. free() it. */
+/* "4 nodes would be 3.7 times as fast as 1, for 1.08 times the money", of the smallest size. free()
+ * it. */
 static char *compare_size(const scaling_plan *plan, size_t index, const char *verb)
 {
     const fth_scaling_size *size = &plan->sizes[index], *first = &plan->sizes[0];

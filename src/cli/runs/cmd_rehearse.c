@@ -209,7 +209,8 @@ static void print_conclusion(const fth_rehearsal *rehearsal)
 
 /* ---- the job ---- */
 
-/* The job's options by name, from flags and its YAML file; NULL: they are wrong, *code says how to exit. */
+/* The job's options by name, from flags and its YAML file; NULL: they are wrong, *code says how to
+ * exit. */
 static json_t *read_job(const fth_invocation *job, fth_exit_code *code)
 {
     fth_train_options options = {0};

@@ -97,7 +97,8 @@ static fth_chart_axis chosen_axis(const report_options *options)
     return (fth_chart_axis)axis;
 }
 
-/* Without a gnuplot that draws, what is written in words and numbers is shown nevertheless: *drawn is false then. */
+/* Without a gnuplot that draws, what is written in words and numbers is shown nevertheless: *drawn
+ * is false then. */
 static fth_status draw_chart(const report_options *options, const fth_record_summary *runs, size_t count, bool scales,
                              bool *drawn)
 {
@@ -157,7 +158,8 @@ static fth_status price_functions(const report_options *options, fth_record_summ
     return status;
 }
 
-/* `report` shows one run, the newest if none is named, or what several cost; `compare` shows those named. */
+/* `report` shows one run, the newest if none is named, or what several cost; `compare` shows those
+ * named. */
 static fth_exit_code show(const fth_command *command, const fth_invocation *invocation, bool compare)
 {
     report_options options = {0};

@@ -167,8 +167,8 @@ out:
 
 /* ---- removing ---- */
 
-/* The folder that was typed, as an id or a path, itself: a link is not followed, and what is no run is for
- * fth_record_remove() to refuse. free() it. */
+/* The folder that was typed, as an id or a path, itself: a link is not followed, and what is no run
+ * is for fth_record_remove() to refuse. free() it. */
 static fth_status find_folder(const char *runs_folder, const char *typed, char **folder)
 {
     struct stat facts;

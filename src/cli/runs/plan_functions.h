@@ -15,7 +15,8 @@ typedef struct fth_functions_question {
     bool json;
 } fth_functions_question;
 
-/* Measures one worker on one core here, and prints what the run would take and cost either way (cost/function_model.h). */
+/* Measures one worker on one core here, and prints what the run would take and cost either way
+ * (cost/function_model.h). */
 fth_status fth_cli_plan_functions(const fth_functions_question *question, fth_train_options *options, fth_stop *stop);
 
 #endif

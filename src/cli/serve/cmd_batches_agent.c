@@ -1,4 +1,5 @@
-/* farthing batches-agent: what clients of the batch cache start one of on each machine. Not for people. */
+/* farthing batches-agent: what clients of the batch cache start one of on each machine. Not for
+ * people. */
 #include <string.h>
 
 #include "batches/agent/agent.h"

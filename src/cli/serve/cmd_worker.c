@@ -1,4 +1,5 @@
-/* farthing worker: workers that other services use, by a second word. Each is a row of the table below. */
+/* farthing worker: workers that other services use, by a second word. Each is a row of the table
+ * below. */
 #include <string.h>
 
 #include "cli/serve/worker_cli.h"

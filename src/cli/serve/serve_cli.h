@@ -1,5 +1,6 @@
-/* Services of `farthing serve`: a command each, in serve_<name>.c, and a row in cmd_serve.c. What their flags have in common,
- * where a service is reached and by whom, is here and in serve_flags.c. */
+/* Services of `farthing serve`: a command each, in serve_<name>.c, and a row in cmd_serve.c. What
+ * their flags have in common, where a service is reached and by whom, is here and in
+ * serve_flags.c. */
 #ifndef FTH_CLI_SERVE_CLI_H
 #define FTH_CLI_SERVE_CLI_H
 

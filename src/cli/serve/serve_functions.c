@@ -1,4 +1,5 @@
-/* farthing serve functions: OpenWhisk's and Lambda's REST APIs over processes of this machine (src/platform). */
+/* farthing serve functions: OpenWhisk's and Lambda's REST APIs over processes of this machine
+ * (src/platform). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -178,7 +178,8 @@ static const fth_option_table *make_table(void)
     return &table;
 }
 
-/* The whole of the trainer's options: defaults, and over them those that this command shares with train. */
+/* The whole of the trainer's options: defaults, and over them those that this command shares with
+ * train. */
 static fth_status complete(const serve_options *asked, fth_train_options *train)
 {
     fth_status status = FTH_OK;
@@ -265,9 +266,10 @@ static char *describe_going_on(const serve_options *asked, const fth_train_optio
     return fth_format("the same command with --name %s continues the run", slash ? slash + 1 : folder);
 }
 
-/* Until somebody asks for a stop, the training is done and the workers have gone, or the server fails. Of epochs a
- * little may be missing when all have gone: gradients that were refused for being late are not made up for. Of shards
- * nothing is: whoever comes next goes on with the rest. */
+/* Until somebody asks for a stop, the training is done and the workers have gone, or the server
+ * fails. Of epochs a little may be missing when all have gone: gradients that were refused for
+ * being late are not made up for. Of shards nothing is: whoever comes next goes on with the
+ * rest. */
 static fth_status wait_for_end(fth_parameters *server, const serve_options *asked, const fth_train_options *train,
                                const fth_stop *stop, bool *finished)
 {

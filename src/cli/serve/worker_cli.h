@@ -1,5 +1,5 @@
-/* Workers of `farthing worker`: a command each, in worker_<name>.c, and a row in cmd_worker.c. What the flags of functions have
- * in common, whatever platform invokes them, is here too. */
+/* Workers of `farthing worker`: a command each, in worker_<name>.c, and a row in cmd_worker.c. What
+ * the flags of functions have in common, whatever platform invokes them, is here too. */
 #ifndef FTH_CLI_WORKER_CLI_H
 #define FTH_CLI_WORKER_CLI_H
 
@@ -8,8 +8,8 @@
 
 extern const fth_command fth_worker_prefetch, fth_worker_openwhisk, fth_worker_lambda;
 
-/* Runs a worker that takes flags only, until it ends or a signal stops it: reads them into `asked`, the command's own options, and calls
- * `work` with them. */
+/* Runs a worker that takes flags only, until it ends or a signal stops it: reads them into `asked`,
+ * the command's own options, and calls `work` with them. */
 fth_exit_code fth_cli_run_worker(const fth_command *command, const fth_invocation *invocation, void *asked,
                                  fth_status (*work)(const void *asked, const fth_stop *stop));
 

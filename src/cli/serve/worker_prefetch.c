@@ -1,4 +1,5 @@
-/* farthing worker prefetch: prepares batches for a coordinator on another machine (src/batches/prefetch/worker.h). */
+/* farthing worker prefetch: prepares batches for a coordinator on another machine
+ * (src/batches/prefetch/worker.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* farthing store ls|cat|cp|rm|presign: look into stores and move things between them. cp is in store_copy.c, rm in store_remove.c. */
+/* farthing store ls|cat|cp|rm|presign: look into stores and move things between them. cp is in
+ * store_copy.c, rm in store_remove.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -296,7 +297,8 @@ static fth_exit_code perform(const fth_command *command, const fth_arguments *ar
     return code;
 }
 
-/* The short flags that people's fingers know from ls, cp and rm, also several in one. NULL if `letter` is none. */
+/* The short flags that people's fingers know from ls, cp and rm, also several in one. NULL if
+ * `letter` is none. */
 static const char *full_name(char letter)
 {
     switch (letter) {

@@ -1,5 +1,5 @@
-/* What `farthing doctor URL` finds out about a store, by using it: can it be read, written, and does it keep to
- * conditions. */
+/* What `farthing doctor URL` finds out about a store, by using it: can it be read, written, and
+ * does it keep to conditions. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* The flags that say how s3:// addresses are reached, for the tables of the commands that take addresses. */
+/* The flags that say how s3:// addresses are reached, for the tables of the commands that take
+ * addresses. */
 #ifndef FTH_CLI_S3_FLAGS_H
 #define FTH_CLI_S3_FLAGS_H
 

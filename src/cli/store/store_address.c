@@ -59,8 +59,8 @@ static void split_path(const char *path, char **root, char **key)
     *key = strdup(name);
 }
 
-/* "az://account/container/key?sig=..." -> "az://account/container?sig=..." and "key": a signature is no part of a key,
- * which messages tell. */
+/* "az://account/container/key?sig=..." -> "az://account/container?sig=..." and "key": a signature
+ * is no part of a key, which messages tell. */
 static void split_azure(const char *address, const char *rest, char **root, char **key)
 {
     const char *query = strchr(rest, '?');

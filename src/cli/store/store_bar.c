@@ -1,5 +1,6 @@
-/* How a copy comes along: one line on the terminal, redrawn at most ten times a second, with the rate and the time
- * left. As in progress.c, the log's hook takes no context, so the bar is this file's own state. */
+/* How a copy comes along: one line on the terminal, redrawn at most ten times a second, with the
+ * rate and the time left. As in progress.c, the log's hook takes no context, so the bar is this
+ * file's own state. */
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>

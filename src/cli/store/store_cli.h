@@ -12,8 +12,8 @@
  *     https://host/a/b?q       https://host/a?q          b
  *     /data/a, file:///data/a  /data                     a
  *
- * A folder that exists is given as "its path, nothing". Slashes are taken as they are written: in a bucket "a//b" and
- * "/a" are names of their own. */
+ * A folder that exists is given as "its path, nothing". Slashes are taken as they are written: in a
+ * bucket "a//b" and "/a" are names of their own. */
 typedef struct fth_place {
     fth_store *store;
     char *key;        /* without the '/' at the end of a folder */

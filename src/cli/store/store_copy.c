@@ -1,9 +1,10 @@
 /* farthing store cp: copies between any two stores, several objects at once.
  *
- * First all that is to be copied is listed, then threads take one object after the other. A copy between two buckets
- * goes through memory if it is small and through a temporary file if not. After the first failure, and after Ctrl-C, no
- * further object is begun; what is whole stays, what is half done is left out, and an upload broken off is taken up
- * again where it stopped when the same command is given again. */
+ * First all that is to be copied is listed, then threads take one object after the other. A copy
+ * between two buckets goes through memory if it is small and through a temporary file if not. After
+ * the first failure, and after Ctrl-C, no further object is begun; what is whole stays, what is
+ * half done is left out, and an upload broken off is taken up again where it stopped when the same
+ * command is given again. */
 #include <openssl/evp.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -107,8 +108,9 @@ out:
     return status;
 }
 
-/* Where a local copy goes, if that is standard output, a device, a pipe or a link (base/output.h); NULL if it is
- * not. With -r nobody named it, and what is there is replaced like a file, not written to. free() it. */
+/* Where a local copy goes, if that is standard output, a device, a pipe or a link (base/output.h);
+ * NULL if it is not. With -r nobody named it, and what is there is replaced like a file, not
+ * written to. free() it. */
 static char *find_output(const copy *all, const copy_item *item)
 {
     struct stat facts;
@@ -277,7 +279,8 @@ typedef struct gathering {
     fth_status status;
 } gathering;
 
-/* A key of the destination. In a folder "a//b" becomes a/b, since there it is no name of its own. */
+/* A key of the destination. In a folder "a//b" becomes a/b, since there it is no name of its
+ * own. */
 static char *make_key(const fth_place *to, const char *rest)
 {
     char *key = fth_format("%s%s", to->prefix, rest), *end = key;

@@ -1,7 +1,9 @@
-/* farthing store rm: deletes an object, or with -r all below an address, after saying how much that is and asking.
+/* farthing store rm: deletes an object, or with -r all below an address, after saying how much that
+ * is and asking.
  *
- * What a folder must not be to be deleted at all is said in store/folder_delete.c. One that holds anything but runs must
- * be named twice, so that a wrong path or an empty variable is not enough. */
+ * What a folder must not be to be deleted at all is said in store/folder_delete.c. One that holds
+ * anything but runs must be named twice, so that a wrong path or an empty variable is not
+ * enough. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +44,8 @@ static bool is_same_address(const char *text, const char *address)
     return a == b && strncmp(text, address, a) == 0;
 }
 
-/* Does `text` name again what is deleted? A folder outside the current one is named by its whole path. */
+/* Does `text` name again what is deleted? A folder outside the current one is named by its whole
+ * path. */
 static bool names_again(const removal *all, const char *text)
 {
     const char *folder = fth_store_deletion_folder(all->deletion);

@@ -1,4 +1,5 @@
-/* farthing bench: the time of a training step on random data in memory, for bench/ and for curiosity. */
+/* farthing bench: the time of a training step on random data in memory, for bench/ and for
+ * curiosity. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,4 +1,5 @@
-/* farthing hogwild-worker: what `train --strategy hogwild --processes N` starts N of. Not for people. */
+/* farthing hogwild-worker: what `train --strategy hogwild --processes N` starts N of. Not for
+ * people. */
 #include <stdlib.h>
 
 #include "cli/cli.h"

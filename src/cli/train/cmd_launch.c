@@ -264,7 +264,8 @@ static fth_status find_in_path(const char *name, char **path)
     return *path ? FTH_OK : fth_fail(FTH_INVALID, "there is no program %s; --hosts needs it", name);
 }
 
-/* The program's name on the hosts: as typed where the shell finds it there too, else the whole path. */
+/* The program's name on the hosts: as typed where the shell finds it there too, else the whole
+ * path. */
 static char *name_program(const launch_options *options, const fth_invocation *invocation)
 {
     char file[PATH_MAX];
@@ -365,7 +366,8 @@ static const char *find_conflict(const launch_options *options)
     return NULL;
 }
 
-/* The arguments of the workers' `train`: those that were given, after the strategy where it is not among them. NULL: *code says how to exit. */
+/* The arguments of the workers' `train`: those that were given, after the strategy where it is not
+ * among them. NULL: *code says how to exit. */
 static const char **read_arguments(const fth_command *command, const fth_invocation *job, bool *dry,
                                    fth_exit_code *code)
 {

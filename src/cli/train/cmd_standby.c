@@ -1,5 +1,5 @@
-/* farthing standby: waits beside a run that another machine trains, and continues it when that one is gone. All that
- * it knows it reads from the run's store; no controller is needed. */
+/* farthing standby: waits beside a run that another machine trains, and continues it when that one
+ * is gone. All that it knows it reads from the run's store; no controller is needed. */
 #include "cli/cli.h"
 
 static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)

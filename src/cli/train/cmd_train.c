@@ -95,7 +95,8 @@ static const char *name_in(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* "models in runs/a: last.safetensors, best.safetensors (...)". Those of a run that ended elsewhere are in its store. */
+/* "models in runs/a: last.safetensors, best.safetensors (...)". Those of a run that ended elsewhere
+ * are in its store. */
 static void print_models(const char *folder, const json_t *end)
 {
     const char *last = json_string_value(json_object_get(end, "model"));
@@ -219,8 +220,8 @@ static struct {
     const fth_train_options *options;
 } running;
 
-/* Time is up and the training thread is stuck in something long; all that can be saved is. Nothing is freed and no exit
- * handler runs: they could wait for that thread. */
+/* Time is up and the training thread is stuck in something long; all that can be saved is. Nothing
+ * is freed and no exit handler runs: they could wait for that thread. */
 static void abandon(void *context, const char *message)
 {
     (void)context;
@@ -264,7 +265,8 @@ out:;
     return code;
 }
 
-/* A run that is resumed by name has a strategy already: fth_train() checks the options against that one. */
+/* A run that is resumed by name has a strategy already: fth_train() checks the options against that
+ * one. */
 static fth_status check_strategy(const fth_train_options *options)
 {
     const fth_strategy *strategy = NULL;

@@ -1,7 +1,8 @@
 /* train --dry-run: what would be trained, and the whole configuration as a run file.
  *
- * Options that have their default are comments in that file: given as keys they would be refused where they are about
- * something that this run does not have. So the file, read back, is the same run. */
+ * Options that have their default are comments in that file: given as keys they would be refused
+ * where they are about something that this run does not have. So the file, read back, is the same
+ * run. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,8 @@ typedef struct store_facts {
 
 /* ---- the store ---- */
 
-/* The outermost of the folders that would have to be made for `folder`; NULL if it is there. free() it. */
+/* The outermost of the folders that would have to be made for `folder`; NULL if it is there. free()
+ * it. */
 static char *first_missing(const char *folder)
 {
     char *path = fth_format("%s", folder), *missing = NULL;

@@ -1,10 +1,12 @@
 /* What a run shows while it trains.
  *
- * On a terminal: one line on standard error, redrawn at most ten times a second, taken away before any other line.
- * Elsewhere: plain lines on standard output, one an epoch and one about every ten seconds. With --json: every event
- * as one line on standard output. The log's hook takes no context, so the display is this file's own state.
+ * On a terminal: one line on standard error, redrawn at most ten times a second, taken away before
+ * any other line. Elsewhere: plain lines on standard output, one an epoch and one about every ten
+ * seconds. With --json: every event as one line on standard output. The log's hook takes no
+ * context, so the display is this file's own state.
  *
- * A rehearsal maps a file (FARTHING_PROGRESS_FILE) in which it sees the step after every step, also after a kill. */
+ * A rehearsal maps a file (FARTHING_PROGRESS_FILE) in which it sees the step after every step, also
+ * after a kill. */
 #include <fcntl.h>
 #include <math.h>
 #include <stdatomic.h>

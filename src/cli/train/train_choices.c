@@ -1,5 +1,6 @@
-/* The options of training as the program takes them: the table of src/train, with what folders below it in the house
- * know of a row. Those are the strategies, how workers reach each other, and what a parameter server and its workers agree on. */
+/* The options of training as the program takes them: the table of src/train, with what folders
+ * below it in the house know of a row. Those are the strategies, how workers reach each other, and
+ * what a parameter server and its workers agree on. */
 #include <string.h>
 
 #include "cli/cli.h"

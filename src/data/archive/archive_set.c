@@ -1,11 +1,12 @@
 /* See archive_set.h.
  *
- * One pass over the archive: an entry whose name is that of a training file is read as it comes by, through a second
- * decompressor where it is compressed itself; all others are skipped. Reading ends as soon as an idx set is whole. Only where there
- * are image files and nothing else is the archive gone through again, into a tar.
+ * One pass over the archive: an entry whose name is that of a training file is read as it comes by,
+ * through a second decompressor where it is compressed itself; all others are skipped. Reading ends
+ * as soon as an idx set is whole. Only where there are image files and nothing else is the archive
+ * gone through again, into a tar.
  *
- * What an entry expands to is charged before it is read or skipped, so that an archive that expands without end fails before it has
- * cost more than its limit. */
+ * What an entry expands to is charged before it is read or skipped, so that an archive that expands
+ * without end fails before it has cost more than its limit. */
 #include "data/archive/archive_set.h"
 
 #include <archive.h>
@@ -236,8 +237,8 @@ out:
     return status;
 }
 
-/* Adds the next `size_bytes` bytes of the file; fewer only at its end. Room is made as they come, whatever a header
- * promises. */
+/* Adds the next `size_bytes` bytes of the file; fewer only at its end. Room is made as they come,
+ * whatever a header promises. */
 static fth_status keep(entry_stream *stream, kept_bytes *kept, uint64_t size_bytes, uint64_t *added)
 {
     fth_status status = FTH_OK;
@@ -416,7 +417,8 @@ static bool is_program(const char *file)
     return strcmp(file, FTH_PYTHON_DATASET) == 0 || strcmp(file, "__init__.py") == 0;
 }
 
-/* Parses it; nothing is executed. What is wrong with an __init__.py matters only beside a __dataset__.py. */
+/* Parses it; nothing is executed. What is wrong with an __init__.py matters only beside a
+ * __dataset__.py. */
 static fth_status meet_program(archive_scan *scan, struct archive_entry *entry, const char *file, bool usable)
 {
     fth_status status = FTH_OK;
@@ -577,7 +579,8 @@ out:
     return status;
 }
 
-/* Goes through the whole archive for its programs: which samples are read must be known before the first. */
+/* Goes through the whole archive for its programs: which samples are read must be known before the
+ * first. */
 static fth_status find_own_range(archive_scan *scan)
 {
     fth_status status = FTH_OK;

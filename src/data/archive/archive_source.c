@@ -1,5 +1,5 @@
-/* See data_internal.h: bytes in memory as libarchive reads them, piece by piece, so that a stop and a deadline are
- * noticed within the time that a piece takes, also where an entry is skipped. */
+/* See data_internal.h: bytes in memory as libarchive reads them, piece by piece, so that a stop and
+ * a deadline are noticed within the time that a piece takes, also where an entry is skipped. */
 #include <archive.h>
 #include <errno.h>
 #include <stdio.h>

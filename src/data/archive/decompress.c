@@ -1,7 +1,8 @@
-/* Files into memory: plain ones are mapped and used in place, compressed ones are decompressed straight into the
- * memory they stay in. Gzip goes through libdeflate, three times as fast as zlib, where the length at the end of the
- * file fits what comes before; several gzip members, xz and zstd go through libarchive, which needs no length. What xz
- * decompresses to, at about 20 MB/s, is kept in the cache folder. */
+/* Files into memory: plain ones are mapped and used in place, compressed ones are decompressed
+ * straight into the memory they stay in. Gzip goes through libdeflate, three times as fast as zlib,
+ * where the length at the end of the file fits what comes before; several gzip members, xz and zstd
+ * go through libarchive, which needs no length. What xz decompresses to, at about 20 MB/s, is kept
+ * in the cache folder. */
 #include <archive.h>
 #include <archive_entry.h>
 #include <libdeflate.h>
@@ -184,7 +185,8 @@ out:
     return unpacked;
 }
 
-/* fth_decompress() of an xz file, or what it gave for the same contents before. `unpacked` may be NULL. */
+/* fth_decompress() of an xz file, or what it gave for the same contents before. `unpacked` may be
+ * NULL. */
 static fth_status decompress_xz(const uint8_t *bytes, size_t size_bytes, fth_disk_cache *unpacked, const fth_stop *stop,
                                 fth_load *load)
 {

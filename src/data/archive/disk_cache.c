@@ -1,11 +1,12 @@
 /* See disk_cache.h.
  *
- * A file is FOLDER/ab/cdef...: the SHA-256 of what it is, in 256 folders; a header, and the bytes. It is written under a
- * temporary name and renamed, without a sync: the checksum finds out what a crash has torn. How much there is, is
- * counted by going over the folder, under a lock that all processes share, and kept up for what this process writes; as
- * others write too, it is counted again when there is no room, and after every sixteenth of the limit, by which each of
- * them can overrun it. A file's time is that of its last use, to within the life of a process: the first use of an older
- * file sets it. */
+ * A file is FOLDER/ab/cdef...: the SHA-256 of what it is, in 256 folders; a header, and the bytes.
+ * It is written under a temporary name and renamed, without a sync: the checksum finds out what a
+ * crash has torn. How much there is, is counted by going over the folder, under a lock that all
+ * processes share, and kept up for what this process writes; as others write too, it is counted
+ * again when there is no room, and after every sixteenth of the limit, by which each of them can
+ * overrun it. A file's time is that of its last use, to within the life of a process: the first use
+ * of an older file sets it. */
 #include "data/archive/disk_cache.h"
 
 #include <dirent.h>
@@ -235,7 +236,8 @@ static bool take_lock(const fth_disk_cache *cache)
     return true;
 }
 
-/* Counts what is there, and deletes the oldest of it until `wanted` bytes and some more fit. With the mutex held. */
+/* Counts what is there, and deletes the oldest of it until `wanted` bytes and some more fit. With
+ * the mutex held. */
 static bool make_room(fth_disk_cache *cache, uint64_t wanted)
 {
     old_entries all = {0};

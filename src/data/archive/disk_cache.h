@@ -1,8 +1,10 @@
-/* Files kept on the local disk, encoded images or unpacked data, up to a limit, by several processes at once.
+/* Files kept on the local disk, encoded images or unpacked data, up to a limit, by several
+ * processes at once.
  *
- * An entry is a file that appears whole and carries its length and a checksum: one that is torn, by kill -9 or a crash,
- * is a miss. When there is no room, entries are deleted, oldest first; those that were written or used since this cache
- * was opened stay, so that a set larger than the limit keeps a part of itself instead of turning all of it over. */
+ * An entry is a file that appears whole and carries its length and a checksum: one that is torn, by
+ * kill -9 or a crash, is a miss. When there is no room, entries are deleted, oldest first; those
+ * that were written or used since this cache was opened stay, so that a set larger than the limit
+ * keeps a part of itself instead of turning all of it over. */
 #ifndef FTH_DATA_DISK_CACHE_H
 #define FTH_DATA_DISK_CACHE_H
 
@@ -10,7 +12,8 @@
 
 typedef struct fth_disk_cache fth_disk_cache;
 
-/* `folder` is made if need be; NULL or "": objects/ in the cache folder. An entry has at most FTH_MAX_IMAGE_FILE bytes. */
+/* `folder` is made if need be; NULL or "": objects/ in the cache folder. An entry has at most
+ * FTH_MAX_IMAGE_FILE bytes. */
 fth_status fth_disk_cache_open(const char *folder, uint64_t limit_bytes, fth_disk_cache **cache);
 void fth_disk_cache_free(fth_disk_cache *cache);
 

@@ -36,8 +36,8 @@ static int class_of(const fth_image_set *set, size_t number)
     return set->index.folders[set->index.entries[number].folder].class_index;
 }
 
-/* Every `shards`-th image of each class from number `shard` on, one class after another in turn. The entries of a class
- * lie together, so a class is a run of them. */
+/* Every `shards`-th image of each class from number `shard` on, one class after another in turn.
+ * The entries of a class lie together, so a class is a run of them. */
 static fth_status add_share(const fth_image_set *set, int split, int shard, int shards, const size_t *begins,
                             fth_image_worker *worker, fth_tar_writer *writer)
 {

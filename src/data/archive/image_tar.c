@@ -1,5 +1,5 @@
-/* Writes tars: regular files only, every date 0 and every owner root, so that the same images give the
- * same bytes. */
+/* Writes tars: regular files only, every date 0 and every owner root, so that the same images give
+ * the same bytes. */
 #include <archive.h>
 #include <archive_entry.h>
 #include <stdlib.h>

@@ -8,8 +8,8 @@
  *               | literal | "(" values ")" | "[" values "]"
  *     indices   = "range" "(" INTEGER ["," INTEGER ["," "1"]] ")" | "list" "(" indices ")"
  *
- * A path begins with a name that was imported from torch or torchvision, or is one itself. A name is bound once, so that no later
- * line changes what it means. */
+ * A path begins with a name that was imported from torch or torchvision, or is one itself. A name
+ * is bound once, so that no later line changes what it means. */
 #include "data/archive/python_subset.h"
 
 #include <string.h>
@@ -114,7 +114,8 @@ static bool pass_string(parser *p)
     return false;
 }
 
-/* Blanks and comments; within brackets and between statements the ends of lines, too. True if a blank was first on its line. */
+/* Blanks and comments; within brackets and between statements the ends of lines, too. True if a
+ * blank was first on its line. */
 static bool pass_blanks(parser *p, bool between)
 {
     bool indented = false;
@@ -347,7 +348,8 @@ static bool read_indices(parser *p, fth_python_subset *subset)
     return take_symbol(p, ')') && (!listed || take_symbol(p, ')')) && end > first && numbers[2] == 1;
 }
 
-/* root, train=True, transform=None, target_transform=None, download=False. The test set, or other labels, are other samples. */
+/* root, train=True, transform=None, target_transform=None, download=False. The test set, or other
+ * labels, are other samples. */
 static bool fits_set(int place, const token *key, const value *given)
 {
     const bool train = key ? is_text(key, "train") : place == 1;

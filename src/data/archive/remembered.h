@@ -1,5 +1,6 @@
-/* Small things that took long to find out, kept as text in the cache folder: lists of buckets, the members of tars. A
- * file is whole and carries a checksum; what cannot be read is found out again. */
+/* Small things that took long to find out, kept as text in the cache folder: lists of buckets, the
+ * members of tars. A file is whole and carries a checksum; what cannot be read is found out
+ * again. */
 #ifndef FTH_DATA_REMEMBERED_H
 #define FTH_DATA_REMEMBERED_H
 

@@ -1,5 +1,6 @@
-/* See tar_scan.h. A tar is blocks of 512 bytes: a header, which says how long the contents are, the contents, and so on;
- * two blocks of zeros end it. Long names are contents of members of their own, before the member that they name. */
+/* See tar_scan.h. A tar is blocks of 512 bytes: a header, which says how long the contents are, the
+ * contents, and so on; two blocks of zeros end it. Long names are contents of members of their own,
+ * before the member that they name. */
 #include "data/archive/tar_scan.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
-/* What lies where in a tar that can be read piece by piece: the members of one in a bucket are found by their headers
- * alone. (Of a tar in memory libarchive tells the same: image_archive.c.) */
+/* What lies where in a tar that can be read piece by piece: the members of one in a bucket are
+ * found by their headers alone. (Of a tar in memory libarchive tells the same: image_archive.c.) */
 #ifndef FTH_DATA_TAR_SCAN_H
 #define FTH_DATA_TAR_SCAN_H
 
@@ -22,8 +22,8 @@ typedef struct fth_tar_input {
     void *context;
 } fth_tar_input;
 
-/* Visits the members in order. ustar, GNU's long names and pax are understood; sparse files are FTH_UNSUPPORTED, and
- * what is no tar, or is cut short, FTH_CORRUPT. `name` begins messages. */
+/* Visits the members in order. ustar, GNU's long names and pax are understood; sparse files are
+ * FTH_UNSUPPORTED, and what is no tar, or is cut short, FTH_CORRUPT. `name` begins messages. */
 fth_status fth_tar_scan(const fth_tar_input *input, const char *name,
                         fth_status (*visit)(void *context, const fth_tar_member *member), void *context);
 

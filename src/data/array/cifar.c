@@ -1,5 +1,5 @@
-/* CIFAR-10's binary files: records of one label byte and 3 × 32 × 32 pixels, plane by plane, and nothing else, so a
- * file's size is all there is to check besides the labels. */
+/* CIFAR-10's binary files: records of one label byte and 3 × 32 × 32 pixels, plane by plane, and
+ * nothing else, so a file's size is all there is to check besides the labels. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,12 +1,12 @@
 /* "digits": handwriting-like digits that need no files.
  *
- * A digit is drawn as a pen would: strokes through control points, in one of several hands for each digit. The points
- * are jittered, the whole is slanted, scaled, turned and moved, the pen varies in thickness and darkness; stray strokes
- * and specks, and noise over everything, keep single pixels from telling the digit, so that a linear model does clearly
- * worse than a convnet.
+ * A digit is drawn as a pen would: strokes through control points, in one of several hands for each
+ * digit. The points are jittered, the whole is slanted, scaled, turned and moved, the pen varies in
+ * thickness and darkness; stray strokes and specks, and noise over everything, keep single pixels
+ * from telling the digit, so that a linear model does clearly worse than a convnet.
  *
- * Pictures must be the same on every machine: no fused multiply-add, no sin or cos (a turn comes from the tangent
- * of half the angle). */
+ * Pictures must be the same on every machine: no fused multiply-add, no sin or cos (a turn comes
+ * from the tangent of half the angle). */
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
 #elif defined(__GNUC__)
@@ -73,8 +73,8 @@ static const pen_digit digits[CLASSES] = {
 };
 /* clang-format on */
 
-/* Lowers `squared`, the squared distance of each pixel to the nearest ink so far, by the segment a-b; only pixels
- * nearer than `reach` are touched. */
+/* Lowers `squared`, the squared distance of each pixel to the nearest ink so far, by the segment
+ * a-b; only pixels nearer than `reach` are touched. */
 static void trace_segment(pen_point a, pen_point b, float reach, float *squared)
 {
     float left = fminf(a.x, b.x) - reach, right = fmaxf(a.x, b.x) + reach;

@@ -2,8 +2,9 @@
  *
  * A picture's state:  0 blank -> 1 being drawn -> 2 drawn
  *
- * Whoever moves it from 0 to 1 draws into the gallery and then moves it to 2; who finds 1 does not wait but draws a
- * copy of its own; who finds 2 reads. So no two threads touch a picture's pixels while one of them writes. */
+ * Whoever moves it from 0 to 1 draws into the gallery and then moves it to 2; who finds 1 does not
+ * wait but draws a copy of its own; who finds 2 reads. So no two threads touch a picture's pixels
+ * while one of them writes. */
 #include <stdlib.h>
 
 #include "data/data_internal.h"

@@ -1,5 +1,5 @@
-/* MNIST's idx files: a big-endian header (magic, dimensions), then bytes. Nothing in a header is believed before it
- * agrees with the size of the file, and nothing is allocated from one. */
+/* MNIST's idx files: a big-endian header (magic, dimensions), then bytes. Nothing in a header is
+ * believed before it agrees with the size of the file, and nothing is allocated from one. */
 #include <stdlib.h>
 #include <string.h>
 

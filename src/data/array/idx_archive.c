@@ -1,7 +1,8 @@
-/* The quick way into a shard as `farthing data shard` writes it: a small .tar.gz of MNIST's training files, decompressed at once by
- * libdeflate, three times as fast as libarchive does it. What is most of it is used where it lies, so that there is no second copy; a
- * smaller range is copied, and the rest let go. Whatever is unusual about an archive leaves it to archive_set.c, which also says
- * what is wrong with it. */
+/* The quick way into a shard as `farthing data shard` writes it: a small .tar.gz of MNIST's
+ * training files, decompressed at once by libdeflate, three times as fast as libarchive does it.
+ * What is most of it is used where it lies, so that there is no second copy; a smaller range is
+ * copied, and the rest let go. Whatever is unusual about an archive leaves it to archive_set.c,
+ * which also says what is wrong with it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,7 +75,8 @@ static const uint8_t *keep_copy(fth_dataset *dataset, const uint8_t *bytes, size
     return copy;
 }
 
-/* Gives the data set the range of what was found. It then has `plain`, which is left empty, or copies of parts of it. */
+/* Gives the data set the range of what was found. It then has `plain`, which is left empty, or
+ * copies of parts of it. */
 static bool use_members(const idx_members *members, fth_archive_range range, fth_blob *plain, fth_dataset *dataset)
 {
     fth_idx_images images = {0};

@@ -1,5 +1,5 @@
-/* Data sets from arrays that a program has in memory. Pixels stay where they are; labels and names are copied, so that a
- * label checked once stays valid. */
+/* Data sets from arrays that a program has in memory. Pixels stay where they are; labels and names
+ * are copied, so that a label checked once stays valid. */
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,9 +1,10 @@
-/* "shapes" and "shapes-20": coloured shapes that need no files, filled, or in half of the 20 classes drawn as a line.
- * Each has a signed distance from its outline, so edges are smooth at any size and turn; colours, places and
- * backgrounds are drawn apart from the class and tell nothing about it.
+/* "shapes" and "shapes-20": coloured shapes that need no files, filled, or in half of the 20
+ * classes drawn as a line. Each has a signed distance from its outline, so edges are smooth at any
+ * size and turn; colours, places and backgrounds are drawn apart from the class and tell nothing
+ * about it.
  *
- * Pictures must be the same on every machine: no fused multiply-add, no sin or cos (a turn is a random
- * direction). */
+ * Pictures must be the same on every machine: no fused multiply-add, no sin or cos (a turn is a
+ * random direction). */
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
 #elif defined(__GNUC__)

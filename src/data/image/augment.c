@@ -1,5 +1,5 @@
-/* Augmentation and normalization in one pass over the pixels: value = pixel * scale + shift, where a pixel of the
- * padding is 0. */
+/* Augmentation and normalization in one pass over the pixels: value = pixel * scale + shift, where
+ * a pixel of the padding is 0. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* See bad_images.h. Whether an image is known to be bad is one bit, read without the lock for every sample. */
+/* See bad_images.h. Whether an image is known to be bad is one bit, read without the lock for every
+ * sample. */
 #include "data/image/bad_images.h"
 
 #include <pthread.h>

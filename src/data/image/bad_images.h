@@ -1,4 +1,5 @@
-/* Samples of a set that cannot be read: noted once each, replaced by others, and an error when there are too many. */
+/* Samples of a set that cannot be read: noted once each, replaced by others, and an error when
+ * there are too many. */
 #ifndef FTH_DATA_BAD_IMAGES_H
 #define FTH_DATA_BAD_IMAGES_H
 
@@ -6,13 +7,15 @@
 
 typedef struct fth_bad_images fth_bad_images;
 
-/* For images numbered 0..count-1. `source` (for messages) is copied; `max_share` as fth_dataset_options.max_bad_images has it. */
+/* For images numbered 0..count-1. `source` (for messages) is copied; `max_share` as
+ * fth_dataset_options.max_bad_images has it. */
 fth_status fth_bad_images_create(const char *source, int64_t count, double max_share, fth_bad_images **images);
 void fth_bad_images_free(fth_bad_images *images);
 
 /* Any thread. */
 bool fth_bad_images_has(const fth_bad_images *images, int64_t number);
-/* Notes one, the first time that it is met, with a warning. FTH_CORRUPT when there are now too many of them. */
+/* Notes one, the first time that it is met, with a warning. FTH_CORRUPT when there are now too many
+ * of them. */
 fth_status fth_bad_images_note(fth_bad_images *images, int64_t number, fth_split split, const char *name,
                                const char *reason);
 int64_t fth_bad_images_count(fth_bad_images *images);

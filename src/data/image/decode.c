@@ -76,7 +76,8 @@ fth_status fth_decoder_begin(fth_decoder *decoder, const uint8_t *bytes, size_t 
                         pixels <= FTH_MAX_IMAGE_PIXELS,
                     FTH_CORRUPT, "%s image of %d × %d pixels: more than is decoded", formats[i]->name, header->width,
                     header->height);
-        /* No encoder packs more than some thousand pixels into a byte: a small file does not get to claim memory. */
+        /* No encoder packs more than some thousand pixels into a byte: a small file does not get to
+         * claim memory. */
         FTH_REQUIRE(pixels <= (int64_t)size_bytes * 4096 + (1 << 20), FTH_CORRUPT,
                     "%s image of %zu bytes that claims %d × %d pixels", formats[i]->name, size_bytes, header->width,
                     header->height);
@@ -115,7 +116,8 @@ static part mirror(fth_orientation orientation, part from, int width, int height
     return from;
 }
 
-/* Some rows at a time: then pixels that are neighbours are read soon after each other also where sides are swapped. */
+/* Some rows at a time: then pixels that are neighbours are read soon after each other also where
+ * sides are swapped. */
 static void turn_pixels(fth_orientation orientation, const fth_picture *stored, part to, uint8_t *pixels)
 {
     enum { ROWS = 16 };

@@ -1,5 +1,6 @@
-/* Decoding image files (decode.c), a row for each format (decode_jpeg.c, decode_png.c); and writing PNG. Images come out
- * upright, as the Exif data of the file says: sizes, parts and pictures are of the upright image, except in the rows. */
+/* Decoding image files (decode.c), a row for each format (decode_jpeg.c, decode_png.c); and writing
+ * PNG. Images come out upright, as the Exif data of the file says: sizes, parts and pictures are of
+ * the upright image, except in the rows. */
 #ifndef FTH_DATA_DECODE_H
 #define FTH_DATA_DECODE_H
 
@@ -22,7 +23,8 @@ typedef struct fth_image_header {
     fth_orientation orientation; /* in which a row found it stored; upright to callers of the decoder */
 } fth_image_header;
 
-/* A part of an image as 8-bit RGB. The image may have been decoded at a reduced size; coordinates are of that. */
+/* A part of an image as 8-bit RGB. The image may have been decoded at a reduced size; coordinates
+ * are of that. */
 typedef struct fth_picture {
     const uint8_t *pixels; /* of (left, top); at least FTH_PICTURE_SLACK readable bytes follow the last */
     size_t stride;
@@ -40,14 +42,16 @@ typedef struct fth_decode_request {
 typedef struct fth_decoder fth_decoder;
 fth_status fth_decoder_create(fth_decoder **decoder);
 void fth_decoder_free(fth_decoder *decoder);
-/* Reads the header. `bytes` must stay until the image has been decoded. Messages do not name the file. */
+/* Reads the header. `bytes` must stay until the image has been decoded. Messages do not name the
+ * file. */
 fth_status fth_decoder_begin(fth_decoder *decoder, const uint8_t *bytes, size_t size_bytes, fth_image_header *header);
 bool fth_decoder_can_reduce(const fth_decoder *decoder);
 static inline int fth_reduced_side(int side, int eighths)
 {
     return (side * eighths + 7) / 8;
 }
-/* Decodes at least the part asked for. *picture lives until the next begin. FTH_CORRUPT for what cannot be decoded. */
+/* Decodes at least the part asked for. *picture lives until the next begin. FTH_CORRUPT for what
+ * cannot be decoded. */
 fth_status fth_decoder_finish(fth_decoder *decoder, const fth_decode_request *request, fth_picture *picture);
 
 /* What a format provides: one row in decode.c each. */

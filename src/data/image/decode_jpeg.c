@@ -1,10 +1,12 @@
 /* JPEG, through libjpeg-turbo's own API.
  *
- * Only what is needed is computed: at a half, a quarter or an eighth of the size in the inverse transform itself, rows
- * above and columns beside the part asked for only as far as the entropy coding forces, rows below not at all.
+ * Only what is needed is computed: at a half, a quarter or an eighth of the size in the inverse
+ * transform itself, rows above and columns beside the part asked for only as far as the entropy
+ * coding forces, rows below not at all.
  *
- * The library reports errors by longjmp, which stays inside this file: every call of it is made in a function that has
- * just called setjmp and keeps no state of its own in variables that change between the two. */
+ * The library reports errors by longjmp, which stays inside this file: every call of it is made in
+ * a function that has just called setjmp and keeps no state of its own in variables that change
+ * between the two. */
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,8 +115,8 @@ static fth_status begin(void *state, const uint8_t *bytes, size_t size_bytes, ft
     if (setjmp(jpeg->failed))
         return fail_corrupt(jpeg);
     jpeg_abort_decompress(library); /* the image before, if it was left */
-    /* jpeg_skip_scanlines() writes to what these point to, also where this image, unlike the one before, has none: then that is
-     * memory that was freed, and perhaps is this image's by now. */
+    /* jpeg_skip_scanlines() writes to what these point to, also where this image, unlike the one
+     * before, has none: then that is memory that was freed, and perhaps is this image's by now. */
     library->cconvert = NULL;
     library->cquantize = NULL;
     jpeg->truncated = false;

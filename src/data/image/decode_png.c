@@ -1,4 +1,5 @@
-/* PNG, through libspng: every kind comes out as 8-bit RGB; transparency is dropped, as Pillow's convert("RGB") does. */
+/* PNG, through libspng: every kind comes out as 8-bit RGB; transparency is dropped, as Pillow's
+ * convert("RGB") does. */
 #include <spng.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,8 +75,8 @@ static fth_status finish(void *state, const fth_decode_request *request, fth_pix
         return fail_corrupt(png, error);
     FTH_TRY(fth_pixel_buffer_reserve(buffer, size_bytes + FTH_PICTURE_SLACK));
     error = spng_decode_image(png->library, buffer->bytes, size_bytes, SPNG_FMT_RGB8, 0);
-    /* The checksum of the last image data is compared only as the next chunk is read. What else may be wrong behind
-     * the pixels, a missing end included, does not matter. */
+    /* The checksum of the last image data is compared only as the next chunk is read. What else may
+     * be wrong behind the pixels, a missing end included, does not matter. */
     if (!error && spng_decode_chunks(png->library) == SPNG_ECHUNK_CRC)
         error = SPNG_ECHUNK_CRC;
     if (error)

@@ -1,5 +1,5 @@
-/* Decoded images in a bounded amount of memory: first come, first kept, until it is full. Threads need no lock: a place
- * is filled once, by compare-and-swap, and what is in it never changes. */
+/* Decoded images in a bounded amount of memory: first come, first kept, until it is full. Threads
+ * need no lock: a place is filled once, by compare-and-swap, and what is in it never changes. */
 #include <stdlib.h>
 #include <string.h>
 

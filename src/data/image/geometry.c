@@ -1,5 +1,6 @@
-/* Where the pixels of an output come from: the steps of a transform that move pixels, whatever their number, are one
- * window of the source, resampled once. Formulas and rounding are torchvision's. */
+/* Where the pixels of an output come from: the steps of a transform that move pixels, whatever
+ * their number, are one window of the source, resampled once. Formulas and rounding are
+ * torchvision's. */
 #include <math.h>
 
 #include "data/image/resample.h"
@@ -34,7 +35,8 @@ static void resize_shorter(fth_geometry *geometry, int side)
         resize(geometry, longer_side(side, width, height), side);
 }
 
-/* Gives an image that no step has brought to the output's size that size: resized to cover it, then the middle. */
+/* Gives an image that no step has brought to the output's size that size: resized to cover it, then
+ * the middle. */
 static void fit(fth_geometry *geometry, int width, int height)
 {
     fth_crop_axis *x = &geometry->x, *y = &geometry->y;
@@ -118,8 +120,8 @@ void fth_geometry_plan(const fth_transform *transform, int width, int height, ft
     fit(geometry, transform->width, transform->height);
 }
 
-/* Reduced decoding makes one pixel of every 8 / eighths, the last of what is left: the scale is exact whatever the
- * size. */
+/* Reduced decoding makes one pixel of every 8 / eighths, the last of what is left: the scale is
+ * exact whatever the size. */
 void fth_geometry_reduce(fth_geometry *geometry, int eighths)
 {
     double factor = eighths / 8.0;

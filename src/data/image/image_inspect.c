@@ -1,4 +1,5 @@
-/* Looks at every image of a set: what there is, what cannot be read, and what the pixels are like. */
+/* Looks at every image of a set: what there is, what cannot be read, and what the pixels are
+ * like. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

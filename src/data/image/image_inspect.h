@@ -20,11 +20,13 @@ typedef struct fth_inspection {
 fth_status fth_dataset_inspect(const fth_dataset *dataset, int threads, fth_inspection *inspection);
 void fth_inspection_release(fth_inspection *inspection);
 
-/* A PNG with the name and some images of every class, a row of `columns` each, for as many classes as `rows`. */
+/* A PNG with the name and some images of every class, a row of `columns` each, for as many classes
+ * as `rows`. */
 fth_status fth_dataset_draw_sheet(const fth_dataset *dataset, const char *path, int columns, int rows);
 
-/* Writes the encoded images, untouched, into one tar, or into `shards` tars in `folder` (made if need be), each with
- * its share of every class, classes alternating. Outputs appear whole; *bytes is their size. */
+/* Writes the encoded images, untouched, into one tar, or into `shards` tars in `folder` (made if
+ * need be), each with its share of every class, classes alternating. Outputs appear whole; *bytes
+ * is their size. */
 fth_status fth_dataset_pack(const fth_dataset *dataset, const char *path, int64_t *bytes);
 fth_status fth_dataset_shard(const fth_dataset *dataset, int shards, const char *folder, int64_t *bytes);
 

@@ -1,9 +1,10 @@
-/* The way of one image: encoded bytes -> header -> the window that the transform wants -> as little decoding as gives
- * that window -> resampled, normalized planes. Images in memory begin at the window. Files, samples that others provide and
- * samples that are made for others (sample_maker.c) all go this way, so they come out alike.
+/* The way of one image: encoded bytes -> header -> the window that the transform wants -> as little
+ * decoding as gives that window -> resampled, normalized planes. Images in memory begin at the
+ * window. Files, samples that others provide and samples that are made for others (sample_maker.c)
+ * all go this way, so they come out alike.
  *
- * Where there is a decoded cache, every image is decoded whole and at full size, kept or not: what comes out must not
- * depend on which threads filled the cache first. */
+ * Where there is a decoded cache, every image is decoded whole and at full size, kept or not: what
+ * comes out must not depend on which threads filled the cache first. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,9 +53,9 @@ fth_status fth_image_set_read(const fth_image_set *set, size_t number, fth_image
 
 /* ---- decoding what is needed ---- */
 
-/* The smallest size at which the window still has the pixels of the output, and a quarter more, so that the filter has
- * something to smooth: photographs then come out as from full decoding to within 0.3 of 255 levels on average (1.1
- * without). */
+/* The smallest size at which the window still has the pixels of the output, and a quarter more, so
+ * that the filter has something to smooth: photographs then come out as from full decoding to
+ * within 0.3 of 255 levels on average (1.1 without). */
 static int choose_eighths(const fth_geometry *geometry)
 {
     const double margin = 1.25;
@@ -101,7 +102,8 @@ static fth_status decode_window(fth_image_worker *worker, const uint8_t *bytes, 
         request.eighths = choose_eighths(&geometry);
     if (request.eighths < 8)
         fth_geometry_reduce(&geometry, request.eighths);
-    /* Interpolating colour is for what stays at its size or grows: shrinking averages neighbours anyhow. */
+    /* Interpolating colour is for what stays at its size or grows: shrinking averages neighbours
+     * anyhow. */
     request.smooth_chroma = (geometry.x.high - geometry.x.low) < geometry.x.size * 1.1 ||
                             (geometry.y.high - geometry.y.low) < geometry.y.size * 1.1;
     FTH_TRY(fill_taps(&worker->resampler, &geometry));
@@ -119,7 +121,8 @@ out:
 
 /* ---- values ---- */
 
-/* What resampling does to a pixel's value. Colours are jittered in 0..1, so normalization waits for that. */
+/* What resampling does to a pixel's value. Colours are jittered in 0..1, so normalization waits for
+ * that. */
 typedef struct value_plan {
     float scale[FTH_MAX_CHANNELS], shift[FTH_MAX_CHANNELS];
     int jitter; /* the step; -1: none */
@@ -281,7 +284,8 @@ out:
 
 /* ---- unreadable images ---- */
 
-/* Notes an image that the calling thread's error message is about. Fails when there are too many of them. */
+/* Notes an image that the calling thread's error message is about. Fails when there are too many of
+ * them. */
 static fth_status note_bad(fth_image_set *set, size_t number)
 {
     const fth_image_entry *entry = &set->index.entries[number];

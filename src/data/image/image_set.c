@@ -1,4 +1,5 @@
-/* Opens sets of image files, wherever they lie, and decides what the loader will give: the size and the transforms. */
+/* Opens sets of image files, wherever they lie, and decides what the loader will give: the size and
+ * the transforms. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

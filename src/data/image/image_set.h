@@ -1,5 +1,5 @@
-/* Sets of image files (image_set.c), and the way of one sample from encoded bytes to a normalized tensor
- * (image_sample.c). */
+/* Sets of image files (image_set.c), and the way of one sample from encoded bytes to a normalized
+ * tensor (image_sample.c). */
 #ifndef FTH_DATA_IMAGE_SET_H
 #define FTH_DATA_IMAGE_SET_H
 
@@ -47,11 +47,13 @@ fth_status fth_image_set_add_version(const fth_image_set *set, fth_version_hash 
 fth_status fth_image_set_transform(const fth_image_set *set, size_t entry, fth_image_worker *worker,
                                    const fth_transform *transform, const fth_normalization *normalization,
                                    fth_random_key key, float *planes);
-/* The bytes of an image file, decoded whole and at full size. *picture lives until the worker decodes again. */
+/* The bytes of an image file, decoded whole and at full size. *picture lives until the worker
+ * decodes again. */
 fth_status fth_image_decode_whole(fth_image_worker *worker, const uint8_t *bytes, size_t size_bytes,
                                   fth_picture *picture);
-/* The bytes of an image file, or a whole picture, through a transform. What is made from bytes has been decoded as far as
- * the transform needs: the numbers differ a little from those of the whole picture. */
+/* The bytes of an image file, or a whole picture, through a transform. What is made from bytes has
+ * been decoded as far as the transform needs: the numbers differ a little from those of the whole
+ * picture. */
 fth_status fth_encoded_transform(const uint8_t *bytes, size_t size_bytes, fth_image_worker *worker,
                                  const fth_transform *transform, const fth_normalization *normalization,
                                  fth_random_key key, float *planes);
@@ -68,8 +70,8 @@ typedef struct fth_pixels {
 fth_status fth_pixels_transform(const fth_pixels *pixels, fth_resampler *resampler, const fth_transform *transform,
                                 const fth_normalization *normalization, fth_random_key key, float *planes);
 
-/* A sample of any set through a transform. An unreadable image file is replaced by the next sample of the set that can
- * be read; too many of them are an error. */
+/* A sample of any set through a transform. An unreadable image file is replaced by the next sample
+ * of the set that can be read; too many of them are an error. */
 fth_status fth_sample_transform(const fth_dataset *dataset, fth_split split, int64_t sample,
                                 const fth_transform *transform, fth_random_key key, fth_image_worker *worker,
                                 float *planes, int32_t *label);

@@ -1,6 +1,7 @@
 /* See lettering.h: text in pictures, in letters of 5 by 8 pixels.
  *
- * There are letters for ASCII. Accents are dropped ("é" is drawn as "e"), and what is no Latin letter is a box. */
+ * There are letters for ASCII. Accents are dropped ("é" is drawn as "e"), and what is no Latin
+ * letter is a box. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -147,7 +148,8 @@ static void spell(char *text)
     *to = '\0';
 }
 
-/* How much of `text` goes on a line of `columns`: up to a separator in its second half, else all that fits. */
+/* How much of `text` goes on a line of `columns`: up to a separator in its second half, else all
+ * that fits. */
 static size_t line_length(const char *text, size_t columns)
 {
     size_t length = strlen(text);

@@ -1,4 +1,5 @@
-/* What the images of a data set go through: options, and what is usual for a set of its kind where they are silent. */
+/* What the images of a data set go through: options, and what is usual for a set of its kind where
+ * they are silent. */
 #include <stdio.h>
 #include <string.h>
 
@@ -49,7 +50,8 @@ static int find_shorter_side(const fth_transform *transform)
     return 0;
 }
 
-/* "resize=N" without a crop: the size that images of one size come out with. Where they differ, it is a mistake. */
+/* "resize=N" without a crop: the size that images of one size come out with. Where they differ, it
+ * is a mistake. */
 static fth_status find_resized_size(const fth_raw_images *raw, const fth_transform *transforms, int *width, int *height)
 {
     fth_status status = FTH_OK;
@@ -82,7 +84,8 @@ out:
 
 enum { USUAL_TEXT = 96 };
 
-/* Image files: crops and flips for training, the middle for validation, as torchvision's reference scripts do. */
+/* Image files: crops and flips for training, the middle for validation, as torchvision's reference
+ * scripts do. */
 static void choose_for_files(const fth_raw_images *raw, int width, int height, char usual[2][USUAL_TEXT])
 {
     if (raw->width == width && raw->height == height) {
@@ -243,7 +246,8 @@ out:
     return status;
 }
 
-/* The padding grows with the images, so that crops move by the same share of them as without the transform. */
+/* The padding grows with the images, so that crops move by the same share of them as without the
+ * transform. */
 fth_status fth_transform_augment(const fth_augmentation *augmentation, int raw_height, fth_transform *transform)
 {
     fth_status status = FTH_OK;

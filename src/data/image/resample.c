@@ -1,10 +1,10 @@
-/* Resampling with the triangle filter, widened where the image shrinks, as Pillow's BILINEAR and torchvision's
- * antialias=True; straight into normalized planes.
+/* Resampling with the triangle filter, widened where the image shrinks, as Pillow's BILINEAR and
+ * torchvision's antialias=True; straight into normalized planes.
  *
- * One output row at a time: the source rows it needs are summed into one row of floats, which stays in the first-level
- * cache; that row is summed along x, one RGB pixel in a vector register; and the result is scaled and split into
- * planes. Vertical first, as that loop is long and regular. A mirrored image costs nothing: its taps are written in
- * reverse. */
+ * One output row at a time: the source rows it needs are summed into one row of floats, which stays
+ * in the first-level cache; that row is summed along x, one RGB pixel in a vector register; and the
+ * result is scaled and split into planes. Vertical first, as that loop is long and regular. A
+ * mirrored image costs nothing: its taps are written in reverse. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -182,7 +182,8 @@ FTH_VECTORIZED static void split_floats(const float *row, int count, const float
 #if HAVE_SHUFFLE
 typedef uint8_t byte_vector __attribute__((vector_size(16)));
 
-/* Bytes of one channel of 16 pixels, which lie in three vectors: first those in `a` and `b`, then those in `c`. */
+/* Bytes of one channel of 16 pixels, which lie in three vectors: first those in `a` and `b`, then
+ * those in `c`. */
 #define FIRST_CHANNEL(i, channel)                                                                                      \
     (uint8_t)(FTH_IMAGE_CHANNELS * (i) + (channel) < 2 * LANES ? FTH_IMAGE_CHANNELS * (i) + (channel) : 0)
 #define THEN_CHANNEL(i, channel)                                                                                       \
@@ -197,8 +198,8 @@ typedef uint8_t byte_vector __attribute__((vector_size(16)));
 
 #endif
 
-/* A row of RGB bytes into three rows of bytes, in reverse if `mirror`. Compilers make poor code of the plain loop, and
- * for small images this is what is left besides decoding. */
+/* A row of RGB bytes into three rows of bytes, in reverse if `mirror`. Compilers make poor code of
+ * the plain loop, and for small images this is what is left besides decoding. */
 FTH_VECTORIZED static void split_bytes(const uint8_t *row, int count, bool mirror, uint8_t *const *planes)
 {
     int done = 0;
@@ -244,7 +245,8 @@ void fth_resampler_free(fth_resampler *resampler)
     *resampler = (fth_resampler){0};
 }
 
-/* No resampling: pixels are moved into planes of bytes, where padding is 0, and those scaled at once. */
+/* No resampling: pixels are moved into planes of bytes, where padding is 0, and those scaled at
+ * once. */
 static fth_status copy_pixels(fth_resampler *resampler, const fth_picture *picture, int width, int height,
                               const float *scale, const float *shift, float *planes)
 {

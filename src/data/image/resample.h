@@ -1,13 +1,13 @@
-/* From a decoded picture to the planes of a tensor: what to cut out (geometry.c), how to resample it (resample.c), and
- * its colours (colour.c). transform.h says what transforms are. */
+/* From a decoded picture to the planes of a tensor: what to cut out (geometry.c), how to resample
+ * it (resample.c), and its colours (colour.c). transform.h says what transforms are. */
 #ifndef FTH_DATA_RESAMPLE_H
 #define FTH_DATA_RESAMPLE_H
 
 #include "base/vectorized.h"
 #include "data/image/decode.h"
 
-/* One side of an image, from the source to the output: the source's [low, high) is resampled to `size`, of which the
- * output shows `count` from `first` on; what is outside 0..size is padding. */
+/* One side of an image, from the source to the output: the source's [low, high) is resampled to
+ * `size`, of which the output shows `count` from `first` on; what is outside 0..size is padding. */
 typedef struct fth_crop_axis {
     double low, high;
     int size, first, count;
@@ -25,7 +25,8 @@ void fth_geometry_plan(const fth_transform *transform, int width, int height, ft
 /* The same window of the source at a reduced size. */
 void fth_geometry_reduce(fth_geometry *geometry, int eighths);
 
-/* For each output position along a side, where its source begins and with what weights it is summed. */
+/* For each output position along a side, where its source begins and with what weights it is
+ * summed. */
 typedef struct fth_taps {
     int begin, end;  /* output positions that are not padding */
     int low, high;   /* source positions that are needed */
@@ -45,8 +46,8 @@ typedef struct fth_resampler {
     size_t rows_capacity;
 } fth_resampler;
 void fth_resampler_free(fth_resampler *resampler);
-/* Sums `picture`, which has at least what the taps need, into planes of `height` × `width` floats: sum * scale + shift
- * for each channel. */
+/* Sums `picture`, which has at least what the taps need, into planes of `height` × `width` floats:
+ * sum * scale + shift for each channel. */
 fth_status fth_resample(fth_resampler *resampler, const fth_picture *picture, int width, int height,
                         const float scale[FTH_IMAGE_CHANNELS], const float shift[FTH_IMAGE_CHANNELS], float *planes);
 /* The same for one channel, whose bytes from (0, 0) on are `pixels`. */

@@ -1,4 +1,5 @@
-/* The text of a transform: "random-resized-crop=224,flip,normalize=imagenet". data.h lists the steps. */
+/* The text of a transform: "random-resized-crop=224,flip,normalize=imagenet". data.h lists the
+ * steps. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,8 +104,9 @@ static fth_status parse_size(const char *text, fth_transform *transform)
     return FTH_OK;
 }
 
-/* The next step of `*rest`, ended in place; NULL after the last. Steps have commas between them, and so have the
- * numbers of a normalization: there, a part that begins as a number belongs to the step before it. */
+/* The next step of `*rest`, ended in place; NULL after the last. Steps have commas between them,
+ * and so have the numbers of a normalization: there, a part that begins as a number belongs to the
+ * step before it. */
 static char *next_word(char **rest)
 {
     static const char separators[] = ", ";

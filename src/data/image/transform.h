@@ -49,8 +49,8 @@ typedef struct fth_raw_images {
 fth_status fth_transforms_resolve(const fth_dataset_options *options, const fth_raw_images *raw,
                                   fth_transform transforms[2]);
 
-/* Reads what fth_dataset_describe_preparation() wrote, for images of `channels`. `as_is`: images in memory that are not
- * resampled, but augmented as fth_augment() does. */
+/* Reads what fth_dataset_describe_preparation() wrote, for images of `channels`. `as_is`: images in
+ * memory that are not resampled, but augmented as fth_augment() does. */
 fth_status fth_preparation_parse(const char *text, int channels, fth_transform *transform, bool *as_is);
 
 /* From which everything random about a sample is drawn. */

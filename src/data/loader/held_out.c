@@ -3,7 +3,8 @@
 
 #include <stdlib.h>
 
-/* What a class gives: `quota` of its `count` samples, and one more if `remainder` is among the largest. */
+/* What a class gives: `quota` of its `count` samples, and one more if `remainder` is among the
+ * largest. */
 typedef struct class_share {
     int64_t count, quota, taken;
     uint64_t remainder;
@@ -18,7 +19,8 @@ static int compare_remainders(const void *a, const void *b)
     return (*left)->number - (*right)->number;
 }
 
-/* Hands out what rounding left over; each class keeps at least `kept` samples. Gives what is still left. */
+/* Hands out what rounding left over; each class keeps at least `kept` samples. Gives what is still
+ * left. */
 static int64_t hand_out(class_share **shares, int classes, int64_t left, int64_t kept)
 {
     for (bool more = true; more && left > 0;) {

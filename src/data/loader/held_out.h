@@ -1,5 +1,6 @@
-/* Which samples of a set without a validation part are held out to be one: the same share of every class, drawn by a
- * key. Where samples have no class, or at random is asked for, a keyed permutation gives validation the first of them. */
+/* Which samples of a set without a validation part are held out to be one: the same share of every
+ * class, drawn by a key. Where samples have no class, or at random is asked for, a keyed
+ * permutation gives validation the first of them. */
 #ifndef FTH_DATA_HELD_OUT_H
 #define FTH_DATA_HELD_OUT_H
 
@@ -20,8 +21,8 @@ typedef struct fth_sample_classes {
     const void *context;
 } fth_sample_classes;
 
-/* Decides how many of the info->count[FTH_TRAIN] samples are held out, and which: fills in counts and held_out of `info`.
- * `noun` is what the samples are. The caller releases `samples`. */
+/* Decides how many of the info->count[FTH_TRAIN] samples are held out, and which: fills in counts
+ * and held_out of `info`. `noun` is what the samples are. The caller releases `samples`. */
 fth_status fth_held_out_choose(const fth_dataset_options *options, const char *name, const char *noun,
                                const fth_sample_classes *classes, fth_dataset_info *info,
                                fth_held_out_samples *samples);

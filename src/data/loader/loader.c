@@ -1,16 +1,18 @@
 /* Batches made ahead of need, by threads, in order.
  *
- * Batch n lives in slot n % slots of a ring. A thread takes the next piece of it once its slot is free (the whole batch
- * for sets in memory, some images where they are decoded, so that all threads work on the batch needed next), fills it
- * without holding the lock, and who fills the last piece marks the slot ready; fth_loader_next() hands slots out by
- * number, so who fills what, and when, changes nothing. A slot:
+ * Batch n lives in slot n % slots of a ring. A thread takes the next piece of it once its slot is
+ * free (the whole batch for sets in memory, some images where they are decoded, so that all threads
+ * work on the batch needed next), fills it without holding the lock, and who fills the last piece
+ * marks the slot ready; fth_loader_next() hands slots out by number, so who fills what, and when,
+ * changes nothing. A slot:
  *
  *     free -> being filled -> ready -> lent -> free
  *             (by threads)             (until the next call of fth_loader_next)
  *
- * With `released` counting the batches whose slots came back, batch n may be started when n < released + slots. Where a loader has only
- * every stride-th batch, the ring counts those it has.
- * A failure stays in its slot, and later batches are not started: the caller meets it at the same batch every time. */
+ * With `released` counting the batches whose slots came back, batch n may be started when n <
+ * released + slots. Where a loader has only every stride-th batch, the ring counts those it has. A
+ * failure stays in its slot, and later batches are not started: the caller meets it at the same
+ * batch every time. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,8 +49,8 @@ typedef struct fth_loader_ahead {
     bool busy;               /* a thread is telling it */
 } fth_loader_ahead;
 
-/* Three parts, separated by their locks: what is set once, the ring with its threads, and the queue that `mutex`
- * guards. Only this file sees them. */
+/* Three parts, separated by their locks: what is set once, the ring with its threads, and the queue
+ * that `mutex` guards. Only this file sees them. */
 struct fth_loader {
     const fth_dataset *dataset;
     fth_loader_options options;
@@ -240,8 +242,8 @@ static int64_t count_ahead(fth_loader *loader)
     return (ahead->place - loader->next_to_fill) * loader->options.batch + ahead->position - loader->position;
 }
 
-/* Tells a set whose images have to be fetched which come next. With the mutex held, which is let go meanwhile; one
- * thread does it at a time. */
+/* Tells a set whose images have to be fetched which come next. With the mutex held, which is let go
+ * meanwhile; one thread does it at a time. */
 static void tell_ahead(fth_loader *loader)
 {
     enum { AHEAD = 512, PART = 64 };
@@ -289,7 +291,8 @@ static void give_piece(fth_loader *loader, const fth_loader_piece *piece, fth_lo
         loader->failed = true;
         pthread_cond_broadcast(&loader->may_fill);
     }
-    /* Pieces are taken in order, so earlier batches will be whole; one that failed is never handed out. */
+    /* Pieces are taken in order, so earlier batches will be whole; one that failed is never handed
+     * out. */
     slot->ready = slot->missing == 0 || slot->status != FTH_OK;
     if (slot->ready && piece->place == loader->next_to_take)
         pthread_cond_signal(&loader->may_take);
@@ -402,7 +405,8 @@ static int count_cores(void)
     return count < MAX_THREADS ? count : MAX_THREADS;
 }
 
-/* Threads, the size of a piece and of the ring. Where all threads share a batch, few slots keep them busy. */
+/* Threads, the size of a piece and of the ring. Where all threads share a batch, few slots keep
+ * them busy. */
 static void choose_sizes(fth_loader *loader)
 {
     fth_loader_options *options = &loader->options;
@@ -416,7 +420,8 @@ static void choose_sizes(fth_loader *loader)
         loader->piece = share < 1 ? 1 : share > MAX_PIECE ? MAX_PIECE : share;
         loader->slot_count = 2 + (options->threads * loader->piece + options->batch - 1) / options->batch;
     } else {
-        /* Small batches are used up in less time than a busy machine needs to wake a thread: keep many of them. */
+        /* Small batches are used up in less time than a busy machine needs to wake a thread: keep
+         * many of them. */
         int64_t image_bytes = (int64_t)(fth_image_bytes(&loader->dataset->info) * sizeof(float));
         int64_t batch_bytes = options->batch * (options->recipes ? (int64_t)sizeof(fth_recipe) : image_bytes);
         int64_t deep =
@@ -608,8 +613,8 @@ fth_status fth_loader_next(fth_loader *loader, fth_deadline deadline, const fth_
     if (loader->lent) {
         loader->lent = false;
         loader->released++;
-        /* Waking a thread costs more than filling a small batch: in a deep ring it is done for half of it at once. What
-         * is taken next lies in the other half, filled or being filled. */
+        /* Waking a thread costs more than filling a small batch: in a deep ring it is done for half
+         * of it at once. What is taken next lies in the other half, filled or being filled. */
         int64_t ahead = loader->next_to_fill - loader->released;
         if (loader->piece < loader->options.batch)
             pthread_cond_broadcast(&loader->may_fill);
@@ -622,7 +627,8 @@ fth_status fth_loader_next(fth_loader *loader, fth_deadline deadline, const fth_
     if (place >= loader->end)
         goto out;
     fth_loader_slot *slot = &loader->slots[place % loader->slot_count];
-    /* A slot freed just now is not ready until filled again; a failure further on leaves earlier batches to come. */
+    /* A slot freed just now is not ready until filled again; a failure further on leaves earlier
+     * batches to come. */
     while (!slot->ready)
         if (pthread_cond_clockwait(&loader->may_take, &loader->mutex, CLOCK_MONOTONIC, &until) != 0 && !slot->ready) {
             status = fail_waiting(loader, batch_number(loader, place));

@@ -15,7 +15,8 @@ typedef struct decode_crew {
     atomic_int failures;
 } decode_crew;
 
-/* Decodes as a program that only does that would: whole, at full size, with the library's defaults. */
+/* Decodes as a program that only does that would: whole, at full size, with the library's
+ * defaults. */
 static void *decode(void *context)
 {
     decode_crew *crew = context;

@@ -1,12 +1,12 @@
 /* See shard.h.
  *
- * The headers of a tar are as far apart as its images are large. A window of the tar is fetched at a time; it is small
- * where headers are far apart, and grows while the next header lies close behind it, since then reading on costs less
- * than another request.
+ * The headers of a tar are as far apart as its images are large. A window of the tar is fetched at
+ * a time; it is small where headers are far apart, and grows while the next header lies close
+ * behind it, since then reading on costs less than another request.
  *
- * WebDataset's samples are members whose paths are the same up to the first dot of the name: 000123.jpg and 000123.cls,
- * which holds the number or the name of the class. Companions (.json, .txt) are passed over; other members are kept, so
- * that they are reported as skipped. */
+ * WebDataset's samples are members whose paths are the same up to the first dot of the name:
+ * 000123.jpg and 000123.cls, which holds the number or the name of the class. Companions (.json,
+ * .txt) are passed over; other members are kept, so that they are reported as skipped. */
 #include "data/shard/shard.h"
 
 #include <inttypes.h>
@@ -92,7 +92,8 @@ out:
 
 /* ---- members and their classes ---- */
 
-/* A class that a .cls file says: of the images whose path is the same up to the first dot of the name. */
+/* A class that a .cls file says: of the images whose path is the same up to the first dot of the
+ * name. */
 typedef struct shard_label {
     char *base;
     char label[MAX_LABEL + 1];
@@ -117,7 +118,8 @@ static int compare_bases(const void *a, const void *b)
     return strcmp(((const shard_label *)a)->base, ((const shard_label *)b)->base);
 }
 
-/* Gives the images their classes. They may come before their .cls file or after it, and need not lie beside it. */
+/* Gives the images their classes. They may come before their .cls file or after it, and need not
+ * lie beside it. */
 static fth_status label_images(shard_scan *scan)
 {
     fth_status status = FTH_OK;

@@ -19,8 +19,8 @@ typedef struct fth_shard {
 } fth_shard;
 
 void fth_shard_free(fth_shard *shard);
-/* The images and skipped files of the tar `key`, of that size and version. Its headers are read in place, and what was
- * found is remembered in the cache folder for that version. */
+/* The images and skipped files of the tar `key`, of that size and version. Its headers are read in
+ * place, and what was found is remembered in the cache folder for that version. */
 fth_status fth_shard_read(fth_store *store, const char *key, uint64_t size_bytes, const char *version,
                           const fth_stop *stop, fth_shard *shard);
 

@@ -1,15 +1,18 @@
-/* The list of a data set's shards, `shards.json`, which lies beside them: what the set is, and the name, samples, size and
- * checksum of each shard. `farthing data shard` writes it last, so where there is one the shards are whole.
+/* The list of a data set's shards, `shards.json`, which lies beside them: what the set is, and the
+ * name, samples, size and checksum of each shard. `farthing data shard` writes it last, so where
+ * there is one the shards are whole.
  *
  *     {"format": 1, "dataset": "mnist", "classes": 10, "class_names": ["0", ...], "channels": 1, "height": 28, "width": 28,
  *      "normalization": {"mean": [0.1307], "std": [0.3081]}, "samples": 60000, "seed": 0,
  *      "held_out": {"fraction": 0.1, "seed": 1, "by_class": true},
  *      "shards": [{"name": "part-0001.tar.gz", "samples": 10000, "size_bytes": 1650000, "sha256": "..."}, ...]}
  *
- * "held_out" is there if the set had no validation part of its own: who validates has to hold out the same samples.
+ * "held_out" is there if the set had no validation part of its own: who validates has to hold out
+ * the same samples.
  *
- * Reading is strict: what does not agree with itself, has names that could lead elsewhere, or is beyond the limits below is
- * FTH_CORRUPT. Members that are not known are passed over; another format is FTH_UNSUPPORTED. */
+ * Reading is strict: what does not agree with itself, has names that could lead elsewhere, or is
+ * beyond the limits below is FTH_CORRUPT. Members that are not known are passed over; another
+ * format is FTH_UNSUPPORTED. */
 #ifndef FTH_DATA_SHARD_MANIFEST_H
 #define FTH_DATA_SHARD_MANIFEST_H
 
@@ -54,15 +57,15 @@ void fth_shard_manifest_release(fth_shard_manifest *manifest);
 /* `source` begins error messages. On failure the manifest is empty. */
 fth_status fth_shard_manifest_parse(const char *text, size_t size_bytes, const char *source,
                                     fth_shard_manifest *manifest);
-/* As text that ends with a newline; the same manifest gives the same bytes. FTH_INVALID for one that could not be read back.
- * free() it. */
+/* As text that ends with a newline; the same manifest gives the same bytes. FTH_INVALID for one
+ * that could not be read back. free() it. */
 fth_status fth_shard_manifest_format(const fth_shard_manifest *manifest, char **text);
 
 /* Reads the manifest of a store. Absent: FTH_OK and *found false. */
 fth_status fth_shard_manifest_read(fth_store *store, fth_shard_manifest *manifest, bool *found);
 
-/* An address that anyone can GET the shard from: presigned for `seconds` where it lies in a bucket, of a folder file://, of a web
- * server its own. free() it. */
+/* An address that anyone can GET the shard from: presigned for `seconds` where it lies in a bucket,
+ * of a folder file://, of a web server its own. free() it. */
 fth_status fth_shard_make_url(fth_store *store, const char *name, double seconds, char **url);
 
 #endif

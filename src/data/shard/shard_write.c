@@ -1,9 +1,10 @@
 /* See shard_write.h.
  *
- * A shard is put together in a file without a name, which is gone when the process is, and uploaded from there. Where a list
- * of shards is there already, only shards that differ from it are uploaded; that is an error unless they may be replaced.
- * Shards of the list that are missing or cut off are uploaded again. Before a replaced shard, the list that names the old
- * one is deleted. */
+ * A shard is put together in a file without a name, which is gone when the process is, and uploaded
+ * from there. Where a list of shards is there already, only shards that differ from it are
+ * uploaded; that is an error unless they may be replaced. Shards of the list that are missing or
+ * cut off are uploaded again. Before a replaced shard, the list that names the old one is
+ * deleted. */
 #include "data/shard/shard_write.h"
 
 #include <errno.h>
@@ -65,8 +66,9 @@ static fth_status count_classes(const fth_dataset *dataset, const int32_t *label
     return FTH_OK;
 }
 
-/* Samples are visited in a random order; those of a class go to one part after another, and each class begins where the one before
- * it has stopped. So in every class, and in all, parts differ by one sample at most. */
+/* Samples are visited in a random order; those of a class go to one part after another, and each
+ * class begins where the one before it has stopped. So in every class, and in all, parts differ by
+ * one sample at most. */
 static fth_status deal_samples(const fth_dataset *dataset, const fth_shard_write_options *options, shard_deal *deal)
 {
     fth_status status = FTH_OK;
@@ -483,7 +485,8 @@ out:
     return status;
 }
 
-/* Shards of another split, by their names: a list of them may be gone, as where replacing was interrupted. */
+/* Shards of another split, by their names: a list of them may be gone, as where replacing was
+ * interrupted. */
 typedef struct other_shards {
     const fth_shard_manifest *manifest;
     char **names;

@@ -3,9 +3,9 @@
  *     waiting -> fetching -> ready -> taken: removed by the last of those who expect it
  *                                \--> removed when forgotten, and there is no room
  *
- * The queue is in the order of need. A thread takes the first that waits, and those that follow it in the queue as long as
- * they follow it in the object too: images of a tar that are read in order come in large requests, and those that are
- * read in any other order in one each. */
+ * The queue is in the order of need. A thread takes the first that waits, and those that follow it
+ * in the queue as long as they follow it in the object too: images of a tar that are read in order
+ * come in large requests, and those that are read in any other order in one each. */
 #include "data/source/fetch_pool.h"
 
 #include <pthread.h>
@@ -206,7 +206,8 @@ static fth_status wait_for(fth_fetch_pool *pool, const piece *wanted, const fth_
     return FTH_OK;
 }
 
-/* The bytes of a piece that is there: themselves for the last of those who expect it, else a copy. */
+/* The bytes of a piece that is there: themselves for the last of those who expect it, else a
+ * copy. */
 static fth_status lend_bytes(piece *found, bool last, fth_pixel_buffer *buffer, size_t *size_bytes)
 {
     if (found->status != FTH_OK)
@@ -284,7 +285,8 @@ typedef struct run {
     uint64_t begin, end;
 } run;
 
-/* True if `next` lies in the same object behind the run, close enough and small enough to come with it. */
+/* True if `next` lies in the same object behind the run, close enough and small enough to come with
+ * it. */
 static bool goes_on(const fth_fetch_pool *pool, const run *together, const piece *next)
 {
     const fth_fetch *fetch = &next->fetch;

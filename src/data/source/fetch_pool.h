@@ -1,7 +1,8 @@
 /* Threads that fetch what will be needed soon, so that a slow place is as good as a fast one.
  *
- * Whoever knows what comes next says so with fth_fetch_pool_expect(); whoever needs it takes it. Pieces are fetched in the order of
- * need, whoever expects them, and once for all who expect them for some time. What nobody takes is dropped after a while. */
+ * Whoever knows what comes next says so with fth_fetch_pool_expect(); whoever needs it takes it.
+ * Pieces are fetched in the order of need, whoever expects them, and once for all who expect them
+ * for some time. What nobody takes is dropped after a while. */
 #ifndef FTH_DATA_FETCH_POOL_H
 #define FTH_DATA_FETCH_POOL_H
 
@@ -31,7 +32,8 @@ typedef struct fth_fetch_source {
     /* Told of each piece that was fetched. */
     void (*keep)(void *context, const fth_fetch *fetch, const uint8_t *bytes, size_t size_bytes);
     void (*begin_thread)(void *context); /* called first by each thread of the pool */
-    /* What requests are up against, for a message, and whether they are known to fail; false: nothing is known. Optional. */
+    /* What requests are up against, for a message, and whether they are known to fail; false:
+     * nothing is known. Optional. */
     bool (*explain)(void *context, bool *failing, char *text, size_t size);
 } fth_fetch_source;
 
@@ -48,10 +50,12 @@ fth_status fth_fetch_pool_create(const fth_fetch_source *source, const fth_fetch
 /* Waits for requests under way; the source ends them early if it can. */
 void fth_fetch_pool_free(fth_fetch_pool *pool);
 
-/* How many of the pieces, from the first on, are taken note of: fewer than all where there is no room. Never waits. */
+/* How many of the pieces, from the first on, are taken note of: fewer than all where there is no
+ * room. Never waits. */
 size_t fth_fetch_pool_expect(fth_fetch_pool *pool, const fth_fetch *pieces, size_t count);
-/* Takes a piece, waiting for it as long as `patience` (may be NULL) allows; what was not expected is fetched first of all, beyond the
- * limits. *buffer gets its bytes, *seconds what fetching it took. */
+/* Takes a piece, waiting for it as long as `patience` (may be NULL) allows; what was not expected
+ * is fetched first of all, beyond the limits. *buffer gets its bytes, *seconds what fetching it
+ * took. */
 fth_status fth_fetch_pool_take(fth_fetch_pool *pool, const fth_fetch *piece, const fth_patience *patience,
                                fth_pixel_buffer *buffer, size_t *size_bytes, double *seconds);
 

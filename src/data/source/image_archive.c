@@ -1,8 +1,9 @@
 /* Image sets in archives.
  *
- * A plain tar is mapped, and libarchive, reading from the mapping, says where in it each image lies: samples are used
- * in place and nothing is unpacked. Any other archive is turned into such a tar once, in the cache folder, under a name
- * made of the archive's path, size and date; a URL is downloaded there first. Files appear in the cache whole. */
+ * A plain tar is mapped, and libarchive, reading from the mapping, says where in it each image
+ * lies: samples are used in place and nothing is unpacked. Any other archive is turned into such a
+ * tar once, in the cache folder, under a name made of the archive's path, size and date; a URL is
+ * downloaded there first. Files appear in the cache whole. */
 #include <archive.h>
 #include <archive_entry.h>
 #include <errno.h>
@@ -49,7 +50,8 @@ static void plain_name(const char *path, char name[64])
 
 /* ---- reading ---- */
 
-/* A plain tar, whose entries are given where they lie; or, with a `source`, anything, piece by piece. */
+/* A plain tar, whose entries are given where they lie; or, with a `source`, anything, piece by
+ * piece. */
 static struct archive *open_archive(const uint8_t *bytes, size_t size_bytes, fth_archive_source *source)
 {
     struct archive *archive = archive_read_new();

@@ -102,7 +102,8 @@ bool fth_image_folder_probe(const char *folder)
 
 /* ---- the source ---- */
 
-/* What the set's version says of a file. One that differs when it is read is another file's pixels under that version. */
+/* What the set's version says of a file. One that differs when it is read is another file's pixels
+ * under that version. */
 typedef struct file_version {
     atomic_bool stated; /* set after the others, which then stay; false: nobody has asked for the version */
     int64_t size_bytes;

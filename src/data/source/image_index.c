@@ -1,16 +1,16 @@
 /* The index of a set of image files: which there are, in which classes and splits.
  *
- * Whoever finds files (a walk over folders, the entries of a tar) adds them with their paths; finishing tells the
- * layout from the paths alone, so that folders and archives cannot differ:
+ * Whoever finds files (a walk over folders, the entries of a tar) adds them with their paths;
+ * finishing tells the layout from the paths alone, so that folders and archives cannot differ:
  *
  *     [top/] train/<class>/[more/]x.jpg   with val/, valid/, validation/ or test/ beside train/
  *     [top/] <class>/[more/]x.jpg
  *
- * Where all paths are absolute, as in some archives, the first slash is part of the top; absolute ones among others
- * belong to no class.
+ * Where all paths are absolute, as in some archives, the first slash is part of the top; absolute
+ * ones among others belong to no class.
  *
- * Classes are numbered by their sorted names and files sorted by path, as torchvision's ImageFolder does. A million
- * images take some 50 MB: entries are plain numbers, names one text. */
+ * Classes are numbered by their sorted names and files sorted by path, as torchvision's ImageFolder
+ * does. A million images take some 50 MB: entries are plain numbers, names one text. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +62,8 @@ bool fth_image_name_fits(const char *name)
     return name[0] != '.' && ends_with(name, endings, FTH_COUNT_OF(endings));
 }
 
-/* What usually lies beside images and is none: labels, notes, checksums, what file managers and cameras leave. */
+/* What usually lies beside images and is none: labels, notes, checksums, what file managers and
+ * cameras leave. */
 static bool is_companion(const char *name)
 {
     static const char *const endings[] = {".txt", ".md",   ".rst",   ".csv",  ".tsv",  ".json", ".jsonl",
@@ -225,7 +226,8 @@ static bool is_train(const char *path)
     return part_is(path, "train") || part_is(path, "training");
 }
 
-/* Archives often have one folder around everything: it is stripped while it holds only folders of folders. */
+/* Archives often have one folder around everything: it is stripped while it holds only folders of
+ * folders. */
 static void strip_root(fth_image_index *index)
 {
     for (;;) {
@@ -255,7 +257,8 @@ static void strip_root(fth_image_index *index)
     }
 }
 
-/* Where all paths are absolute the top begins behind their slash; where some are, those belong nowhere. */
+/* Where all paths are absolute the top begins behind their slash; where some are, those belong
+ * nowhere. */
 static void place_absolute(fth_image_index *index, const char *source)
 {
     fth_left_out absolute = {0};
@@ -399,7 +402,8 @@ static int compare_folders(const void *a, const void *b, void *context)
     return strcmp(index->names.text + x->path, index->names.text + y->path);
 }
 
-/* Renumbers folders by split, class and path, drops entries without a class, and sorts the others. */
+/* Renumbers folders by split, class and path, drops entries without a class, and sorts the
+ * others. */
 static fth_status sort_entries(fth_image_index *index)
 {
     fth_status status = FTH_OK;

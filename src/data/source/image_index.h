@@ -1,5 +1,5 @@
-/* The index of a set of image files (image_index.c), and the places that fill it: folders (image_folder.c),
- * archives and downloads (image_archive.c). */
+/* The index of a set of image files (image_index.c), and the places that fill it: folders
+ * (image_folder.c), archives and downloads (image_archive.c). */
 #ifndef FTH_DATA_IMAGE_INDEX_H
 #define FTH_DATA_IMAGE_INDEX_H
 
@@ -7,7 +7,8 @@
 #include "data/source/skipped_files.h"
 #include "data/text/text_block.h"
 
-/* All names are in one text, a file knows its folder, a folder its class: 24 bytes and a file name for each image. */
+/* All names are in one text, a file knows its folder, a folder its class: 24 bytes and a file name
+ * for each image. */
 typedef struct fth_image_entry {
     uint64_t place;      /* the source's own: the offset in a tar; 0 in a folder */
     uint32_t size_bytes; /* 0 in a folder */
@@ -50,10 +51,12 @@ typedef struct fth_image_index {
 } fth_image_index;
 
 void fth_image_index_free(fth_image_index *index);
-/* Finds or adds the folder whose path, relative to the top and without a slash at its end, is `path`; in an archive it
- * may be absolute. Hidden ones (a part begins with '.', or is __MACOSX) give UINT32_MAX. */
+/* Finds or adds the folder whose path, relative to the top and without a slash at its end, is
+ * `path`; in an archive it may be absolute. Hidden ones (a part begins with '.', or is __MACOSX)
+ * give UINT32_MAX. */
 fth_status fth_image_index_add_folder(fth_image_index *index, const char *path, size_t length, uint32_t *folder);
-/* Adds a file. Hidden ones and companions are ignored; others that are neither JPEG nor PNG are noted as skipped. */
+/* Adds a file. Hidden ones and companions are ignored; others that are neither JPEG nor PNG are
+ * noted as skipped. */
 fth_status fth_image_index_add(fth_image_index *index, uint32_t folder, const char *name, uint64_t place,
                                uint64_t size_bytes);
 /* Tells splits and classes by the folders' names and sorts. `source` is for messages. */
@@ -71,15 +74,17 @@ bool fth_image_folder_probe(const char *folder);
 
 /* Indexes a plain tar in memory: offsets are from `bytes`. */
 fth_status fth_image_archive_index(const uint8_t *bytes, size_t size_bytes, const char *source, fth_image_index *index);
-/* Compressed archives (.tar.gz, .tar.xz, .tar.zst, .zip) are turned once into a plain tar in the cache folder; a plain
- * one is itself. free() the path. */
+/* Compressed archives (.tar.gz, .tar.xz, .tar.zst, .zip) are turned once into a plain tar in the
+ * cache folder; a plain one is itself. free() the path. */
 fth_status fth_image_archive_unpack(const char *path, const fth_stop *stop, char **plain);
-/* The images of any archive, one tar entry each, and the names of its skipped files, as empty entries, into
- * `file`, which the caller publishes. `max_bytes`: of the result; 0: what images of such an archive can have. */
+/* The images of any archive, one tar entry each, and the names of its skipped files, as empty
+ * entries, into `file`, which the caller publishes. `max_bytes`: of the result; 0: what images of
+ * such an archive can have. */
 fth_status fth_image_archive_convert(fth_archive_source *pieces, const char *source, uint64_t max_bytes,
                                      fth_file *file);
 
-/* Downloads `url` ("https://...#sha256=...", in its public form) once into the cache folder. free() the path. */
+/* Downloads `url` ("https://...#sha256=...", in its public form) once into the cache folder. free()
+ * the path. */
 fth_status fth_image_fetch(const char *url, const fth_stop *stop, char **path);
 
 #endif

@@ -1,5 +1,5 @@
-/* Images in a tar that is mapped into memory and used in place: a tar, another archive that was unpacked into one, or
- * either of them downloaded. The state is the mapping. */
+/* Images in a tar that is mapped into memory and used in place: a tar, another archive that was
+ * unpacked into one, or either of them downloaded. The state is the mapping. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,10 @@
-/* Images in a store, read where they lie: objects in class folders, members of tars, or what an index file names.
+/* Images in a store, read where they lie: objects in class folders, members of tars, or what an
+ * index file names.
  *
- * An entry is an object, or a part of one, of the version that was listed: one that has been replaced or deleted since is
- * a bad image, and a server that cannot be reached an error, once the store has given up trying. What will be needed
- * soon is fetched ahead by a pool of threads; what was fetched may be kept on the disk. */
+ * An entry is an object, or a part of one, of the version that was listed: one that has been
+ * replaced or deleted since is a bad image, and a server that cannot be reached an error, once the
+ * store has given up trying. What will be needed soon is fetched ahead by a pool of threads; what
+ * was fetched may be kept on the disk. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -122,7 +124,8 @@ static fth_status get(void *context, const fth_fetch *fetch, fth_pixel_buffer *b
     return status == FTH_OK ? get_run(context, fetch->object, fetch->offset, *size_bytes, buffer->bytes) : status;
 }
 
-/* What the bytes depend on; NULL if they cannot be kept, as their version is not known. free() it. */
+/* What the bytes depend on; NULL if they cannot be kept, as their version is not known. free()
+ * it. */
 static char *name_of(const object_set *set, const fth_fetch *fetch)
 {
     const char *version = fth_object_list_version(&set->list, fetch->object);

@@ -1,5 +1,5 @@
-/* Where the bytes of image files are: a folder, a mapped tar, the objects of a store. A new kind of place is a file with
- * a row, and its name in FTH_IMAGE_SOURCES. */
+/* Where the bytes of image files are: a folder, a mapped tar, the objects of a store. A new kind of
+ * place is a file with a row, and its name in FTH_IMAGE_SOURCES. */
 #ifndef FTH_DATA_IMAGE_SOURCE_H
 #define FTH_DATA_IMAGE_SOURCE_H
 
@@ -15,15 +15,17 @@ typedef struct fth_image_source_kind {
     /* Fills the index and finishes it. *state is freed in any case. */
     fth_status (*open)(const char *address, const fth_dataset_options *options, fth_image_index *index, void **state);
     void (*free)(void *state); /* may get NULL */
-    /* The encoded bytes of an entry: where they lie, or in `buffer`. FTH_CORRUPT: this image cannot be read, and counts
-     * as a bad one; any other failure ends the loading. *fetch_seconds: what fetching took, where others did it before
-     * the call; else it is left alone. `patience` is for what takes long. */
+    /* The encoded bytes of an entry: where they lie, or in `buffer`. FTH_CORRUPT: this image cannot
+     * be read, and counts as a bad one; any other failure ends the loading. *fetch_seconds: what
+     * fetching took, where others did it before the call; else it is left alone. `patience` is for
+     * what takes long. */
     fth_status (*read)(void *state, const fth_image_index *index, size_t number, const fth_patience *patience,
                        fth_pixel_buffer *buffer, const uint8_t **bytes, size_t *size_bytes, double *fetch_seconds);
     /* Adds what decides an entry's pixels to a version. */
     void (*add_version)(void *state, const fth_image_index *index, size_t number, fth_version_hash *hash);
-    /* Optional: these entries will be read soon, at needed_s (fth_fetch), in this order; whoever has to fetch them can begin. Gives how many of
-     * them were taken note of, fewer than all where there is no room; the rest may be told again later. */
+    /* Optional: these entries will be read soon, at needed_s (fth_fetch), in this order; whoever
+     * has to fetch them can begin. Gives how many of them were taken note of, fewer than all where
+     * there is no room; the rest may be told again later. */
     size_t (*expect)(void *state, const fth_image_index *index, const size_t *numbers, size_t count, double needed_s);
     /* Optional: what keeps those who read, for a message; false: nothing is known. */
     bool (*explain)(void *state, char *text, size_t size);
@@ -44,7 +46,8 @@ typedef struct fth_image_source {
     void *state;
 } fth_image_source;
 
-/* Opens an address with the kind that it fits, and gives a finished index. Free *source in any case. */
+/* Opens an address with the kind that it fits, and gives a finished index. Free *source in any
+ * case. */
 fth_status fth_image_source_open(const char *address, const fth_dataset_options *options, fth_image_index *index,
                                  fth_image_source *source);
 void fth_image_source_free(fth_image_source *source);

@@ -58,8 +58,8 @@ out:
 
 /* ---- CSV ---- */
 
-/* The fields of a record, unquoted in place; *rest is what follows it, and *lines how many lines it took. False if there
- * are too many fields or a quote is not closed. */
+/* The fields of a record, unquoted in place; *rest is what follows it, and *lines how many lines it
+ * took. False if there are too many fields or a quote is not closed. */
 static bool read_record(char **rest, char *fields[MAX_COLUMNS], int *count, size_t *lines)
 {
     char *at = *rest, *to;

@@ -13,8 +13,9 @@ bool fth_address_names_archive(const char *address); /* .tar, .tar.gz, .zip and 
 /* The length of an address without what links add to its path (?token, #part). */
 size_t fth_address_path_length(const char *address);
 
-/* "s3://b/a/x.tar" as the store "s3://b/a" and the key "x.tar". What follows the path (?token) goes to the store, which
- * is the whole address, with its secrets. free() the key, and fth_wipe_text() the store. */
+/* "s3://b/a/x.tar" as the store "s3://b/a" and the key "x.tar". What follows the path (?token) goes
+ * to the store, which is the whole address, with its secrets. free() the key, and fth_wipe_text()
+ * the store. */
 fth_status fth_address_split(const char *address, char **store, char **key);
 
 #endif

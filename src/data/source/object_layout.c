@@ -5,8 +5,9 @@
  *                      (val/0001.tar, train-000123.tar). Where classes are in .cls files, they are the class.
  *     index file       as it says
  *
- * Where the class is said by a label, an entry lies in a folder [split/]label that is in the index alone. Classes are
- * numbered by their sorted names, so labels that are all numbers are written with as many digits as the largest. */
+ * Where the class is said by a label, an entry lies in a folder [split/]label that is in the index
+ * alone. Classes are numbered by their sorted names, so labels that are all numbers are written
+ * with as many digits as the largest. */
 #include "data/source/object_layout.h"
 
 #include <stdio.h>

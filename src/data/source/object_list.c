@@ -1,10 +1,11 @@
 /* See object_list.h.
  *
- * A bucket gives 1,000 names a request and nothing that says whether anything has changed, so a list of a million
- * objects takes minutes and a check of it would take as long. A long list is kept in the cache folder, and CHECKS pages
- * of it are asked for again: the first, the last (where most things are added) and others at random. If keys, sizes and
- * versions are as remembered, it is used. A change that the check misses shows when the object is read: only the listed
- * version is read, so it is an error and never other pixels. Shorter lists are asked for each time.
+ * A bucket gives 1,000 names a request and nothing that says whether anything has changed, so a
+ * list of a million objects takes minutes and a check of it would take as long. A long list is kept
+ * in the cache folder, and CHECKS pages of it are asked for again: the first, the last (where most
+ * things are added) and others at random. If keys, sizes and versions are as remembered, it is
+ * used. A change that the check misses shows when the object is read: only the listed version is
+ * read, so it is an error and never other pixels. Shorter lists are asked for each time.
  *
  * The file: a line "farthing-list 1 COUNT", and a line "SIZE VERSION KEY" for each object. */
 #include "data/source/object_list.h"

@@ -1,5 +1,5 @@
-/* The objects of a store that a data set is made of, with their sizes and versions, in order of keys; and how the list
- * of a large bucket is remembered. */
+/* The objects of a store that a data set is made of, with their sizes and versions, in order of
+ * keys; and how the list of a large bucket is remembered. */
 #ifndef FTH_DATA_OBJECT_LIST_H
 #define FTH_DATA_OBJECT_LIST_H
 
@@ -31,8 +31,8 @@ static inline const char *fth_object_list_version(const fth_object_list *list, s
 /* The number of the object of that key; SIZE_MAX: there is none. */
 size_t fth_object_list_find(const fth_object_list *list, const char *key);
 
-/* Lists a store. What more than some pages held last time is remembered in the cache folder, and used again if some of
- * its pages (the first, the last, and others at random) are as they were. */
+/* Lists a store. What more than some pages held last time is remembered in the cache folder, and
+ * used again if some of its pages (the first, the last, and others at random) are as they were. */
 fth_status fth_object_list_fetch(fth_store *store, const fth_stop *stop, fth_object_list *list);
 
 #endif

@@ -1,4 +1,5 @@
-/* What the files of this folder need of sets whose samples somebody else provides (provider.h, provider.c). */
+/* What the files of this folder need of sets whose samples somebody else provides (provider.h,
+ * provider.c). */
 #ifndef FTH_DATA_PROVIDED_SET_H
 #define FTH_DATA_PROVIDED_SET_H
 

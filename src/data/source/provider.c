@@ -1,5 +1,5 @@
-/* Data sets whose samples somebody else provides (provider.h): their samples go the way of files and of images in memory, from the
- * moment that those have their bytes. */
+/* Data sets whose samples somebody else provides (provider.h): their samples go the way of files
+ * and of images in memory, from the moment that those have their bytes. */
 #include "data/source/provider.h"
 
 #include <stdio.h>
@@ -9,8 +9,8 @@
 #include "data/image/image_set.h"
 #include "data/source/provided_set.h"
 
-/* A sample that cannot be had in this time ends the loading. It is asked for in short steps, so that a loader that is closed
- * does not wait for it. */
+/* A sample that cannot be had in this time ends the loading. It is asked for in short steps, so
+ * that a loader that is closed does not wait for it. */
 #define TAKE_TIMEOUT_S 60
 #define TAKE_STEP_S    0.5
 

@@ -1,7 +1,9 @@
-/* Samples of a data set for those who provide them to others: read as they are stored, decoded, or finished exactly as a
- * loader would (provider.h). It goes image_sample.c's way with everything that a loader would choose given from outside.
+/* Samples of a data set for those who provide them to others: read as they are stored, decoded, or
+ * finished exactly as a loader would (provider.h). It goes image_sample.c's way with everything
+ * that a loader would choose given from outside.
  *
- * Transforms come as text. The last few are kept parsed, since samples of one job come in long runs. */
+ * Transforms come as text. The last few are kept parsed, since samples of one job come in long
+ * runs. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* Files among a set's images whose formats are not read (HEIC, WebP, ...): how many there are, and the names of some. */
+/* Files among a set's images whose formats are not read (HEIC, WebP, ...): how many there are, and
+ * the names of some. */
 #ifndef FTH_DATA_SKIPPED_FILES_H
 #define FTH_DATA_SKIPPED_FILES_H
 
@@ -20,7 +21,8 @@ char *fth_skipped_files_describe(const fth_skipped_files *skipped);
 /* {"count", "names"}; the caller owns it. */
 json_t *fth_skipped_files_to_json(const fth_skipped_files *skipped);
 
-/* Copies a path of any length into `text`, of at least FTH_SKIPPED_NAME bytes: where it is too long, its two ends. */
+/* Copies a path of any length into `text`, of at least FTH_SKIPPED_NAME bytes: where it is too
+ * long, its two ends. */
 void fth_path_shorten(const char *path, char *text, size_t size);
 
 #endif

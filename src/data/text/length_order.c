@@ -1,4 +1,5 @@
-/* See length_order.h. One window is kept sorted: positions are mostly asked for one behind the other. */
+/* See length_order.h. One window is kept sorted: positions are mostly asked for one behind the
+ * other. */
 #include "data/text/length_order.h"
 
 #include <stdlib.h>

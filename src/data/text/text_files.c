@@ -179,7 +179,8 @@ static bool is_same_table(const char *a, const char *b)
            strncmp(a, b, left) == 0;
 }
 
-/* Adds the tables of the parts [first, end): one of the bare name, or all that are numbered, or the only one. */
+/* Adds the tables of the parts [first, end): one of the bare name, or all that are numbered, or the
+ * only one. */
 static fth_status add_part(fth_text_files *files, const candidate_list *list, size_t first, size_t end, fth_split split)
 {
     fth_status status = FTH_OK;
@@ -444,7 +445,8 @@ fth_status fth_text_files_read_classes(const fth_text_files *files, char **text)
     *text = NULL;
     if (files->store) {
         status = fth_store_get(files->store, CLASSES_NAME, MAX_CLASSES_BYTES, text, &size_bytes, NULL);
-        /* A link with a signature is for one object: a web server refuses all others, whether they are there or not. */
+        /* A link with a signature is for one object: a web server refuses all others, whether they
+         * are there or not. */
         return status == FTH_INVALID && !fth_store_can_list(files->store) ? FTH_OK : status;
     }
     char *path = fth_path_join(files->folder, CLASSES_NAME);

@@ -1,12 +1,14 @@
-/* The files that a set of text consists of: tables (text/table.h), in a folder, in a store, or one by itself.
+/* The files that a set of text consists of: tables (text/table.h), in a folder, in a store, or one
+ * by itself.
  *
  *     train.csv, test.csv, classes.txt         as published (AG News, DBPedia, Yelp)
  *     train.jsonl, validation.jsonl            as on the Hugging Face hub, also in a folder data/
  *     train-00000-of-00002.csv, ...            in several parts
  *     reviews.tsv.gz                           one table: some of it is held out for validation
  *
- * Validation is the first of validation, valid, val, dev and test that there is. A single table beside them, or one that begins with
- * "train" (train_subset.csv.gz), is the training part. classes.txt names the classes, one a line. */
+ * Validation is the first of validation, valid, val, dev and test that there is. A single table
+ * beside them, or one that begins with "train" (train_subset.csv.gz), is the training part.
+ * classes.txt names the classes, one a line. */
 #ifndef FTH_DATA_TEXT_FILES_H
 #define FTH_DATA_TEXT_FILES_H
 
@@ -30,8 +32,8 @@ typedef struct fth_text_files {
 
 /* True if a folder holds such files; what lies deeper is not looked at, but for data/. */
 bool fth_text_folder_probe(const char *folder);
-/* True if an address, by its name and its first bytes, is a table of text: not, for example, an index of image files. One in a
- * store is asked for. */
+/* True if an address, by its name and its first bytes, is a table of text: not, for example, an
+ * index of image files. One in a store is asked for. */
 fth_status fth_text_address_probe(const char *address, const fth_dataset_options *options, bool *fits);
 
 /* Release *files in any case. */

@@ -33,8 +33,8 @@ typedef struct fth_text_inspection {
     int sample_count;
 } fth_text_inspection;
 
-/* Of a set that was opened with keep_text; `shown` samples of each class are chosen, of 20 classes at most. Release *inspection
- * either way. */
+/* Of a set that was opened with keep_text; `shown` samples of each class are chosen, of 20 classes
+ * at most. Release *inspection either way. */
 fth_status fth_text_set_inspect(const fth_dataset *dataset, int shown, fth_text_inspection *inspection);
 void fth_text_inspection_release(fth_text_inspection *inspection);
 

@@ -1,4 +1,5 @@
-/* Texts packed for a model: the tokens of some samples one behind the other, with segments, positions and ends. */
+/* Texts packed for a model: the tokens of some samples one behind the other, with segments,
+ * positions and ends. */
 #ifndef FTH_DATA_TEXT_PACK_H
 #define FTH_DATA_TEXT_PACK_H
 
@@ -16,7 +17,8 @@ typedef struct fth_text_pack {
 fth_status fth_text_pack_reserve(fth_text_pack *pack, int64_t samples, int64_t tokens);
 void fth_text_pack_release(fth_text_pack *pack);
 
-/* Adds a sample, for which there is room: `count` tokens, of which the first `first_count` are of segment 0. */
+/* Adds a sample, for which there is room: `count` tokens, of which the first `first_count` are of
+ * segment 0. */
 void fth_text_pack_add(fth_text_pack *pack, const int32_t *tokens, int64_t count, int64_t first_count);
 
 /* As a batch has it, lent. */

@@ -1,5 +1,6 @@
-/* See text_set.h. Opening goes in steps: find the files, read their rows, hold some out, make classes of the labels, learn a
- * vocabulary if none is given, and encode all rows, in pieces, by several threads. */
+/* See text_set.h. Opening goes in steps: find the files, read their rows, hold some out, make
+ * classes of the labels, learn a vocabulary if none is given, and encode all rows, in pieces, by
+ * several threads. */
 #include "data/text/text_set.h"
 
 #include <math.h>
@@ -160,7 +161,8 @@ static void warn_of_fractions(const fth_text_set *set)
                         set->name, fraction, set->classes);
 }
 
-/* The names that classes have before any label is seen: the model's, the label columns' or those of classes.txt. */
+/* The names that classes have before any label is seen: the model's, the label columns' or those of
+ * classes.txt. */
 static fth_status finish_labels(fth_text_set *set, const fth_text_files *files, const fth_text_options *options)
 {
     fth_status status = FTH_OK;
@@ -189,7 +191,8 @@ out:
     return status;
 }
 
-/* A name for each number of a label: the columns', or, of several in one column, that and a number. */
+/* A name for each number of a label: the columns', or, of several in one column, that and a
+ * number. */
 static fth_status name_numbers(fth_text_set *set)
 {
     fth_status status = FTH_OK;
@@ -219,8 +222,8 @@ static size_t find_row(const fth_text_set *set, fth_split split, int64_t index, 
     return (size_t)fth_held_out_place(&set->held_out, split, index);
 }
 
-/* Numbers for every class of every sample. Pages of zeros cost nothing until they are used, so what is too much would show only
- * in the middle of an epoch. */
+/* Numbers for every class of every sample. Pages of zeros cost nothing until they are used, so what
+ * is too much would show only in the middle of an epoch. */
 static fth_status allocate_targets(const fth_text_set *set, text_part *part)
 {
     const size_t count = (size_t)part->count * (size_t)set->classes;

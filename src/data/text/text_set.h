@@ -1,5 +1,6 @@
-/* Sets of text: tables of texts and labels, tokenized once, when the set is opened; the ids stay in memory. What is held out
- * for validation is sorted out then too, so a sample is found by its number alone. */
+/* Sets of text: tables of texts and labels, tokenized once, when the set is opened; the ids stay in
+ * memory. What is held out for validation is sorted out then too, so a sample is found by its
+ * number alone. */
 #ifndef FTH_DATA_TEXT_SET_H
 #define FTH_DATA_TEXT_SET_H
 

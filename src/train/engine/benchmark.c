@@ -1,4 +1,5 @@
-/* Measuring training steps, for bench/ and `farthing bench`: an engine without a trainer, on random images. */
+/* Measuring training steps, for bench/ and `farthing bench`: an engine without a trainer, on random
+ * images. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,8 @@ static int slowest_first(const void *a, const void *b)
     return (left < right) - (left > right);
 }
 
-/* A table of the plan's steps by their share of the time, with the layers they belong to, on standard error. */
+/* A table of the plan's steps by their share of the time, with the layers they belong to, on
+ * standard error. */
 static fth_status print_profile(const fth_plan *plan, const fth_graph *graph, const double *seconds, size_t runs)
 {
     fth_status status = FTH_OK;
@@ -134,7 +136,8 @@ out:
     return status;
 }
 
-/* The data is where it is fastest, as in the programs this is compared with: a step is measured, not a bus. */
+/* The data is where it is fastest, as in the programs this is compared with: a step is measured,
+ * not a bus. */
 static fth_status put_on_device(fth_device *device, const void *host, size_t count, void **memory)
 {
     fth_status status = FTH_OK;
@@ -161,7 +164,8 @@ static fth_status measure_steps(fth_engine *engine, const fth_batch *data, doubl
         fth_batch batch = *data;
         fth_step_result result;
         batch.number = step;
-        /* From loss to loss: where the rest of a step is still under way then, the next one waits for it. */
+        /* From loss to loss: where the rest of a step is still under way then, the next one waits
+         * for it. */
         double before = fth_clock_seconds();
         FTH_TRY(fth_engine_step(engine, &batch, rate, &result));
         double after = fth_clock_seconds();

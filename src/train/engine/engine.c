@@ -253,8 +253,8 @@ static fth_plan_size size_of(const fth_engine *engine, const fth_batch *batch)
                            .tokens = engine->text ? fth_text_capacity(batch->text.token_count) : 0};
 }
 
-/* The largest that so many samples are likely to need. What is more than six deviations above the mean is hardly ever met,
- * and only makes the arena grow. */
+/* The largest that so many samples are likely to need. What is more than six deviations above the
+ * mean is hardly ever met, and only makes the arena grow. */
 static fth_plan_size largest_size(const fth_engine *engine, int64_t batch)
 {
     const fth_engine_options *options = &engine->options;
@@ -322,7 +322,8 @@ static fth_status set_images(fth_engine *engine, const fth_batch *batch, fth_pla
                     (long long)batch->number);
 }
 
-/* Sets all inputs of the plan: what the model is given, and the answers that its loss is computed with. */
+/* Sets all inputs of the plan: what the model is given, and the answers that its loss is computed
+ * with. */
 static fth_status set_inputs(fth_engine *engine, const fth_batch *batch, fth_plan_mode mode, fth_plan *plan)
 {
     fth_status status = FTH_OK;

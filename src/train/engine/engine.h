@@ -1,8 +1,9 @@
-/* The engine: a model on a device. It owns the graph, the flat vectors and the plans, and knows how to
- * compute gradients, update, evaluate, and take tensors in; snapshot.h hands them out, and engine_peers.h is about engines
- * of several processes that train one model together. Strategies (src/parallel) are written in these terms; when to do
- * what is theirs and the trainer's business. Not safe for several threads; but engines that share vectors may each be
- * used by one (Hogwild!). */
+/* The engine: a model on a device. It owns the graph, the flat vectors and the plans, and knows how
+ * to compute gradients, update, evaluate, and take tensors in; snapshot.h hands them out, and
+ * engine_peers.h is about engines of several processes that train one model together. Strategies
+ * (src/parallel) are written in these terms; when to do what is theirs and the trainer's business.
+ * Not safe for several threads; but engines that share vectors may each be used by one
+ * (Hogwild!). */
 #ifndef FTH_TRAIN_ENGINE_H
 #define FTH_TRAIN_ENGINE_H
 
@@ -45,7 +46,8 @@ typedef struct fth_engine_options {
     bool keep_layout;         /* with evaluate_only: parameters lie as in an engine that trains */
     /* Used instead of own vectors, as they are, and not freed; NULL: the engine has its own. */
     const fth_engine_vectors *shared;
-    /* A set in memory from which images are made where a batch has recipes; on devices in host memory. May be NULL. */
+    /* A set in memory from which images are made where a batch has recipes; on devices in host
+     * memory. May be NULL. */
     const fth_dataset *dataset;
     uint64_t
         most_bytes; /* that the vectors, `copies` of the weights and a training plan may take; 0: as much as there is */
@@ -53,8 +55,8 @@ typedef struct fth_engine_options {
     const char *precision_before; /* what --precision auto chose when the run began; NULL: nothing yet */
 } fth_engine_options;
 
-/* The device must outlive the engine. Weights start as fth_graph_initialize() sets them. FTH_NO_MEMORY before anything large is
- * allocated if it needs more than options->most_bytes. */
+/* The device must outlive the engine. Weights start as fth_graph_initialize() sets them.
+ * FTH_NO_MEMORY before anything large is allocated if it needs more than options->most_bytes. */
 fth_status fth_engine_create(const fth_engine_options *options, fth_device *device, fth_engine **engine);
 void fth_engine_free(fth_engine *engine);
 
@@ -67,8 +69,9 @@ double fth_engine_learning_rate(const fth_engine *engine);  /* as asked for, or 
 
 const char *fth_engine_precision(const fth_engine *engine); /* "bf16": what it computes in, whatever was asked for */
 
-/* Puts the bytes of a data set that is in memory on the device, if that can make batches of them and they fit; true
- * if so: then loaders may be asked for recipes. FARTHING_DATA_ON_DEVICE=0 leaves it on the host. */
+/* Puts the bytes of a data set that is in memory on the device, if that can make batches of them
+ * and they fit; true if so: then loaders may be asked for recipes. FARTHING_DATA_ON_DEVICE=0 leaves
+ * it on the host. */
 fth_status fth_engine_keep_data(fth_engine *engine, const fth_dataset *dataset, bool *kept);
 
 /* Builds the plan of a batch size ahead of its first use; of text, for as many tokens as that
@@ -89,21 +92,22 @@ fth_group fth_engine_group(const fth_engine *engine, const fth_batch *batch);
 int64_t fth_engine_updates(const fth_engine *engine, int64_t batches);
 int64_t fth_engine_updates_per_epoch(const fth_engine *engine);
 
-/* Forward and backward: gradients, weighted by `share`, replace what the gradient vector held (with --accumulate
- * they are added up from the group's first batch on). An empty part has gradients of zero, and takes part in what peers
- * sum. FTH_DIVERGED if the loss is not a finite number. */
+/* Forward and backward: gradients, weighted by `share`, replace what the gradient vector held (with
+ * --accumulate they are added up from the group's first batch on). An empty part has gradients of
+ * zero, and takes part in what peers sum. FTH_DIVERGED if the loss is not a finite number. */
 fth_status fth_engine_compute(fth_engine *engine, const fth_batch *batch, const fth_group *group,
                               fth_step_result *result);
 
-/* Clips and applies the gradients of the group. `update` is 1 for the first. In f16 an update whose gradients
- * overflowed is left out. */
+/* Clips and applies the gradients of the group. `update` is 1 for the first. In f16 an update whose
+ * gradients overflowed is left out. */
 fth_status fth_engine_update(fth_engine *engine, double learning_rate, int64_t update);
-/* FTH_DIVERGED if the parameters are no longer finite after an update, or the buffers after a batch. Costs next to
- * nothing. A device with memory of its own finds out in the steps that follow. */
+/* FTH_DIVERGED if the parameters are no longer finite after an update, or the buffers after a
+ * batch. Costs next to nothing. A device with memory of its own finds out in the steps that
+ * follow. */
 fth_status fth_engine_check_update(fth_engine *engine);
 
-/* Both in one, which some back ends do as one piece of work: then the loss may be back before the update is made. A
- * batch in the middle of a group is only computed. */
+/* Both in one, which some back ends do as one piece of work: then the loss may be back before the
+ * update is made. A batch in the middle of a group is only computed. */
 fth_status fth_engine_step(fth_engine *engine, const fth_batch *batch, double learning_rate, fth_step_result *result);
 
 /* The loss scale of f16 (clip_and_scale.h) is part of a run's state. */
@@ -111,17 +115,20 @@ fth_loss_scale fth_engine_get_loss_scale(fth_engine *engine);
 /* Nothing for a precision that needs none, or for a scale of 0. */
 void fth_engine_set_loss_scale(fth_engine *engine, fth_loss_scale scale);
 
-/* After which a batch, or its plan, is given up between two steps, with FTH_TIMEOUT, or FTH_INTERRUPTED when `stop` (or NULL) is asked. */
+/* After which a batch, or its plan, is given up between two steps, with FTH_TIMEOUT, or
+ * FTH_INTERRUPTED when `stop` (or NULL) is asked. */
 void fth_engine_set_deadline(fth_engine *engine, fth_deadline deadline, const fth_stop *stop);
 
-/* Seconds per step of the training plan of one batch size, added up while set; NULL: not measured. */
+/* Seconds per step of the training plan of one batch size, added up while set; NULL: not
+ * measured. */
 void fth_engine_set_profile(fth_engine *engine, double *step_seconds);
 /* As fth_engine_prepare() made it; NULL: it has not. */
 const fth_plan *fth_engine_get_plan(const fth_engine *engine, int64_t batch, fth_plan_mode mode);
 
 /* ---- evaluation ---- */
 
-/* How many samples are evaluated at a time, where this process trains on batches of `trained`: small ones would waste time. */
+/* How many samples are evaluated at a time, where this process trains on batches of `trained`:
+ * small ones would waste time. */
 int64_t fth_engine_evaluation_batch(const fth_engine *engine, int64_t trained, int64_t samples);
 
 /* Sums over samples that were evaluated. */
@@ -136,26 +143,29 @@ typedef struct fth_counting {
     int64_t batches;          /* after which it returns; 0: at the end */
     fth_confusion *confusion; /* or NULL */
 } fth_counting;
-/* Evaluates the next batches that `loader` gives, adds them to *counts, and each sample to the confusion matrix.
- * FTH_INTERRUPTED when the stop is asked, FTH_TIMEOUT when the deadline passes before. */
+/* Evaluates the next batches that `loader` gives, adds them to *counts, and each sample to the
+ * confusion matrix. FTH_INTERRUPTED when the stop is asked, FTH_TIMEOUT when the deadline passes
+ * before. */
 fth_status fth_engine_count(fth_engine *engine, fth_loader *loader, const fth_counting *how, fth_counts *counts);
 /* FTH_INVALID if nothing was counted. */
 fth_status fth_counts_average(const fth_counts *counts, double seconds, fth_evaluation *evaluation);
-/* Evaluates what `loader` gives to its end, and adds each sample to `confusion` unless that is NULL. FTH_INTERRUPTED when
- * `stop` is asked, FTH_TIMEOUT when `deadline` passes before. */
+/* Evaluates what `loader` gives to its end, and adds each sample to `confusion` unless that is
+ * NULL. FTH_INTERRUPTED when `stop` is asked, FTH_TIMEOUT when `deadline` passes before. */
 fth_status fth_engine_evaluate(fth_engine *engine, fth_loader *loader, const fth_stop *stop, fth_deadline deadline,
                                fth_confusion *confusion, fth_evaluation *evaluation);
 
-/* What the model makes of images, (count, channels, height, width), as the loader gives them: (count, classes). */
+/* What the model makes of images, (count, channels, height, width), as the loader gives them:
+ * (count, classes). */
 fth_status fth_engine_predict(fth_engine *engine, const float *images, int64_t count, float *logits);
 /* The same of texts. */
 fth_status fth_engine_predict_text(fth_engine *engine, const fth_text_batch *text, int64_t count, float *logits);
 
 /* ---- tensors in; out is snapshot.h ---- */
 
-/* Replaces the weights and the optimizer's state by what a checkpoint has. Every name must be there with its shape and
- * no other; the message lists what is missing, unexpected or of another shape. `origin` names the file. A tensor with
- * numbers that are not finite is refused by name (FTH_CORRUPT). */
+/* Replaces the weights and the optimizer's state by what a checkpoint has. Every name must be there
+ * with its shape and no other; the message lists what is missing, unexpected or of another shape.
+ * `origin` names the file. A tensor with numbers that are not finite is refused by name
+ * (FTH_CORRUPT). */
 fth_status fth_engine_load(fth_engine *engine, const fth_safetensors *tensors, const char *origin);
 
 /* What came of reading weights. */
@@ -164,24 +174,27 @@ typedef struct fth_weights_report {
     char head_note[320]; /* "head replaced: fc.weight is (1000, 512) in the file, the data has 20 classes"; or "" */
 } fth_weights_report;
 
-/* Replaces the weights alone, whatever file they are from, under the same rules. With `may_replace_head` the last
- * linear layer keeps its initial values where it is for another number of classes in the file, as do layers that
- * fth_model_may_lack() allows to be missing; the report says so.
- * Of a file that holds more than this network, only its part stays in `weights`. Tensors of other types become f32.
- * `report` may be NULL. FTH_INVALID for numbers that are not finite. */
+/* Replaces the weights alone, whatever file they are from, under the same rules. With
+ * `may_replace_head` the last linear layer keeps its initial values where it is for another number
+ * of classes in the file, as do layers that fth_model_may_lack() allows to be missing; the report
+ * says so. Of a file that holds more than this network, only its part stays in `weights`. Tensors
+ * of other types become f32. `report` may be NULL. FTH_INVALID for numbers that are not finite. */
 fth_status fth_engine_load_weights(fth_engine *engine, fth_weights *weights, bool may_replace_head, const char *origin,
                                    fth_weights_report *report);
 
-/* Copies parameters and buffers between engines of one layout, on devices in host memory or of one kind. */
+/* Copies parameters and buffers between engines of one layout, on devices in host memory or of one
+ * kind. */
 fth_status fth_engine_copy_weights(fth_engine *from, fth_engine *to);
 
-/* Moves the vectors, with what they hold, into other memory, which the engine then uses and does not free: it must stay
- * until the engine is freed. For devices whose memory is the host's; FTH_UNSUPPORTED elsewhere. */
+/* Moves the vectors, with what they hold, into other memory, which the engine then uses and does
+ * not free: it must stay until the engine is freed. For devices whose memory is the host's;
+ * FTH_UNSUPPORTED elsewhere. */
 fth_status fth_engine_move_vectors(fth_engine *engine, const fth_engine_vectors *to);
 
 /* FTH_DIVERGED, naming the first tensor and place, if a parameter or buffer is not finite. */
 fth_status fth_engine_check_finite(fth_engine *engine);
-/* Fails with FTH_DIVERGED and the message "<what> (<first weight that is not finite, or that all are>)". */
+/* Fails with FTH_DIVERGED and the message "<what> (<first weight that is not finite, or that all
+ * are>)". */
 fth_status fth_engine_fail_diverged(fth_engine *engine, const char *what);
 
 #endif

@@ -1,4 +1,5 @@
-/* The inside of an engine, shared by the files that are about its computation and about its tensors. */
+/* The inside of an engine, shared by the files that are about its computation and about its
+ * tensors. */
 #ifndef FTH_TRAIN_ENGINE_INTERNAL_H
 #define FTH_TRAIN_ENGINE_INTERNAL_H
 
@@ -32,8 +33,8 @@ struct fth_engine {
     const fth_stop *stop;
 };
 
-/* Runs the plan that fits `batch` and gives the mean loss and the number of right answers. Seed and step of `run` are
- * set here. */
+/* Runs the plan that fits `batch` and gives the mean loss and the number of right answers. Seed and
+ * step of `run` are set here. */
 fth_status fth_engine_run_batch(fth_engine *engine, const fth_batch *batch, fth_plan_mode mode, fth_run run,
                                 fth_step_result *result);
 /* "optimizer.momentum_buffer.fc.weight"; free() it. */

@@ -1,7 +1,7 @@
 /* Tensors into an engine: from a checkpoint, or from whatever file weights are in.
  *
- * Everything is checked before anything is copied, so that a file that does not fit leaves the engine as it was and
- * its message names all that is wrong. */
+ * Everything is checked before anything is copied, so that a file that does not fit leaves the
+ * engine as it was and its message names all that is wrong. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,8 @@
 
 enum { NAMES_SHOWN = 4, NAMES_LOGGED = 30 };
 
-/* The names that have one kind of trouble: a few for the message, and all of them, within reason, for the log. */
+/* The names that have one kind of trouble: a few for the message, and all of them, within reason,
+ * for the log. */
 typedef struct complaint {
     const char *what;
     char text[640];
@@ -233,7 +234,8 @@ out:
 
 /* ---- the head ---- */
 
-/* True if the file's tensor for `value` differs in its first dimension only; *rows is what it has there. */
+/* True if the file's tensor for `value` differs in its first dimension only; *rows is what it has
+ * there. */
 static bool differs_in_rows(const loading *load, fth_value value, int64_t *rows)
 {
     const fth_value_info *info = fth_graph_value(load->engine->graph, value);
@@ -254,7 +256,8 @@ static bool has_other_classes(const loading *load, fth_model_head head, int64_t 
            (head.bias == FTH_NO_VALUE || (differs_in_rows(load, head.bias, &bias_rows) && bias_rows == *rows));
 }
 
-/* Where the number of classes is all that differs, that is what to say: not that a tensor is misshapen. */
+/* Where the number of classes is all that differs, that is what to say: not that a tensor is
+ * misshapen. */
 static fth_status check_classes(const loading *load, const char *origin)
 {
     int64_t rows = 0;
@@ -282,7 +285,8 @@ static void judge_head(loading *load, char *note, size_t size)
              load->engine->options.classes);
 }
 
-/* Notes which layers the file has nothing for: "initialized, since the file lacks them: bert.pooler.dense, classifier". */
+/* Notes which layers the file has nothing for: "initialized, since the file lacks them:
+ * bert.pooler.dense, classifier". */
 static void note_lacking(loading *load, char *note, size_t size)
 {
     const fth_graph *graph = load->engine->graph;

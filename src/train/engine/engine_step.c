@@ -1,8 +1,8 @@
 /* A training step: gradients, and the update.
  *
- * Where the back end has updaters, both are one piece of work: the learning rate goes with it, and clipping and f16's
- * loss scale are decided on the device. Elsewhere, and for accumulated batches, the update is made when the gradients
- * are there. Both ways give the same numbers. */
+ * Where the back end has updaters, both are one piece of work: the learning rate goes with it, and
+ * clipping and f16's loss scale are decided on the device. Elsewhere, and for accumulated batches,
+ * the update is made when the gradients are there. Both ways give the same numbers. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -42,7 +42,8 @@ static fth_status check_loss(fth_engine *engine, const fth_step_result *result)
     return fth_engine_fail_diverged(engine, isnan(result->loss) ? "the loss is not a number" : "the loss is infinite");
 }
 
-/* The update noted what became of the parameters; buffers, which the forward pass moves, are few. */
+/* The update noted what became of the parameters; buffers, which the forward pass moves, are
+ * few. */
 fth_status fth_engine_check_update(fth_engine *engine)
 {
     if (fth_weight_update_left_finite(engine->update) &&

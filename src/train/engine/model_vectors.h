@@ -1,8 +1,9 @@
-/* A model's flat vectors on its device. An engine has its own, or borrows parameters, buffers and optimizer state from
- * whoever lets several engines train one model in place (Hogwild!). Gradients are its own, or where others can sum them.
+/* A model's flat vectors on its device. An engine has its own, or borrows parameters, buffers and
+ * optimizer state from whoever lets several engines train one model in place (Hogwild!). Gradients
+ * are its own, or where others can sum them.
  *
- * The pointers are open to the files of src/train: they are what plans, updates, snapshots and loading work on. Only the
- * functions below set them. */
+ * The pointers are open to the files of src/train: they are what plans, updates, snapshots and
+ * loading work on. Only the functions below set them. */
 #ifndef FTH_TRAIN_MODEL_VECTORS_H
 #define FTH_TRAIN_MODEL_VECTORS_H
 
@@ -27,8 +28,8 @@ typedef struct fth_model_vectors_options {
     const fth_engine_vectors *shared; /* to borrow; NULL: its own, zeroed */
 } fth_model_vectors_options;
 
-/* On failure too, the vectors are the caller's to release. FTH_UNSUPPORTED if there are some to borrow and the device's memory is
- * not the host's. */
+/* On failure too, the vectors are the caller's to release. FTH_UNSUPPORTED if there are some to
+ * borrow and the device's memory is not the host's. */
 fth_status fth_model_vectors_allocate(fth_model_vectors *vectors, fth_device *device,
                                       const fth_model_vectors_options *options);
 void fth_model_vectors_release(fth_model_vectors *vectors);
@@ -40,8 +41,8 @@ fth_status fth_model_vectors_initialize(fth_model_vectors *vectors, const fth_gr
 fth_vectors fth_model_vectors_for_plans(const fth_model_vectors *vectors);
 /* The gradients that an update uses. */
 float *fth_model_vectors_get_gradients(const fth_model_vectors *vectors);
-/* Adds the last batch's gradients to the group's, which start at zero with its `first` batch. Nothing where each batch
- * makes an update. */
+/* Adds the last batch's gradients to the group's, which start at zero with its `first` batch.
+ * Nothing where each batch makes an update. */
 fth_status fth_model_vectors_accumulate(fth_model_vectors *vectors, bool first);
 /* The same for floats [begin, end) alone. */
 fth_status fth_model_vectors_accumulate_range(fth_model_vectors *vectors, bool first, size_t begin, size_t end);

@@ -1,8 +1,8 @@
 /* See parameter_groups.h.
  *
- * Layers are recognized by their names: "encoder.layer.3." is a layer, embeddings are below the first one, and all else
- * (pooler, classifier) is above the last. The top learns at the whole rate, each layer at --layer-decay of what the one
- * above it has. */
+ * Layers are recognized by their names: "encoder.layer.3." is a layer, embeddings are below the
+ * first one, and all else (pooler, classifier) is above the last. The top learns at the whole rate,
+ * each layer at --layer-decay of what the one above it has. */
 #include "train/engine/parameter_groups.h"
 
 #include <ctype.h>
@@ -125,7 +125,8 @@ static fth_status find_group(fth_parameter_groups *groups, fth_update_group grou
     return FTH_OK;
 }
 
-/* Each parameter's range ends where the next begins, so that the padding between them has a group too. */
+/* Each parameter's range ends where the next begins, so that the padding between them has a group
+ * too. */
 static fth_status make_ranges(const fth_train_options *options, const fth_graph *graph, const member_list *list,
                               fth_parameter_groups *groups)
 {

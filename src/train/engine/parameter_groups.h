@@ -1,5 +1,5 @@
-/* Which parameters have a learning rate or a weight decay of their own: --no-decay and --layer-decay, as groups of the flat
- * vector. */
+/* Which parameters have a learning rate or a weight decay of their own: --no-decay and
+ * --layer-decay, as groups of the flat vector. */
 #ifndef FTH_TRAIN_PARAMETER_GROUPS_H
 #define FTH_TRAIN_PARAMETER_GROUPS_H
 
@@ -8,8 +8,8 @@
 
 typedef struct fth_parameter_groups fth_parameter_groups;
 
-/* For the parameters of a graph that is differentiated. FTH_INVALID if a pattern matches none of them, or there are no
- * layers to tell apart. */
+/* For the parameters of a graph that is differentiated. FTH_INVALID if a pattern matches none of
+ * them, or there are no layers to tell apart. */
 fth_status fth_parameter_groups_create(const fth_train_options *options, const fth_graph *graph,
                                        fth_parameter_groups **groups);
 void fth_parameter_groups_free(fth_parameter_groups *groups);

@@ -110,7 +110,8 @@ out:
     return status;
 }
 
-/* What a plan may take: what is free, and the arena that is there. False where the device is the machine itself. */
+/* What a plan may take: what is free, and the arena that is there. False where the device is the
+ * machine itself. */
 static bool find_room(fth_plan_cache *cache, double *room_bytes, double *total_bytes)
 {
     size_t free_now, total;
@@ -122,8 +123,8 @@ static bool find_room(fth_plan_cache *cache, double *room_bytes, double *total_b
     return true;
 }
 
-/* Says which batch would fit. What a plan needs grows with the batch; a tenth is left for what does not, such as the
- * workspaces of convolutions. */
+/* Says which batch would fit. What a plan needs grows with the batch; a tenth is left for what does
+ * not, such as the workspaces of convolutions. */
 static fth_status fail_too_large(fth_plan_cache *cache, fth_plan_size size, size_t needed_bytes)
 {
     double room, total, needed = (double)needed_bytes;
@@ -141,8 +142,8 @@ static fth_status fail_too_large(fth_plan_cache *cache, fth_plan_size size, size
                     total / 1e9, advice);
 }
 
-/* What backward will need is kept: at least half of the convolutions' outputs (others are not, before a max pool), in
- * two bytes. */
+/* What backward will need is kept: at least half of the convolutions' outputs (others are not,
+ * before a max pool), in two bytes. */
 static double count_kept_bytes(const fth_graph *graph, int64_t batch)
 {
     double total = 0;
@@ -156,7 +157,8 @@ static double count_kept_bytes(const fth_graph *graph, int64_t batch)
     return total;
 }
 
-/* Choosing primitives by measuring takes minutes with a batch that is far too large: that is found out first. */
+/* Choosing primitives by measuring takes minutes with a batch that is far too large: that is found
+ * out first. */
 static fth_status check_room(fth_plan_cache *cache, fth_plan_size size, fth_plan_mode mode)
 {
     fth_status status = FTH_OK;
@@ -176,7 +178,8 @@ out:
     return status;
 }
 
-/* Makes room for one more plan. What the device was given may still be a run of the one that goes. */
+/* Makes room for one more plan. What the device was given may still be a run of the one that
+ * goes. */
 static fth_status drop_oldest(fth_plan_cache *cache)
 {
     cached_plan *oldest = &cache->plans[0];

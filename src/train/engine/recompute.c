@@ -22,7 +22,8 @@ static double find_room(fth_device *device)
     return (double)fth_machine_available_bytes();
 }
 
-/* Parameters, gradients and what an optimizer keeps: Adam's two vectors, which most runs of text have. */
+/* Parameters, gradients and what an optimizer keeps: Adam's two vectors, which most runs of text
+ * have. */
 static double count_vectors(const fth_graph *graph)
 {
     enum { VECTORS = 4 };

@@ -1,13 +1,14 @@
 /* Snapshots; engine_load.c is the way back in. See snapshot.h.
  *
- * A snapshot's memory is laid out as the file it may become, so that a checkpoint is a copy of the flat vectors and
- * nothing else happens while training waits:
+ * A snapshot's memory is laid out as the file it may become, so that a checkpoint is a copy of the
+ * flat vectors and nothing else happens while training waits:
  *
  *     room for a header | counters | parameters | buffers | optimizer's vectors
  *
- * Tensors follow one another as in the flat vectors, so the copy is a few large pieces. A header is put right before
- * the data when it is wanted. Where the device takes snapshots of its own, training does not wait for the copy either:
- * it is queued on the device, and brought to the host when the snapshot is finished. */
+ * Tensors follow one another as in the flat vectors, so the copy is a few large pieces. A header is
+ * put right before the data when it is wanted. Where the device takes snapshots of its own,
+ * training does not wait for the copy either: it is queued on the device, and brought to the host
+ * when the snapshot is finished. */
 #include "train/engine/snapshot.h"
 
 #include <stdlib.h>
@@ -56,8 +57,9 @@ static void add_view(fth_snapshot *snapshot, const char *name, fth_dtype dtype, 
     snapshot->data_bytes += (size_t)fth_shape_count(&view->shape) * fth_dtype_size_bytes(dtype);
 }
 
-/* Adds a tensor of a flat vector. One that follows the last in that vector makes its piece longer; the first of a vector
- * begins a new one, since a device refuses to copy across two allocations, even if they happen to be neighbours. */
+/* Adds a tensor of a flat vector. One that follows the last in that vector makes its piece longer;
+ * the first of a vector begins a new one, since a device refuses to copy across two allocations,
+ * even if they happen to be neighbours. */
 static void add_value(fth_snapshot *snapshot, const char *name, const fth_value_info *info, const float *vector)
 {
     size_t bytes = (size_t)fth_shape_count(&info->type.shape) * sizeof(float);

@@ -1,5 +1,5 @@
-/* See text_input.h. Where the device's memory is the host's, rows are written into the plan itself; elsewhere they are put
- * together in memory of the host first, which the device copies. */
+/* See text_input.h. Where the device's memory is the host's, rows are written into the plan itself;
+ * elsewhere they are put together in memory of the host first, which the device copies. */
 #include "train/engine/text_input.h"
 
 #include <stdlib.h>
@@ -88,7 +88,8 @@ out:
     return status;
 }
 
-/* Tokens and positions were checked when the model was chosen; whether texts come in pairs, only the batches show. */
+/* Tokens and positions were checked when the model was chosen; whether texts come in pairs, only
+ * the batches show. */
 static fth_status check_segments(const fth_text_input *input, const fth_text_batch *text)
 {
     for (int64_t t = 0; t < text->token_count; t++)

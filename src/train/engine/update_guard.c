@@ -17,7 +17,8 @@ static float *vector_of(const fth_update_guard *guard, int index)
     return index == 0 ? guard->engine->vectors.parameters : guard->engine->vectors.state[index - 1];
 }
 
-/* A norm is at least as large as any of its numbers, and finite, being summed in double, only if all of them are. */
+/* A norm is at least as large as any of its numbers, and finite, being summed in double, only if
+ * all of them are. */
 static fth_status measure(const fth_update_guard *guard, fth_update_bounds *bounds, bool *finite)
 {
     fth_status status = FTH_OK;
@@ -128,7 +129,8 @@ out:
     return status;
 }
 
-/* Makes the update and takes it back where it left something that is not finite, or where it is not to stay. */
+/* Makes the update and takes it back where it left something that is not finite, or where it is not
+ * to stay. */
 static fth_status run_on_trial(fth_update_guard *guard, const fth_guarded_update *update, bool stays, bool *finite)
 {
     fth_status status = FTH_OK;

@@ -55,8 +55,8 @@ static double quantile(double *values, size_t count, double share)
     return values[(size_t)(share * (double)(count - 1) + 0.5)];
 }
 
-/* The standard deviation of normally distributed numbers, from their quartiles: one step in which the machine did
- * something else does not count. */
+/* The standard deviation of normally distributed numbers, from their quartiles: one step in which
+ * the machine did something else does not count. */
 static double find_deviation(double *values, size_t count)
 {
     return count < 8 ? 0 : (quantile(values, count, 0.75) - quantile(values, count, 0.25)) / 1.349;
@@ -96,7 +96,8 @@ static void release_steps(measured_steps *steps)
 
 /* ---- measuring ---- */
 
-/* One update: all its batches but the last without, the last with a look at when gradients become final. */
+/* One update: all its batches but the last without, the last with a look at when gradients become
+ * final. */
 static fth_status train_step(const fth_setup *setup, fth_loader *loader, double rate, measured_step *step)
 {
     fth_status status = FTH_OK;
@@ -130,8 +131,8 @@ out:
     return status;
 }
 
-/* The timeline as means over steps, in the median step's time. Where gradients are not in host memory, they are passed on
- * once all of them are there. */
+/* The timeline as means over steps, in the median step's time. Where gradients are not in host
+ * memory, they are passed on once all of them are there. */
 static fth_status make_timeline(const fth_setup *setup, const measured_steps *steps, fth_worker_profile *profile)
 {
     fth_status status = FTH_OK;
@@ -162,8 +163,8 @@ static fth_status summarize(const fth_setup *setup, measured_steps *steps, fth_w
                                     .update_s = quantile(steps->update_s, n, 0.5),
                                     .data_s = quantile(steps->decode_s, n, 0.5) / threads};
     profile->before_s = (accumulate - 1) * profile->compute_s;
-    /* Loaders that share processors with the computation are slower than their own time says: a step that waits for them
-     * shows it. */
+    /* Loaders that share processors with the computation are slower than their own time says: a
+     * step that waits for them shows it. */
     double wait_s = quantile(steps->wait_s, n, 0.5);
     double step_s = profile->before_s + profile->compute_s + profile->update_s;
     if (wait_s > 0.02 * step_s)

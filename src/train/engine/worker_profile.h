@@ -1,5 +1,6 @@
-/* A profile of one worker: how long its steps take on this machine, and when in a step which gradients are final.
- * Measured by training for a while as a run would, with its data, and forgetting the weights: nothing is written. */
+/* A profile of one worker: how long its steps take on this machine, and when in a step which
+ * gradients are final. Measured by training for a while as a run would, with its data, and
+ * forgetting the weights: nothing is written. */
 #ifndef FTH_TRAIN_WORKER_PROFILE_H
 #define FTH_TRAIN_WORKER_PROFILE_H
 
@@ -36,8 +37,9 @@ typedef struct fth_profile_result {
     size_t count;
 } fth_profile_result;
 
-/* Trains with batches of each of these sizes, for `seconds` in all. `options` are those of a run of one worker; what they
- * say of resuming, saving and peers does not matter. FTH_INTERRUPTED if `stop` is asked. */
+/* Trains with batches of each of these sizes, for `seconds` in all. `options` are those of a run of
+ * one worker; what they say of resuming, saving and peers does not matter. FTH_INTERRUPTED if
+ * `stop` is asked. */
 fth_status fth_worker_profile_measure(const fth_train_options *options, const fth_strategy *strategy,
                                       const int64_t *batches, size_t count, double seconds, fth_stop *stop,
                                       fth_profile_result *result);

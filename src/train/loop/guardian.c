@@ -1,5 +1,6 @@
-/* See guardian.h. Everything that its thread and the training thread share is under one mutex; what it needs of the
- * saver, the reporter and the run in the store, it asks them, from functions that any thread may call. */
+/* See guardian.h. Everything that its thread and the training thread share is under one mutex; what
+ * it needs of the saver, the reporter and the run in the store, it asks them, from functions that
+ * any thread may call. */
 #include "train/loop/guardian.h"
 
 #include <inttypes.h>
@@ -130,7 +131,8 @@ void fth_guardian_report_messages(fth_guardian *guardian)
 
 /* ---- phases ---- */
 
-/* With the mutex held. The process is being ended: from here on the training thread may change nothing. */
+/* With the mutex held. The process is being ended: from here on the training thread may change
+ * nothing. */
 static void hold_if_abandoned(fth_guardian *guardian)
 {
     if (!guardian->abandoning)
@@ -202,7 +204,8 @@ static void record_interruption(fth_reporter *reporter, int64_t step, json_t *no
     (void)fth_reporter_sync(reporter);
 }
 
-/* Brings what was snapshotted to safety and says so; the training thread is somewhere else for good. */
+/* Brings what was snapshotted to safety and says so; the training thread is somewhere else for
+ * good. */
 static void *close_run(void *context)
 {
     fth_guardian *guardian = context;
@@ -248,8 +251,9 @@ static void end_process(fth_guardian *guardian, const char *why)
     free(copy);
 }
 
-/* With the mutex held. Whether the training thread is still where it was `seen`, and nothing has been done about it:
- * where it went on, what was decided no longer holds, and where the observer returned, there is nothing left to do. */
+/* With the mutex held. Whether the training thread is still where it was `seen`, and nothing has
+ * been done about it: where it went on, what was decided no longer holds, and where the observer
+ * returned, there is nothing left to do. */
 static bool may_abandon(const fth_guardian *guardian, const fth_stop_situation *seen)
 {
     return !guardian->abandoning && guardian->phase == seen->phase && guardian->phase_since_s == seen->since_s;

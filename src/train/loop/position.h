@@ -1,7 +1,8 @@
 /* Where training is: how many batches were consumed, what they added up to, and how long that took.
  *
- * fth_train_state is everything a checkpoint restores besides tensors. The rest of fth_position follows from it, the
- * data and the options. A plain value that belongs to the training thread; no other thread reads it. */
+ * fth_train_state is everything a checkpoint restores besides tensors. The rest of fth_position
+ * follows from it, the data and the options. A plain value that belongs to the training thread; no
+ * other thread reads it. */
 #ifndef FTH_TRAIN_POSITION_H
 #define FTH_TRAIN_POSITION_H
 
@@ -54,8 +55,8 @@ typedef struct fth_position {
     double clock_origin_s;                      /* state.elapsed_s is the clock since then */
 } fth_position;
 
-/* The start of a run on `samples` training samples per epoch. FTH_INVALID if --epochs cannot be counted in steps, or
- * the schedule needs an end that no option gives. */
+/* The start of a run on `samples` training samples per epoch. FTH_INVALID if --epochs cannot be
+ * counted in steps, or the schedule needs an end that no option gives. */
 fth_status fth_position_begin(const fth_engine *engine, const fth_train_options *options, const fth_schedule *schedule,
                               int64_t samples, fth_position *position);
 /* Counts in batches of options->batch from now on; what was consumed stays as it is. */
@@ -73,8 +74,8 @@ void fth_position_set_validation(fth_position *position, const fth_evaluation *e
 fth_epoch_facts fth_position_describe_epoch(fth_position *position); /* the one that ends now */
 void fth_position_begin_epoch(fth_position *position);               /* sets the sums of the epoch back */
 
-/* What a checkpoint holds besides tensors, as of now. json_decref() it. Doubles come back as they were, given 17 digits
- * (JSON_REAL_PRECISION), so a resumed run adds to its sums exactly. */
+/* What a checkpoint holds besides tensors, as of now. json_decref() it. Doubles come back as they
+ * were, given 17 digits (JSON_REAL_PRECISION), so a resumed run adds to its sums exactly. */
 fth_status fth_position_save(fth_position *position, fth_engine *engine, json_t **json);
 /* FTH_CORRUPT, naming the member, if `json` is not such a thing. */
 fth_status fth_position_restore(fth_position *position, fth_engine *engine, const json_t *json);

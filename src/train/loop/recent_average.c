@@ -40,7 +40,8 @@ void fth_window_add(fth_window *window, const fth_step_result *result, double se
     fth_tally_add(newest, result, window->waiting_s);
     window->waiting_s = 0;
 
-    /* The first result has the plans made and memory touched: it says nothing about those to come. */
+    /* The first result has the plans made and memory touched: it says nothing about those to
+     * come. */
     if (window->count == 1)
         return;
     double rest = exp(-newest->seconds / pace_fades_over_s);

@@ -1,8 +1,8 @@
 /* What training did lately: the numbers of a live line.
  *
- * A tally is a sum over results, from which averages follow, each result with the weight of its samples. A step event of
- * the record is one tally; a window is a tally of the latest results, as far back as such an event would reach. So the
- * live line shows what the record will say. */
+ * A tally is a sum over results, from which averages follow, each result with the weight of its
+ * samples. A step event of the record is one tally; a window is a tally of the latest results, as
+ * far back as such an event would reach. So the live line shows what the record will say. */
 #ifndef FTH_TRAIN_RECENT_AVERAGE_H
 #define FTH_TRAIN_RECENT_AVERAGE_H
 
@@ -26,7 +26,8 @@ double fth_tally_samples_per_s(const fth_tally *tally);
 /* A step event covers this many steps, or this long, whichever is over first; */
 enum { FTH_WINDOW_RESULTS = 100 };
 #define FTH_WINDOW_S 2.0
-/* and a window where steps take longer reaches back over a few of them, since one batch says little. */
+/* and a window where steps take longer reaches back over a few of them, since one batch says
+ * little. */
 enum { FTH_WINDOW_LEAST = 10 };
 
 /* Starts as all zeros. */

@@ -191,8 +191,8 @@ static void set_meters(json_t *event, const fth_meters *meters)
 
 /* ---- the accelerator ---- */
 
-/* Samples the accelerator unless that was done within `interval_s`, as it takes a moment. A failure changes nothing:
- * training notices a lost device by itself. */
+/* Samples the accelerator unless that was done within `interval_s`, as it takes a moment. A failure
+ * changes nothing: training notices a lost device by itself. */
 static void sample_accelerator(fth_reporter *reporter, double interval_s)
 {
     accelerator_facts *accelerator = &reporter->accelerator;
@@ -291,7 +291,8 @@ void fth_reporter_write_start(fth_reporter *reporter, const fth_start_facts *fac
         set_text(event, "reason", facts->reason);
     fth_json_set_number(event, "time", fth_clock_wall_seconds());
     if (facts->resumed) {
-        /* Where the machine before it stopped: what passes until the first step is this one's time. */
+        /* Where the machine before it stopped: what passes until the first step is this one's
+         * time. */
         const double elapsed_s = from->position->state.elapsed_s;
         set_position(reporter, event);
         fth_json_set_number(event, "elapsed_s", elapsed_s);

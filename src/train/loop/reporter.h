@@ -1,13 +1,15 @@
-/* What a run reports: events, which go into its record (record.h lists them) and to the observer, and progress for a
- * live display.
+/* What a run reports: events, which go into its record (record.h lists them) and to the observer,
+ * and progress for a live display.
  *
  *     create -> open (there is a record) -> begin (where training begins is known) -> events and progress -> free
  *
- * An event that cannot be recorded never stops training: the first in a row is a warning. Of peers that train one run
- * together, one has the record; the reporters of the others record nothing and show nothing, but for warnings in the log.
+ * An event that cannot be recorded never stops training: the first in a row is a warning. Of peers
+ * that train one run together, one has the record; the reporters of the others record nothing and
+ * show nothing, but for warnings in the log.
  *
- * fth_reporter_record() and fth_reporter_sync() are for any thread, as the guardian writes the last events of a training
- * thread that hangs. Everything else belongs to the training thread, and so does the observer. */
+ * fth_reporter_record() and fth_reporter_sync() are for any thread, as the guardian writes the last
+ * events of a training thread that hangs. Everything else belongs to the training thread, and so
+ * does the observer. */
 #ifndef FTH_TRAIN_REPORTER_H
 #define FTH_TRAIN_REPORTER_H
 
@@ -32,7 +34,8 @@ typedef struct fth_report_sources {
     const fth_dataset *dataset;
 } fth_report_sources;
 void fth_reporter_open(fth_reporter *reporter, const fth_report_sources *sources);
-/* Another record, which is taken over, with its copy in a store; NULL: a peer has it from now on. */
+/* Another record, which is taken over, with its copy in a store; NULL: a peer has it from now
+ * on. */
 void fth_reporter_set_record(fth_reporter *reporter, fth_record *record, fth_run_store *run_store);
 /* The record, lent; NULL before open() and after a discard. */
 fth_record *fth_reporter_get_record(const fth_reporter *reporter);
@@ -41,8 +44,8 @@ bool fth_reporter_discard_unbegun(fth_reporter *reporter);
 
 /* ---- events ---- */
 
-/* Records an event and shows it to the observer. `event` is stolen; NULL, where there was no memory for it, is a
- * failure to record. */
+/* Records an event and shows it to the observer. `event` is stolen; NULL, where there was no memory
+ * for it, is a failure to record. */
 void fth_reporter_write(fth_reporter *reporter, const char *name, json_t *event);
 /* The same with an event of the strategy's, which has its name in it. */
 void fth_reporter_write_of_strategy(fth_reporter *reporter, json_t *event);
@@ -68,8 +71,8 @@ void fth_reporter_write_weights(fth_reporter *reporter, const char *format, cons
 void fth_reporter_write_step(fth_reporter *reporter);
 /* `evaluation` is NULL where the epoch was not validated. */
 void fth_reporter_write_epoch(fth_reporter *reporter, const fth_epoch_facts *facts, const fth_evaluation *evaluation);
-/* What there is to say of the data: image files that could not be read since the last such event, and what the run has had of a
- * batch cache so far. */
+/* What there is to say of the data: image files that could not be read since the last such event,
+ * and what the run has had of a batch cache so far. */
 void fth_reporter_write_data(fth_reporter *reporter);
 void fth_reporter_write_warning(fth_reporter *reporter, const char *message);
 /* The same, and logs it. */
@@ -98,7 +101,8 @@ void fth_reporter_begin(fth_reporter *reporter);
 void fth_reporter_add_result(fth_reporter *reporter, const fth_step_result *result, double seconds);
 /* Shows the step that ended. */
 void fth_reporter_show_step(fth_reporter *reporter);
-/* Writes a step event if one is due: after the first step, and then every FTH_WINDOW_RESULTS steps or FTH_WINDOW_S. */
+/* Writes a step event if one is due: after the first step, and then every FTH_WINDOW_RESULTS steps
+ * or FTH_WINDOW_S. */
 void fth_reporter_write_step_if_due(fth_reporter *reporter);
 /* Time since the last step event, as validation takes, does not make the next one due. */
 void fth_reporter_skip_pause(fth_reporter *reporter);

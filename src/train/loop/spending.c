@@ -258,7 +258,8 @@ out:
     return status;
 }
 
-/* How long this process has run, as precisely as events say it: what they say is what is counted. */
+/* How long this process has run, as precisely as events say it: what they say is what is
+ * counted. */
 static double process_seconds(const fth_spending *spending)
 {
     return round(1e3 * (fth_clock_boot_seconds() - spending->process_began_s)) / 1e3;
@@ -285,7 +286,8 @@ void fth_spending_take_over(fth_spending *spending)
     spending->previous_seen_s = spending->previous_process_s = 0;
 }
 
-/* As the record counts it (record_nodes.c): the nodes of the first group were there from the beginning. */
+/* As the record counts it (record_nodes.c): the nodes of the first group were there from the
+ * beginning. */
 void fth_spending_set_group(fth_spending *spending, const json_t *group)
 {
     const json_t *members = json_object_get(group, "members");
@@ -350,8 +352,8 @@ static void measure(measured *pace, const fth_meters *meters, double now)
     pace->meters = *meters;
 }
 
-/* Before there was one: an image takes half of what it takes in training, once that is known (first steps are slower;
- * forward alone is a third of the arithmetic), and a disk is slow. */
+/* Before there was one: an image takes half of what it takes in training, once that is known (first
+ * steps are slower; forward alone is a third of the arithmetic), and a disk is slow. */
 static double expect_validate_s(const fth_spending *spending)
 {
     const measured *pace = &spending->pace;

@@ -79,8 +79,8 @@ fth_status fth_stepper_share_run(fth_stepper *stepper, const json_t *run)
     return stepper->strategy->share_run(stepper->state, run);
 }
 
-/* What has to be the same in all peers, besides options, by the names that messages have for it; what explains other
- * differences comes first. */
+/* What has to be the same in all peers, besides options, by the names that messages have for it;
+ * what explains other differences comes first. */
 static json_t *describe_setup(const fth_setup *setup)
 {
     enum { DIGEST_LENGTH = 12 }; /* enough to tell two apart */

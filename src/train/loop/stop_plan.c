@@ -38,8 +38,8 @@ fth_deadline fth_stop_leaving_deadline(const fth_stop_reason *reason)
     return (fth_deadline){reason->deadline.at_seconds - MARGIN_S};
 }
 
-/* A person or a supervisor that gives no deadline waits for an update that takes its usual time, and for a disk, but
- * not for a store that does not answer. */
+/* A person or a supervisor that gives no deadline waits for an update that takes its usual time,
+ * and for a disk, but not for a store that does not answer. */
 static const char *reason_to_abandon_request(const fth_stop_reason *reason, const fth_stop_situation *situation)
 {
     double now = fth_clock_seconds(), given_s = reason->deadline.at_seconds - reason->asked_at_s;
@@ -71,7 +71,8 @@ const char *fth_stop_reason_to_abandon(const fth_stop_reason *reason, const fth_
         return "time is up";
     if (situation->phase != FTH_PHASE_STEP || situation->step_s <= 0)
         return NULL;
-    /* Saves were measured during training, and are faster without it: where in doubt it is worth a try. */
+    /* Saves were measured during training, and are faster without it: where in doubt it is worth a
+     * try. */
     double rest_s = fmax(0, situation->since_s + situation->step_s - now);
     bool too_late = rest_s + 0.25 * saving->save_s + MARGIN_S > left_s;
     return too_late && !saving->writing && !saving->waiting ? "the step would not be saved in time" : NULL;

@@ -1,4 +1,5 @@
-/* What still fits before the deadline of a stop: arithmetic on values, for the saver and the guardian. */
+/* What still fits before the deadline of a stop: arithmetic on values, for the saver and the
+ * guardian. */
 #ifndef FTH_TRAIN_STOP_PLAN_H
 #define FTH_TRAIN_STOP_PLAN_H
 
@@ -20,10 +21,11 @@ typedef enum fth_save_choice {
 /* What to do about unsaved work in the time that is left. */
 fth_save_choice fth_stop_choose_save(const fth_stop_reason *reason, const fth_save_estimate *estimate);
 
-/* Whether this machine's disk is likely to outlive the stop: a cloud that preempts a machine takes its disk too, a
- * signal usually does not. */
+/* Whether this machine's disk is likely to outlive the stop: a cloud that preempts a machine takes
+ * its disk too, a signal usually does not. */
 bool fth_stop_spares_disk(const fth_stop_reason *reason);
-/* How long to wait for a store alone, where a copy of `copy_bytes` would follow on this machine (0: none would). */
+/* How long to wait for a store alone, where a copy of `copy_bytes` would follow on this machine (0:
+ * none would). */
 fth_deadline fth_stop_store_deadline(const fth_stop_reason *reason, size_t copy_bytes);
 /* When everything must be recorded and the process must end. */
 fth_deadline fth_stop_leaving_deadline(const fth_stop_reason *reason);

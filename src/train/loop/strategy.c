@@ -14,7 +14,8 @@ static bool takes_option(const fth_strategy *strategy, const char *option)
     return false;
 }
 
-/* "single, hogwild or parameter-server": those that take `option`; of all, if it is NULL. free() it. */
+/* "single, hogwild or parameter-server": those that take `option`; of all, if it is NULL. free()
+ * it. */
 static char *list_names(const fth_strategy *const *strategies, const char *option, const char *last_separator)
 {
     char *text = NULL;

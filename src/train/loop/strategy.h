@@ -1,6 +1,6 @@
-/* Strategies: how a training step is carried out, and by whom. A strategy is a row of capabilities and functions; the
- * rows are in src/parallel, one file each. The trainer, the program and the reports ask a row what it can do and never
- * which one it is.
+/* Strategies: how a training step is carried out, and by whom. A strategy is a row of capabilities
+ * and functions; the rows are in src/parallel, one file each. The trainer, the program and the
+ * reports ask a row what it can do and never which one it is.
  *
  * The trainer calls, in this order:
  *
@@ -16,9 +16,10 @@
  *     drain        before anything looks at the weights as a whole: a checkpoint, validation, the end
  *     close        always, once meet, connect or open has set the state
  *
- * Where a peer is lost in agree(), step() or drain(), they return FTH_PEER_LOST; with rejoin() the others form a group
- * again, synchronize, and continue after the last update that one of them has finished. The trainer then has its part of
- * the next batch again, so no sample is repeated or left out.
+ * Where a peer is lost in agree(), step() or drain(), they return FTH_PEER_LOST; with rejoin() the
+ * others form a group again, synchronize, and continue after the last update that one of them has
+ * finished. The trainer then has its part of the next batch again, so no sample is repeated or left
+ * out.
  *
  * All of them are called from the training thread. */
 #ifndef FTH_TRAIN_STRATEGY_H
@@ -56,78 +57,90 @@ struct fth_strategy {
 
     /* ---- capabilities ---- */
 
-    /* Options that are an error unless the strategy is one that lists them; NULL-terminated. NULL: none. */
+    /* Options that are an error unless the strategy is one that lists them; NULL-terminated. NULL:
+     * none. */
     const char *const *options;
     fth_optimizer_owner optimizer;
-    /* Gradients are computed by workers with engines of their own: the trainer's engine holds the weights and needs no
-     * training plans. */
+    /* Gradients are computed by workers with engines of their own: the trainer's engine holds the
+     * weights and needs no training plans. */
     bool has_workers;
     bool validates_alongside;  /* an epoch may be validated, on a copy of the weights, while the next one is trained */
     bool takes_checkpoints;    /* a checkpoint holds the whole run, so that it can live in a store (--checkpoints) */
     bool keeps_data_on_device; /* the engine may make batches from a data set that it keeps on its device */
-    /* Who may end the training by fth_step_result.finished, as the "end" event gives its reason; NULL: nobody. */
+    /* Who may end the training by fth_step_result.finished, as the "end" event gives its reason;
+     * NULL: nobody. */
     const char *ended_by;
 
     /* ---- functions ---- */
 
     /* Optional: what must hold between options, beyond `options`. */
     fth_status (*check)(const fth_train_options *options);
-    /* Optional: true if these options ask for processes of this program, which the strategy starts on this machine. */
+    /* Optional: true if these options ask for processes of this program, which the strategy starts
+     * on this machine. */
     bool (*starts_processes)(const fth_train_options *options);
-    /* Optional: where processes are started, runs the whole training with them, instead of fth_train(). `program` is the
-     * file of this program, `options` may be changed, and the observer sees progress alone. */
+    /* Optional: where processes are started, runs the whole training with them, instead of
+     * fth_train(). `program` is the file of this program, `options` may be changed, and the
+     * observer sees progress alone. */
     fth_status (*supervise)(fth_train_options *options, const char *program, const fth_train_observer *observer,
                             fth_stop *stop, fth_train_outcome *outcome);
-    /* Optional: true if workers make images from recipes where they compute with them, given a data set in memory. */
+    /* Optional: true if workers make images from recipes where they compute with them, given a data
+     * set in memory. */
     bool (*makes_images)(const fth_train_options *options);
-    /* Optional, before the run is looked for: reaches peers, and sets *run to what one of them found (the caller's); or
-     * to NULL: then this process finds it and passes it to share_run(). Waits as connect() does. The state is given to
-     * connect(). */
+    /* Optional, before the run is looked for: reaches peers, and sets *run to what one of them
+     * found (the caller's); or to NULL: then this process finds it and passes it to share_run().
+     * Waits as connect() does. The state is given to connect(). */
     fth_status (*meet)(const fth_train_options *options, fth_stop *stop, void **state, json_t **run);
     fth_status (*share_run)(void *state, const json_t *run);
     /* Optional, after meet(): this process's machine, as messages to people call it. Lent. */
     const char *(*get_node)(const void *state);
-    /* Optional, after meet(): how many of this machine's processors are for this process, which has peers on it. */
+    /* Optional, after meet(): how many of this machine's processors are for this process, which has
+     * peers on it. */
     int (*count_processors)(const void *state);
-    /* Optional, after meet(): what this process found its data and model to be, as names and values. connect() fails
-     * where a peer found something else: steps would not fit together. */
+    /* Optional, after meet(): what this process found its data and model to be, as names and
+     * values. connect() fails where a peer found something else: steps would not fit together. */
     fth_status (*announce)(void *state, const json_t *found);
-    /* Optional: connects to the processes it needs, and fails if they refuse, before the run has a record. open() then
-     * gets its state. From here on, whatever waits for others watches `stop`, which outlives the strategy, and stops
-     * waiting when it is asked: step() succeeds if the batch counts already, else returns FTH_INTERRUPTED. `place`
-     * comes zeroed. */
+    /* Optional: connects to the processes it needs, and fails if they refuse, before the run has a
+     * record. open() then gets its state. From here on, whatever waits for others watches `stop`,
+     * which outlives the strategy, and stops waiting when it is asked: step() succeeds if the batch
+     * counts already, else returns FTH_INTERRUPTED. `place` comes zeroed. */
     fth_status (*connect)(fth_engine *engine, const fth_train_options *options, fth_stop *stop, void **state,
                           fth_peer_place *place);
-    /* Optional, after connect() and rejoin(), in every process: gives all of them the weights, optimizer state and
-     * position of the one that is furthest. *position is this process's own and is replaced by that one's; the caller
-     * frees it. */
+    /* Optional, after connect() and rejoin(), in every process: gives all of them the weights,
+     * optimizer state and position of the one that is furthest. *position is this process's own and
+     * is replaced by that one's; the caller frees it. */
     fth_status (*synchronize)(void *state, json_t **position);
     fth_status (*open)(fth_engine *engine, const fth_train_options *options, void **state);
-    /* Optional, after open(): adds to the "start" event who works: "workers" and "worker_kind", or "worker", "server"
-     * and "version". */
+    /* Optional, after open(): adds to the "start" event who works: "workers" and "worker_kind", or
+     * "worker", "server" and "version". */
     void (*describe)(const void *state, json_t *event);
-    /* Optional, before each update: makes `intent` the same in every process. Before it returns with a stop that only a
-     * peer was asked for, it asks for that, with the peer's reason and deadline, on connect()'s `stop`. Where some
-     * leave and others do not, it returns with their stop and `leave` in those that leave, and FTH_PEER_LOST in the
-     * others; where all do, it is a stop without `leave`. At the end it is called until nobody asks for a `checkpoint`
-     * any more, which then means that the process saves yet; there, from a thread of its own. */
+    /* Optional, before each update: makes `intent` the same in every process. Before it returns
+     * with a stop that only a peer was asked for, it asks for that, with the peer's reason and
+     * deadline, on connect()'s `stop`. Where some leave and others do not, it returns with their
+     * stop and `leave` in those that leave, and FTH_PEER_LOST in the others; where all do, it is a
+     * stop without `leave`. At the end it is called until nobody asks for a `checkpoint` any more,
+     * which then means that the process saves yet; there, from a thread of its own. */
     fth_status (*agree)(void *state, fth_intent *intent);
-    /* Optional: after FTH_PEER_LOST, or where agree() asks for it, forms a group of those that are left, and perhaps of new
-     * ones. FTH_TIMEOUT, every few seconds, while there are too few: `place` says whether another of those that wait comes
-     * first (`follows`), and what share of the machines they are (`present`); the first saves, and all call again. */
+    /* Optional: after FTH_PEER_LOST, or where agree() asks for it, forms a group of those that are
+     * left, and perhaps of new ones. FTH_TIMEOUT, every few seconds, while there are too few:
+     * `place` says whether another of those that wait comes first (`follows`), and what share of
+     * the machines they are (`present`); the first saves, and all call again. */
     fth_status (*rejoin)(void *state, fth_peer_place *place);
-    /* Computes gradients of `batch` and updates at the end of each group of `accumulate` batches. A strategy with
-     * several workers may only take the batch (a copy of it) and return the sum of what was finished meanwhile: `result`
-     * is then of earlier batches, with 0 samples if none is done. A part of a batch (fth_peer_place) may be empty. */
+    /* Computes gradients of `batch` and updates at the end of each group of `accumulate` batches. A
+     * strategy with several workers may only take the batch (a copy of it) and return the sum of
+     * what was finished meanwhile: `result` is then of earlier batches, with 0 samples if none is
+     * done. A part of a batch (fth_peer_place) may be empty. */
     fth_status (*step)(void *state, const fth_batch *batch, double learning_rate, fth_step_result *result);
-    /* Optional: waits until every batch taken is part of the weights, and returns the results not returned yet. */
+    /* Optional: waits until every batch taken is part of the weights, and returns the results not
+     * returned yet. */
     fth_status (*drain)(void *state, fth_step_result *result);
-    /* Optional: false while this process cannot save by itself, without drain(): peers have a part of what a checkpoint
-     * holds, or an update is half made. */
+    /* Optional: false while this process cannot save by itself, without drain(): peers have a part
+     * of what a checkpoint holds, or an update is half made. */
     bool (*is_whole)(const void *state);
-    /* Optional: sums a few numbers over all peers, for what each of them does a part of (validation). */
+    /* Optional: sums a few numbers over all peers, for what each of them does a part of
+     * (validation). */
     fth_status (*sum)(void *state, double *values, size_t count);
-    /* Optional: the next event for the record (with its name, without a time), or NULL. The caller owns it. */
+    /* Optional: the next event for the record (with its name, without a time), or NULL. The caller
+     * owns it. */
     json_t *(*take_event)(void *state);
     void (*close)(void *state);
 };

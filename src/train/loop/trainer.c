@@ -7,11 +7,12 @@
  *              one update
  *     end      validate, checkpoint, model file, "end" (or "interrupted", or "error")
  *
- * Each step is an object's: the trainer below holds them and says in which order they act. Everything between two updates
- * follows from fth_train_state (position.h), which is what a checkpoint holds; so a run that was killed anywhere continues
- * from its last checkpoint as if nothing had happened. Epoch sums are set back after validation: a state at the end of an
- * epoch whose sums are not zero still has its validation to do. Where a strategy has workers, validation may run alongside
- * them (validator.h), and state.pending is what is still to do. */
+ * Each step is an object's: the trainer below holds them and says in which order they act.
+ * Everything between two updates follows from fth_train_state (position.h), which is what a
+ * checkpoint holds; so a run that was killed anywhere continues from its last checkpoint as if
+ * nothing had happened. Epoch sums are set back after validation: a state at the end of an epoch
+ * whose sums are not zero still has its validation to do. Where a strategy has workers, validation
+ * may run alongside them (validator.h), and state.pending is what is still to do. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -120,8 +121,8 @@ out:
     return status;
 }
 
-/* One of several peers looks for it, and the others follow what that one found. A run that is finished sets the
- * outcome. */
+/* One of several peers looks for it, and the others follow what that one found. A run that is
+ * finished sets the outcome. */
 static fth_status find_run(fth_trainer *trainer, const fth_train_options *asked, const fth_strategy *const *strategies,
                            fth_train_outcome *outcome)
 {
@@ -152,7 +153,8 @@ out:
     return status;
 }
 
-/* Where the run that was found says that it has peers, and the options did not: each has found it by itself. */
+/* Where the run that was found says that it has peers, and the options did not: each has found it
+ * by itself. */
 static fth_status meet_late(fth_trainer *trainer, const fth_train_options *asked, const fth_strategy *strategy,
                             fth_train_outcome *outcome)
 {
@@ -225,8 +227,8 @@ static bool has_most(const fth_trainer *trainer)
     return fth_stepper_get_present(trainer->stepper) > 0.5;
 }
 
-/* The peers that had the run were lost, or have not begun, and this process leads instead: it finds the run where they
- * did, if it can, at its newest checkpoint. */
+/* The peers that had the run were lost, or have not begun, and this process leads instead: it finds
+ * the run where they did, if it can, at its newest checkpoint. */
 static fth_status open_run_of_peer(fth_trainer *trainer, bool resumed)
 {
     const double patience_s = 300;
@@ -255,8 +257,8 @@ out:
     return status;
 }
 
-/* Keeps the run from its beginning, or leaves that to a peer, as the group has it. *starts: its start is yet to be
- * written. */
+/* Keeps the run from its beginning, or leaves that to a peer, as the group has it. *starts: its
+ * start is yet to be written. */
 static fth_status take_first_place(fth_trainer *trainer, bool resumed, bool *starts)
 {
     fth_status status = FTH_OK;
@@ -276,7 +278,8 @@ out:
     return status;
 }
 
-/* With a group that may end again, for whatever others do, before this process has come to their state. */
+/* With a group that may end again, for whatever others do, before this process has come to their
+ * state. */
 static fth_status open_stepper(fth_trainer *trainer, bool resumed, bool *starts)
 {
     enum { MOST_LOSSES = 100 };
@@ -307,7 +310,8 @@ static void take_place(fth_trainer *trainer, const char *reason)
     fth_keeper_give_up(trainer->keeper);
 }
 
-/* Nothing is written before everything that can be wrong with the options or the data has been checked. */
+/* Nothing is written before everything that can be wrong with the options or the data has been
+ * checked. */
 static fth_status begin(fth_trainer *trainer, const fth_strategy *strategy)
 {
     fth_status status = FTH_OK;
@@ -377,21 +381,24 @@ static const char *reason_to_end(fth_trainer *trainer)
     return spent ? "budget" : NULL;
 }
 
-/* None while a validation runs alongside training: what a checkpoint says of an epoch, and its event, would disagree
- * after a kill. An epoch that ends with a checkpoint wanted is validated while training waits. */
+/* None while a validation runs alongside training: what a checkpoint says of an epoch, and its
+ * event, would disagree after a kill. An epoch that ends with a checkpoint wanted is validated
+ * while training waits. */
 static bool checkpoint_is_due(const fth_trainer *trainer)
 {
     return trainer->position.state.pending.epoch == 0 && (trainer->save_now || fth_saver_is_due(get_saver(trainer)));
 }
 
-/* The last validation has the machine to itself; and where its result decides about the end, it is waited for. */
+/* The last validation has the machine to itself; and where its result decides about the end, it is
+ * waited for. */
 static bool may_validate_alongside(const fth_trainer *trainer)
 {
     return trainer->setup.strategy->validates_alongside && trainer->setup.goal.kind == FTH_GOAL_NONE &&
            !reached_limit(trainer) && !fth_saver_is_due(get_saver(trainer));
 }
 
-/* Whether another has the lease of a run that peers train, who do not stop for that before they have agreed on it. */
+/* Whether another has the lease of a run that peers train, who do not stop for that before they
+ * have agreed on it. */
 static bool is_fenced(const fth_trainer *trainer)
 {
     return fth_stepper_has_met(trainer->stepper) && fth_keeper_is_lost(trainer->keeper);
@@ -483,8 +490,9 @@ static bool can_save(const fth_trainer *trainer)
     return false;
 }
 
-/* Whether this process, which waits for peers, is to keep the run: it is the first of those that wait. Where these are the
- * smaller part of the machines, the others may train on, and their run is not taken from the store under their hands. */
+/* Whether this process, which waits for peers, is to keep the run: it is the first of those that
+ * wait. Where these are the smaller part of the machines, the others may train on, and their run is
+ * not taken from the store under their hands. */
 static bool should_keep(const fth_trainer *trainer)
 {
     const bool stored = *trainer->beginning.options.checkpoints;
@@ -517,8 +525,8 @@ out:
     return status;
 }
 
-/* That another process has the run is found out by saving, and is no failure where there are peers: they agree on what
- * follows from it, once they are together. */
+/* That another process has the run is found out by saving, and is no failure where there are peers:
+ * they agree on what follows from it, once they are together. */
 static fth_status pardon_fence(const fth_trainer *trainer, fth_status status)
 {
     return status == FTH_PEER_LOST && is_fenced(trainer) ? FTH_OK : status;
@@ -567,7 +575,8 @@ out:
     return status;
 }
 
-/* Continues without a peer that was lost, if that is what *status says and the strategy can do so. */
+/* Continues without a peer that was lost, if that is what *status says and the strategy can do
+ * so. */
 static void recover(fth_trainer *trainer, fth_status *status)
 {
     if (!fth_stepper_take_back(trainer->stepper, *status))
@@ -632,7 +641,8 @@ static fth_status save_last_model(fth_trainer *trainer)
                                 state->counter_start + state->batches, fth_keeper_last_path(trainer->keeper));
 }
 
-/* The last validation, as far as the budget goes: it was expected to fit, but saving comes first. */
+/* The last validation, as far as the budget goes: it was expected to fit, but saving comes
+ * first. */
 static fth_status validate_at_end(fth_trainer *trainer)
 {
     const fth_deadline deadline = /* by the clock of the process that leads */
@@ -663,7 +673,8 @@ out:
     return status;
 }
 
-/* The run may have lost the peer that kept it a moment ago. False if the deadline passes before this process keeps it. */
+/* The run may have lost the peer that kept it a moment ago. False if the deadline passes before
+ * this process keeps it. */
 static bool finish_takeover(fth_trainer *trainer, fth_deadline deadline, bool until_stop)
 {
     while (fth_keeper_is_taking_over(trainer->keeper)) {
@@ -699,7 +710,8 @@ static void take_over_at_stop(fth_trainer *trainer, const fth_stop_reason *reaso
                         trainer->beginning.id);
 }
 
-/* The best model on test samples, by the process that keeps it. What fails is a warning: the model is saved. */
+/* The best model on test samples, by the process that keeps it. What fails is a warning: the model
+ * is saved. */
 static fth_status measure_test(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
@@ -755,7 +767,8 @@ out:
     return status;
 }
 
-/* Nobody leaves before the run is saved: if the one that keeps it is lost while it saves, another does it. */
+/* Nobody leaves before the run is saved: if the one that keeps it is lost while it saves, another
+ * does it. */
 static fth_status end(fth_trainer *trainer, const char *reason, json_t **event)
 {
     fth_status status = finish_training(trainer);
@@ -806,7 +819,8 @@ static fth_status settle_at_stop(fth_trainer *trainer)
     return FTH_OK;
 }
 
-/* This machine is being preempted, and its peers have the weights of the last update: they continue, and save. */
+/* This machine is being preempted, and its peers have the weights of the last update: they
+ * continue, and save. */
 static fth_status leave_group(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
@@ -873,7 +887,8 @@ out:
     return status;
 }
 
-/* Another machine has the run: nothing more may be written to the store, and this one says why it ends. */
+/* Another machine has the run: nothing more may be written to the store, and this one says why it
+ * ends. */
 static fth_status conclude_fenced(fth_trainer *trainer, const char *message, fth_train_outcome *outcome)
 {
     fth_log_warning("%s", message);
@@ -883,8 +898,9 @@ static fth_status conclude_fenced(fth_trainer *trainer, const char *message, fth
     return FTH_OK;
 }
 
-/* Says where it happened and what to try, whichever check noticed it: of the loss, the gradients or the weights. Weights
- * that were read are finite (engine_load.c): it is training that made them otherwise. */
+/* Says where it happened and what to try, whichever check noticed it: of the loss, the gradients or
+ * the weights. Weights that were read are finite (engine_load.c): it is training that made them
+ * otherwise. */
 static fth_status fail_diverged(const fth_trainer *trainer, const char *what)
 {
     return fth_fail(FTH_DIVERGED,

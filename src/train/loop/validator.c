@@ -44,8 +44,8 @@ typedef struct candidate {
     int64_t step, batches;
 } candidate;
 
-/* Is the last validation better than the model that is kept? Where they are equal by the measure of --best-by, the other
- * measure decides; where that is equal too, the earlier model stays. */
+/* Is the last validation better than the model that is kept? Where they are equal by the measure of
+ * --best-by, the other measure decides; where that is equal too, the earlier model stays. */
 static bool is_best(const fth_train_state *state, const char *best_by)
 {
     double loss = state->best_loss - state->validation_loss;
@@ -90,7 +90,8 @@ static const char *const not_finite = "the validation loss is not finite";
 
 /* ---- while training waits ---- */
 
-/* Evaluates this process's part, as long as all go on with theirs: after each batch they ask each other. */
+/* Evaluates this process's part, as long as all go on with theirs: after each batch they ask each
+ * other. */
 static fth_status count_with_peers(const fth_validator *validator, fth_loader *loader, fth_deadline deadline,
                                    fth_counts *counts)
 {

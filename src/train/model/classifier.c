@@ -16,8 +16,8 @@ struct fth_classifier {
     fth_weights_report report;
 };
 
-/* What was said wins, field by field; but a file that says of which model it is knows better. `origin` is whose the
- * facts are, for messages. */
+/* What was said wins, field by field; but a file that says of which model it is knows better.
+ * `origin` is whose the facts are, for messages. */
 static fth_status lay_over(const fth_model_facts *given, const char *origin, fth_model_facts *facts)
 {
     fth_status status = FTH_OK;
@@ -131,7 +131,8 @@ out:
     return status;
 }
 
-/* What nobody said is as the model was published, with the constants that its kind of pictures is known by. */
+/* What nobody said is as the model was published, with the constants that its kind of pictures is
+ * known by. */
 static fth_status complete(const fth_weights *weights, const fth_classifier_options *options,
                            fth_classifier *classifier)
 {

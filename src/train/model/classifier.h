@@ -1,9 +1,11 @@
-/* A trained model, ready for images or text: what its file says about it, and an engine with its weights.
+/* A trained model, ready for images or text: what its file says about it, and an engine with its
+ * weights.
  *
- * Model files that farthing writes carry in their metadata what a prediction needs beside the weights: the model's
- * name, the classes, the size of the input, its normalization and how images are brought to it; or the tokenizer and how
- * long a text may be. Of other files this has
- * to be said, or is what the model was published with; then a normalization is an assumption, and marked as one. */
+ * Model files that farthing writes carry in their metadata what a prediction needs beside the
+ * weights: the model's name, the classes, the size of the input, its normalization and how images
+ * are brought to it; or the tokenizer and how long a text may be. Of other files this has to be
+ * said, or is what the model was published with; then a normalization is an assumption, and marked
+ * as one. */
 #ifndef FTH_TRAIN_CLASSIFIER_H
 #define FTH_TRAIN_CLASSIFIER_H
 
@@ -39,8 +41,8 @@ fth_status fth_model_facts_of_data(const fth_dataset *dataset, fth_model_facts *
 /* One class a line. */
 fth_status fth_model_facts_read_classes(const char *path, fth_model_facts *facts);
 
-/* Says in a line on standard error what is assumed about images that `origin`, a weights file, says nothing about, and
- * what to do about it. */
+/* Says in a line on standard error what is assumed about images that `origin`, a weights file, says
+ * nothing about, and what to do about it. */
 void fth_model_facts_warn_assumed(const fth_model_facts *facts, const char *origin);
 /* Says so in a line where `used` is not what a file says its model was trained with. */
 void fth_model_facts_warn_override(const fth_model_facts *of_file, const fth_normalization *used, const char *origin);
@@ -57,15 +59,17 @@ void fth_model_metadata_release(fth_model_metadata *metadata);
 /* What is in the metadata of a file; nothing for a file that has none. */
 fth_status fth_model_facts_of_file(const fth_weights *weights, const char *origin, fth_model_facts *facts);
 
-/* Sets facts->model, where it is NULL, to the model whose tensors the file has, and says so in the log; fails if there
- * is none. Channels that are unknown become those of the tensors, also of a model that was named. */
+/* Sets facts->model, where it is NULL, to the model whose tensors the file has, and says so in the
+ * log; fails if there is none. Channels that are unknown become those of the tensors, also of a
+ * model that was named. */
 fth_status fth_model_facts_recognize(const fth_weights *weights, const char *origin, fth_model_facts *facts);
 /* FTH_INVALID: the weights in `origin` are of no model that is known. */
 fth_status fth_model_facts_fail_unknown(const char *origin);
 
 /* FTH_INVALID if the file is of another model than the one asked for. Either may be NULL. */
 fth_status fth_model_facts_agree(const char *origin, const char *in_file, const char *asked_for);
-/* The built-in model that a file is of; FTH_INVALID if it is of a network that some program built. */
+/* The built-in model that a file is of; FTH_INVALID if it is of a network that some program
+ * built. */
 fth_status fth_model_facts_find_model(const fth_model_facts *facts, const char *origin, const fth_model **model);
 
 typedef struct fth_classifier_options {

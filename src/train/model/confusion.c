@@ -1,5 +1,5 @@
-/* See confusion.h. Pairs are collected as they come, one number each, and sorted when somebody asks: a cell of the matrix
- * is then a run of equal numbers. */
+/* See confusion.h. Pairs are collected as they come, one number each, and sorted when somebody
+ * asks: a cell of the matrix is then a run of equal numbers. */
 #include "train/model/confusion.h"
 
 #include <assert.h>
@@ -132,7 +132,8 @@ int64_t fth_confusion_count(fth_confusion *confusion, int label, int prediction)
     return (int64_t)(find_place(confusion, pair + 1) - find_place(confusion, pair));
 }
 
-/* Keeps `mistakes` sorted, most frequent first; earlier labels first among equals, since they come in that order. */
+/* Keeps `mistakes` sorted, most frequent first; earlier labels first among equals, since they come
+ * in that order. */
 static size_t insert(fth_mistake *mistakes, size_t count, size_t room, fth_mistake found)
 {
     size_t at = count;

@@ -6,8 +6,8 @@
 #include "train/model/classifier.h"
 #include "train/train_internal.h"
 
-/* Images are prepared as the weights file says, where options do not say it. `facts` outlives the options, and so does
- * `normalize`, which has room for FTH_NORMALIZATION_TEXT. */
+/* Images are prepared as the weights file says, where options do not say it. `facts` outlives the
+ * options, and so does `normalize`, which has room for FTH_NORMALIZATION_TEXT. */
 static void follow_file(const fth_model_facts *facts, char *normalize, fth_train_options *options)
 {
     if (!fth_options_say_normalization(options) && facts->normalization.channels > 0) {
@@ -23,8 +23,8 @@ static void follow_file(const fth_model_facts *facts, char *normalize, fth_train
         options->image_size = facts->height;
 }
 
-/* A run's transform for training is of no use here, and must not contradict the size that is asked for. Its
- * normalization counts where nothing else says one. `normalize` is as above. */
+/* A run's transform for training is of no use here, and must not contradict the size that is asked
+ * for. Its normalization counts where nothing else says one. `normalize` is as above. */
 static void leave_out_training(char *normalize, fth_train_options *options)
 {
     const fth_normalization trained = fth_transform_get_normalization(options->transform);
@@ -43,13 +43,15 @@ typedef struct text_of_file {
     const char **class_names; /* ends with NULL; they are the facts' */
 } text_of_file;
 
-/* True if the classes have names that labels may have: many a model on the hub calls them LABEL_0, LABEL_1, ... */
+/* True if the classes have names that labels may have: many a model on the hub calls them LABEL_0,
+ * LABEL_1, ... */
 static bool has_names(const fth_model_facts *facts)
 {
     return facts->class_names && (facts->text.longest > 0 || strcmp(facts->class_names[0], "LABEL_0") != 0);
 }
 
-/* Text is cut and labelled as the weights file says, and has its tokenizer, unless options say otherwise. */
+/* Text is cut and labelled as the weights file says, and has its tokenizer, unless options say
+ * otherwise. */
 static fth_status follow_text(const fth_weights *weights, const fth_model_facts *facts, fth_train_options *options,
                               text_of_file *text)
 {
@@ -87,8 +89,9 @@ static void warn_about_normalization(const fth_train_options *options, const fth
         fth_model_facts_warn_assumed(&assumed, options->weights);
 }
 
-/* The model's outputs are compared with the data's classes by their order. A class that has another place in the data
- * makes every number wrong; other names altogether may be the same classes under other names. */
+/* The model's outputs are compared with the data's classes by their order. A class that has another
+ * place in the data makes every number wrong; other names altogether may be the same classes under
+ * other names. */
 static fth_status check_classes(const fth_train_options *options, const fth_model_facts *of_file,
                                 const fth_dataset_info *info)
 {

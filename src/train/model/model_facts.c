@@ -119,7 +119,8 @@ static char *classes_text(const fth_model_facts *facts)
 {
     json_t *json = json_array();
     for (int i = 0; i < facts->classes; i++) {
-        /* A folder's name may be no UTF-8, which JSON must be; its number is better than no file at all. */
+        /* A folder's name may be no UTF-8, which JSON must be; its number is better than no file at
+         * all. */
         json_t *name = facts->class_names ? json_string(facts->class_names[i]) : NULL;
         json_array_append_new(json, name ? name : json_sprintf("%d", i));
     }

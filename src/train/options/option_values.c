@@ -1,4 +1,5 @@
-/* Options whose texts are more than a number: goals, intervals, shares; and what the table checks of single values. */
+/* Options whose texts are more than a number: goals, intervals, shares; and what the table checks
+ * of single values. */
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>

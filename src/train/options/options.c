@@ -1,15 +1,17 @@
-/* The options of a training run, declared once; base/options.h says what the table is used for. How texts that are
- * more than a number are read is in option_values.c, what must hold between options in options_check.c.
+/* The options of a training run, declared once; base/options.h says what the table is used for. How
+ * texts that are more than a number are read is in option_values.c, what must hold between options
+ * in options_check.c.
  *
- * `identity` marks what makes two runs different runs: whatever changes the resulting weights or how long they are
- * trained. Where a run is kept, how often it is saved and how many threads compute it do not.
+ * `identity` marks what makes two runs different runs: whatever changes the resulting weights or
+ * how long they are trained. Where a run is kept, how often it is saved and how many threads
+ * compute it do not.
  *
- * `fixed` marks what a run cannot change once it has begun: a position is counted in batches of one size over one data
- * set, and tensors fit one model and optimizer.
+ * `fixed` marks what a run cannot change once it has begun: a position is counted in batches of one
+ * size over one data set, and tensors fit one model and optimizer.
  *
- * `commands` says which commands take an option, and `side` where it counts when a parameter server has the model (see
- * train_options.h). Flags, help, completion, manual pages and docs/OPTIONS.md follow from the table; nothing else lists
- * options by name. */
+ * `commands` says which commands take an option, and `side` where it counts when a parameter server
+ * has the model (see train_options.h). Flags, help, completion, manual pages and docs/OPTIONS.md
+ * follow from the table; nothing else lists options by name. */
 #include "base/size.h"
 #include "train/options/precision.h"
 #include "train/engine/recompute.h"
@@ -147,7 +149,8 @@ static const fth_option options[] = {
     {ROW("validate-every", INTEGER, validate_every), .fallback = "1", .argument = "EPOCHS",
      .help = "epochs between validations", .minimum = 1, .maximum = 1e9, .identity = true, .commands = FTH_FOR_TRAIN,
      .side = FTH_SIDE_OWN_RUN},
-    /* Not part of the identity: the weights that are trained are the same. A resume keeps the run's own choice. */
+    /* Not part of the identity: the weights that are trained are the same. A resume keeps the run's
+     * own choice. */
     {ROW("best-by", CHOICE, best_by), .fallback = "loss", .argument = "WHAT",
      .help = "keep in best.safetensors the model of the lowest validation loss, or of the highest accuracy",
      .choices = best_measures, .commands = FTH_FOR_TRAIN},
@@ -292,8 +295,8 @@ static const fth_option options[] = {
     {ROW("loader-threads", INTEGER, loader_threads), .fallback = "0", .argument = "N",
      .help = "threads that prepare batches; 0: chosen for you", .minimum = 0, .maximum = 256,
      .commands = FTH_FOR_TRAIN | FTH_FOR_STANDBY | FTH_FOR_EVALUATE},
-    /* Part of the identity: images to be kept are decoded whole, others at a reduced size, and pixels differ a little.
-     */
+    /* Part of the identity: images to be kept are decoded whole, others at a reduced size, and
+     * pixels differ a little. */
     {ROW("decoded-cache", INTEGER, decoded_cache_mb), .fallback = "0", .argument = "MB",
      .help = "image files: memory in which decoded images are kept; 0: each is decoded in every epoch", .minimum = 0,
      .maximum = 1e7, .identity = true, .commands = FTH_FOR_TRAIN},

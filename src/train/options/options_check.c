@@ -1,5 +1,5 @@
-/* What must hold between the options of a run, beyond what the table says of each. What a strategy asks of them is in
- * its row (strategy.h). */
+/* What must hold between the options of a run, beyond what the table says of each. What a strategy
+ * asks of them is in its row (strategy.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,8 +8,9 @@
 #include "train/train_internal.h"
 #include "train/setup/usual.h"
 
-/* Without --model, the one that --weights are of. A file that cannot be read leaves it open: a run that is continued does
- * not need the file, and a new one reports what is wrong when it opens it. */
+/* Without --model, the one that --weights are of. A file that cannot be read leaves it open: a run
+ * that is continued does not need the file, and a new one reports what is wrong when it opens
+ * it. */
 static fth_status take_model_of_weights(fth_train_options *options)
 {
     fth_status status = FTH_OK;

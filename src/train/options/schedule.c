@@ -1,4 +1,5 @@
-/* The schedules by name, each a file of src/train/options/schedules, and the warm-up in front of them. */
+/* The schedules by name, each a file of src/train/options/schedules, and the warm-up in front of
+ * them. */
 #include "train/options/schedule.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* Learning-rate schedules: pure functions of the position, so that a resumed run needs nothing saved. */
+/* Learning-rate schedules: pure functions of the position, so that a resumed run needs nothing
+ * saved. */
 #ifndef FTH_TRAIN_SCHEDULE_H
 #define FTH_TRAIN_SCHEDULE_H
 
@@ -34,8 +35,8 @@ fth_status fth_schedule_find(const char *name, const fth_schedule **schedule);
 /* They are the choices of --schedule. */
 fth_choice fth_schedule_choice(size_t index);
 
-/* FTH_INVALID if `total_steps` is not known (0), and the schedule or a warm-up in percent needs it; `give` says which options
- * would tell. */
+/* FTH_INVALID if `total_steps` is not known (0), and the schedule or a warm-up in percent needs it;
+ * `give` says which options would tell. */
 fth_status fth_schedule_check_end(const fth_schedule *schedule, fth_amount warmup, int64_t total_steps,
                                   const char *give);
 

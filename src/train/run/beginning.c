@@ -52,7 +52,8 @@ static bool limit_was_given(const fth_train_options *asked)
     return false;
 }
 
-/* Whoever says how long to go on means that, and not "at most until the old limit", which may be reached already. */
+/* Whoever says how long to go on means that, and not "at most until the old limit", which may be
+ * reached already. */
 static fth_status replace_limits(const fth_train_options *asked, fth_train_options *options)
 {
     fth_status status = FTH_OK;
@@ -85,8 +86,8 @@ out:
     return status;
 }
 
-/* Is the limit `now` reached earlier than `before` of the same option? Neither where one of them is not a limit: 0, "", or
- * a goal of another kind. */
+/* Is the limit `now` reached earlier than `before` of the same option? Neither where one of them is
+ * not a limit: 0, "", or a goal of another kind. */
 static bool is_nearer(const json_t *now, const json_t *before)
 {
     fth_goal left, right;
@@ -140,7 +141,8 @@ static bool reaches_limit(const fth_record_summary *summary, const fth_train_opt
            (options->for_s > 0 && summary->elapsed_s >= options->for_s);
 }
 
-/* Lays what was given now over the stored configuration in `options`. `in_store`: its store refuses what differs. */
+/* Lays what was given now over the stored configuration in `options`. `in_store`: its store refuses
+ * what differs. */
 static fth_status override(const fth_train_options *asked, fth_train_options *options, const char *folder,
                            bool in_store)
 {
@@ -260,7 +262,8 @@ fth_status fth_beginning_check_budget(fth_beginning *beginning)
     FTH_TRY(fth_ledger_make(&record, &ledger));
     if (*beginning->options.budget)
         FTH_TRY(fth_usd_parse(beginning->options.budget, &budget_usd));
-    /* What it ended with is by less than a step short of the budget it had; the same budget means that it is done. */
+    /* What it ended with is by less than a step short of the budget it had; the same budget means
+     * that it is done. */
     const char *before = json_string_value(json_object_get(json_object_get(record.run, "configuration"), "budget"));
     double before_usd = 0;
     if (before && *before)
@@ -378,8 +381,8 @@ static fth_status set_text(const char *value, char **text)
     return FTH_OK;
 }
 
-/* The newest run that can be continued; else one that is being trained, which is an error later; else the newest of all;
- * else none, and a new one is started. */
+/* The newest run that can be continued; else one that is being trained, which is an error later;
+ * else the newest of all; else none, and a new one is started. */
 static fth_status choose_newest(fth_train_options *options)
 {
     fth_status status = FTH_OK;

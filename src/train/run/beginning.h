@@ -39,13 +39,15 @@ fth_status fth_beginning_complete(fth_train_options *options);
 
 /* The options and identity alone, where the run is found elsewhere. */
 fth_status fth_beginning_prepare(const fth_train_options *asked, fth_beginning *beginning);
-/* Takes over the limits of a stored configuration where none was given; with `follow` in any case. */
+/* Takes over the limits of a stored configuration where none was given; with `follow` in any
+ * case. */
 fth_status fth_beginning_take_limits(fth_beginning *beginning, const json_t *stored, bool follow);
 /* FTH_INVALID if a limit is lower than the stored one of its kind. */
 fth_status fth_beginning_check_longer(const fth_beginning *beginning, const json_t *stored);
 /* Takes over what is kept as the best model, unless that is given now. The run.json is set. */
 fth_status fth_beginning_keep_best_by(fth_beginning *beginning);
-/* Sets `finished` if the run ended and no limit given now asks for more. The folder and run.json are set. */
+/* Sets `finished` if the run ended and no limit given now asks for more. The folder and run.json
+ * are set. */
 fth_status fth_beginning_check_finished(fth_beginning *beginning);
 /* Sets `finished` back if its budget ended the run, and there is a larger one now. */
 fth_status fth_beginning_check_budget(fth_beginning *beginning);

@@ -1,6 +1,6 @@
-/* Keeping a run: its record, its checkpoints and models, and its copy in a store with the lease. A process that trains
- * alone keeps its run. Of several that train one run together, the one that leads does, and the others write nothing; when
- * it is lost or leaves, another takes over:
+/* Keeping a run: its record, its checkpoints and models, and its copy in a store with the lease. A
+ * process that trains alone keeps its run. Of several that train one run together, the one that
+ * leads does, and the others write nothing; when it is lost or leaves, another takes over:
  *
  *     create -> find_run ---> open (restore) -> begin ............ the run is kept
  *            '-> (a peer found it) -> follows -> take_over -> look: opens the run's record and takes its lease, in the
@@ -11,10 +11,11 @@
  *                                                     ^                               |
  *                                                     '-------------------------------'
  *
- * A process that leads most of the nodes of its last group takes the lease of the former leader at once (spot.h): if that
- * one is only cut off, it finds out at its next renewal, and all that it writes meanwhile carries its number or a condition
- * (run_store.h). One that leads fewer may be the one that is cut off: it waits until the lease lapses, and gives up that
- * wait when it joins the others again. The trainer says which (fth_peer_place.present).
+ * A process that leads most of the nodes of its last group takes the lease of the former leader at
+ * once (spot.h): if that one is only cut off, it finds out at its next renewal, and all that it
+ * writes meanwhile carries its number or a condition (run_store.h). One that leads fewer may be the
+ * one that is cut off: it waits until the lease lapses, and gives up that wait when it joins the
+ * others again. The trainer says which (fth_peer_place.present).
  *
  * Belongs to the training thread. */
 #ifndef FTH_TRAIN_KEEPER_H
@@ -48,8 +49,8 @@ const char *fth_keeper_best_path(const fth_keeper *keeper);
 
 /* ---- the beginning ---- */
 
-/* Names this process's machine for its peers, one of which may take over. Before the run is found; without it there are
- * none. */
+/* Names this process's machine for its peers, one of which may take over. Before the run is found;
+ * without it there are none. */
 fth_status fth_keeper_set_node(fth_keeper *keeper, const char *node);
 /* Finds the run in its store, waiting for the lease, or as beginning.h says. */
 fth_status fth_keeper_find_run(fth_keeper *keeper, const fth_train_options *asked);
@@ -64,15 +65,18 @@ void fth_keeper_write_start(fth_keeper *keeper, const fth_start_facts *facts);
 
 /* ---- change of leader ---- */
 
-/* This process is to keep the run, which a peer kept before, since `reason`. `leads`: no other process can lead the run now,
- * so the lease of the former leader is taken at once; may change with later calls. `restores`: no peer has its weights and
- * position any more, and they become those of the newest checkpoint, if there is one. */
+/* This process is to keep the run, which a peer kept before, since `reason`. `leads`: no other
+ * process can lead the run now, so the lease of the former leader is taken at once; may change with
+ * later calls. `restores`: no peer has its weights and position any more, and they become those of
+ * the newest checkpoint, if there is one. */
 void fth_keeper_take_over(fth_keeper *keeper, const char *reason, bool leads, bool restores);
 bool fth_keeper_is_taking_over(const fth_keeper *keeper);
-/* Goes on with it until the deadline at most; what stands in the way is a warning, and tried again later. True if the
- * run has come to be kept here: then the start is written with `facts`, and a checkpoint is due. */
+/* Goes on with it until the deadline at most; what stands in the way is a warning, and tried again
+ * later. True if the run has come to be kept here: then the start is written with `facts`, and a
+ * checkpoint is due. */
 bool fth_keeper_look(fth_keeper *keeper, const fth_start_facts *facts, fth_deadline deadline);
-/* A peer keeps the run from now on, or may do so. A lease that is held is given up in order, a wait for it ends. */
+/* A peer keeps the run from now on, or may do so. A lease that is held is given up in order, a wait
+ * for it ends. */
 void fth_keeper_give_up(fth_keeper *keeper);
 /* Whether another process has the lease: what is kept here is not the run any more. */
 bool fth_keeper_is_lost(const fth_keeper *keeper);
@@ -83,7 +87,8 @@ fth_stop_reason fth_keeper_why_lost(const fth_keeper *keeper);
 
 /* The last events, and then the run is free for the next owner. */
 fth_status fth_keeper_leave(fth_keeper *keeper);
-/* A run that never took a step leaves nothing behind, here or in a store; of any other run nothing is touched. */
+/* A run that never took a step leaves nothing behind, here or in a store; of any other run nothing
+ * is touched. */
 void fth_keeper_discard_unbegun(fth_keeper *keeper);
 
 #endif

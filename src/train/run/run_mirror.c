@@ -1,8 +1,8 @@
 /* Keeping a run's record in its store up to date.
  *
- * A thread puts this owner's events when it is poked (checkpoints, epochs, notices) and every ten seconds while there
- * are new ones. Objects are put whole, so an owner's events are cut into parts of a megabyte: what is re-sent stays
- * small however long the run is. */
+ * A thread puts this owner's events when it is poked (checkpoints, epochs, notices) and every ten
+ * seconds while there are new ones. Objects are put whole, so an owner's events are cut into parts
+ * of a megabyte: what is re-sent stays small however long the run is. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +40,8 @@ out:
     return status;
 }
 
-/* Where the part that begins at `begin` ends: after the line that makes it a megabyte, or with what there is. */
+/* Where the part that begins at `begin` ends: after the line that makes it a megabyte, or with what
+ * there is. */
 static size_t end_of_part(const char *events, size_t begin, size_t end)
 {
     if (end - begin <= PART_BYTES)

@@ -4,10 +4,11 @@
  *                      removed after that checkpoint, so that whatever a resume starts from has its best model
  *     at the end       best.safetensors and last.safetensors
  *
- * A machine that sleeps between asking whether it owns the run and putting something may put it when it no longer does.
- * Names that carry step and owner make that harmless: nobody looks for them. The names without are put under the
- * condition that nothing has changed since before the owner asked: each owner writes them, and what it writes either
- * makes the sleeper's fail or goes over it. */
+ * A machine that sleeps between asking whether it owns the run and putting something may put it
+ * when it no longer does. Names that carry step and owner make that harmless: nobody looks for
+ * them. The names without are put under the condition that nothing has changed since before the
+ * owner asked: each owner writes them, and what it writes either makes the sleeper's fail or goes
+ * over it. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

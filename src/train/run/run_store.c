@@ -1,4 +1,5 @@
-/* Taking, reading and releasing a run in a store; run_mirror.c keeps its record up to date. See run_store.h. */
+/* Taking, reading and releasing a run in a store; run_mirror.c keeps its record up to date. See
+ * run_store.h. */
 #include "train/run/run_store.h"
 
 #include <inttypes.h>
@@ -223,7 +224,8 @@ bool fth_run_store_is_lost(const fth_run_store *run)
 fth_status fth_run_store_release(fth_run_store *run)
 {
     fth_run_mirror_stop(run);
-    /* It is freed with the run: a thread that still writes asks it, and learns that the run is given up. */
+    /* It is freed with the run: a thread that still writes asks it, and learns that the run is
+     * given up. */
     pthread_mutex_lock(&run->mutex);
     fth_status status = run->lease ? fth_lease_release(run->lease) : FTH_OK;
     pthread_mutex_unlock(&run->mutex);
@@ -247,7 +249,8 @@ fth_status fth_run_store_leave(fth_run_store *run)
 
 /* ---- reading ---- */
 
-/* One object of events: events/000002.jsonl is part 0 of owner 2, events/000002-0001.jsonl part 1. */
+/* One object of events: events/000002.jsonl is part 0 of owner 2, events/000002-0001.jsonl part
+ * 1. */
 typedef struct part {
     int64_t owner, number;
     uint64_t size_bytes;
@@ -298,8 +301,8 @@ static fth_status make_room(fth_stored_record *record, size_t size)
     return FTH_OK;
 }
 
-/* Adds a part to the events. One that is larger than parts should be, after a long outage, comes in pieces: objects of
- * events only ever grow, so that pieces of different versions fit. */
+/* Adds a part to the events. One that is larger than parts should be, after a long outage, comes in
+ * pieces: objects of events only ever grow, so that pieces of different versions fit. */
 static fth_status read_part(fth_run_store *run, const part *source, fth_stored_record *record)
 {
     enum { PIECE_BYTES = 16 << 20 };

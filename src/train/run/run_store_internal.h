@@ -33,12 +33,12 @@ struct fth_run_store {
 void fth_run_mirror_stop(fth_run_store *run); /* ends its thread */
 void fth_run_mirror_end(fth_run_store *run);  /* and the record is mirrored no longer */
 
-/* For fth_store_progress: asked during a put and right before it takes effect, since a machine that slept in between
- * may have lost the run. */
+/* For fth_store_progress: asked during a put and right before it takes effect, since a machine that
+ * slept in between may have lost the run. */
 bool fth_run_store_may_go_on(void *run, uint64_t done_bytes, uint64_t total_bytes);
 
-/* Puts an object whose name does not carry the owner's number, so that a machine that lost the run cannot put its own
- * over it later. FTH_PEER_LOST if it `is_new` and there is one already. */
+/* Puts an object whose name does not carry the owner's number, so that a machine that lost the run
+ * cannot put its own over it later. FTH_PEER_LOST if it `is_new` and there is one already. */
 fth_status fth_run_store_put_as_owner(fth_run_store *run, const char *key, const void *bytes, size_t size_bytes,
                                       bool is_new);
 

@@ -16,7 +16,8 @@ static const char *get_id(const fth_stored_record *record)
     return id && fth_record_check_id(id) == FTH_OK ? id : "";
 }
 
-/* The stored configuration as this version would write it: what an older one did not know has its default. */
+/* The stored configuration as this version would write it: what an older one did not know has its
+ * default. */
 static fth_status read_configuration(const fth_stored_record *record, const char *url, json_t **configuration)
 {
     fth_status status = FTH_OK;
@@ -68,7 +69,8 @@ out:
     return status;
 }
 
-/* A model that nobody gave was that of the weights, which a machine that continues the run need not have. */
+/* A model that nobody gave was that of the weights, which a machine that continues the run need not
+ * have. */
 static fth_status follow_model(fth_beginning *beginning, const json_t *stored)
 {
     const fth_option_table *table = &fth_train_option_table;
@@ -81,7 +83,8 @@ static fth_status follow_model(fth_beginning *beginning, const json_t *stored)
     return status;
 }
 
-/* The run in the store is the one that is asked for; its limits are the stored ones, or those given now. */
+/* The run in the store is the one that is asked for; its limits are the stored ones, or those given
+ * now. */
 static fth_status check_same(fth_beginning *beginning, const fth_stored_record *record, const char *url, bool standby)
 {
     fth_status status = FTH_OK;
@@ -120,8 +123,8 @@ static fth_status check_local(const char *folder, const fth_stored_record *recor
                     folder, url);
 }
 
-/* Events reach the store a while after they are written, so that a process that was killed in its first seconds has
- * begun on this machine alone. */
+/* Events reach the store a while after they are written, so that a process that was killed in its
+ * first seconds has begun on this machine alone. */
 static fth_status has_begun_here(const fth_beginning *beginning, const fth_stored_record *record, bool *begun)
 {
     char *folder = fth_path_join(beginning->options.runs, get_id(record));
@@ -132,7 +135,8 @@ static fth_status has_begun_here(const fth_beginning *beginning, const fth_store
     return FTH_OK;
 }
 
-/* Before anything is taken from the store: a run that begins, does so under a name that no other run has here. */
+/* Before anything is taken from the store: a run that begins, does so under a name that no other
+ * run has here. */
 static fth_status check_name(const fth_beginning *beginning, const fth_stored_record *record, const char *url)
 {
     fth_status status = FTH_OK;
@@ -192,8 +196,8 @@ out:
 
 /* ---- taking over ---- */
 
-/* A run that was announced in the store is this command's even before its first step, if it is the same in all that was
- * asked; any other may take its place until then. */
+/* A run that was announced in the store is this command's even before its first step, if it is the
+ * same in all that was asked; any other may take its place until then. */
 static bool is_announced(const fth_beginning *beginning, const fth_stored_record *record)
 {
     const char *identity = json_string_value(json_object_get(record->json, "identity"));
@@ -202,7 +206,8 @@ static bool is_announced(const fth_beginning *beginning, const fth_stored_record
            json_is_number(json_object_get(record->json, "created_s"));
 }
 
-/* A standby is for the run that was announced, even if its machine vanished before the first step. */
+/* A standby is for the run that was announced, even if its machine vanished before the first
+ * step. */
 static fth_status read_stored(fth_run_store *run, bool standby, fth_beginning *beginning, fth_stored_record *record)
 {
     fth_status status = FTH_OK;
@@ -217,7 +222,8 @@ out:
     return status;
 }
 
-/* What a new run is called: as it was announced, so that machines which have a copy of its record know it. */
+/* What a new run is called: as it was announced, so that machines which have a copy of its record
+ * know it. */
 static fth_status take_name(const fth_run_store *run, bool standby, fth_beginning *beginning,
                             const fth_stored_record *record)
 {
@@ -230,8 +236,8 @@ static fth_status take_name(const fth_run_store *run, bool standby, fth_beginnin
     return check_name(beginning, record, fth_run_store_url(run));
 }
 
-/* Takes the lease and reads the run as its last owner left it. A standby whose run was given up before it took a step
- * keeps standing by. */
+/* Takes the lease and reads the run as its last owner left it. A standby whose run was given up
+ * before it took a step keeps standing by. */
 static fth_status take_run(fth_run_store *run, fth_stop *stop, bool standby, fth_beginning *beginning,
                            fth_stored_record *record)
 {
@@ -264,7 +270,8 @@ static void forget_record(fth_beginning *beginning)
     beginning->run = NULL;
 }
 
-/* A run that ended is over, without a lease, unless this command asks for more than it was given then. */
+/* A run that ended is over, without a lease, unless this command asks for more than it was given
+ * then. */
 static fth_status check_over(fth_run_store *run, fth_beginning *beginning, fth_stored_record *record, bool *over)
 {
     fth_status status = FTH_OK;

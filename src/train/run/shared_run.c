@@ -38,8 +38,8 @@ json_t *fth_shared_run_describe_failure(fth_status status)
 
 /* ---- being told ---- */
 
-/* What a standby says for itself, every process does: where it runs, with how many threads, where it saves and what
- * it costs. All else is the run's. */
+/* What a standby says for itself, every process does: where it runs, with how many threads, where
+ * it saves and what it costs. All else is the run's. */
 static fth_status take_options(const json_t *configuration, fth_beginning *beginning)
 {
     fth_status status = FTH_OK;

@@ -7,8 +7,9 @@
  *     M    time between interruptions: of this run so far, with one hour and one interruption added as what is assumed
  *          of an unknown machine; clouds do much better on most days and much worse on some
  *
- * The interval is never so short that saving takes more than --checkpoint-overhead, nor shorter than a save takes to be
- * written. It is chosen again after each save, and changes when the new one differs by a fifth. */
+ * The interval is never so short that saving takes more than --checkpoint-overhead, nor shorter
+ * than a save takes to be written. It is chosen again after each save, and changes when the new one
+ * differs by a fifth. */
 #ifndef FTH_TRAIN_INTERVAL_H
 #define FTH_TRAIN_INTERVAL_H
 
@@ -28,7 +29,8 @@ typedef struct fth_interval_facts {
 /* Reads --checkpoint-every; an automatic interval starts with a guess. */
 fth_status fth_interval_begin(const char *text, fth_interval *interval);
 bool fth_interval_is_over(const fth_interval *interval, int64_t steps, double seconds); /* since the last save */
-/* True if `interval`, where it is automatic, changed: *between_s is then the time expected between interruptions. */
+/* True if `interval`, where it is automatic, changed: *between_s is then the time expected between
+ * interruptions. */
 bool fth_interval_adapt(fth_interval *interval, const fth_interval_facts *facts, double *between_s);
 
 #endif

@@ -1,5 +1,5 @@
-/* See publisher.h. run_store.c and its relatives know what else a run has in a store; checkpoint/publish.c puts the
- * checkpoint itself. */
+/* See publisher.h. run_store.c and its relatives know what else a run has in a store;
+ * checkpoint/publish.c puts the checkpoint itself. */
 #include "train/save/publisher.h"
 
 #include <inttypes.h>
@@ -116,7 +116,8 @@ char *fth_publisher_describe(const fth_publisher *publisher, int64_t step)
 
 /* ---- publishing ---- */
 
-/* An upload under way ends when the run is lost: a machine that slept must not continue to write when it wakes. */
+/* An upload under way ends when the run is lost: a machine that slept must not continue to write
+ * when it wakes. */
 typedef struct guarded {
     fth_publisher *publisher;
     const fth_store_progress *progress;

@@ -58,8 +58,8 @@ out:
     return status;
 }
 
-/* The first snapshot's memory, ahead of its use. The second is made when it is needed, which it seldom is. In the
- * writer's thread. */
+/* The first snapshot's memory, ahead of its use. The second is made when it is needed, which it
+ * seldom is. In the writer's thread. */
 static void prepare_snapshot(void *context)
 {
     fth_saver *saver = context;
@@ -166,7 +166,8 @@ out:
     return status;
 }
 
-/* What is wrong with the file of the best model, for people; NULL: it is the one that the position knows. */
+/* What is wrong with the file of the best model, for people; NULL: it is the one that the position
+ * knows. */
 static char *judge_best(const char *path, int64_t best_step)
 {
     fth_safetensors *tensors = NULL;

@@ -1,4 +1,5 @@
-/* The inside of the saver, shared by saver.c (saves in the background) and saver_last.c (the last one). */
+/* The inside of the saver, shared by saver.c (saves in the background) and saver_last.c (the last
+ * one). */
 #ifndef FTH_TRAIN_SAVER_INTERNAL_H
 #define FTH_TRAIN_SAVER_INTERNAL_H
 
@@ -35,9 +36,11 @@ struct fth_saver {
     double save_s, stall_s; /* means of the last few; 0: not known yet */
 };
 
-/* Copies the state and hands it to the writer; the `last` save gets a thread of its own and this one's priority. */
+/* Copies the state and hands it to the writer; the `last` save gets a thread of its own and this
+ * one's priority. */
 fth_status fth_saver_begin_save(fth_saver *saver, bool last);
-/* Waits for saves under way and collects them. FTH_IO if the last failed, FTH_TIMEOUT at the deadline. */
+/* Waits for saves under way and collects them. FTH_IO if the last failed, FTH_TIMEOUT at the
+ * deadline. */
 fth_status fth_saver_wait(fth_saver *saver, fth_deadline deadline);
 
 #endif

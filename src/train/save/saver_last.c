@@ -54,8 +54,8 @@ static bool is_unstored(const fth_saver *saver)
 
 /* ---- at the end of a run ---- */
 
-/* The run has reached its end, and the store has not taken the last checkpoint: what was trained since the one before
- * must not depend on whether it ever does. */
+/* The run has reached its end, and the store has not taken the last checkpoint: what was trained
+ * since the one before must not depend on whether it ever does. */
 static void copy_meanwhile(fth_saver *saver)
 {
     if (save_copy(saver) != FTH_OK) {
@@ -125,8 +125,9 @@ out:
 
 /* ---- at a stop ---- */
 
-/* The store has not taken what was trained so far, and may not: a copy stays here unless it does after all. `saved`
- * says how that went: FTH_TIMEOUT, and it is still under way, or it has failed. */
+/* The store has not taken what was trained so far, and may not: a copy stays here unless it does
+ * after all. `saved` says how that went: FTH_TIMEOUT, and it is still under way, or it has
+ * failed. */
 static fth_status keep_copy(fth_saver *saver, const fth_stop_reason *reason, fth_status saved)
 {
     char *why = fth_format("%s", fth_error_message());

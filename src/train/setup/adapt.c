@@ -1,7 +1,8 @@
-/* Options adapted to weights and data: what a run uses where options are silent, or ask for more than there is.
+/* Options adapted to weights and data: what a run uses where options are silent, or ask for more
+ * than there is.
  *
- * The record keeps what was asked, so that the same command means the same run; run.json has what came of it too, which a
- * continued run uses. */
+ * The record keeps what was asked, so that the same command means the same run; run.json has what
+ * came of it too, which a continued run uses. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

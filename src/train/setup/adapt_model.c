@@ -1,5 +1,5 @@
-/* Options adapted to the data: the network, and the optimizer and learning rate that are usual for it, where the options
- * leave the choice. */
+/* Options adapted to the data: the network, and the optimizer and learning rate that are usual for
+ * it, where the options leave the choice. */
 #include <stdio.h>
 #include <string.h>
 

@@ -5,8 +5,8 @@
 #include "model/bert.h"
 #include "train/setup/setup.h"
 
-/* The folder of a run that is continued: this process's, or that of a peer, which may be on this machine; free() it. NULL: a
- * new run. */
+/* The folder of a run that is continued: this process's, or that of a peer, which may be on this
+ * machine; free() it. NULL: a new run. */
 static char *find_run_folder(const fth_beginning *beginning)
 {
     if (beginning->folder)

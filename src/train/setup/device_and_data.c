@@ -1,4 +1,5 @@
-/* Opening the device and the data set at the same time: starting a compute library and reading files both take a while. */
+/* Opening the device and the data set at the same time: starting a compute library and reading
+ * files both take a while. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>

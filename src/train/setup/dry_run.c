@@ -1,4 +1,5 @@
-/* --dry-run: what a training would do, found out by beginning it without a record, a lease or a step. */
+/* --dry-run: what a training would do, found out by beginning it without a record, a lease or a
+ * step. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

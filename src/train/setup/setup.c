@@ -17,8 +17,8 @@ static fth_status make_loader_options(const fth_setup *setup, fth_split split, i
 
 /* ---- opening ---- */
 
-/* What can be wrong with names and paths shows before data is read or fetched. A run that is continued no longer
- * needs the weights that it started from. */
+/* What can be wrong with names and paths shows before data is read or fetched. A run that is
+ * continued no longer needs the weights that it started from. */
 static fth_status check_names(const fth_beginning *beginning)
 {
     fth_status status = FTH_OK;
@@ -212,7 +212,8 @@ void fth_setup_set_part(fth_setup *setup, fth_share part)
     setup->validation_part = setup->strategy->sum ? part : (fth_share){0};
 }
 
-/* Of all parts together: each has as many as are evaluated at a time, or fewer where there are not enough. */
+/* Of all parts together: each has as many as are evaluated at a time, or fewer where there are not
+ * enough. */
 static int64_t find_validation_batch(const fth_setup *setup)
 {
     const int64_t count = fth_dataset_get_info(setup->dataset)->count[FTH_VALIDATION];
@@ -230,8 +231,9 @@ fth_status fth_setup_keep_data(fth_setup *setup)
     return fth_engine_keep_data(setup->engine, setup->dataset, &setup->data_on_device);
 }
 
-/* Workers that share this process's memory make images themselves, right where they compute with them: from loader to
- * trainer to worker a batch would move between cores three times, which costs cifar-cnn a fifth of its speed. */
+/* Workers that share this process's memory make images themselves, right where they compute with
+ * them: from loader to trainer to worker a batch would move between cores three times, which costs
+ * cifar-cnn a fifth of its speed. */
 static bool workers_make_images(const fth_setup *setup)
 {
     return setup->strategy->makes_images && setup->strategy->makes_images(setup->options) &&

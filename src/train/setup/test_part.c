@@ -28,8 +28,8 @@ static char *find_part(const fth_train_options *options)
     return NULL;
 }
 
-/* As validation samples are prepared, but for their normalization; free() it. An empty text would vary samples that are
- * opened as those for training are. */
+/* As validation samples are prepared, but for their normalization; free() it. An empty text would
+ * vary samples that are opened as those for training are. */
 static char *describe_preparation(const fth_dataset *dataset)
 {
     const fth_dataset_info *info = fth_dataset_get_info(dataset);

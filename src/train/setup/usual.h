@@ -20,8 +20,9 @@ bool fth_usual_needs_data(const fth_train_options *options);
 /* True if the value of the option `name` leaves the choice: a run that has begun has made it. */
 bool fth_usual_is_open(const fth_train_options *options, const char *name);
 
-/* The options' own values where they have some, else what is usual for the data and the model. `info` may be NULL unless
- * fth_usual_needs_data(). Fails if there is no such model or optimizer. */
+/* The options' own values where they have some, else what is usual for the data and the model.
+ * `info` may be NULL unless fth_usual_needs_data(). Fails if there is no such model or
+ * optimizer. */
 fth_status fth_usual_find(const fth_train_options *options, const fth_dataset_info *info, fth_usual *usual);
 /* Sets the options to that. */
 fth_status fth_usual_apply(fth_train_options *options, const fth_dataset_info *info);

@@ -7,8 +7,9 @@
 
 enum { BLOCK_SUMS = 2 * TILE * COLUMNS, MOST_POSITIONS = 1024, FEW_POSITIONS = 512, WIDE_STRIP = 16 };
 
-/* Positions are divided into blocks and outputs into strips: dy of a block and a strip, transposed, fits the cache.
- * Threads share the strips, or slices of the positions, each with its own sums, and groups of panels. */
+/* Positions are divided into blocks and outputs into strips: dy of a block and a strip, transposed,
+ * fits the cache. Threads share the strips, or slices of the positions, each with its own sums, and
+ * groups of panels. */
 typedef struct gradient {
     images images;
     int64_t depth, panels, group, groups;         /* depth: taps times channels, the columns of the product */
@@ -92,7 +93,8 @@ static gradient_scratch scratch_of_thread(const gradient *g, char *memory)
     return s;
 }
 
-/* One thread's unit of work: positions [begin, end), tiles of outputs [output, last_output), panels [first, last). */
+/* One thread's unit of work: positions [begin, end), tiles of outputs [output, last_output), panels
+ * [first, last). */
 typedef struct part {
     int64_t begin, end, output, last_output, first, last;
     bool resumed; /* adds to the sums of earlier positions */

@@ -1,5 +1,5 @@
-/* The images of a bf16 convolution as a matrix A: a row is a position in the target map, and the depth runs over the
- * taps of the kernel and the channels of each. See kernels.c. */
+/* The images of a bf16 convolution as a matrix A: a row is a position in the target map, and the
+ * depth runs over the taps of the kernel and the channels of each. See kernels.c. */
 #ifndef FTH_BACKEND_CPU_BF16_IMAGES_H
 #define FTH_BACKEND_CPU_BF16_IMAGES_H
 
@@ -36,8 +36,8 @@ static inline int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* One axis of a product: position i reads the source at i * step + offset[t] for each tap t, and writes the target at i
- * * spread + begin. */
+/* One axis of a product: position i reads the source at i * step + offset[t] for each tap t, and
+ * writes the target at i * spread + begin. */
 typedef struct axis {
     int64_t source, target, positions; /* sizes */
     int64_t step, spread, begin;
@@ -52,10 +52,12 @@ typedef struct images {
 } images;
 
 images bf16_forward_images(const bf16_product *c);
-/* For the gradient of the input, at rows and columns that leave the remainders `phase` when divided by the stride. */
+/* For the gradient of the input, at rows and columns that leave the remainders `phase` when divided
+ * by the stride. */
 images bf16_backward_images(const bf16_product *c, const int phase[2]);
 
-/* Gathers rows [begin, end) of A, `stride` numbers apart, padded with zeros to whole tiles of depth. */
+/* Gathers rows [begin, end) of A, `stride` numbers apart, padded with zeros to whole tiles of
+ * depth. */
 void bf16_gather(const images *m, const uint16_t *source, int64_t begin, int64_t end, int64_t stride, uint16_t *to);
 
 static inline int64_t row_count(const images *m)
@@ -114,8 +116,8 @@ static inline int64_t source_of(const axis *a, int64_t i, int tap)
     return at >= 0 && at < a->source ? at : -1;
 }
 
-/* Distance between gathered rows in numbers: an odd number of cache lines, so that the rows of a tile do not compete
- * for the same few cache sets. */
+/* Distance between gathered rows in numbers: an odd number of cache lines, so that the rows of a
+ * tile do not compete for the same few cache sets. */
 static inline int64_t gathered_stride(int64_t depth)
 {
     return (tiles_of(depth) | 1) * DEPTH;

@@ -1,4 +1,5 @@
-/* Convolutions in bf16 and the gradients of their inputs, as products over positions. See kernels.c. */
+/* Convolutions in bf16 and the gradients of their inputs, as products over positions. See
+ * kernels.c. */
 #include <omp.h>
 
 #include "backend/cpu/bf16/images.h"

@@ -1,5 +1,5 @@
-/* See batch_norm.h. Sums are taken in f32 over short runs, several at a time so that additions do not wait for each
- * other, and the runs are added in double. */
+/* See batch_norm.h. Sums are taken in f32 over short runs, several at a time so that additions do
+ * not wait for each other, and the runs are added in double. */
 #include "backend/cpu/batch_norm.h"
 #include "backend/vector/vector.h"
 
@@ -11,8 +11,8 @@ enum {
 
 typedef enum pass { ADD_VALUES, NORMALIZE, ADD_GRADIENTS, DIFFERENTIATE } pass;
 
-/* What is the same for a whole row. `masked`: by ReLU; `more`: with a residual, or storing g; `streamed`: the result is
- * not read again soon. Constants once inlined. */
+/* What is the same for a whole row. `masked`: by ReLU; `more`: with a residual, or storing g;
+ * `streamed`: the result is not read again soon. Constants once inlined. */
 typedef struct kind {
     pass what;
     bool bf16, masked, more, streamed;
@@ -46,7 +46,8 @@ INLINE vector zero_behind(vector v, int64_t count)
     return count == LANES ? v : (vector)((vector_mask)v & (LANE_NUMBERS < (int32_t)count));
 }
 
-/* Processes vector `v` of a row, which has `count` numbers: adds to the sums, or returns the numbers to write. */
+/* Processes vector `v` of a row, which has `count` numbers: adds to the sums, or returns the
+ * numbers to write. */
 INLINE vector visit(const batch_norm_row *r, const lane_numbers *n, int64_t v, int64_t count, const kind k,
                     vector *first, vector *second)
 {
@@ -130,7 +131,8 @@ INLINE void write_together(const batch_norm_row *r, int64_t v, const vector resu
 
 INLINE void visit_row(batch_norm_row *row, const kind k)
 {
-    /* A copy that no store can alias stays in registers. In f32, which waits for memory, it gains nothing. */
+    /* A copy that no store can alias stays in registers. In f32, which waits for memory, it gains
+     * nothing. */
     const batch_norm_row here = *row, *r = k.bf16 ? &here : row;
     const lane_numbers n = {load(r->mean), load(r->a), load(r->b), load(r->c)};
     const int64_t full = r->lanes < LANES ? 0 : r->last < LANES ? r->vectors - 1 : r->vectors;

@@ -1,5 +1,5 @@
-/* See block_weights.h. Blocks of LANES × LANES weights go through registers; LANES rows of the plain matrix are read,
- * or written, together. */
+/* See block_weights.h. Blocks of LANES × LANES weights go through registers; LANES rows of the
+ * plain matrix are read, or written, together. */
 #include "backend/cpu/block_weights.h"
 #include "backend/vector/vector.h"
 

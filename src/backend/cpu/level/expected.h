@@ -1,7 +1,8 @@
-/* Prefetches parts of images that are read or written soon, a few at a time while products are computed, so that they
- * arrive in the L2 cache meanwhile. Left to the loads and stores, their lines would arrive one after the other;
- * prefetched all at once, they would stall the products. Measured on one Emerald Rapids core, 64 channels of 224×224:
- * the transforms of Winograd's convolutions take half the time. */
+/* Prefetches parts of images that are read or written soon, a few at a time while products are
+ * computed, so that they arrive in the L2 cache meanwhile. Left to the loads and stores, their
+ * lines would arrive one after the other; prefetched all at once, they would stall the products.
+ * Measured on one Emerald Rapids core, 64 channels of 224×224: the transforms of Winograd's
+ * convolutions take half the time. */
 #ifndef FTH_BACKEND_CPU_LEVEL_EXPECTED_H
 #define FTH_BACKEND_CPU_LEVEL_EXPECTED_H
 

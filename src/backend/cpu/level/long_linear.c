@@ -1,10 +1,11 @@
-/* The forward pass of linear layers with many more features than outputs, as after a flattened image: x (batch,
- * features), weight (outputs, features) -> y (batch, outputs).
+/* The forward pass of linear layers with many more features than outputs, as after a flattened
+ * image: x (batch, features), weight (outputs, features) -> y (batch, outputs).
  *
- * oneDNN splits such a product by outputs only, and they are too few for a second thread. Here threads share the
- * features: each sums its part of every output, DEPTH features at a time, from weights transposed into the cache, and
- * the parts are added in order. Measured on Zen 4, 64 × 9216 to 128 (mnist-cnn's fc1), oneDNN's time and this one's:
- * 2.2 and 1.8 ms on one thread, 2.2 and 1.0 on two. */
+ * oneDNN splits such a product by outputs only, and they are too few for a second thread. Here
+ * threads share the features: each sums its part of every output, DEPTH features at a time, from
+ * weights transposed into the cache, and the parts are added in order. Measured on Zen 4, 64 × 9216
+ * to 128 (mnist-cnn's fc1), oneDNN's time and this one's: 2.2 and 1.8 ms on one thread, 2.2 and 1.0
+ * on two. */
 #include <omp.h>
 #include <string.h>
 
@@ -14,8 +15,8 @@
 /* A tile of sums, rows by vectors of a panel, stays in registers. */
 enum { DEPTH = 128, ROWS = 6, VECTORS = REGISTERS == 32 ? 4 : 2, PANEL = VECTORS * LANES };
 
-/* Transposes `depth` features of all weights to to[panel][feature][output in the panel]. Outputs that do not fill a
- * panel are in panels of one vector. */
+/* Transposes `depth` features of all weights to to[panel][feature][output in the panel]. Outputs
+ * that do not fill a panel are in panels of one vector. */
 static void transpose_weights(const long_linear *l, const float *weight, int64_t depth, float *to)
 {
     for (int64_t o = 0; o < l->outputs; o += LANES) {
@@ -34,7 +35,8 @@ static void transpose_weights(const long_linear *l, const float *weight, int64_t
     }
 }
 
-/* sums[r][n] += sum over k of x[r][k] * panel[k][n], for R rows and N vectors, which are constants once inlined. */
+/* sums[r][n] += sum over k of x[r][k] * panel[k][n], for R rows and N vectors, which are constants
+ * once inlined. */
 INLINE void multiply_tile(const long_linear *l, const float *x, const float *panel, int64_t depth, float *sums,
                           const int R, const int N)
 {

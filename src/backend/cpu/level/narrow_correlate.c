@@ -1,4 +1,5 @@
-/* Narrow convolutions (narrow.c) as correlations: the forward pass, and the gradient of the input. */
+/* Narrow convolutions (narrow.c) as correlations: the forward pass, and the gradient of the
+ * input. */
 #include <omp.h>
 #include <string.h>
 
@@ -6,8 +7,8 @@
 
 /* ---- images ---- */
 
-/* An image whose rows can be read from `before` columns left of the first, with zeros outside. Vectors may read up to
- * LANES numbers past the last row, whatever they are. */
+/* An image whose rows can be read from `before` columns left of the first, with zeros outside.
+ * Vectors may read up to LANES numbers past the last row, whatever they are. */
 typedef struct padded {
     const float *origin; /* row 0, column -before */
     int64_t row, plane;  /* strides */
@@ -66,7 +67,8 @@ enum { TILE_OUTPUTS = REGISTERS == 32 ? 12 : 6 };
 /* What a vector of columns reads where the kernel row is outside the image. */
 static const float no_row[LANES + NARROW_MAX_KERNEL];
 
-/* A vector: `count` columns from `column` of `row` on. Vectors are numbered through all rows of the image. */
+/* A vector: `count` columns from `column` of `row` on. Vectors are numbered through all rows of the
+ * image. */
 typedef struct stretch {
     int64_t row, column, count;
 } stretch;
@@ -172,8 +174,8 @@ static void correlate_columns(const correlation *c)
 
 enum { TILE_POSITIONS = REGISTERS == 32 ? 12 : 6 };
 
-/* P neighbours in a row from `column` on, by N vectors of outputs from `first` on, to to[position][outputs]. P and N
- * are constants once inlined. */
+/* P neighbours in a row from `column` on, by N vectors of outputs from `first` on, to
+ * to[position][outputs]. P and N are constants once inlined. */
 INLINE void correlate_positions(const correlation *c, int64_t row, int64_t column, int64_t first, float *to,
                                 const int P, const int N)
 {

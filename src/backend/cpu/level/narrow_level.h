@@ -1,4 +1,5 @@
-/* The functions in the table narrow_kernels (narrow.h) at one level, and how they divide their work into tiles. */
+/* The functions in the table narrow_kernels (narrow.h) at one level, and how they divide their work
+ * into tiles. */
 #ifndef FTH_BACKEND_CPU_LEVEL_NARROW_LEVEL_H
 #define FTH_BACKEND_CPU_LEVEL_NARROW_LEVEL_H
 

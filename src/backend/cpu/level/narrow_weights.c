@@ -1,7 +1,8 @@
 /* The gradient of the weights of narrow convolutions (narrow.c).
  *
- * With the image as (rows, columns, channels), the C * KW taps of one kernel row are contiguous: lanes are taps here,
- * and each position of dy is broadcast. A stream is one such vector: kernel row i, lanes from v * LANES on. */
+ * With the image as (rows, columns, channels), the C * KW taps of one kernel row are contiguous:
+ * lanes are taps here, and each position of dy is broadcast. A stream is one such vector: kernel
+ * row i, lanes from v * LANES on. */
 #include <omp.h>
 #include <string.h>
 
@@ -17,7 +18,8 @@ typedef struct accumulation {
     int64_t dy_plane, out_height, out_width;
 } accumulation;
 
-/* sums[o][s] += over positions dy[o] * stream s, for O outputs and S streams, which are constants once inlined. */
+/* sums[o][s] += over positions dy[o] * stream s, for O outputs and S streams, which are constants
+ * once inlined. */
 INLINE void accumulate_tile(const accumulation *a, const float *dy, const int64_t *streams, float *sums,
                             int64_t output_stride, const int O, const int S)
 {

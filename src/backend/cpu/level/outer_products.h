@@ -1,9 +1,10 @@
-/* Sums of outer products of v (count, channels) and w (count, outputs), added to earlier ones: the gradients of
- * weights.
+/* Sums of outer products of v (count, channels) and w (count, outputs), added to earlier ones: the
+ * gradients of weights.
  *
- * v is stored as vectors of channels, each with all of its rows: (channels / LANES, rows, LANES), `stride` floats from
- * one vector to the next. w is stored in panels of VECTORS vectors of outputs (panel, rows, VECTORS × LANES), and so is
- * the result (panel, channels, VECTORS × LANES). At most `chain` products are summed in registers. */
+ * v is stored as vectors of channels, each with all of its rows: (channels / LANES, rows, LANES),
+ * `stride` floats from one vector to the next. w is stored in panels of VECTORS vectors of outputs
+ * (panel, rows, VECTORS × LANES), and so is the result (panel, channels, VECTORS × LANES). At most
+ * `chain` products are summed in registers. */
 #ifndef FTH_BACKEND_CPU_LEVEL_OUTER_PRODUCTS_H
 #define FTH_BACKEND_CPU_LEVEL_OUTER_PRODUCTS_H
 
@@ -31,8 +32,9 @@ INLINE int64_t panel_begin(int64_t output, int64_t outputs)
     return panel_vectors(begin, outputs) == VECTORS ? begin : output;
 }
 
-/* products[c][n] = (or +=) sum over t of v[t][c] * w[t][n], for R channels and N vectors of outputs. The first S
- * channels are in one vector, the others in the next. R, S and N are constants once inlined. */
+/* products[c][n] = (or +=) sum over t of v[t][c] * w[t][n], for R channels and N vectors of
+ * outputs. The first S channels are in one vector, the others in the next. R, S and N are constants
+ * once inlined. */
 INLINE void multiply_registers(const float *v, int64_t stride, const float *w, float *products, int64_t count,
                                int64_t chain, bool add, const int R, const int S, const int N)
 {

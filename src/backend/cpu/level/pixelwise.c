@@ -1,14 +1,16 @@
-/* Pixelwise convolutions: for each target pixel, and each tap of the kernel that reaches it from inside the map, a
- * product of images × channels with channels × outputs. Nothing is multiplied by padding, which on small maps is most
- * of a kernel: 3×3 on a 2×2 map has 16 such pairs of pixels where a direct convolution computes 36.
+/* Pixelwise convolutions: for each target pixel, and each tap of the kernel that reaches it from
+ * inside the map, a product of images × channels with channels × outputs. Nothing is multiplied by
+ * padding, which on small maps is most of a kernel: 3×3 on a 2×2 map has 16 such pairs of pixels
+ * where a direct convolution computes 36.
  *
  *     forward        y[p]  = sum over pairs (p, q, tap) of x[q] · w[tap]
  *     grad_input     dx[q] = sum over pairs of dy[p] · w[tap]ᵀ
  *     grad_weights   dw[tap] = sum over pairs of dy[p]ᵀ · x[q]
  *
- * Products are computed in tiles of up to ROWS rows and WIDTH columns, whose sums stay in registers. Operands are
- * packed beforehand in the order in which tiles read them. Weights are packed one panel of WIDTH columns per thread at
- * a time: they come from memory once, and the panel stays in the core's L2 cache. */
+ * Products are computed in tiles of up to ROWS rows and WIDTH columns, whose sums stay in
+ * registers. Operands are packed beforehand in the order in which tiles read them. Weights are
+ * packed one panel of WIDTH columns per thread at a time: they come from memory once, and the panel
+ * stays in the core's L2 cache. */
 #include <omp.h>
 
 #include "backend/cpu/blocked_kernels.h"
@@ -89,7 +91,8 @@ INLINE int64_t tile_begin(int64_t rows, int64_t tile)
     return rows * tile / tile_count(rows);
 }
 
-/* sum[r][n] += sum over k of a[k][r] * b[k][n], for R rows and N vectors, which are constants once inlined. */
+/* sum[r][n] += sum over k of a[k][r] * b[k][n], for R rows and N vectors, which are constants once
+ * inlined. */
 INLINE void multiply(const float *a, const float *b, int64_t depth, vector *sum, const int R, const int N)
 {
     for (int64_t k = 0; k < depth; k++) {
@@ -156,8 +159,8 @@ static void multiply_tile(const stretch *stretches, int count, int64_t depth, bo
 
 /* ---- packing ---- */
 
-/* spread() scatters LANES groups of `count` consecutive numbers, `distance` apart, so that the i-th numbers of all
- * groups are at to[i * stride]; gather() does the reverse. */
+/* spread() scatters LANES groups of `count` consecutive numbers, `distance` apart, so that the i-th
+ * numbers of all groups are at to[i * stride]; gather() does the reverse. */
 INLINE void spread(const float *from, int64_t distance, int64_t count, float *to, int64_t stride)
 {
     int64_t i = 0;
@@ -190,8 +193,8 @@ INLINE void gather(const stored *from, int64_t at, int64_t stride, int64_t count
         store_strided(to + i, distance, load_stored(from, at + i * stride));
 }
 
-/* Packs images of `planes` channels and `pixels` pixels to to[tile][pixel][channel][image of the tile]; one pixel of
- * one tile. */
+/* Packs images of `planes` channels and `pixels` pixels to to[tile][pixel][channel][image of the
+ * tile]; one pixel of one tile. */
 static void pack_images(const stored *from, int64_t planes, int64_t pixels, int64_t pixel, int64_t begin, int64_t rows,
                         float *to)
 {
@@ -201,8 +204,8 @@ static void pack_images(const stored *from, int64_t planes, int64_t pixels, int6
         gather(from, at + k * pixels, planes * pixels, rows, to + k * rows, rows);
 }
 
-/* Packs w[(n * channels + k) * taps + tap], for `vectors` vectors of outputs n and a block of channels
- * k, to to[tap][k][n]. */
+/* Packs w[(n * channels + k) * taps + tap], for `vectors` vectors of outputs n and a block of
+ * channels k, to to[tap][k][n]. */
 static void pack_forward_weights(const float *w, int64_t channels, int64_t taps, int64_t k, int vectors, float *to)
 {
     for (int v = 0; v < vectors; v++) {
@@ -220,8 +223,8 @@ static void pack_forward_weights(const float *w, int64_t channels, int64_t taps,
     }
 }
 
-/* Packs w[(k * channels + n) * taps + tap], for `vectors` vectors of channels n and a block of outputs
- * k, to to[tap][k][n]. */
+/* Packs w[(k * channels + n) * taps + tap], for `vectors` vectors of channels n and a block of
+ * outputs k, to to[tap][k][n]. */
 static void pack_backward_weights(const float *w, int64_t channels, int64_t outputs, int64_t taps, int64_t k,
                                   int vectors, float *to)
 {

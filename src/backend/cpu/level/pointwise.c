@@ -3,12 +3,13 @@
  *     forward      y  = x · wᵀ
  *     grad_input   dx = dy · w, and 0 at the pixels that a stride skips
  *
- * A tile stays in registers: the sums of up to ROWS pixels and a panel of VECTORS vectors of target planes. Maps in
- * blocks of LANES channels are already in the order in which a tile reads and writes them, so tiles are computed in
- * place; only pixels scattered by a stride, or by maps smaller than a tile, are packed before or unpacked after.
- * The weights are packed into panels once for all pixels. A panel is divided into blocks of `depth_block` rows,
- * which stay in a cache while the pixels of a block of tiles go past. Those pixels stay in the L2 cache until all
- * panels are done. */
+ * A tile stays in registers: the sums of up to ROWS pixels and a panel of VECTORS vectors of target
+ * planes. Maps in blocks of LANES channels are already in the order in which a tile reads and
+ * writes them, so tiles are computed in place; only pixels scattered by a stride, or by maps
+ * smaller than a tile, are packed before or unpacked after. The weights are packed into panels once
+ * for all pixels. A panel is divided into blocks of `depth_block` rows, which stay in a cache while
+ * the pixels of a block of tiles go past. Those pixels stay in the L2 cache until all panels are
+ * done. */
 #include <omp.h>
 
 #include "backend/cpu/level/pointwise_level.h"
@@ -20,9 +21,9 @@ enum { ROWS = 6, VECTORS = 2 };
 #endif
 enum { WIDTH = VECTORS * LANES };
 
-/* The size of a panel of weights. Multiplying 64-byte vectors takes long enough to fetch the weights from the L2
- * cache, so all channels are summed at once. With narrower vectors, a panel stays in the L1 cache, with room left
- * for the pixels. */
+/* The size of a panel of weights. Multiplying 64-byte vectors takes long enough to fetch the
+ * weights from the L2 cache, so all channels are summed at once. With narrower vectors, a panel
+ * stays in the L1 cache, with room left for the pixels. */
 #if VECTOR_BYTES == 64
 enum { PANEL_BYTES = 256 << 10 };
 #else
@@ -143,7 +144,8 @@ static void multiply_tile(const tile *t, int64_t rows, int64_t vectors)
 
 /* ---- products ---- */
 
-/* One side of the product: images of `pixels` pixels. The product's rows are the pixels of the smaller map. */
+/* One side of the product: images of `pixels` pixels. The product's rows are the pixels of the
+ * smaller map. */
 typedef struct side {
     int64_t planes, pixels;
     bool strided; /* the map of x, if there is a stride */
@@ -208,7 +210,8 @@ static int64_t depth_block(int64_t depth)
     return divide_up(divide_up(depth, divide_up(depth, most)), LANES) * LANES;
 }
 
-/* Threads share blocks of tiles, and if there are fewer blocks than threads, parts of the panels as well. */
+/* Threads share blocks of tiles, and if there are fewer blocks than threads, parts of the panels as
+ * well. */
 static void share_out(product *p, int threads)
 {
     const int64_t tiles = tile_count(p), tile_bytes = ROWS * p->source.planes * (int64_t)sizeof(float);
@@ -294,7 +297,8 @@ static void pack_tile(const product *p, int64_t begin, int64_t rows, float *to)
     }
 }
 
-/* Where the input cell of output `at` ends along an axis: its own pixel and those after it that the stride skips. */
+/* Where the input cell of output `at` ends along an axis: its own pixel and those after it that the
+ * stride skips. */
 INLINE int64_t cell_end(int64_t at, int64_t count, int64_t stride, int64_t size)
 {
     return at + 1 == count ? size : (at + 1) * stride;
@@ -305,7 +309,8 @@ INLINE void write_vector(const product *p, int64_t at, vector value)
     store_rounded(p->out, at, p->added.numbers ? value + load_stored(&p->added, at) : value, p->c->bf16);
 }
 
-/* Writes a row's result, and zeros to the pixels to its right and below it, up to the next results. */
+/* Writes a row's result, and zeros to the pixels to its right and below it, up to the next
+ * results. */
 static void write_cell(const product *p, int64_t row, int64_t to, vector value)
 {
     const blocked_convolution *c = p->c;

@@ -1,14 +1,16 @@
-/* The gradient of a 1×1 convolution's weights: dw (outputs, channels) = dyᵀ · x, summed over all pixels.
+/* The gradient of a 1×1 convolution's weights: dw (outputs, channels) = dyᵀ · x, summed over all
+ * pixels.
  *
- * A tile of ROWS outputs and up to VECTORS vectors of channels stays in registers, and each pixel adds a product to it.
- * Both operands are read in place. Pixels are processed in chunks: a chunk's vectors of channels stay in the L1 cache
- * while they are multiplied by all outputs. The result is computed in blocks, whose sums stay in the L2 cache until all
- * chunks are done.
+ * A tile of ROWS outputs and up to VECTORS vectors of channels stays in registers, and each pixel
+ * adds a product to it. Both operands are read in place. Pixels are processed in chunks: a chunk's
+ * vectors of channels stay in the L1 cache while they are multiplied by all outputs. The result is
+ * computed in blocks, whose sums stay in the L2 cache until all chunks are done.
  *
  * Images in bf16 are converted chunk by chunk, to contiguous pixels in each block of channels.
  *
- * Threads share the blocks. If those do not divide evenly, the pixels are split into ranges as well, and the ranges'
- * sums are added in order: results depend on the number of threads requested, never on timing. */
+ * Threads share the blocks. If those do not divide evenly, the pixels are split into ranges as
+ * well, and the ranges' sums are added in order: results depend on the number of threads requested,
+ * never on timing. */
 #include <omp.h>
 
 #include "backend/cpu/level/pointwise_level.h"
@@ -146,7 +148,8 @@ INLINE int64_t panel_count(int64_t channels)
     return divide_up(channels / LANES, VECTORS);
 }
 
-/* A block's operands: its first channels and outputs, and the pixels from one block of LANES planes to the next. */
+/* A block's operands: its first channels and outputs, and the pixels from one block of LANES planes
+ * to the next. */
 typedef struct operands {
     const float *x, *dy;
     int64_t in_pixels, out_pixels, step;
@@ -166,7 +169,8 @@ static void add_chunk(const task *b, const operands *of, const chunk *pixels, co
         for (int64_t n = 0; n < b->outputs; n += ROWS) {
             const int64_t block = n / LANES * LANES, tile_number = n / ROWS;
             t.dy = of->dy + block * out_pixels + n % LANES;
-            /* The first tiles each prefetch a vector of the next panel, or of the next chunk's first panel. */
+            /* The first tiles each prefetch a vector of the next panel, or of the next chunk's
+             * first panel. */
             t.x_ahead = tile_number * LANES >= width ? 0
                         : last ? next->x - pixels->runs[0].x + (tile_number * LANES - k) * in_pixels
                                : (width + tile_number * LANES) * in_pixels;
@@ -179,8 +183,8 @@ static void add_chunk(const task *b, const operands *of, const chunk *pixels, co
     }
 }
 
-/* Converts `channels` channels of a chunk's pixels, from `channel` on. Maps have `pixels` pixels; those of the chunk
- * are `step` apart. */
+/* Converts `channels` channels of a chunk's pixels, from `channel` on. Maps have `pixels` pixels;
+ * those of the chunk are `step` apart. */
 static void convert_chunk(const stored *from, const chunk *which, bool of_x, int64_t channel, int64_t channels,
                           int64_t pixels, int64_t step, float *to)
 {

@@ -1,10 +1,11 @@
-/* Products of packed matrices, m (rows, columns) = v (rows, depth) * u (depth, columns), blocked for registers and
- * caches.
+/* Products of packed matrices, m (rows, columns) = v (rows, depth) * u (depth, columns), blocked
+ * for registers and caches.
  *
- * Registers hold ROWS rows of up to PANEL vectors of columns. u is stored in the order in which it is read: blocks of
- * `depth_block` rows, in panels of PANEL vectors. One panel of a block (up to 20 KB) stays in the L1 cache while all
- * rows of v go past it, and the next one is prefetched meanwhile. v is stored in groups of ROWS rows, m in panels;
- * u_offset(), v_offset() and m_offset() give the places of their elements. */
+ * Registers hold ROWS rows of up to PANEL vectors of columns. u is stored in the order in which it
+ * is read: blocks of `depth_block` rows, in panels of PANEL vectors. One panel of a block (up to 20
+ * KB) stays in the L1 cache while all rows of v go past it, and the next one is prefetched
+ * meanwhile. v is stored in groups of ROWS rows, m in panels; u_offset(), v_offset() and m_offset()
+ * give the places of their elements. */
 #ifndef FTH_BACKEND_CPU_LEVEL_PRODUCTS_H
 #define FTH_BACKEND_CPU_LEVEL_PRODUCTS_H
 
@@ -19,19 +20,21 @@
 #endif
 enum { ROWS = 6, PANEL_COLUMNS = PANEL * LANES, MOST_DEPTH = 5120 / PANEL_COLUMNS };
 
-/* How many rows of u ahead to prefetch, which matters for the first rows of v: 64 channels take 3 % less time. */
+/* How many rows of u ahead to prefetch, which matters for the first rows of v: 64 channels take 3 %
+ * less time. */
 enum { ROWS_AHEAD = 8 };
 
-/* Rows of u whose products are summed up in registers before they are added to m. Rounding in these sums is most of
- * Winograd's error: 32 instead of 80 brings resnet18's gradients from 2.2 to 1.8 times the error of PyTorch's, and takes 1 to
- * 2 % of the products' speed. */
+/* Rows of u whose products are summed up in registers before they are added to m. Rounding in these
+ * sums is most of Winograd's error: 32 instead of 80 brings resnet18's gradients from 2.2 to 1.8
+ * times the error of PyTorch's, and takes 1 to 2 % of the products' speed. */
 enum { CHAIN_DEPTH = 32 };
 
 typedef struct product_sizes {
     int64_t rows, depth, columns; /* multiples of ROWS, LANES and LANES */
 } product_sizes;
 
-/* Rows of u in a block; the last may have fewer. Blocks are of equal size, except for rounding up to whole vectors. */
+/* Rows of u in a block; the last may have fewer. Blocks are of equal size, except for rounding up
+ * to whole vectors. */
 INLINE int64_t depth_block(int64_t depth)
 {
     const int64_t blocks = (depth + MOST_DEPTH - 1) / MOST_DEPTH;
@@ -69,8 +72,9 @@ INLINE int64_t m_offset(int64_t rows, int64_t columns, int64_t t, int64_t n)
     return panel * rows + t * panel_columns(columns, panel) + n - panel;
 }
 
-/* R rows (a multiple of ROWS) of N vectors of columns, over `depth` rows of u; added to m unless `first`. `group` is
- * the distance between groups of rows in v. R, N and `first` are constants once inlined. */
+/* R rows (a multiple of ROWS) of N vectors of columns, over `depth` rows of u; added to m unless
+ * `first`. `group` is the distance between groups of rows in v. R, N and `first` are constants once
+ * inlined. */
 INLINE void multiply_registers(const float *v, int64_t group, const float *u, int64_t depth, float *m, const int R,
                                const int N, const int first)
 {
@@ -115,7 +119,8 @@ typedef struct expectations {
     expected *all[3];
 } expectations;
 
-/* All rows of one panel of N vectors of one block of u. With few columns, registers hold twice the rows. */
+/* All rows of one panel of N vectors of one block of u. With few columns, registers hold twice the
+ * rows. */
 INLINE void multiply_panel(const float *v, const float *u, float *m, int64_t rows, int64_t depth, int64_t block,
                            const expectations *soon, const int N, const int first)
 {

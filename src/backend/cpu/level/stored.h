@@ -1,5 +1,5 @@
-/* Images in f32 or bf16, read and written as vectors of floats: kernels that compute in f32 serve plans
- * of both dtypes. */
+/* Images in f32 or bf16, read and written as vectors of floats: kernels that compute in f32 serve
+ * plans of both dtypes. */
 #ifndef FTH_BACKEND_CPU_LEVEL_STORED_H
 #define FTH_BACKEND_CPU_LEVEL_STORED_H
 

@@ -1,10 +1,11 @@
-/* 3×3 convolutions with stride 2: forward, and back to the inputs' gradients. See strided_tile.h for the method.
+/* 3×3 convolutions with stride 2: forward, and back to the inputs' gradients. See strided_tile.h
+ * for the method.
  *
- * Tiles are computed in groups, as in winograd_correlate.c: inputs are transformed (v), multiplied by the
- * transformed weights (u) at all points (m), and outputs are transformed and written. Here v and m are more than
- * twice as large, so the products go panel by panel of outputs, and each panel is written before the next one
- * overwrites its m: m stays in a core's L2 cache. u is stored panel by panel too; with a single group, only one
- * panel of u is in memory at a time. */
+ * Tiles are computed in groups, as in winograd_correlate.c: inputs are transformed (v), multiplied
+ * by the transformed weights (u) at all points (m), and outputs are transformed and written. Here v
+ * and m are more than twice as large, so the products go panel by panel of outputs, and each panel
+ * is written before the next one overwrites its m: m stays in a core's L2 cache. u is stored panel
+ * by panel too; with a single group, only one panel of u is in memory at a time. */
 #include <omp.h>
 
 #include "backend/cpu/level/products.h"
@@ -12,7 +13,8 @@
 #include "backend/cpu/level/strided_tile.h"
 #include "backend/cpu/level/winograd_kernel.h"
 
-/* Tiles in a group, if u (144 bytes for each pair of channels) fits a cache that cores share, or if it does not. */
+/* Tiles in a group, if u (144 bytes for each pair of channels) fits a cache that cores share, or if
+ * it does not. */
 enum { FEW_TILES = 24, MOST_TILES = 128 };
 
 /* ---- weights ---- */
@@ -289,8 +291,8 @@ static void compute_part(const strided_pass *pass, const tile_group *group, int 
         write_panel(pass, group, i / group->count * PANEL_COLUMNS, i % group->count);
 }
 
-/* One thread's part of a group that `parts` threads compute together. `next` is the group after it; it may
- * have no tiles. */
+/* One thread's part of a group that `parts` threads compute together. `next` is the group after it;
+ * it may have no tiles. */
 static void compute_group(const strided_pass *pass, const tile_group *group, const tile_group *next, int part,
                           int parts)
 {
@@ -312,7 +314,8 @@ typedef struct division {
     int64_t size;      /* tiles in a group; the last may have fewer */
     bool shared;       /* all threads work on one group at a time; else each has groups of its own */
     bool split, fresh; /* as in strided_pass */
-    /* Floats of the panels of u that are kept, of a group's v, and of a thread's m or, if split, a group's. */
+    /* Floats of the panels of u that are kept, of a group's v, and of a thread's m or, if split, a
+     * group's. */
     int64_t u, v, m;
 } division;
 

@@ -1,19 +1,23 @@
-/* Shared by the kernels for 3×3 convolutions with stride 2: the method, and its transforms of lines and tiles.
+/* Shared by the kernels for 3×3 convolutions with stride 2: the method, and its transforms of lines
+ * and tiles.
  *
- * Along one axis, such a convolution is the sum of two with stride 1: every second input with the outer taps, and the
- * inputs between them with the middle tap. Four outputs of the former take 5 products by Winograd's method, F(4, 2), at
- * the points ±a, ±b and infinity, and those of the latter take 4: 9 instead of 12. Three outputs take 4, without
- * infinity, and 3: 7 instead of 9. In two dimensions both axes are treated so, and 4×4 outputs take 81 products instead
- * of 144. The gradients are the same sums in reverse.
+ * Along one axis, such a convolution is the sum of two with stride 1: every second input with the
+ * outer taps, and the inputs between them with the middle tap. Four outputs of the former take 5
+ * products by Winograd's method, F(4, 2), at the points ±a, ±b and infinity, and those of the
+ * latter take 4: 9 instead of 12. Three outputs take 4, without infinity, and 3: 7 instead of 9. In
+ * two dimensions both axes are treated so, and 4×4 outputs take 81 products instead of 144. The
+ * gradients are the same sums in reverse.
  *
- * So a line of 9 entries stands for four outputs: 5 points, and 4 places where the middle tap is multiplied directly. A
- * tile has 9×9 entries. All places share the same weights, so the transformed weights are 6×6 matrices: an entry's
- * `point` is its own number, or 5 for a place. Everything multiplied by one matrix forms the rows of one product: one
- * per tile where both coordinates are points, as many as the tile has outputs where both are places. A tile has 4 or 3
- * rows and columns of outputs, whichever divides the map best (7 = 4 + 3), or fewer where neither does.
+ * So a line of 9 entries stands for four outputs: 5 points, and 4 places where the middle tap is
+ * multiplied directly. A tile has 9×9 entries. All places share the same weights, so the
+ * transformed weights are 6×6 matrices: an entry's `point` is its own number, or 5 for a place.
+ * Everything multiplied by one matrix forms the rows of one product: one per tile where both
+ * coordinates are points, as many as the tile has outputs where both are places. A tile has 4 or 3
+ * rows and columns of outputs, whichever divides the map best (7 = 4 + 3), or fewer where neither
+ * does.
  *
- * Of the points with few digits, 7/16 and 11/8 keep the sums smallest. With 0, ±1, 1/2 and infinity, errors are twice
- * as large. */
+ * Of the points with few digits, 7/16 and 11/8 keep the sums smallest. With 0, ±1, 1/2 and
+ * infinity, errors are twice as large. */
 #ifndef FTH_BACKEND_CPU_LEVEL_STRIDED_TILE_H
 #define FTH_BACKEND_CPU_LEVEL_STRIDED_TILE_H
 
@@ -96,8 +100,8 @@ INLINE void transform_points(const vector m[PLACE], vector to[TILE])
     to[3] = times_plus(P2 * P, difference_p, times_plus(Q2 * Q, difference_q, m[INFINITE]));
 }
 
-/* What a transform reads: inputs, or gradients of outputs on the way to those of the inputs (GRADIENTS) or of the
- * weights (FACTORS). */
+/* What a transform reads: inputs, or gradients of outputs on the way to those of the inputs
+ * (GRADIENTS) or of the weights (FACTORS). */
 typedef enum role { INPUTS, GRADIENTS, FACTORS } role;
 
 /* How many numbers a line of `outputs` outputs reads. */
@@ -121,7 +125,8 @@ INLINE void transform_line(const role of, const vector d[LINE], vector to[LINE])
 
 /* ---- tiles ---- */
 
-/* Output (i, j) sums x (2i + row - padding[0], 2j + column - padding[1]) over the kernel's rows and columns. */
+/* Output (i, j) sums x (2i + row - padding[0], 2j + column - padding[1]) over the kernel's rows and
+ * columns. */
 typedef struct strided_convolution {
     winograd_images x, y;
     int64_t padding[2]; /* at the top and at the left */
@@ -137,7 +142,8 @@ static inline strided_convolution describe_strided(const blocked_convolution *c)
                                  .bf16 = c->bf16};
 }
 
-/* How tiles cover the outputs, or the inputs' gradients in pairs of rows and columns, which begin at `first`. */
+/* How tiles cover the outputs, or the inputs' gradients in pairs of rows and columns, which begin
+ * at `first`. */
 typedef struct strided_tiling {
     int64_t lines[2], first[2]; /* outputs or pairs along each axis */
     int64_t tiles[2];
@@ -164,8 +170,8 @@ static inline strided_tiling tile_outputs(const strided_convolution *c)
     return t;
 }
 
-/* A tiling of the inputs. Pair i consists of input 2i + 1 - padding, which output i reaches by the middle tap, and the
- * next one, which outputs i and i + 1 reach by the outer taps. */
+/* A tiling of the inputs. Pair i consists of input 2i + 1 - padding, which output i reaches by the
+ * middle tap, and the next one, which outputs i and i + 1 reach by the outer taps. */
 static inline strided_tiling tile_inputs(const strided_convolution *c)
 {
     strided_tiling t = {0};
@@ -192,8 +198,8 @@ static inline strided_tile tile_at(const strided_tiling *t, int64_t number)
 
 /* ---- groups of tiles ---- */
 
-/* Counts the rows of the products. Entries are of three kinds, by how many rows they give: finite points,
- * infinity, and places. */
+/* Counts the rows of the products. Entries are of three kinds, by how many rows they give: finite
+ * points, infinity, and places. */
 typedef struct row_counts {
     int64_t of[3][3];
 } row_counts;
@@ -231,7 +237,8 @@ static inline void add_tile(row_counts *counts, const strided_tile *tile, int32_
 
 /* ---- reading ---- */
 
-/* The addresses of a tile's entries: at[entry] * width floats after the first row of their point. */
+/* The addresses of a tile's entries: at[entry] * width floats after the first row of their
+ * point. */
 typedef struct entries {
     float *points[POINTS];
     const int32_t *at;
@@ -243,7 +250,8 @@ INLINE float *entry_at(const entries *e, int i, int j)
     return e->points[point_of(i) * WINDOW + point_of(j)] + e->at[i * LINE + j] * e->width;
 }
 
-/* Reads `count` numbers of a row of pixels from `offset` on; numbers outside [begin, end) are zeros. */
+/* Reads `count` numbers of a row of pixels from `offset` on; numbers outside [begin, end) are
+ * zeros. */
 INLINE void read_line(const void *images, int64_t offset, int begin, int end, const bool bf16, const int count,
                       vector d[LINE])
 {
@@ -265,8 +273,8 @@ INLINE share numbers_inside(int64_t first, int count, int64_t size)
     return (share){first < 0 ? -first : 0, end < count ? end : count};
 }
 
-/* Transforms LANES planes of a tile, from `plane` on, to its entries. Its first number is at (row, column). Returns the
- * sum of the numbers read, for FACTORS. */
+/* Transforms LANES planes of a tile, from `plane` on, to its entries. Its first number is at (row,
+ * column). Returns the sum of the numbers read, for FACTORS. */
 INLINE vector transform_entries(const role of, const bool bf16, const winograd_images *images, const void *numbers,
                                 const strided_tile *tile, int64_t plane, int64_t row, int64_t column, const entries *to)
 {
@@ -309,8 +317,8 @@ INLINE vector transform_entries(const role of, const bool bf16, const winograd_i
 /* Squares that cover a tile, at most. */
 enum { MOST_SQUARES = 4 };
 
-/* Adds the `squares` × `squares` squares of a tile from (row, column) on, or a little before to stay within the image.
- * Returns their new count. */
+/* Adds the `squares` × `squares` squares of a tile from (row, column) on, or a little before to
+ * stay within the image. Returns their new count. */
 static inline int64_t add_squares(const winograd_images *images, const void *numbers, bool bf16, int64_t image,
                                   int64_t row, int64_t column, int squares, const float **to, int64_t count)
 {

@@ -1,10 +1,12 @@
-/* The gradient of the weights of 3×3 convolutions with stride 2. See strided_tile.h for the method: transformed inputs
- * and gradients of outputs are multiplied at the 36 points, and summed over the rows of each point.
+/* The gradient of the weights of 3×3 convolutions with stride 2. See strided_tile.h for the method:
+ * transformed inputs and gradients of outputs are multiplied at the 36 points, and summed over the
+ * rows of each point.
  *
- * Tiles are transformed in groups, by all threads together. The products are then added to blocks of the result, STRIP
- * channels × one panel of outputs at all points, which fit a core's L2 cache, and are transformed back after the last
- * group. All sums are taken in the same order for any number of threads. Products are summed over at most CHAIN rows in
- * registers before they are added to the block: a single sum over all rows would be the largest source of error. */
+ * Tiles are transformed in groups, by all threads together. The products are then added to blocks
+ * of the result, STRIP channels × one panel of outputs at all points, which fit a core's L2 cache,
+ * and are transformed back after the last group. All sums are taken in the same order for any
+ * number of threads. Products are summed over at most CHAIN rows in registers before they are added
+ * to the block: a single sum over all rows would be the largest source of error. */
 #include <omp.h>
 
 #include "backend/cpu/level/outer_products.h"
@@ -143,8 +145,8 @@ static void multiply_block(const gradient *g, const group *tiles, const block *b
     }
 }
 
-/* Transforms the sums at all points to dweight, for LANES channels and outputs; `from` points to those of
- * the first point. */
+/* Transforms the sums at all points to dweight, for LANES channels and outputs; `from` points to
+ * those of the first point. */
 static void finish_square(const gradient *g, const float *from, int64_t point, int64_t row, int64_t channel,
                           int64_t output)
 {

@@ -1,13 +1,14 @@
-/* Linear layers with few rows and weights that fit no cache, as after the convolutions of VGG: x (rows, features),
- * weight (outputs, features), y (rows, outputs).
+/* Linear layers with few rows and weights that fit no cache, as after the convolutions of VGG: x
+ * (rows, features), weight (outputs, features), y (rows, outputs).
  *
- * The time is that of reading or writing the weights once. So all rows are computed together, CHUNK features at a time:
- * those of x or dx stay in the L1 cache while the weights of all outputs go past, prefetched. There are always
- * THIN_LINEAR_ROWS rows; the last row stands in for missing ones.
+ * The time is that of reading or writing the weights once. So all rows are computed together, CHUNK
+ * features at a time: those of x or dx stay in the L1 cache while the weights of all outputs go
+ * past, prefetched. There are always THIN_LINEAR_ROWS rows; the last row stands in for missing
+ * ones.
  *
- * Measured on one Emerald Rapids core in a step of vgg19, 8 rows, 25088 features to 4096 outputs, oneDNN 2.6's time and
- * this one's: forward 82 and 64 ms, grad_input 57 and 34 ms, grad_weights 35 and 21 ms. The memory bandwidth would
- * allow 24, 24 and 18. */
+ * Measured on one Emerald Rapids core in a step of vgg19, 8 rows, 25088 features to 4096 outputs,
+ * oneDNN 2.6's time and this one's: forward 82 and 64 ms, grad_input 57 and 34 ms, grad_weights 35
+ * and 21 ms. The memory bandwidth would allow 24, 24 and 18. */
 #include "backend/cpu/thin_linear.h"
 #include "backend/vector/vector.h"
 
@@ -39,7 +40,8 @@ static int64_t least(int64_t a, int64_t b)
 
 /* ---- forward ---- */
 
-/* Adds the products of features [begin, end) to y, for N outputs from o on. N is a constant once inlined. */
+/* Adds the products of features [begin, end) to y, for N outputs from o on. N is a constant once
+ * inlined. */
 INLINE void add_products(const thin_linear *l, const row_pointers *x, const float *weight, int64_t o, int64_t begin,
                          int64_t end, float *y, const int N)
 {
@@ -114,7 +116,8 @@ INLINE void read_gradients(const row_pointers *dy, int64_t o, float to[SPREAD][A
     }
 }
 
-/* Adds the contributions of N outputs from o on to dx: `width` features from k on, of ALL_ROWS rows. */
+/* Adds the contributions of N outputs from o on to dx: `width` features from k on, of ALL_ROWS
+ * rows. */
 INLINE void add_outputs(const thin_linear *l, const row_pointers *dy, const float *weight, int64_t o, int64_t k,
                         int64_t width, float dx[ALL_ROWS][CHUNK], const int N)
 {
@@ -156,8 +159,8 @@ static void grad_input(const thin_linear *l, const float *dy, const float *weigh
     }
 }
 
-/* Computes the gradients of N outputs' weights, from o on, for features [begin, end). Rows of x past l->rows
- * count as zeros. */
+/* Computes the gradients of N outputs' weights, from o on, for features [begin, end). Rows of x
+ * past l->rows count as zeros. */
 INLINE void write_gradients(const thin_linear *l, const row_pointers *x, const row_pointers *dy, int64_t o,
                             int64_t begin, int64_t end, float *dweight, const int N, const bool past_caches)
 {

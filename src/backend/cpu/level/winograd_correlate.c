@@ -1,15 +1,17 @@
 /* The arithmetic of Winograd convolution, F(4×4, 3×3): outputs from inputs, forward and back.
  *
- * An output tile of 4×4 comes from 6×6 inputs. Both are seen as products of polynomials, evaluated at the six points 0,
- * ±a, ±b and infinity (Lavin and Gray 2016), where 36 products do what takes 144: for each of the 36 points, a matrix
- * product of tiles × channels with channels × outputs. The points a = 5/8, b = 3/2, oneDNN's, keep the sums small:
- * errors are some 1e-6 of the largest number, against 3e-7 directly.
+ * An output tile of 4×4 comes from 6×6 inputs. Both are seen as products of polynomials, evaluated
+ * at the six points 0, ±a, ±b and infinity (Lavin and Gray 2016), where 36 products do what takes
+ * 144: for each of the 36 points, a matrix product of tiles × channels with channels × outputs. The
+ * points a = 5/8, b = 3/2, oneDNN's, keep the sums small: errors are some 1e-6 of the largest
+ * number, against 3e-7 directly.
  *
- * Tiles are computed in groups: inputs transformed (v), products at all points (m), outputs transformed and written. While the
- * transformed weights (u) fit a core's L2 cache, groups are small, so that v and m stay there too and memory sees each image
- * once. Larger u are read from memory for each group, which then has more tiles, so that the arithmetic takes longer than that.
- * Each thread has groups of its own; where there are too few tiles for that, all threads work on one group, on parts of its
- * channels, points and outputs. */
+ * Tiles are computed in groups: inputs transformed (v), products at all points (m), outputs
+ * transformed and written. While the transformed weights (u) fit a core's L2 cache, groups are
+ * small, so that v and m stay there too and memory sees each image once. Larger u are read from
+ * memory for each group, which then has more tiles, so that the arithmetic takes longer than that.
+ * Each thread has groups of its own; where there are too few tiles for that, all threads work on
+ * one group, on parts of its channels, points and outputs. */
 #include <omp.h>
 #include <string.h>
 
@@ -25,7 +27,8 @@ enum { NEAR_PAIRS = 64 * 128 };
 /* Channels up to which the roundings of the weights' transform matter beside those of the sums. */
 enum { SHORT_DEPTH = 64 };
 
-/* Tiles × planes of a group, in and out, up to which the L2 cache has room for what is read next, 64 bytes each: 288 KB. */
+/* Tiles × planes of a group, in and out, up to which the L2 cache has room for what is read next,
+ * 64 bytes each: 288 KB. */
 enum { MOST_EXPECTED = 24 * (64 + 128) };
 
 /* ---- weights ---- */
@@ -85,7 +88,8 @@ INLINE void transform_kernel_f64(const vector kernel[9], bool turned, vector at[
 
 /* ---- outputs ---- */
 
-/* From the products at point (i, j), m[its class] + (i * WINDOW + j) * stride, to the outputs of a tile. */
+/* From the products at point (i, j), m[its class] + (i * WINDOW + j) * stride, to the outputs of a
+ * tile. */
 INLINE void transform_tile(const winograd_correlation *c, const float *const m[CLASSES], int64_t stride, vector bias,
                            vector y[TILE][TILE], const tile_size size)
 {
@@ -110,7 +114,8 @@ INLINE void transform_tile(const winograd_correlation *c, const float *const m[C
     }
 }
 
-/* Writes what lies within `rows` and `columns`, from `offset` on; `width` is the image's. The mask may be of nothing. */
+/* Writes what lies within `rows` and `columns`, from `offset` on; `width` is the image's. The mask
+ * may be of nothing. */
 INLINE void write_tile(const vector y[TILE][TILE], int64_t width, int64_t rows, int64_t columns, void *to,
                        const stored *mask, int64_t offset)
 {
@@ -176,7 +181,8 @@ INLINE int class_of_point(const winograd_pass *pass, int64_t p)
     return class_of(&pass->tiles, (int)(p / WINDOW), (int)(p % WINDOW));
 }
 
-/* Floats from one point to the next in v (`planes` are inputs) or m (outputs); `rows` is the most that a point has. */
+/* Floats from one point to the next in v (`planes` are inputs) or m (outputs); `rows` is the most
+ * that a point has. */
 INLINE int64_t group_stride(int64_t rows, int64_t planes)
 {
     return rows * planes + 16;
@@ -238,7 +244,8 @@ static expected expect_tiles(const winograd_images *images, bool bf16, const flo
                       .most = count * planes / calls + 1};
 }
 
-/* `next` is the group after this one and may be empty. Threads that share a group get about the same number of rows. */
+/* `next` is the group after this one and may be empty. Threads that share a group get about the
+ * same number of rows. */
 static void multiply_group(const winograd_pass *pass, const tile_group *group, const tile_group *next, int part,
                            int parts)
 {

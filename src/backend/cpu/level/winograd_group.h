@@ -1,4 +1,5 @@
-/* One group of tiles of the gradient of the weights: transforms, and products added to a block. See winograd_weights.c. */
+/* One group of tiles of the gradient of the weights: transforms, and products added to a block. See
+ * winograd_weights.c. */
 #ifndef FTH_BACKEND_CPU_LEVEL_WINOGRAD_GROUP_H
 #define FTH_BACKEND_CPU_LEVEL_WINOGRAD_GROUP_H
 
@@ -8,7 +9,8 @@
 /* Tiles that are transformed together, and channels: a multiple of ROWS and of LANES. */
 enum { GROUP = 64, STRIP = 48 };
 
-/* A third of the points: two rows that share most of their transform. Or a block has all six rows. */
+/* A third of the points: two rows that share most of their transform. Or a block has all six
+ * rows. */
 enum { THIRDS = 3, WHOLE = THIRDS };
 
 INLINE int row_count(const int part)
@@ -39,7 +41,8 @@ typedef struct block {
     float *products; /* (point, panel, channel, VECTORS × LANES) */
 } block;
 
-/* Tiles whose products are added to a block, after those of other groups unless they are the first. */
+/* Tiles whose products are added to a block, after those of other groups unless they are the
+ * first. */
 typedef struct group {
     place places[GROUP];
     const float *x[GROUP];          /* where they lie in the first planes of the block's inputs */
@@ -75,7 +78,8 @@ static void multiply_strip(const gradient *g, const block *b, int64_t c, int64_t
 
 /* ---- transforms ---- */
 
-/* The inputs of a tile at the part's points: point (row_of(part, i), j) to to[its class] + (i * WINDOW + j) * stride. */
+/* The inputs of a tile at the part's points: point (row_of(part, i), j) to to[its class] + (i *
+ * WINDOW + j) * stride. */
 INLINE void transform_input(const window *w, const reading how, const int part, float *const to[CLASSES],
                             int64_t stride, const tile_size size)
 {
@@ -148,7 +152,8 @@ typedef struct windows {
     reading how[GROUP];
 } windows;
 
-/* Whole tiles, read in any way; x is never pooled, and tiles of dy begin at even rows and columns. */
+/* Whole tiles, read in any way; x is never pooled, and tiles of dy begin at even rows and
+ * columns. */
 INLINE void transform_whole_input(const window *w, reading how, const int part, float *const to[CLASSES],
                                   int64_t stride, const tiling *map)
 {
@@ -172,8 +177,8 @@ INLINE void transform_whole_gradient(const window *w, reading how, const int par
     }
 }
 
-/* Tiles with fewer outputs, all of them at a border. `part` is not a constant here: one copy for each would take three
- * times as long to compile. */
+/* Tiles with fewer outputs, all of them at a border. `part` is not a constant here: one copy for
+ * each would take three times as long to compile. */
 static void transform_end_input(const window *w, bool bf16, int part, float *const to[CLASSES], int64_t stride,
                                 tile_size size)
 {
@@ -269,7 +274,8 @@ INLINE void transform_gradients_of(const gradient *g, const block *b, const grou
     }
 }
 
-/* The gradients of the block's outputs. Their sums, for the biases, are added to `sums`, unless that is NULL. */
+/* The gradients of the block's outputs. Their sums, for the biases, are added to `sums`, unless
+ * that is NULL. */
 static void transform_gradients(const gradient *g, const block *b, const group *tiles, float *sums)
 {
     switch (b->part) {
@@ -280,8 +286,9 @@ static void transform_gradients(const gradient *g, const block *b, const group *
     }
 }
 
-/* The inputs of a strip from the block's channel c on, to be asked for while `multiplied` channels are multiplied. (Asking for dy
- * as well costs more than it saves: it is more than the L2 cache has room for.) */
+/* The inputs of a strip from the block's channel c on, to be asked for while `multiplied` channels
+ * are multiplied. (Asking for dy as well costs more than it saves: it is more than the L2 cache has
+ * room for.) */
 static expected expect_strip(const gradient *g, const block *b, int64_t c, const group *tiles, int64_t multiplied)
 {
     const winograd_images *in = &g->forward->in;
@@ -300,7 +307,8 @@ static expected expect_strip(const gradient *g, const block *b, int64_t c, const
                       .most = tiles->count * planes / calls + 1};
 }
 
-/* Transforms a group and adds its products to the block. `next` is the group after it, perhaps of no tiles. */
+/* Transforms a group and adds its products to the block. `next` is the group after it, perhaps of
+ * no tiles. */
 static void add_group(const gradient *g, const block *b, const group *tiles, const group *next, float *sums)
 {
     transform_gradients(g, b, tiles, sums);

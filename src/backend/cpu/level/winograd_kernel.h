@@ -1,11 +1,13 @@
-/* The weights of convolutions by Winograd's method: 3×3 kernels at 36 points, packed for products.h. */
+/* The weights of convolutions by Winograd's method: 3×3 kernels at 36 points, packed for
+ * products.h. */
 #ifndef FTH_BACKEND_CPU_LEVEL_WINOGRAD_KERNEL_H
 #define FTH_BACKEND_CPU_LEVEL_WINOGRAD_KERNEL_H
 
 #include "backend/cpu/level/products.h"
 #include "backend/cpu/level/winograd_tile.h"
 
-/* Channels × outputs up to which transformed weights (144 bytes each) fit a cache that cores share. */
+/* Channels × outputs up to which transformed weights (144 bytes each) fit a cache that cores
+ * share. */
 enum { CACHED_PAIRS = 256 * 256 };
 
 /* One vector of kernels at all points: a constant where it is inlined. */
@@ -31,14 +33,15 @@ INLINE void transform_square(const vector kernel[9], bool turned, three_transfor
     }
 }
 
-/* Floats of u from one point to the next: an odd number of cache lines, as powers of two would put all 36 into the same few sets of
- * the cache. */
+/* Floats of u from one point to the next: an odd number of cache lines, as powers of two would put
+ * all 36 into the same few sets of the cache. */
 INLINE int64_t weights_stride(int64_t depth, int64_t columns)
 {
     return depth * columns + 16;
 }
 
-/* Kernels of LANES inputs, from k on, and LANES outputs, from n on: to[9 * input + i] has number i of all outputs. */
+/* Kernels of LANES inputs, from k on, and LANES outputs, from n on: to[9 * input + i] has number i
+ * of all outputs. */
 INLINE void read_kernels(const winograd_weights *weights, int64_t n, int64_t k, vector to[9 * LANES])
 {
     const float *from = weights->values + n * weights->stride_n + k * weights->stride_k;
@@ -70,8 +73,9 @@ INLINE void read_kernels(const winograd_weights *weights, int64_t n, int64_t k, 
     }
 }
 
-/* To u, the thread's share: squares of LANES inputs and a panel of outputs, in the order in which they lie. What is too large for
- * any cache is written past them, which takes half the time: 2.9 instead of 6 ms for 512 × 512. */
+/* To u, the thread's share: squares of LANES inputs and a panel of outputs, in the order in which
+ * they lie. What is too large for any cache is written past them, which takes half the time: 2.9
+ * instead of 6 ms for 512 × 512. */
 INLINE void transform_weights(const winograd_weights *weights, int64_t depth, int64_t columns,
                               kernel_transform *transform, float *u, int part, int parts)
 {

@@ -1,10 +1,11 @@
-/* What the Winograd kernels share: the points, the transforms of lines, tiles and how they are read. See
- * winograd_correlate.c.
+/* What the Winograd kernels share: the points, the transforms of lines, tiles and how they are
+ * read. See winograd_correlate.c.
  *
- * If a side of a map is not a multiple of 4, its last tiles have 1 to 3 outputs along that side. N outputs need only N + 2
- * of the six points: 0, the finite ones up to point N, and infinity (needs_point()). Leaving out the others saves a sixth
- * of the products of 7×7 and 14×14 maps; on one Zen 4 core their passes take 6 to 12 % less time. The weights at the
- * remaining points are those of whole tiles, factor() included. The transform of the inputs makes up for what the factor
+ * If a side of a map is not a multiple of 4, its last tiles have 1 to 3 outputs along that side. N
+ * outputs need only N + 2 of the six points: 0, the finite ones up to point N, and infinity
+ * (needs_point()). Leaving out the others saves a sixth of the products of 7×7 and 14×14 maps; on
+ * one Zen 4 core their passes take 6 to 12 % less time. The weights at the remaining points are
+ * those of whole tiles, factor() included. The transform of the inputs makes up for what the factor
  * would be with fewer points. */
 #ifndef FTH_BACKEND_CPU_LEVEL_WINOGRAD_TILE_H
 #define FTH_BACKEND_CPU_LEVEL_WINOGRAD_TILE_H
@@ -47,8 +48,9 @@ INLINE bool needs_point(int outputs, int point)
     return point <= 1 || point <= outputs || point == WINDOW - 1;
 }
 
-/* transform_inputs() for fewer outputs than TILE: outputs + 2 inputs, at the points they need. Each row is the
- * polynomial that vanishes at the other remaining points, times the distances from its own point to those left out. */
+/* transform_inputs() for fewer outputs than TILE: outputs + 2 inputs, at the points they need. Each
+ * row is the polynomial that vanishes at the other remaining points, times the distances from its
+ * own point to those left out. */
 INLINE void transform_end_inputs(int outputs, vector d[WINDOW])
 {
     const vector d1 = d[1], d2 = d[2], d3 = d[3];
@@ -115,13 +117,15 @@ INLINE void evaluate_three(const vector g[3], vector at[WINDOW])
     at[5] = g[2];
 }
 
-/* 1 / product of the distances from point i to the other finite ones: the weights, or sums of products, are multiplied by it. */
+/* 1 / product of the distances from point i to the other finite ones: the weights, or sums of
+ * products, are multiplied by it. */
 INLINE float factor(int i)
 {
     return i == 0 ? 1 / (A2 * B2) : i <= 2 ? 1 / (2 * A2 * (A2 - B2)) : i <= 4 ? 1 / (2 * B2 * (B2 - A2)) : 1;
 }
 
-/* From the products at six points to so many outputs. Products at points they do not need must be 0. */
+/* From the products at six points to so many outputs. Products at points they do not need must be
+ * 0. */
 INLINE void transform_products(const vector m[WINDOW], const int outputs, vector y[TILE])
 {
     const vector sum_a = m[1] + m[2], sum_b = m[3] + m[4];
@@ -142,7 +146,8 @@ INLINE void transform_products(const vector m[WINDOW], const int outputs, vector
 
 /* ---- tiles ---- */
 
-/* The tiles that cover a map of outputs. Those in the last row and column have 1 to TILE outputs a side. */
+/* The tiles that cover a map of outputs. Those in the last row and column have 1 to TILE outputs a
+ * side. */
 typedef struct tiling {
     int64_t rows, columns, count;
     int last_rows, last_columns;
@@ -157,11 +162,13 @@ static inline tiling tile_up(const winograd_images *out)
     return t;
 }
 
-/* Points fall into four classes by which tiles have products there: all tiles, or all but those with fewer than TILE
- * outputs in a row (ENDS_OF_ROWS), in a column (ENDS_OF_COLUMNS), or in either. */
+/* Points fall into four classes by which tiles have products there: all tiles, or all but those
+ * with fewer than TILE outputs in a row (ENDS_OF_ROWS), in a column (ENDS_OF_COLUMNS), or in
+ * either. */
 enum { ENDS_OF_ROWS = 1, ENDS_OF_COLUMNS = 2, CLASSES = 4 };
 
-/* The class of point (i, j); 0 if `map` is NULL, which means that all tiles have TILE × TILE outputs. */
+/* The class of point (i, j); 0 if `map` is NULL, which means that all tiles have TILE × TILE
+ * outputs. */
 INLINE int class_of(const tiling *map, int i, int j)
 {
     if (!map)
@@ -198,7 +205,8 @@ INLINE place place_of(const tiling *tiles, int64_t tile)
                    .columns = j + 1 < tiles->columns ? TILE : tiles->last_columns};
 }
 
-/* The outputs of a tile, and the map for class_of(). Constant where inlined, except for tiles with fewer outputs. */
+/* The outputs of a tile, and the map for class_of(). Constant where inlined, except for tiles with
+ * fewer outputs. */
 typedef struct tile_size {
     int rows, columns; /* of outputs */
     const tiling *map; /* NULL if all of its tiles are whole */
@@ -267,8 +275,8 @@ INLINE share share_of(int64_t count, int64_t part, int64_t parts)
 
 /* ---- windows ---- */
 
-/* A part of LANES planes of an image: rows and columns outside the image read as zeros. If the image is known by its
- * gradient after max pooling, what is described here is the part of that. */
+/* A part of LANES planes of an image: rows and columns outside the image read as zeros. If the
+ * image is known by its gradient after max pooling, what is described here is the part of that. */
 typedef struct window {
     const void *from;       /* its first number, perhaps outside */
     const uint8_t *where;   /* as winograd_source says */
@@ -276,7 +284,8 @@ typedef struct window {
     uint32_t rows, columns; /* bits: those inside */
 } window;
 
-/* How a window can be read: a constant where it is inlined. ODD: it begins within the cells of the pooling. */
+/* How a window can be read: a constant where it is inlined. ODD: it begins within the cells of the
+ * pooling. */
 typedef enum reading { INSIDE, BORDER, INSIDE_BF16, BORDER_BF16, POOLED, POOLED_ODD } reading;
 
 INLINE uint32_t bits_inside(int64_t first, int64_t size)
@@ -314,7 +323,8 @@ INLINE reading find_window(const winograd_images *images, const winograd_source 
 /* What is read in place of rows outside. */
 static const float outside[WINDOW * LANES];
 
-/* Where the rows of a window begin. They are found before numbers are read: a branch for each number would often be mispredicted. */
+/* Where the rows of a window begin. They are found before numbers are read: a branch for each
+ * number would often be mispredicted. */
 typedef struct window_rows {
     const void *from[WINDOW];
     const uint8_t *where[WINDOW];
@@ -363,7 +373,8 @@ INLINE void read_column(const window *w, const window_rows *rows, int j, const r
     }
 }
 
-/* Transforms the inputs of a tile; point (i, j) goes to to[its class] + (i * WINDOW + j) * stride. */
+/* Transforms the inputs of a tile; point (i, j) goes to to[its class] + (i * WINDOW + j) *
+ * stride. */
 INLINE void transform_window(const window *w, const reading how, float *const to[CLASSES], int64_t stride,
                              const tile_size size)
 {

@@ -1,23 +1,29 @@
-/* The gradient of the weights of a Winograd convolution: F(3×3, 4×4) with the points of winograd_tile.h. 6×6 inputs against 4×4
- * of dy, multiplied point by point and summed over all tiles before the transform back.
+/* The gradient of the weights of a Winograd convolution: F(3×3, 4×4) with the points of
+ * winograd_tile.h. 6×6 inputs against 4×4 of dy, multiplied point by point and summed over all
+ * tiles before the transform back.
  *
- * At each point that is a matrix product, channels × tiles by tiles × outputs, and all of them together are large: for 512
- * channels and outputs 38 MB. So the result is made in blocks that stay in a core's L2 cache while the tiles pass by: some of
- * the channels, some of the outputs, and where that is not enough a third of the points, two rows of them that share most of
- * their transform. Tiles are transformed GROUP at a time, and STRIP channels, into the order in which the products read them
- * (winograd_group.h). What other blocks have transformed as well is transformed again, which costs less than to write it to
- * memory and read it back. After the last group the block is transformed along its rows of points, so that half of it goes
- * to memory; the columns follow when all blocks are made.
+ * At each point that is a matrix product, channels × tiles by tiles × outputs, and all of them
+ * together are large: for 512 channels and outputs 38 MB. So the result is made in blocks that stay
+ * in a core's L2 cache while the tiles pass by: some of the channels, some of the outputs, and
+ * where that is not enough a third of the points, two rows of them that share most of their
+ * transform. Tiles are transformed GROUP at a time, and STRIP channels, into the order in which the
+ * products read them (winograd_group.h). What other blocks have transformed as well is transformed
+ * again, which costs less than to write it to memory and read it back. After the last group the
+ * block is transformed along its rows of points, so that half of it goes to memory; the columns
+ * follow when all blocks are made.
  *
- * Blocks are shared out to threads. If they do not come out even, the tiles are split into ranges as well, and what comes of these
- * is added up in their order: results depend on the number of threads, never on which of them was faster.
+ * Blocks are shared out to threads. If they do not come out even, the tiles are split into ranges
+ * as well, and what comes of these is added up in their order: results depend on the number of
+ * threads, never on which of them was faster.
  *
- * Sums over thousands of tiles would be the largest error of this pass. Products are therefore summed up over at most CHAIN tiles in
- * registers, and these sums added to the block. Root mean square errors over that of a direct f32 convolution, which adds
- * one product after the other, for inputs behind a ReLU: 64 tiles 2.5 with one sum over all, 1.7 over 32, 1.4 over 16 at a
- * time; 256 tiles 1.4 with one sum, 0.9 over 64, 0.7 over 32; 2048 tiles 1.8 with one sum, 0.4 over 64 or 32. A
- * shorter sum costs loads and stores of the block: with 32 instead of 64 the products take 8 % longer, so few tiles get
- * the shorter ones; and 32 tiles or less those over 8, as the transforms are most of the time then. */
+ * Sums over thousands of tiles would be the largest error of this pass. Products are therefore
+ * summed up over at most CHAIN tiles in registers, and these sums added to the block. Root mean
+ * square errors over that of a direct f32 convolution, which adds one product after the other, for
+ * inputs behind a ReLU: 64 tiles 2.5 with one sum over all, 1.7 over 32, 1.4 over 16 at a time; 256
+ * tiles 1.4 with one sum, 0.9 over 64, 0.7 over 32; 2048 tiles 1.8 with one sum, 0.4 over 64 or 32.
+ * A shorter sum costs loads and stores of the block: with 32 instead of 64 the products take 8 %
+ * longer, so few tiles get the shorter ones; and 32 tiles or less those over 8, as the transforms
+ * are most of the time then. */
 #include <omp.h>
 #include <string.h>
 #include <unistd.h>
@@ -107,8 +113,9 @@ static int64_t cache_bytes(void)
     return bytes < 1 << 18 ? 1 << 20 : minimum(bytes, MOST_CACHE); /* smaller: not known */
 }
 
-/* Blocks suit the core's cache, which leaves every sum as it is. Ranges, which do not, are the same whatever the cache is: those of
- * MOST_CACHE, and where it is smaller, and blocks are more, the threads are as busy. */
+/* Blocks suit the core's cache, which leaves every sum as it is. Ranges, which do not, are the same
+ * whatever the cache is: those of MOST_CACHE, and where it is smaller, and blocks are more, the
+ * threads are as busy. */
 static cutting cut_up(const winograd_correlation *forward, const tiling *tiles, int threads)
 {
     const int64_t groups = divide_up(tiles->count, GROUP);
@@ -121,8 +128,9 @@ static cutting cut_up(const winograd_correlation *forward, const tiling *tiles, 
 
 /* ---- and back ---- */
 
-/* What the blocks of a range are made into: (channels / LANES, outputs / LANES, row of points, 3, LANES, LANES), so that the
- * columns of LANES channels and outputs lie together; and behind all of them the outputs' sums of dy. */
+/* What the blocks of a range are made into: (channels / LANES, outputs / LANES, row of points, 3,
+ * LANES, LANES), so that the columns of LANES channels and outputs lie together; and behind all of
+ * them the outputs' sums of dy. */
 INLINE int64_t offset_of_row(const winograd_correlation *forward, int64_t channel, int64_t output, int row)
 {
     const int64_t square = channel / LANES * (forward->out.planes / LANES) + output / LANES;
@@ -139,7 +147,8 @@ static int64_t range_floats(const winograd_correlation *forward)
     return offset_of_biases(forward) + forward->out.planes;
 }
 
-/* A row of points of one panel of N vectors, a constant, and LANES channels, from the block's c on. */
+/* A row of points of one panel of N vectors, a constant, and LANES channels, from the block's c
+ * on. */
 INLINE void finish_row(const gradient *g, const block *b, int64_t begin, int64_t c, int r, const int N, float *sums)
 {
     const int64_t stride = b->channels * b->outputs;

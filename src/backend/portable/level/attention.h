@@ -1,8 +1,9 @@
 /* Attention of one head of one sequence.
  *
- * Queries, keys and values are first gathered into scratch as f32, keys and values turned around as well where a product
- * needs it. Then queries are taken a block at a time: their scores with all keys, the exponentials, and the products with
- * the values; so there is never more than one block of scores. */
+ * Queries, keys and values are first gathered into scratch as f32, keys and values turned around as
+ * well where a product needs it. Then queries are taken a block at a time: their scores with all
+ * keys, the exponentials, and the products with the values; so there is never more than one block
+ * of scores. */
 #include <math.h>
 
 #include "backend/portable/level/level.h"
@@ -51,7 +52,8 @@ INLINE void gather(const void *from, int64_t stride, int64_t count, int64_t size
     }
 }
 
-/* `count` rows of `size` as rows of f32 that are `step` apart, filled up with zeros to whole vectors. */
+/* `count` rows of `size` as rows of f32 that are `step` apart, filled up with zeros to whole
+ * vectors. */
 static void gather_rows(const void *from, int64_t stride, int64_t count, int64_t size, bool bf16, float *to,
                         int64_t step)
 {
@@ -96,7 +98,8 @@ INLINE void turn_whole_square(const void *from, int64_t stride, const bool bf16,
         store(to + i * step, square[i]);
 }
 
-/* The same, turned around: to[f][r] is number f of row r, and 0 behind the last row, up to whole vectors. */
+/* The same, turned around: to[f][r] is number f of row r, and 0 behind the last row, up to whole
+ * vectors. */
 static void gather_turned(const void *from, int64_t stride, int64_t count, int64_t size, bool bf16, float *to,
                           int64_t step)
 {
@@ -206,8 +209,8 @@ INLINE void end_scores(float *scores, int64_t length, float value)
 
 /* ---- scratch ---- */
 
-/* Places in it, in floats; `step` is the distance of rows of features, and `wide` that of rows of scores, which is no power
- * of two, as the caches would have room for few of those. */
+/* Places in it, in floats; `step` is the distance of rows of features, and `wide` that of rows of
+ * scores, which is no power of two, as the caches would have room for few of those. */
 typedef struct attention_scratch {
     int64_t step, wide;
     float *query, *key, *value, *dy;  /* (length, step) */
@@ -261,8 +264,8 @@ static void *element(const portable_head *a, void *data, int64_t at)
 
 /* ---- forward ---- */
 
-/* Turns the scores of one query into exponentials, of which dropout has left out some; gives the factor that is left to
- * multiply them with, and the logarithm of their sum. */
+/* Turns the scores of one query into exponentials, of which dropout has left out some; gives the
+ * factor that is left to multiply them with, and the logarithm of their sum. */
 static float soften_row(const portable_head *a, int64_t query, float scale, float *scores, uint64_t *draws,
                         float *logarithm)
 {
@@ -314,7 +317,8 @@ static void attend(const portable_head *a, float *scratch)
 
 /* ---- gradient ---- */
 
-/* scores -> probabilities behind dropout, slopes (gradients of those) -> gradients of the scores. */
+/* scores -> probabilities behind dropout, slopes (gradients of those) -> gradients of the
+ * scores. */
 static void differentiate_row(const portable_head *a, int64_t query, float scale, float *scores, float *slopes,
                               float *row, uint64_t *draws)
 {

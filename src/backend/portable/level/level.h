@@ -1,6 +1,7 @@
 /* The loops that must be fast, as one table for each level of vector instructions.
  *
- * Every file of this folder is compiled once per level. Matrices are row-major; nothing needs to be aligned. */
+ * Every file of this folder is compiled once per level. Matrices are row-major; nothing needs to be
+ * aligned. */
 #ifndef FTH_BACKEND_PORTABLE_LEVEL_LEVEL_H
 #define FTH_BACKEND_PORTABLE_LEVEL_LEVEL_H
 
@@ -21,9 +22,9 @@ typedef struct portable_rows {
 
 /* c[r][j] = [relu]([c[r][j]] + [bias[j]] + sum over k of a[r][k] * b[k][j])
  *
- * Element k of a row of `a` is a_step behind the one before it, within a segment. Row k of `b` is b_step behind the one before
- * it; its columns lie in panels of `panel_columns` (portable_level), b_panel apart. A panel that is not full can be read up to
- * the next whole vector. */
+ * Element k of a row of `a` is a_step behind the one before it, within a segment. Row k of `b` is
+ * b_step behind the one before it; its columns lie in panels of `panel_columns` (portable_level),
+ * b_panel apart. A panel that is not full can be read up to the next whole vector. */
 typedef struct portable_product {
     int64_t rows, columns;
     const float *a;
@@ -39,14 +40,16 @@ typedef struct portable_product {
     bool accumulate, relu;
 } portable_product;
 
-/* Pooling of one image, channels last: (height, width, channels) to (out_height, out_width, channels). */
+/* Pooling of one image, channels last: (height, width, channels) to (out_height, out_width,
+ * channels). */
 typedef struct portable_pool {
     int64_t height, width, channels, out_height, out_width;
     int kernel[2], stride[2], padding[2];
 } portable_pool;
 
-/* One head of one sequence of a packed batch (ops.h). Rows of queries, keys, values and their gradients are `stride` elements
- * apart, those of y and dy `y_stride`; elements are f32 or bf16. Gradients may take the place of queries, keys and values. */
+/* One head of one sequence of a packed batch (ops.h). Rows of queries, keys, values and their
+ * gradients are `stride` elements apart, those of y and dy `y_stride`; elements are f32 or bf16.
+ * Gradients may take the place of queries, keys and values. */
 typedef struct portable_head {
     int64_t length, size; /* tokens, features */
     bool bf16;
@@ -67,11 +70,12 @@ typedef struct portable_level {
     int64_t lanes, panel_columns; /* floats in a vector and in a panel of a product */
 
     void (*multiply)(const portable_product *product);
-    /* c[i][j] = [relu]([bias[j]] + sum over k of a[i][k] * b[j][k]): c (rows, columns), both others `length` wide. */
+    /* c[i][j] = [relu]([bias[j]] + sum over k of a[i][k] * b[j][k]): c (rows, columns), both others
+     * `length` wide. */
     void (*multiply_transposed)(const float *a, const float *b, const float *bias, int64_t rows, int64_t columns,
                                 int64_t length, bool relu, float *c);
-    /* b (rows, columns, rows `step` apart) as the panels that multiply() reads, b_step = panel_columns; columns that are
-     * missing from the last one are 0. */
+    /* b (rows, columns, rows `step` apart) as the panels that multiply() reads, b_step =
+     * panel_columns; columns that are missing from the last one are 0. */
     void (*pack)(const float *b, int64_t rows, int64_t columns, int64_t step, float *panels);
     /* sums[j] += sum over r of x[r][j]; rows are `step` apart */
     void (*sum_columns)(const float *x, int64_t rows, int64_t columns, int64_t step, double *sums);
@@ -83,8 +87,8 @@ typedef struct portable_level {
     void (*drop)(const float *x, float *y, int64_t count, uint64_t first, fth_random_key key, uint32_t threshold,
                  float scale);
 
-    /* query, key, value -> y, statistics; and query, key, value, statistics, dy -> dquery, dkey, dvalue. `scratch` is of
-     * attention_floats(), aligned to 8 bytes. */
+    /* query, key, value -> y, statistics; and query, key, value, statistics, dy -> dquery, dkey,
+     * dvalue. `scratch` is of attention_floats(), aligned to 8 bytes. */
     void (*attend)(const portable_head *head, float *scratch);
     void (*attend_gradient)(const portable_head *head, float *scratch);
     int64_t (*attention_floats)(int64_t length, int64_t size, bool gradient);
@@ -106,7 +110,8 @@ typedef struct portable_level {
     /* y = [relu]((x - mean) * factor + shift [+ residual]) */
     void (*normalize)(const float *x, int64_t rows, int64_t channels, const float *mean, const float *factor,
                       const float *shift, const float *residual, bool relu, float *y);
-    /* g = dy, 0 where y, unless it is NULL, is not positive; sums[c] += sum of g; products[c] += sum of g * (x - mean) */
+    /* g = dy, 0 where y, unless it is NULL, is not positive; sums[c] += sum of g; products[c] +=
+     * sum of g * (x - mean) */
     void (*sum_gradients)(const float *x, const float *y, const float *dy, int64_t rows, int64_t channels,
                           const float *mean, double *sums, double *products);
     /* dx = factor * (g - offset - (x - mean) * slope); dresidual, unless it is NULL, is g */

@@ -1,7 +1,7 @@
 /* Products of matrices, a block of c in registers at a time.
  *
- * A block is a few rows by up to PANEL_VECTORS vectors: as many accumulators as registers allow, so that each vector of b
- * that is loaded serves all rows and each element of a all vectors. */
+ * A block is a few rows by up to PANEL_VECTORS vectors: as many accumulators as registers allow, so
+ * that each vector of b that is loaded serves all rows and each element of a all vectors. */
 #include "backend/portable/level/level.h"
 #include "backend/vector/vector.h"
 
@@ -152,7 +152,8 @@ static void pack(const float *b, int64_t rows, int64_t columns, int64_t step, fl
 
 /* ---- b transposed: sums run along the rows of both ---- */
 
-/* Elements of a sum that are taken at a time, so that the rows of b stay in the first cache while all of a passes. */
+/* Elements of a sum that are taken at a time, so that the rows of b stay in the first cache while
+ * all of a passes. */
 enum { DOT_LENGTH = 1024 };
 
 INLINE void dot_block(const float *a, const float *b, int64_t stride, int64_t length, const int rows, const int columns,

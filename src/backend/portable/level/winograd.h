@@ -1,7 +1,8 @@
 /* The transforms of Winograd's F(2 x 2, 3 x 3) for one image, channels last (Lavin and Gray, 2016).
  *
- * Tile (i, j) makes rows 2i, 2i + 1 and columns 2j, 2j + 1 of the output from a patch of 4 x 4 of the input. A transformed image
- * is (16, tiles, channels): element e of all tiles is a matrix, `plane` floats after that before it. Channels are whole vectors. */
+ * Tile (i, j) makes rows 2i, 2i + 1 and columns 2j, 2j + 1 of the output from a patch of 4 x 4 of
+ * the input. A transformed image is (16, tiles, channels): element e of all tiles is a matrix,
+ * `plane` floats after that before it. Channels are whole vectors. */
 #include "backend/portable/level/level.h"
 #include "backend/vector/vector.h"
 
