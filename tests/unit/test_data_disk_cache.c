@@ -155,6 +155,21 @@ static void leftovers_are_swept(void **state)
     fth_disk_cache_free(cache);
 }
 
+static void what_links_lead_to_stays(void **state)
+{
+    (void)state;
+    fth_disk_cache *cache = open_cache(10 * COST);
+    keep(cache, 1, ONE);
+    run("rm -rf ../elsewhere && mv $(ls | head -1) ../elsewhere && touch -d '2020-01-01' ../elsewhere/* "
+        "../elsewhere/.tmp-1-1");
+    run("for i in $(seq 0 255); do ln -s ../elsewhere $(printf %02x $i); done");
+    fth_disk_cache_free(cache);
+    cache = open_cache(COST);
+    keep(cache, 2, ONE); /* makes room for it */
+    run("test $(ls -A ../elsewhere | wc -l) -ge 2 && test -e ../elsewhere/.tmp-1-1");
+    fth_disk_cache_free(cache);
+}
+
 static void a_full_disk_is_no_error(void **state)
 {
     (void)state;
@@ -202,9 +217,10 @@ static void threads_and_processes_share_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(what_is_kept_is_found),          TEST(torn_files_are_misses), TEST(the_oldest_go_first),
-        TEST(a_smaller_limit_is_kept_to),     TEST(leftovers_are_swept),   TEST(a_full_disk_is_no_error),
-        TEST(threads_and_processes_share_it),
+        TEST(what_is_kept_is_found),    TEST(torn_files_are_misses),
+        TEST(the_oldest_go_first),      TEST(a_smaller_limit_is_kept_to),
+        TEST(leftovers_are_swept),      TEST(a_full_disk_is_no_error),
+        TEST(what_links_lead_to_stays), TEST(threads_and_processes_share_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -213,7 +213,7 @@ static void go_over(const fth_disk_cache *cache, old_entries *all)
         char parent[3];
         struct dirent *item;
         snprintf(parent, sizeof parent, "%02x", i);
-        int descriptor = openat(cache->folder, parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        int descriptor = openat(cache->folder, parent, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         DIR *folder = descriptor >= 0 ? fdopendir(descriptor) : NULL;
         if (!folder && descriptor >= 0)
             close(descriptor);
