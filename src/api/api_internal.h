@@ -14,7 +14,7 @@
 fth_status fth_api_check_name(const char *what, const char *name);
 
 /* FTH_INVALID if `pointer` is NULL; `what` names the argument: "training". */
-fth_status fth_api_check_given(const void *pointer, const char *what);
+fth_status fth_api_check_not_null(const void *pointer, const char *what);
 
 /* FTH_UNSUPPORTED in a child process whose parent computed in the calling thread before the fork:
  * OpenMP would wait there for threads that the child does not have. */

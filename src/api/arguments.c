@@ -7,7 +7,7 @@
 
 enum { MOST_CHARACTERS = 64 };
 
-fth_status fth_api_check_given(const void *pointer, const char *what)
+fth_status fth_api_check_not_null(const void *pointer, const char *what)
 {
     return pointer ? FTH_OK : fth_fail(FTH_INVALID, "%s is NULL", what);
 }

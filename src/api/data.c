@@ -36,7 +36,7 @@ fth_status fth_data_open(const char *address, fth_data **result)
     const fth_dataset_options options = {
         .seed = 1, .validation_fraction = usual_validation_fraction, .threads = 2, .schemes = fth_batches_schemes};
 
-    FTH_TRY(fth_api_check_given(result, "the place for the data"));
+    FTH_TRY(fth_api_check_not_null(result, "the place for the data"));
     *result = NULL;
     FTH_REQUIRE(address && *address, FTH_INVALID, "data without a name or address");
     FTH_TRY(fth_allocate(1, sizeof *data, &data));
@@ -74,10 +74,10 @@ fth_status fth_data_from_images(const fth_images_form *form, const fth_images *t
     fth_data *data = NULL;
     const fth_dataset_options options = {.seed = 1, .validation_fraction = usual_validation_fraction};
 
-    FTH_TRY(fth_api_check_given(result, "the place for the data"));
+    FTH_TRY(fth_api_check_not_null(result, "the place for the data"));
     *result = NULL;
-    FTH_TRY(fth_api_check_given(form, "the images' form"));
-    FTH_TRY(fth_api_check_given(training, "the array of training images"));
+    FTH_TRY(fth_api_check_not_null(form, "the images' form"));
+    FTH_TRY(fth_api_check_not_null(training, "the array of training images"));
     FTH_TRY(fth_api_check_name("the data's name", form->name));
     for (const fth_dataset_builtin *each = fth_dataset_builtins; each->name; each++)
         FTH_REQUIRE(strcmp(form->name, each->name) != 0, FTH_INVALID,
@@ -128,8 +128,8 @@ fth_status fth_data_read(const fth_data *data, fth_split split, int64_t index, u
     fth_status status = FTH_OK;
     int32_t unused;
 
-    FTH_TRY(fth_api_check_given(data, "data"));
-    FTH_TRY(fth_api_check_given(pixels, "the place for pixels"));
+    FTH_TRY(fth_api_check_not_null(data, "data"));
+    FTH_TRY(fth_api_check_not_null(pixels, "the place for pixels"));
     FTH_REQUIRE(split == FTH_TRAIN || split == FTH_VALIDATION, FTH_INVALID, "%d is neither training nor validation",
                 (int)split);
     FTH_TRY(fth_dataset_read(data->dataset, split, index, pixels, label ? label : &unused));

@@ -285,7 +285,7 @@ fth_status fth_network_create(const char *name, int channels, int height, int wi
     network_layer input = {.kind = LAYER_INPUT};
     fth_value labels;
 
-    FTH_TRY(fth_api_check_given(result, "the place for the network"));
+    FTH_TRY(fth_api_check_not_null(result, "the place for the network"));
     *result = NULL;
     FTH_TRY(fth_api_check_name("the network's name", name));
     FTH_REQUIRE(fth_model_find(name, &built_in) != FTH_OK, FTH_INVALID,
@@ -436,7 +436,7 @@ fth_status fth_network_finish(fth_network *network, fth_layer logits)
     fth_status status = FTH_OK;
     const network_layer reader = {.inputs = {logits}, .input_count = 1};
 
-    FTH_TRY(fth_api_check_given(network, "network"));
+    FTH_TRY(fth_api_check_not_null(network, "network"));
     if (network->failure != FTH_OK)
         return fth_fail(network->failure, "%s", network->message);
     FTH_TRY(check_inputs(network, &reader));
@@ -456,7 +456,7 @@ out:
 
 fth_status fth_api_network_model(const fth_network *network, const fth_model **model)
 {
-    fth_status status = fth_api_check_given(network, "network");
+    fth_status status = fth_api_check_not_null(network, "network");
     if (status != FTH_OK)
         return status;
     *model = &network->model;

@@ -38,7 +38,7 @@ out:
 /* What the options say about the model; its texts are theirs. */
 static fth_status describe_given(const fth_train_options *options, fth_model_facts *given)
 {
-    if (fth_options_was_given(&fth_train_option_table, options, "model"))
+    if (fth_options_is_set(&fth_train_option_table, options, "model"))
         given->model = options->model;
     given->height = given->width = (int)options->image_size;
     return fth_normalization_parse(options->normalize, &given->normalization);
@@ -52,7 +52,7 @@ fth_status fth_predictor_open(const char *path, const fth_network *network, cons
     fth_model_facts given = {0};
     const fth_model *built_in = NULL;
 
-    FTH_TRY(fth_api_check_given(result, "the place for the predictor"));
+    FTH_TRY(fth_api_check_not_null(result, "the place for the predictor"));
     *result = NULL;
     FTH_REQUIRE(path && *path, FTH_INVALID, "a model file without a name");
     FTH_TRY(fth_api_check_process());
@@ -148,12 +148,12 @@ fth_status fth_predictor_run(fth_predictor *predictor, const uint8_t *pixels, in
     fth_status status = FTH_OK;
     float *images = NULL;
 
-    FTH_TRY(fth_api_check_given(predictor, "predictor"));
+    FTH_TRY(fth_api_check_not_null(predictor, "predictor"));
     FTH_REQUIRE(count >= 0, FTH_INVALID, "the number of images cannot be %lld", (long long)count);
     if (count == 0)
         goto out;
-    FTH_TRY(fth_api_check_given(pixels, "the array of pixels"));
-    FTH_TRY(fth_api_check_given(probabilities, "the place for probabilities"));
+    FTH_TRY(fth_api_check_not_null(pixels, "the array of pixels"));
+    FTH_TRY(fth_api_check_not_null(probabilities, "the place for probabilities"));
     const fth_predictor_info *info = &predictor->info;
     const size_t size = (size_t)info->channels * (size_t)info->height * (size_t)info->width;
     FTH_TRY(fth_allocate((size_t)(count < AT_A_TIME ? count : AT_A_TIME), size * sizeof(float), &images));
@@ -173,9 +173,9 @@ fth_status fth_predictor_run_file(fth_predictor *predictor, const char *path, fl
     fth_status status = FTH_OK;
     float *planes = NULL;
 
-    FTH_TRY(fth_api_check_given(predictor, "predictor"));
+    FTH_TRY(fth_api_check_not_null(predictor, "predictor"));
     FTH_REQUIRE(path && *path, FTH_INVALID, "an image file without a name");
-    FTH_TRY(fth_api_check_given(probabilities, "the place for probabilities"));
+    FTH_TRY(fth_api_check_not_null(probabilities, "the place for probabilities"));
     const fth_model_facts *facts = fth_classifier_facts(predictor->classifier);
     const fth_image_target target = {.channels = facts->channels,
                                      .height = facts->height,
@@ -200,9 +200,9 @@ fth_status fth_predictor_evaluate(fth_predictor *predictor, const fth_data *data
     const fth_option_table *table = &fth_train_option_table;
     fth_evaluation evaluation;
 
-    FTH_TRY(fth_api_check_given(predictor, "predictor"));
-    FTH_TRY(fth_api_check_given(data, "data"));
-    FTH_TRY(fth_api_check_given(score, "the place for the score"));
+    FTH_TRY(fth_api_check_not_null(predictor, "predictor"));
+    FTH_TRY(fth_api_check_not_null(data, "data"));
+    FTH_TRY(fth_api_check_not_null(score, "the place for the score"));
     FTH_TRY(fth_api_check_process());
     fth_train_options *options = &predictor->options;
     FTH_TRY(fth_options_set(table, options, "weights", predictor->path, "the model file"));
@@ -220,7 +220,7 @@ out:
 
 fth_status fth_predictor_save(fth_predictor *predictor, const char *path)
 {
-    fth_status status = fth_api_check_given(predictor, "predictor");
+    fth_status status = fth_api_check_not_null(predictor, "predictor");
     if (status != FTH_OK)
         return status;
     const char *ending = path ? strrchr(path, '.') : NULL;

@@ -37,7 +37,7 @@ fth_status fth_training_create(fth_training **result)
     fth_status status = FTH_OK;
     fth_training *training = NULL;
 
-    FTH_TRY(fth_api_check_given(result, "the place for the training"));
+    FTH_TRY(fth_api_check_not_null(result, "the place for the training"));
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *training, &training));
     pthread_mutex_init(&training->mutex, NULL);
@@ -102,7 +102,7 @@ fth_status fth_training_set(fth_training *training, const char *name, const char
     fth_status status = FTH_OK;
     const fth_option_table *table = &fth_train_option_table;
 
-    FTH_TRY(fth_api_check_given(training, "training"));
+    FTH_TRY(fth_api_check_not_null(training, "training"));
     FTH_REQUIRE(name && value, FTH_INVALID, "an option without a name or value");
     FTH_TRY(check_is_for_training(table, name));
     FTH_TRY(fth_options_set(table, &training->options, name, value, "option"));
@@ -119,7 +119,7 @@ fth_status fth_training_read_file(fth_training *training, const char *path)
 {
     fth_status status = FTH_OK;
 
-    FTH_TRY(fth_api_check_given(training, "training"));
+    FTH_TRY(fth_api_check_not_null(training, "training"));
     FTH_REQUIRE(path && *path, FTH_INVALID, "a run file without a name");
     status = fth_options_read_yaml(&fth_train_option_table, &training->options, path);
     drop_renamed(&training->options);
@@ -133,7 +133,7 @@ fth_status fth_training_use_network(fth_training *training, const fth_network *n
     fth_status status = FTH_OK;
     const fth_model *model = NULL;
 
-    FTH_TRY(fth_api_check_given(training, "training"));
+    FTH_TRY(fth_api_check_not_null(training, "training"));
     FTH_TRY(fth_api_network_model(network, &model));
     FTH_TRY(fth_options_set(&fth_train_option_table, &training->options, "model", model->name, "network"));
     training->options.own.network = model;
@@ -146,8 +146,8 @@ fth_status fth_training_use_data(fth_training *training, const fth_data *data)
 {
     fth_status status = FTH_OK;
 
-    FTH_TRY(fth_api_check_given(training, "training"));
-    FTH_TRY(fth_api_check_given(data, "data"));
+    FTH_TRY(fth_api_check_not_null(training, "training"));
+    FTH_TRY(fth_api_check_not_null(data, "data"));
     FTH_TRY(fth_api_apply_data(data, &training->options));
 
 out:
@@ -339,7 +339,7 @@ fth_status fth_training_run(fth_training *training)
     const fth_train_observer observer = {.context = training, .progress = take_progress, .event = take_event};
 
     if (!training)
-        return fth_api_check_given(training, "training");
+        return fth_api_check_not_null(training, "training");
     if (!begin_running(training))
         return fth_fail(FTH_INVALID, "this training is running already");
     forget_result(training);

@@ -403,18 +403,18 @@ fth_status fth_options_set(const fth_option_table *table, void *values, const ch
         status = set_checked(option, values, text, where);
     if (status == FTH_OK) {
         size_t row = (size_t)(option - table->options);
-        ((fth_given *)values)->bits[row / 64] |= UINT64_C(1) << row % 64;
+        ((fth_option_bits *)values)->bits[row / 64] |= UINT64_C(1) << row % 64;
     }
     return status;
 }
 
-bool fth_options_was_given(const fth_option_table *table, const void *values, const char *name)
+bool fth_options_is_set(const fth_option_table *table, const void *values, const char *name)
 {
     const fth_option *option = fth_options_find(table, name);
     if (!option)
         return false;
     size_t row = (size_t)(option - table->options);
-    return ((const fth_given *)values)->bits[row / 64] >> row % 64 & 1;
+    return ((const fth_option_bits *)values)->bits[row / 64] >> row % 64 & 1;
 }
 
 /* ---- JSON ---- */

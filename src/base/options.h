@@ -74,9 +74,9 @@ typedef struct fth_option {
 /* Which rows were set by a file or flag: the first member of every struct that a table
  * describes. */
 enum { FTH_MAX_OPTIONS = 128 };
-typedef struct fth_given {
+typedef struct fth_option_bits {
     uint64_t bits[FTH_MAX_OPTIONS / 64];
-} fth_given;
+} fth_option_bits;
 
 /* What a command takes of a table that it shares, as bits of fth_option.commands; all 0:
  * everything. */
@@ -135,8 +135,8 @@ fth_status fth_options_read_flags(const fth_option_table *table, void *values, i
                                   const char **positional, int *positional_count, bool *help);
 
 /* True for options that were set by a file or flag. `values` must be the struct passed to the calls
- * above; the struct's first member must be `fth_given given`. */
-bool fth_options_was_given(const fth_option_table *table, const void *values, const char *name);
+ * above; the struct's first member must be `fth_option_bits set`. */
+bool fth_options_is_set(const fth_option_table *table, const void *values, const char *name);
 
 /* {"model": "mnist-cnn", "lr": 0.01, ...}: every option that the table's view takes; or only those
  * that make up the identity. */

@@ -89,7 +89,7 @@ static fth_status take_value(const fth_option_table *table, void *values, const 
     if (!value)
         return fth_fail(FTH_INVALID, "%s needs a value%s%s", where, option->argument ? ": " : "",
                         option->argument ? option->argument : "");
-    return option->repeats && fth_options_was_given(table, values, option->name)
+    return option->repeats && fth_options_is_set(table, values, option->name)
                ? add_value(table, values, option, value, where)
                : fth_options_set(table, values, option->name, value, where);
 }

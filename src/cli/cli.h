@@ -52,7 +52,7 @@ const char *fth_command_last_word(const fth_command *command);
 
 /* The flags of commands that have none but --help. */
 typedef struct fth_no_options {
-    fth_given given;
+    fth_option_bits set;
 } fth_no_options;
 extern const fth_option_table fth_no_option_table;
 
@@ -165,7 +165,7 @@ int fth_cli_count_gpus(void);
 
 /* --dry-run (dry_run.c): checks everything and prints the configuration. `by_flag`: what flags, and not a file,
  * gave. */
-fth_exit_code fth_cli_dry_run(const fth_train_options *options, const fth_given *by_flag);
+fth_exit_code fth_cli_dry_run(const fth_train_options *options, const fth_option_bits *by_flag);
 
 /* ---- runs ---- */
 

@@ -14,7 +14,7 @@
  *
  * Every request has a deadline, so that a store that does not answer holds nobody up:
  * FARTHING_GRACE_S, else 30 s. Where that is given or a scheduler's, SIGTERM is a preemption: after
- * it the process is killed. Elsewhere a step or a disk may take longer (train/loop/guardian.h).
+ * it the process is killed. Elsewhere a step or a disk may take longer (train/loop/deadline_watchdog.h).
  *
  * SIGPIPE is ignored: where nobody reads the output any more, the failed write asks for a stop (fth_cli_flush), so that
  * `farthing train | head` is saved too. */

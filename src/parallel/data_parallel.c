@@ -107,7 +107,7 @@ static fth_status sum(void *state, double *values, size_t count)
     if (self->apart)
         return FTH_OK;
     report(self, exchanging);
-    fth_status status = fth_worker_group_judge(
+    fth_status status = fth_worker_group_translate_status(
         self->group, fth_collective_sum(fth_worker_group_collective(self->group), values, count));
     report(self, activity);
     return status;
@@ -141,7 +141,7 @@ static fth_status form_group(fth_data_parallel *self, fth_peer_place *place)
     fth_data_parallel_close_devices(self);
     FTH_TRY(fth_worker_group_form(self->group, fth_gradient_exchange_memory(self->exchange)));
     const fth_group_view *view = fth_worker_group_view(self->group);
-    FTH_TRY(fth_worker_group_judge(
+    FTH_TRY(fth_worker_group_translate_status(
         self->group, fth_gradient_exchange_begin_group(self->exchange, fth_worker_group_collective(self->group),
                                                        view->rank, view->size)));
     FTH_TRY(fth_data_parallel_open_devices(self, fth_engine_get_options(self->engine)->train));
@@ -278,7 +278,7 @@ static fth_status compute(fth_data_parallel *self, const fth_batch *batch, const
     if (place->first)
         *tally = (fth_update_tally){0};
     if (place->last && !self->devices)
-        status = fth_worker_group_judge(self->group, fth_gradient_exchange_start(self->exchange, &watch));
+        status = fth_worker_group_translate_status(self->group, fth_gradient_exchange_start(self->exchange, &watch));
     if (status == FTH_OK)
         status = watch ? fth_engine_compute_watched(self->engine, batch, place, watch, &own)
                        : fth_engine_compute(self->engine, batch, place, &own);
@@ -298,7 +298,7 @@ static fth_status sum_tallies(fth_data_parallel *self, fth_step_result *result)
     fth_status status = FTH_OK;
     double sums[] = {self->tally.loss, (double)self->tally.correct, (double)self->tally.samples};
 
-    FTH_TRY(fth_worker_group_judge(
+    FTH_TRY(fth_worker_group_translate_status(
         self->group, fth_collective_sum(fth_worker_group_collective(self->group), sums, FTH_COUNT_OF(sums))));
     if (!isfinite(sums[0]))
         FTH_TRY(fth_engine_fail_diverged(self->engine,
@@ -321,8 +321,9 @@ static fth_status exchange(fth_data_parallel *self, fth_step_result *result)
         FTH_TRY(sum_tallies(self, result));
         fth_worker_times_add(self->times, FTH_WORKER_WAITS);
     }
-    FTH_TRY(fth_worker_group_judge(self->group, self->devices ? fth_engine_wait_for_sums(self->engine)
-                                                              : fth_gradient_exchange_finish(self->exchange)));
+    FTH_TRY(fth_worker_group_translate_status(self->group, self->devices
+                                                               ? fth_engine_wait_for_sums(self->engine)
+                                                               : fth_gradient_exchange_finish(self->exchange)));
     if (overlaps)
         FTH_TRY(sum_tallies(self, result));
     fth_worker_times_add(self->times, FTH_WORKER_EXCHANGES);
@@ -453,7 +454,7 @@ static json_t *take_event(void *state)
 
 static fth_status check(const fth_train_options *options)
 {
-    if (options->batch_per_worker > 0 && fth_options_was_given(&fth_train_option_table, options, "batch"))
+    if (options->batch_per_worker > 0 && fth_options_is_set(&fth_train_option_table, options, "batch"))
         return fth_fail(FTH_INVALID,
                         "--batch is what all workers have together, --batch-per-worker what each has: give "
                         "one of them");

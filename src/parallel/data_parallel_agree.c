@@ -21,8 +21,8 @@ typedef struct fth_agreed_reason {
 
 static fth_status sum(fth_data_parallel *self, double *values, size_t count)
 {
-    return fth_worker_group_judge(self->group,
-                                  fth_collective_sum(fth_worker_group_collective(self->group), values, count));
+    return fth_worker_group_translate_status(
+        self->group, fth_collective_sum(fth_worker_group_collective(self->group), values, count));
 }
 
 /* The lowest rank that asks; at least one does. */
@@ -57,8 +57,9 @@ static fth_status share_reason(fth_data_parallel *self, const fth_intent *intent
     snprintf(reason->source, sizeof reason->source, "%s", stop.source);
     snprintf(reason->message, sizeof reason->message, "%s", stop.message);
     FTH_TRY(find_first(self, asks, first));
-    FTH_TRY(fth_worker_group_judge(self->group, fth_collective_broadcast(fth_worker_group_collective(self->group),
-                                                                         reason, sizeof *reason, *first)));
+    FTH_TRY(fth_worker_group_translate_status(
+        self->group,
+        fth_collective_broadcast(fth_worker_group_collective(self->group), reason, sizeof *reason, *first)));
     reason->end[sizeof reason->end - 1] = reason->source[sizeof reason->source - 1] = '\0';
     reason->message[sizeof reason->message - 1] = '\0';
 

@@ -15,8 +15,8 @@ typedef struct device_identity {
 static fth_status count_members(fth_data_parallel *self, bool says_so, int *count)
 {
     double sum = says_so;
-    fth_status status =
-        fth_worker_group_judge(self->group, fth_collective_sum(fth_worker_group_collective(self->group), &sum, 1));
+    fth_status status = fth_worker_group_translate_status(
+        self->group, fth_collective_sum(fth_worker_group_collective(self->group), &sum, 1));
     *count = (int)sum;
     return status;
 }
@@ -26,8 +26,9 @@ static fth_status gather_identities(fth_data_parallel *self, device_identity *id
 {
     fth_status status = FTH_OK;
     for (int r = 0; r < size; r++)
-        FTH_TRY(fth_worker_group_judge(self->group, fth_collective_broadcast(fth_worker_group_collective(self->group),
-                                                                             &identities[r], sizeof identities[r], r)));
+        FTH_TRY(fth_worker_group_translate_status(self->group,
+                                                  fth_collective_broadcast(fth_worker_group_collective(self->group),
+                                                                           &identities[r], sizeof identities[r], r)));
 out:
     return status;
 }
@@ -60,7 +61,7 @@ static fth_status open_group(fth_data_parallel *self, const fth_group_view *view
 
     if (view->rank == 0 && collectives->make_id(device, id) != FTH_OK)
         fth_log_warning("%s", fth_error_message()); /* opening will fail in all members */
-    FTH_TRY(fth_worker_group_judge(
+    FTH_TRY(fth_worker_group_translate_status(
         self->group, fth_collective_broadcast(fth_worker_group_collective(self->group), id, sizeof id, 0)));
     fth_status made =
         collectives->open(device, id, view->rank, view->size, fth_deadline_in(OPEN_TIMEOUT_S), &self->devices);

@@ -367,7 +367,7 @@ const char *fth_worker_group_name(const fth_worker_group *group, int rank)
     return group->names[rank];
 }
 
-fth_status fth_worker_group_judge(fth_worker_group *group, fth_status status)
+fth_status fth_worker_group_translate_status(fth_worker_group *group, fth_status status)
 {
     if (!is_loss(status))
         return status;

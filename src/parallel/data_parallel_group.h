@@ -64,7 +64,7 @@ void fth_worker_group_set_devices(fth_worker_group *group, const fth_backend_col
 
 /* What became of a call of the collective: whatever keeps members from reaching each other is
  * FTH_PEER_LOST, and has the rendezvous' reason where that knows more. */
-fth_status fth_worker_group_judge(fth_worker_group *group, fth_status status);
+fth_status fth_worker_group_translate_status(fth_worker_group *group, fth_status status);
 
 /* See membership.h. */
 void fth_worker_group_report(fth_worker_group *group, int64_t step, const char *activity);

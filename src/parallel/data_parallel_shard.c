@@ -187,11 +187,12 @@ static fth_status broadcast_state(fth_update_shards *shards, fth_worker_group *g
     for (int i = 0; i < fth_engine_get_sizes(shards->engine).state_count; i++) {
         float *state = vectors.state[i] + begin;
         if (device->backend->host_memory) {
-            FTH_TRY(fth_worker_group_judge(group, fth_collective_broadcast(collective, state, bytes, root)));
+            FTH_TRY(fth_worker_group_translate_status(group, fth_collective_broadcast(collective, state, bytes, root)));
             continue;
         }
         FTH_TRY(device->backend->copy_out(device, shards->values, state, bytes));
-        FTH_TRY(fth_worker_group_judge(group, fth_collective_broadcast(collective, shards->values, bytes, root)));
+        FTH_TRY(fth_worker_group_translate_status(group,
+                                                  fth_collective_broadcast(collective, shards->values, bytes, root)));
         FTH_TRY(device->backend->copy_in(device, state, shards->values, bytes));
     }
 
@@ -223,8 +224,8 @@ static fth_status collect(fth_update_shards *shards, fth_worker_group *group, co
     FTH_TRY(fth_allocate((size_t)view->size, sizeof *all, &all));
     FTH_TRY(fth_allocate(count + 2, sizeof *bounds, &bounds));
     all[view->rank] = *own;
-    FTH_TRY(
-        fth_worker_group_judge(group, fth_collective_sum(fth_worker_group_collective(group), all[0].bounds, count)));
+    FTH_TRY(fth_worker_group_translate_status(
+        group, fth_collective_sum(fth_worker_group_collective(group), all[0].bounds, count)));
     memcpy(bounds, all, count * sizeof *bounds);
     bounds[count] = 0;
     bounds[count + 1] = (double)shards->count;
@@ -289,7 +290,7 @@ static fth_status gather_parameters(fth_update_shards *shards, fth_worker_group 
 
     FTH_TRY(device->backend->copy_out(device, shards->values + own.begin, parameters + own.begin,
                                       (own.end - own.begin) * sizeof(float)));
-    FTH_TRY(fth_worker_group_judge(
+    FTH_TRY(fth_worker_group_translate_status(
         group, fth_collective_all_gather(fth_worker_group_collective(group), shards->values, shards->begins)));
     FTH_TRY(device->backend->copy_in(device, parameters, shards->values, shards->count * sizeof(float)));
 
@@ -303,7 +304,8 @@ static fth_status check_together(fth_update_shards *shards, fth_worker_group *gr
     fth_status status = FTH_OK;
     double unfit = fth_engine_check_update(shards->engine) != FTH_OK;
 
-    FTH_TRY(fth_worker_group_judge(group, fth_collective_sum(fth_worker_group_collective(group), &unfit, 1)));
+    FTH_TRY(
+        fth_worker_group_translate_status(group, fth_collective_sum(fth_worker_group_collective(group), &unfit, 1)));
     if (unfit > 0)
         FTH_TRY(fth_engine_fail_diverged(shards->engine, "a weight is no longer finite"));
 

@@ -13,7 +13,7 @@ enum { STAGING_FLOATS = 1 << 20 }; /* of a vector on its way from or to a device
 
 static fth_status broadcast(fth_data_parallel *self, void *bytes, size_t size, int root)
 {
-    return fth_worker_group_judge(
+    return fth_worker_group_translate_status(
         self->group, fth_collective_broadcast(fth_worker_group_collective(self->group), bytes, size, root));
 }
 
@@ -155,8 +155,9 @@ fth_status fth_data_parallel_synchronize(fth_data_parallel *self, json_t **posit
     FTH_TRY(fth_allocate((size_t)view->size, sizeof *progress, &progress));
     progress[view->rank] = (fth_worker_progress){
         .batches = (double)json_integer_value(json_object_get(*position, "batches")), .in_step = self->in_step};
-    FTH_TRY(fth_worker_group_judge(self->group, fth_collective_sum(fth_worker_group_collective(self->group),
-                                                                   &progress[0].batches, 2 * (size_t)view->size)));
+    FTH_TRY(fth_worker_group_translate_status(
+        self->group,
+        fth_collective_sum(fth_worker_group_collective(self->group), &progress[0].batches, 2 * (size_t)view->size)));
     for (int r = 0; r < view->size; r++) {
         if (is_ahead(&progress[r], &progress[furthest]))
             furthest = r;

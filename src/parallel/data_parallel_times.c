@@ -88,7 +88,8 @@ fth_status fth_worker_times_gather(fth_worker_times *times, fth_worker_group *gr
         seconds[view->rank * FTH_WORKER_ACTIVITIES + i] = times->seconds[i];
         times->seconds[i] = 0;
     }
-    FTH_TRY(fth_worker_group_judge(group, fth_collective_sum(fth_worker_group_collective(group), seconds, count)));
+    FTH_TRY(fth_worker_group_translate_status(group,
+                                              fth_collective_sum(fth_worker_group_collective(group), seconds, count)));
     if (seconds[FTH_WORKER_COMPUTES] > 0)
         *event = describe(view, seconds);
     fth_worker_times_pause(times);

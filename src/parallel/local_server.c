@@ -102,7 +102,7 @@ static fth_status add_arguments(void *context, int number, fth_words *words)
     FTH_TRY(add_own_flags(all, number, words));
     for (size_t i = 0; i < table->count; i++) {
         const fth_option *option = &table->options[i];
-        if (option->side == FTH_SIDE_EVERY && fth_options_was_given(table, all->options, option->name) &&
+        if (option->side == FTH_SIDE_EVERY && fth_options_is_set(table, all->options, option->name) &&
             !has_flag(words, option->name))
             FTH_TRY(add_flag(words, configuration, option->name));
     }
@@ -241,7 +241,7 @@ fth_status fth_local_server_check(const fth_train_options *options)
 
     for (size_t i = 0; i < table->count; i++) {
         const fth_option *option = &table->options[i];
-        if (option->side == FTH_SIDE_ONE_WORKER && fth_options_was_given(table, options, option->name))
+        if (option->side == FTH_SIDE_ONE_WORKER && fth_options_is_set(table, options, option->name))
             return refuse_option(option->name);
     }
     if (strcmp(options->precision, "f32") != 0)
@@ -260,7 +260,7 @@ static void warn_about_own_run_options(const fth_train_options *options)
 {
     const fth_option_table *table = &fth_train_option_table;
     for (size_t i = 0; i < table->count; i++)
-        if (table->options[i].side == FTH_SIDE_OWN_RUN && fth_options_was_given(table, options, table->options[i].name))
+        if (table->options[i].side == FTH_SIDE_OWN_RUN && fth_options_is_set(table, options, table->options[i].name))
             fth_log_warning("--%s has no effect on a server and workers that are started together",
                             table->options[i].name);
 }

@@ -70,7 +70,7 @@ static void warn_about_server_options(const fth_train_options *options)
 {
     const fth_option_table *table = &fth_train_option_table;
     for (size_t i = 0; i < table->count; i++)
-        if (table->options[i].side == FTH_SIDE_SERVER && fth_options_was_given(table, options, table->options[i].name))
+        if (table->options[i].side == FTH_SIDE_SERVER && fth_options_is_set(table, options, table->options[i].name))
             fth_log_warning("--%s is up to the server; it has no effect on a worker", table->options[i].name);
 }
 
@@ -202,7 +202,7 @@ static fth_status check(const fth_train_options *options)
     if (*options->server && options->workers > 0)
         return fth_fail(FTH_INVALID, "--workers are those of a server of this machine's own; with --server URL this "
                                      "command is one worker");
-    if (*options->server && fth_options_was_given(&fth_train_option_table, options, "consistency"))
+    if (*options->server && fth_options_is_set(&fth_train_option_table, options, "consistency"))
         return fth_fail(FTH_INVALID, "--consistency is for the server to say: %s", options->server);
     if (*options->server && strncmp(options->server, "http://", 7) != 0 && strncmp(options->server, "https://", 8) != 0)
         return fth_fail(FTH_INVALID, "--server %s is not a URL: http://HOST:PORT or https://HOST:PORT",

@@ -3,15 +3,15 @@
  *     engine      a model on a device: graph, flat vectors, plans, forward-backward, update, evaluation
  *     optimizers, schedules    rules by name, in tables
  *     trainer.c   the loop, over these objects:
- *         beginning   which run, and with which options
+ *         selection   which run, and with which options
  *         setup       its device, data set, engine and first weights
  *         position    where training is: batches, sums, meters
- *         stepper     updates, through the strategy
+ *         strategy session     updates, through the strategy
  *         validator   validation and the best model
  *         saver       checkpoints
  *         reporter    events, the record, progress
  *         spending    money and the budget
- *         guardian    stops in time, whatever the training thread does
+ *         watchdog    stops in time, whatever the training thread does
  *
  * How a step is carried out is up to the strategy: strategy.h, and src/parallel for those there
  * are. */

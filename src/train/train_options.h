@@ -18,8 +18,8 @@ typedef struct fth_train_own {
 } fth_train_own;
 
 typedef struct fth_train_options {
-    fth_given given;   /* see base/options.h */
-    fth_train_own own; /* not in the table */
+    fth_option_bits set; /* see base/options.h */
+    fth_train_own own;   /* not in the table */
 
     char *model, *data, *weights;
     char *test; /* "": none, or a part of the data */

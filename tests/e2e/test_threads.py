@@ -16,7 +16,7 @@ def finish(process):
 
 @pytest.mark.parametrize("strategy", [[], ["--strategy", "hogwild", "--workers", 4]], ids=["single", "hogwild"])
 def test_training_that_saves_validates_and_stops(farthing, tiny, strategy):
-    """Loader, writer, lease, mirror, notice and guardian threads; an interrupt in the middle, and a second process."""
+    """Loader, writer, lease, mirror, notice and watchdog threads; an interrupt in the middle, and a second process."""
     store = farthing.folder / "bucket"
     command = ["train", *MODEL, "--data", tiny, "--epochs", 6, "--checkpoint-every", 2, "--checkpoints", store,
                "--augment", "flip-crop", "--loader-threads", 2, "--watch", f"file:{farthing.folder / 'notice'}",

@@ -14,7 +14,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 typedef struct settings {
-    fth_given given;
+    fth_option_bits set;
     char *model, *optimizer, *resume;
     int64_t epochs;
     double lr, for_s;

@@ -94,7 +94,7 @@ static void the_latest_whole_address_is_found(void **state)
 }
 
 typedef struct values {
-    fth_given given;
+    fth_option_bits set;
     char *data, *endpoint;
 } values;
 

@@ -6,7 +6,7 @@
 #include "base/options.h"
 
 typedef struct settings {
-    fth_given given;
+    fth_option_bits set;
     fth_amount warmup;
     int64_t steps;
     double decay;

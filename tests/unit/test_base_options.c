@@ -8,7 +8,7 @@
 #include "base/options.h"
 
 typedef struct settings {
-    fth_given given;
+    fth_option_bits set;
     char *model;
     int64_t epochs;
     double lr;
@@ -165,7 +165,7 @@ static void defaults_are_set(void **state)
     assert_string_equal(values.optimizer, "sgd");
     assert_string_equal(values.resume, "");
     assert_string_equal(values.until, "");
-    assert_false(fth_options_was_given(&table, &values, "model"));
+    assert_false(fth_options_is_set(&table, &values, "model"));
 }
 
 static void flags_set_every_type(void **state)
@@ -184,7 +184,7 @@ static void flags_set_every_type(void **state)
     assert_int_equal(values.count, -5);
     assert_int_equal(positional_count, 1);
     assert_string_equal(positional[0], "a.yaml");
-    assert_true(fth_options_was_given(&table, &values, "weight-decay"));
+    assert_true(fth_options_is_set(&table, &values, "weight-decay"));
     assert_false(help);
 }
 
@@ -291,7 +291,7 @@ static void yaml_sets_every_type(void **state)
     assert_true(values.json && !values.shuffle);
     assert_string_equal(values.optimizer, "adamw");
     assert_string_equal(values.resume, "auto");
-    assert_true(fth_options_was_given(&table, &values, "lr"));
+    assert_true(fth_options_is_set(&table, &values, "lr"));
     assert_int_equal(read_flags("--lr 0.5"), FTH_OK); /* a flag wins over the file */
     assert_true(values.lr == 0.5);
     assert_string_equal(values.model, "resnet18");
@@ -312,7 +312,7 @@ static void empty_yaml_sets_nothing(void **state)
     assert_int_equal(read_yaml("", 0), FTH_OK);
     assert_int_equal(read_yaml("# nothing\n", 10), FTH_OK);
     assert_int_equal(read_yaml("{}\n", 3), FTH_OK);
-    assert_true(values.given.bits[0] == 0);
+    assert_true(values.set.bits[0] == 0);
 }
 
 static void bad_yaml_names_file_and_line(void **state)
@@ -366,7 +366,7 @@ static void values_survive_json(void **state)
     assert_int_equal(fth_options_from_json(&table, &copy, json, "run.json"), FTH_OK);
     assert_string_equal(copy.model, "vgg");
     assert_true(copy.lr == 0.1 && copy.json && copy.for_s == 90 && copy.count == 9007199254740993);
-    assert_true(copy.given.bits[0] == 0);
+    assert_true(copy.set.bits[0] == 0);
     fth_options_identity(&table, &values, before);
     fth_options_identity(&table, &copy, after);
     assert_string_equal(before, after);
@@ -427,7 +427,7 @@ static void an_alias_is_the_option(void **state)
     (void)state;
     static const char text[] = "learning_rate: 0.25\n", twice[] = "lr: 1\nlearning-rate: 2\n";
     assert_int_equal(read_flags("--learning-rate 0.5"), FTH_OK);
-    assert_true(values.lr == 0.5 && fth_options_was_given(&table, &values, "lr"));
+    assert_true(values.lr == 0.5 && fth_options_is_set(&table, &values, "lr"));
     assert_int_equal(read_yaml(text, strlen(text)), FTH_OK);
     assert_true(values.lr == 0.25);
     assert_bad_yaml(twice, "given on line 1 already");
@@ -613,7 +613,7 @@ static fth_status check_number(const char *text)
 }
 
 typedef struct listed {
-    fth_given given;
+    fth_option_bits set;
     char *consistency, *word;
 } listed;
 
@@ -687,7 +687,7 @@ static void a_value_is_reset(void **state)
     assert_int_equal(fth_options_set(&listed_table, &own, "consistency", "sync", "--consistency"), FTH_OK);
     assert_int_equal(fth_options_reset(&listed_rows[0], &own), FTH_OK);
     assert_string_equal(own.consistency, "async");
-    assert_true(fth_options_was_given(&listed_table, &own, "consistency"));
+    assert_true(fth_options_is_set(&listed_table, &own, "consistency"));
     fth_options_release(&listed_table, &own);
 }
 

@@ -163,7 +163,7 @@ static void a_run_that_never_took_a_step_can_be_discarded(void **state)
     assert_null(fth_reporter_get_record(reporter));
     assert_false(test_exists("run"));
     assert_false(fth_reporter_discard_unbegun(reporter));
-    fth_reporter_record(reporter, "notice", json_object()); /* as the guardian may by now: goes nowhere */
+    fth_reporter_record(reporter, "notice", json_object()); /* as the watchdog may by now: goes nowhere */
     assert_int_equal(fth_reporter_sync(reporter), FTH_OK);
     fth_reporter_free(reporter);
     assert_int_equal(fth_reporter_create(NULL, &reporter), FTH_OK);
@@ -196,7 +196,7 @@ static void *record_notices(void *context)
     return NULL;
 }
 
-/* As the guardian does while the training thread still writes. */
+/* As the watchdog does while the training thread still writes. */
 static void two_threads_write_whole_lines(void **state)
 {
     (void)state;

@@ -22,7 +22,7 @@ static const fth_image_arrays run_images = {.name = "pictures",
 
 static struct {
     fth_train_options options;
-    fth_beginning beginning;
+    fth_run_selection selection;
     fth_setup setup;
     fth_position position;
     fth_spending *spending;
@@ -58,8 +58,8 @@ static void run_open(const fth_strategy *strategy)
 {
     json_t *about = json_object();
     fth_record *record = NULL;
-    assert_int_equal(fth_beginning_prepare(&run.options, &run.beginning), FTH_OK);
-    assert_int_equal(fth_setup_open(&run.beginning, strategy, NULL, run.spending, &run.setup, &run.position), FTH_OK);
+    assert_int_equal(fth_run_selection_prepare(&run.options, &run.selection), FTH_OK);
+    assert_int_equal(fth_setup_open(&run.selection, strategy, NULL, run.spending, &run.setup, &run.position), FTH_OK);
     assert_int_equal(fth_record_create(test_folder, "run", "hint", about, about, &record), FTH_OK);
     json_decref(about);
     fth_reporter_open(run.reporter, &(fth_report_sources){.record = record,
@@ -77,7 +77,7 @@ static int run_release(void **state)
     fth_reporter_free(run.reporter);
     fth_setup_release(&run.setup);
     fth_spending_free(run.spending);
-    fth_beginning_release(&run.beginning);
+    fth_run_selection_release(&run.selection);
     fth_options_release(&fth_train_option_table, &run.options);
     json_decref(run.events);
     return test_remove_folder(state);

@@ -1,5 +1,5 @@
 /* The saver: what is saved comes back, failures are told and tried again, a store that does not
- * answer leaves a copy here; and the guardian, which ends the process in time. */
+ * answer leaves a copy here; and the watchdog, which ends the process in time. */
 #include "support.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "train/loop/guardian.h"
+#include "train/loop/deadline_watchdog.h"
 
 static fth_train_options options;
 static fth_device *device;
@@ -16,7 +16,7 @@ static fth_position position;
 static fth_reporter *reporter;
 static fth_run_store *run_store;
 static fth_saver *saver;
-static fth_guardian *guardian;
+static fth_deadline_watchdog *watchdog;
 static fth_stop request = FTH_STOP_INITIALIZER;
 static char runs[TEST_MAX_PATH], store[TEST_MAX_PATH], best_path[TEST_MAX_PATH];
 
@@ -83,14 +83,14 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    fth_guardian_free(guardian);
+    fth_deadline_watchdog_free(watchdog);
     fth_saver_free(saver);
     fth_run_store_free(run_store);
     fth_reporter_free(reporter);
     fth_engine_free(engine);
     fth_device_close(device);
     fth_options_release(&fth_train_option_table, &options);
-    guardian = NULL;
+    watchdog = NULL;
     saver = NULL;
     run_store = NULL;
     request.asked = false;
@@ -283,7 +283,7 @@ static void a_preempted_machine_keeps_no_copy(void **state)
     assert_int_equal(fth_saver_look(saver).copy_step, 0);
 }
 
-/* ---- the guardian ---- */
+/* ---- the watchdog ---- */
 
 static struct {
     pthread_mutex_t mutex;
@@ -313,16 +313,16 @@ static const char *wait_for_end(void)
 
 static const fth_train_observer ending = {.abandon = end_process};
 
-static void open_guardian(void)
+static void open_watchdog(void)
 {
     ended.message[0] = '\0';
-    assert_int_equal(fth_guardian_create(&request, &ending, reporter, &guardian), FTH_OK);
+    assert_int_equal(fth_deadline_watchdog_create(&request, &ending, reporter, &watchdog), FTH_OK);
 }
 
 static void nothing_to_save_ends_within_the_grace(void **state)
 {
     (void)state;
-    open_guardian();
+    open_watchdog();
     fth_stop_ask(&request, FTH_STOP_PREEMPTION, 20, "aws", "preempted");
     assert_string_equal(wait_for_end(), "stopped before the first step");
 }
@@ -335,16 +335,16 @@ static void a_step_that_hangs_loses_only_itself(void **state)
     json_t *notice = NULL;
     open_saver();
     fth_saver_begin(saver);
-    open_guardian();
-    fth_guardian_set_run(guardian, &(fth_guarded_run){.saver = saver});
-    fth_guardian_begin_training(guardian, 0);
+    open_watchdog();
+    fth_deadline_watchdog_set_run(watchdog, &(fth_watched_run){.saver = saver});
+    fth_deadline_watchdog_begin_training(watchdog, 0);
     take_steps(2);
     assert_int_equal(fth_saver_save(saver), FTH_OK);
-    fth_guardian_enter(guardian, FTH_PHASE_STEP);
+    fth_deadline_watchdog_enter(watchdog, FTH_PHASE_STEP);
     take_steps(1);
-    fth_guardian_end_step(guardian, position.step);
-    assert_true(fth_guardian_get_step_s(guardian) > 0);
-    fth_guardian_enter(guardian, FTH_PHASE_STEP);
+    fth_deadline_watchdog_end_step(watchdog, position.step);
+    assert_true(fth_deadline_watchdog_get_step_s(watchdog) > 0);
+    fth_deadline_watchdog_enter(watchdog, FTH_PHASE_STEP);
     fth_stop_ask(&request, FTH_STOP_PREEMPTION, 1, "aws", "preempted");
     const char *why = wait_for_end(); /* the one comes a moment before the other */
     assert_true(strcmp(why, "the step would not be saved in time") == 0 || strcmp(why, "time is up") == 0);
@@ -361,19 +361,19 @@ static void a_training_thread_that_comes_in_time_is_left_alone(void **state)
     json_t *notice = NULL;
     open_saver();
     fth_saver_begin(saver);
-    open_guardian();
-    fth_guardian_set_run(guardian, &(fth_guarded_run){.saver = saver});
-    fth_guardian_begin_training(guardian, 0);
-    fth_guardian_enter(guardian, FTH_PHASE_STEP);
+    open_watchdog();
+    fth_deadline_watchdog_set_run(watchdog, &(fth_watched_run){.saver = saver});
+    fth_deadline_watchdog_begin_training(watchdog, 0);
+    fth_deadline_watchdog_enter(watchdog, FTH_PHASE_STEP);
     take_steps(1);
-    fth_guardian_end_step(guardian, position.step);
+    fth_deadline_watchdog_end_step(watchdog, position.step);
     fth_stop_ask(&request, FTH_STOP_PREEMPTION, 20, "aws", "preempted");
     fth_stop_reason reason = fth_stop_get(&request);
-    fth_guardian_enter(guardian, FTH_PHASE_ENDING);
+    fth_deadline_watchdog_enter(watchdog, FTH_PHASE_ENDING);
     assert_int_equal(fth_saver_save_at_stop(saver, &reason), FTH_OK);
-    fth_guardian_report_notice(guardian, &reason);
-    fth_guardian_free(guardian); /* nothing ends the process any more */
-    guardian = NULL;
+    fth_deadline_watchdog_report_notice(watchdog, &reason);
+    fth_deadline_watchdog_free(watchdog); /* nothing ends the process any more */
+    watchdog = NULL;
     assert_string_equal(ended.message, "");
     assert_int_equal(last_event("notice", &notice), 1);
     assert_true(json_is_true(json_object_get(notice, "fitted")));

@@ -17,10 +17,10 @@
 #include "bands.h"
 #include "base/process.h"
 #include "tensor/tensor.h"
-#include "train/run/run_store.h"
 #include "train/engine/server_support.h"
-#include "train/run/shared_run.h"
 #include "train/loop/strategy.h"
+#include "train/run/run_store.h"
+#include "train/run/shared_run.h"
 
 enum { MAX_RANKS = 4, TRAINING = 400, VALIDATION = 200 };
 
@@ -1085,10 +1085,10 @@ static void followers_take_the_options_of_the_run(void **state)
 {
     (void)state;
     fth_train_options asked = options_of("--threads 3 --lr 0.5 --strategy plain");
-    fth_beginning found = {0}, followed = {0};
+    fth_run_selection found = {0}, followed = {0};
     json_t *run = NULL;
     fth_train_options whole = options_of("--data https://me:secret@host.example/x.tar --threads 2 --lr 0.25 --seed 7");
-    assert_int_equal(fth_beginning_prepare(&whole, &found), FTH_OK);
+    assert_int_equal(fth_run_selection_prepare(&whole, &found), FTH_OK);
     assert_int_equal(fth_shared_run_describe(&found, NULL, &run), FTH_OK);
     char *text = json_dumps(run, 0);
     assert_null(strstr(text, "secret"));
@@ -1098,12 +1098,12 @@ static void followers_take_the_options_of_the_run(void **state)
     assert_true(followed.options.lr == 0.25 && followed.options.seed == 7 && followed.options.threads == 3);
     assert_string_equal(followed.id, found.id);
     assert_string_equal(followed.identity, found.identity);
-    fth_beginning_release(&followed);
+    fth_run_selection_release(&followed);
 
     json_object_set_new(run, "id", json_string("../elsewhere")); /* from a peer that has gone mad */
     assert_int_equal(fth_shared_run_follow(&asked, run, &followed), FTH_CORRUPT);
-    fth_beginning_release(&followed);
-    fth_beginning_release(&found);
+    fth_run_selection_release(&followed);
+    fth_run_selection_release(&found);
     json_decref(run);
     fth_options_release(&fth_train_option_table, &asked);
     fth_options_release(&fth_train_option_table, &whole);

@@ -60,7 +60,7 @@ static bool is_kept(int64_t step, double loss_above, double accuracy_below)
 
 static void set_best_by(const char *measure)
 {
-    assert_int_equal(fth_options_set(&fth_train_option_table, &run.beginning.options, "best-by", measure, "test"),
+    assert_int_equal(fth_options_set(&fth_train_option_table, &run.selection.options, "best-by", measure, "test"),
                      FTH_OK);
 }
 

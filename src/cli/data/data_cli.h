@@ -20,7 +20,7 @@ typedef struct data_text_options {
 } data_text_options;
 
 typedef struct data_options {
-    fth_given given;
+    fth_option_bits set;
     char *data, *out, *sheet, *transform;
     int64_t shards, threads, image_size, batch;
     double validation_fraction, seconds;

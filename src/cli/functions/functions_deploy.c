@@ -13,7 +13,7 @@
 enum { MAX_ENV_FILE_BYTES = 256 << 10 };
 
 typedef struct deploy_options {
-    fth_given given;
+    fth_option_bits set;
     fth_provider_flags platform;
     char *name, *image, *zip, *role, *contract, *code_store;
     char *environment, *env_file, *parameters;

@@ -10,7 +10,7 @@
 enum { MAX_COUNT = 1000, MAX_URL_FILE_BYTES = 4 << 20, RUN_BYTES = 24 };
 
 typedef struct invoke_options {
-    fth_given given;
+    fth_option_bits set;
     fth_provider_flags platform;
     char *server, *server_pin, *data_urls, *device, *compress, *parameters, *run, *worker;
     int64_t count, epochs, batch, update_interval, concurrency, max_failures;
@@ -296,7 +296,7 @@ static fth_exit_code check_and_invoke(const fth_command *command, const invoke_o
     size_t shards = json_array_size(urls);
     if (status == FTH_OK && shards > MAX_COUNT)
         code = fth_cli_usage(command, "at most %d --data-url", MAX_COUNT);
-    else if (status == FTH_OK && shards > 0 && fth_options_was_given(&table, asked, "count") &&
+    else if (status == FTH_OK && shards > 0 && fth_options_is_set(&table, asked, "count") &&
              (int64_t)shards != asked->count)
         code = fth_cli_usage(command, "-n %lld and %zu --data-url: each function has one", (long long)asked->count,
                              shards);

@@ -6,7 +6,7 @@
 #include "cli/functions/functions_cli.h"
 
 typedef struct logs_options {
-    fth_given given;
+    fth_option_bits set;
     fth_provider_flags platform;
     bool json;
 } logs_options;

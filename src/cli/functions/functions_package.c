@@ -6,7 +6,7 @@
 #include "package/package.h"
 
 typedef struct package_options {
-    fth_given given;
+    fth_option_bits set;
     char *zip, *image, *name, *program, *certificates;
     bool json;
 } package_options;

@@ -4,7 +4,7 @@
 #include "cli/functions/functions_cli.h"
 
 typedef struct remove_options {
-    fth_given given;
+    fth_option_bits set;
     fth_provider_flags platform;
     bool json;
 } remove_options;

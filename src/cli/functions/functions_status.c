@@ -7,7 +7,7 @@
 #include "report/report.h"
 
 typedef struct status_options {
-    fth_given given;
+    fth_option_bits set;
     fth_provider_flags platform;
     bool json;
 } status_options;

@@ -6,7 +6,7 @@
 #include "cli/manual/manual.h"
 
 typedef struct man_options {
-    fth_given given;
+    fth_option_bits set;
     char *folder;
 } man_options;
 

@@ -65,7 +65,7 @@ static fth_status print_result(const fth_train_options *options, const char *wei
 {
     fth_status status = FTH_OK;
     char accuracy[64], loss[64], time[64];
-    bool asked = fth_options_was_given(&fth_train_option_table, options, "per-class");
+    bool asked = fth_options_is_set(&fth_train_option_table, options, "per-class");
     fth_text_percent(result->accuracy, accuracy, sizeof accuracy);
     fth_text_loss(result->loss, loss, sizeof loss);
     fth_duration_format(result->seconds, time, sizeof time);

@@ -5,12 +5,12 @@
 
 #include "api/save.h"
 #include "cli/model/model_flags.h"
-#include "cli/store/s3_flags.h"
 #include "cli/model/weights.h"
+#include "cli/store/s3_flags.h"
 #include "report/report.h"
 
 typedef struct export_options {
-    fth_given given;
+    fth_option_bits set;
     fth_model_flags model;
     fth_s3_flags s3;
     char *to, *out;

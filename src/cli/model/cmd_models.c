@@ -6,7 +6,7 @@
 #include "report/report.h"
 
 typedef struct models_options {
-    fth_given given;
+    fth_option_bits set;
     bool json;
 } models_options;
 

@@ -4,13 +4,13 @@
 #include <string.h>
 
 #include "cli/model/model_flags.h"
-#include "cli/store/s3_flags.h"
 #include "cli/model/weights.h"
+#include "cli/store/s3_flags.h"
 #include "report/report.h"
 #include "tensor/weights.h"
 
 typedef struct weights_options {
-    fth_given given;
+    fth_option_bits set;
     fth_s3_flags s3;
     char *runs;
     bool json;

@@ -12,7 +12,7 @@ typedef struct predict_text_options {
 } predict_text_options;
 
 typedef struct predict_options {
-    fth_given given;
+    fth_option_bits set;
     fth_model_flags model;
     fth_s3_flags s3;
     predict_text_options text;

@@ -16,7 +16,7 @@
 enum { MOST_SIZES = 32, MOST_NODES = 4096 };
 
 typedef struct plan_options {
-    fth_given given;
+    fth_option_bits set;
     char *nodes, *link, *price, *provider, *instance;
     int64_t workers, functions, function_memory_mb, push_every;
     double profile_s;
@@ -507,7 +507,7 @@ static const char *find_flag_of_nodes(const plan_options *asked)
 {
     static const char *const names[] = {"nodes", "workers", "price"};
     for (size_t i = 0; i < FTH_COUNT_OF(names); i++)
-        if (fth_options_was_given(&table, asked, names[i]))
+        if (fth_options_is_set(&table, asked, names[i]))
             return names[i];
     return NULL;
 }

@@ -8,7 +8,7 @@
 #include "report/report.h"
 
 typedef struct prices_options {
-    fth_given given;
+    fth_option_bits set;
     char *prices;
     bool yaml, json;
 } prices_options;

@@ -12,7 +12,7 @@
 #include "report/report.h"
 
 typedef struct rehearse_options {
-    fth_given given;
+    fth_option_bits set;
     char *notices, *cloud, *folder;
     double every_s, kill9_s, notice_s, gap_s, limit_s, price;
     int64_t interruptions, seed;

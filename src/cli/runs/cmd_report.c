@@ -8,7 +8,7 @@
 #include "report/report.h"
 
 typedef struct report_options {
-    fth_given given;
+    fth_option_bits set;
     bool json;
     char *chart, *runs, *price, *prices, *over;
     int64_t columns;

@@ -12,7 +12,7 @@
 enum { SMALL = 64 };
 
 typedef struct runs_options {
-    fth_given given;
+    fth_option_bits set;
     char *runs;
     bool json;
 } runs_options;

@@ -6,7 +6,7 @@
 #include "cli/cli.h"
 
 typedef struct agent_flags {
-    fth_given given;
+    fth_option_bits set;
     char *url, *pinned_key, *ca_file;
     int64_t memory_bytes;
     double idle_s;

@@ -10,7 +10,7 @@
 #include "http/signature.h"
 
 typedef struct keys_options {
-    fth_given given;
+    fth_option_bits set;
     char *role, *data;
 } keys_options;
 

@@ -8,13 +8,13 @@
 #include "base/process.h"
 #include "base/size.h"
 #include "batches/coordinator/coordinator.h"
-#include "cli/store/s3_flags.h"
 #include "cli/serve/serve_cli.h"
+#include "cli/store/s3_flags.h"
 
 enum { MAX_SETS = 64, LOOK_EVERY_MS = 50 };
 
 typedef struct serve_options {
-    fth_given given;
+    fth_option_bits set;
     fth_serving_flags serving;
     fth_s3_flags s3;
     char *data_cache, *data_cache_folder, *data, *validation_split, *cache, *prefetch, *functions, *cache_memory,

@@ -11,7 +11,7 @@
 enum { LOOK_EVERY_MS = 50 };
 
 typedef struct serve_options {
-    fth_given given;
+    fth_option_bits set;
     char *folder, *address, *host_names, *api_key, *certificate, *key, *program;
     int64_t port, max_processes, max_activations;
     double idle_s;

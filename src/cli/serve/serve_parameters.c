@@ -204,12 +204,12 @@ static fth_status set_model_facts(const fth_option_table *table, const serve_opt
     const fth_model *model = NULL;
     fth_dataset_info shape = {0};
     fth_usual usual;
-    options->has_data = fth_options_was_given(table, asked, "data");
+    options->has_data = fth_options_is_set(table, asked, "data");
     FTH_REQUIRE(!*asked->shards || (!*asked->data_shape && asked->classes == 0 && asked->epoch_samples == 0),
                 FTH_INVALID,
                 "--shards say what their images are like and how many there are; leave --data-shape, --classes and "
                 "--epoch-samples out");
-    FTH_REQUIRE(!*asked->shards || options->has_data || !fth_options_was_given(table, asked, "image-size"), FTH_INVALID,
+    FTH_REQUIRE(!*asked->shards || options->has_data || !fth_options_is_set(table, asked, "image-size"), FTH_INVALID,
                 "--shards say how large their images are; leave --image-size out");
     FTH_REQUIRE(!options->has_data || (!*asked->data_shape && asked->classes == 0), FTH_INVALID,
                 "--data says what its images are like; leave --data-shape and --classes out");
@@ -302,9 +302,9 @@ static fth_status serve(const fth_option_table *table, const serve_options *aske
                                       .clip_pushes = asked->clip_pushes,
                                       .lease_s = asked->lease_s,
                                       .function_lease_s =
-                                          fth_options_was_given(table, asked, "lease") ? 0 : FUNCTION_LEASE_S,
+                                          fth_options_is_set(table, asked, "lease") ? 0 : FUNCTION_LEASE_S,
                                       .gather_s = asked->gather_s,
-                                      .ends_by_epochs = fth_options_was_given(table, asked, "epochs"),
+                                      .ends_by_epochs = fth_options_is_set(table, asked, "epochs"),
                                       .checkpoints = *asked->checkpoints ? asked->checkpoints : NULL,
                                       .max_log_bytes = (uint64_t)asked->max_log_mb << 20,
                                       .address = asked->serving.address,

@@ -3,7 +3,7 @@
 #include "functions/lambda.h"
 
 typedef struct lambda_options {
-    fth_given given;
+    fth_option_bits set;
     fth_function_flags function;
     char *api;
 } lambda_options;

@@ -9,7 +9,7 @@
 enum { LOOK_EVERY_MS = 20 };
 
 typedef struct action_options {
-    fth_given given;
+    fth_option_bits set;
     fth_function_flags function;
     char *address;
     int64_t port;

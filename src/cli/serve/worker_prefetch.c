@@ -12,7 +12,7 @@
 enum { LOOK_EVERY_MS = 50 };
 
 typedef struct worker_options {
-    fth_given given;
+    fth_option_bits set;
     fth_serving_flags serving;
     char *server, *server_pin, *server_ca, *name;
     double server_timeout_s;
@@ -147,7 +147,7 @@ static fth_exit_code run(const fth_command *command, const fth_invocation *invoc
     fth_stop stop = FTH_STOP_INITIALIZER;
 
     if (fth_cli_read_flags(command, invocation, &asked, &arguments, &code)) {
-        bool serves = fth_options_was_given(&table, &asked, "port");
+        bool serves = fth_options_is_set(&table, &asked, "port");
         fth_signals_set_words("stopping");
         fth_signals_watch(&stop);
         if (arguments.count > 0)

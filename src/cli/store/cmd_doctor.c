@@ -18,7 +18,7 @@
 enum { STORE_DEADLINE_S = 20 };
 
 typedef struct doctor_options {
-    fth_given given;
+    fth_option_bits set;
     char *data, *runs;
     bool json;
     fth_s3_flags s3;

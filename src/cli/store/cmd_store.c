@@ -11,7 +11,7 @@
 enum { PIECE_BYTES = 8 << 20, SMALL = 64 };
 
 typedef struct store_options {
-    fth_given given;
+    fth_option_bits set;
     bool recursive, list_long, yes, force, all, verify, json;
     char *method, *confirm;
     double expires_s, timeout_s;

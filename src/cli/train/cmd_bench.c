@@ -9,7 +9,7 @@
 #include "train/options/precision.h"
 
 typedef struct bench_options {
-    fth_given given;
+    fth_option_bits set;
     char *model, *precision, *device, *optimizer, *times;
     int64_t batch, channels, height, width, classes, threads;
     double seconds;

@@ -20,7 +20,7 @@
 enum { MAX_HOSTS = 256 };
 
 typedef struct launch_options {
-    fth_given given;
+    fth_option_bits set;
     char *nodes, *rendezvous, *hosting, *hosts, *token_file, *name, *node, *program, *ssh;
     int64_t workers, restarts;
     double wait_s;
@@ -374,7 +374,7 @@ static const char **read_arguments(const fth_command *command, const fth_invocat
     fth_train_options options = {0};
     const char **arguments = NULL;
     bool valid = fth_cli_read_job(job, &options, code);
-    bool given = valid && fth_options_was_given(&fth_train_option_table, &options, "strategy");
+    bool given = valid && fth_options_is_set(&fth_train_option_table, &options, "strategy");
     if (given && strcmp(options.strategy, STRATEGY) != 0) {
         *code = fth_cli_usage(command, "launch is for --strategy " STRATEGY ", not %s", options.strategy);
         valid = false;

@@ -177,7 +177,7 @@ static fth_exit_code conclude(const fth_invocation *invocation, const fth_train_
         FILE *output = options->json || ferror(stdout) ? stderr : stdout;
         bool stored = *options->checkpoints;
         bool anywhere = stored && !outcome->fenced && !outcome->local_copy &&
-                        fth_options_was_given(&fth_train_option_table, options, "checkpoints");
+                        fth_options_is_set(&fth_train_option_table, options, "checkpoints");
         if (outcome->local_copy)
             fth_print_line(output, "%s", outcome->local_copy);
         fprintf(output, "%s%s:\n  ",
@@ -271,13 +271,13 @@ static fth_status check_strategy(const fth_train_options *options)
 {
     const fth_strategy *strategy = NULL;
     bool names_run = *options->resume && (strcmp(options->resume, "auto") != 0 || *options->name);
-    if (names_run && !fth_options_was_given(&fth_train_option_table, options, "strategy"))
+    if (names_run && !fth_options_is_set(&fth_train_option_table, options, "strategy"))
         return FTH_OK;
     return fth_strategy_choose(fth_strategies, options, &strategy);
 }
 
-/* --weights RUN: the model of a run, by its folder or its id in --runs. Anything else stays as it is, for the training to
- * open. */
+/* --weights RUN: the model of a run, by its folder or its id in --runs. Anything else stays as it is, for the training
+ * to open. */
 static fth_status find_weights(fth_train_options *options)
 {
     fth_status status = FTH_OK;
@@ -313,7 +313,7 @@ fth_exit_code fth_cli_train(const fth_command *command, const fth_invocation *in
                              arguments.positional[1]);
         goto out;
     }
-    const fth_given by_flag = options.given; /* before a file's are added */
+    const fth_option_bits by_flag = options.set; /* before a file's are added */
     if (arguments.count == 1) {
         const char *file = arguments.positional[0];
         if (!fth_cli_is_yaml(file) && !fth_file_exists(file)) {

@@ -73,16 +73,16 @@ out:
 /* ---- the configuration ---- */
 
 /* Where a value comes from: "flag", "file", "run" (the one that is resumed) or "default". */
-static const char *source_of(const fth_train_options *asked, const fth_given *by_flag, const json_t *stored,
+static const char *source_of(const fth_train_options *asked, const fth_option_bits *by_flag, const json_t *stored,
                              const json_t *value, const char *name)
 {
     const fth_option_table *table = &fth_train_option_table;
     const struct {
-        fth_given given;
+        fth_option_bits set;
     } flags = {*by_flag};
-    if (fth_options_was_given(table, &flags, name))
+    if (fth_options_is_set(table, &flags, name))
         return "flag";
-    if (fth_options_was_given(table, asked, name))
+    if (fth_options_is_set(table, asked, name))
         return "file";
     return stored && json_equal(json_object_get(stored, name), value) ? "run" : "default";
 }
@@ -114,7 +114,7 @@ static bool is_of_the_command(const char *name)
     return strcmp(name, "dry-run") == 0 || strcmp(name, "json") == 0;
 }
 
-static void print_yaml(const fth_train_options *asked, const fth_given *by_flag, const fth_train_plan *plan)
+static void print_yaml(const fth_train_options *asked, const fth_option_bits *by_flag, const fth_train_plan *plan)
 {
     const fth_option_table *table = &fth_train_option_table;
     json_t *values = fth_options_to_json(table, &plan->options, false), *usual = default_configuration();
@@ -136,7 +136,8 @@ static void print_yaml(const fth_train_options *asked, const fth_given *by_flag,
     json_decref(usual);
 }
 
-static json_t *configuration_json(const fth_train_options *asked, const fth_given *by_flag, const fth_train_plan *plan)
+static json_t *configuration_json(const fth_train_options *asked, const fth_option_bits *by_flag,
+                                  const fth_train_plan *plan)
 {
     json_t *values = fth_options_to_json(&fth_train_option_table, &plan->options, false), *all = json_object();
     const char *name;
@@ -163,7 +164,7 @@ static const char *action_of(const fth_train_options *asked, const fth_train_pla
     return asked->standby ? "wait" : "begin";
 }
 
-static void print_json(const fth_train_options *asked, const fth_given *by_flag, const fth_train_plan *plan)
+static void print_json(const fth_train_options *asked, const fth_option_bits *by_flag, const fth_train_plan *plan)
 {
     json_t *json =
         json_pack("{s:b, s:s, s:I, s:o, s:o, s:s, s:I, s:I, s:I, s:I, s:I}", "dry_run", 1, "action",
@@ -218,7 +219,7 @@ static void print_facts(const fth_train_options *asked, const fth_train_plan *pl
         fth_print_line(stdout, "# server   %s was not contacted", asked->server);
 }
 
-fth_exit_code fth_cli_dry_run(const fth_train_options *options, const fth_given *by_flag)
+fth_exit_code fth_cli_dry_run(const fth_train_options *options, const fth_option_bits *by_flag)
 {
     fth_status status = FTH_OK;
     fth_train_plan plan = {0};

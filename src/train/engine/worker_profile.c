@@ -234,29 +234,29 @@ fth_status fth_worker_profile_measure(const fth_train_options *options, const ft
                                       fth_profile_result *result)
 {
     fth_status status = FTH_OK;
-    fth_beginning beginning = {0};
+    fth_run_selection selection = {0};
     fth_setup setup = {0};
     fth_position position;
     fth_spending *spending = NULL;
 
     *result = (fth_profile_result){.usd_per_hour = NAN};
     FTH_TRY(fth_spending_create(&spending));
-    FTH_TRY(fth_beginning_prepare(options, &beginning));
-    FTH_TRY(fth_setup_open(&beginning, strategy, stop, spending, &setup, &position));
+    FTH_TRY(fth_run_selection_prepare(options, &selection));
+    FTH_TRY(fth_setup_open(&selection, strategy, stop, spending, &setup, &position));
     FTH_TRY(fth_setup_keep_data(&setup));
     FTH_TRY(describe(&setup, spending, result));
     FTH_TRY(fth_allocate(count + 1, sizeof *result->profiles, &result->profiles));
     FTH_TRY(fth_allocate(count + 1, sizeof *result->steps, &result->steps));
     for (; result->count < count; result->count++) {
-        beginning.options.batch = batches[result->count]; /* which setup and engine see */
-        fth_adapt_batch(&beginning.options, result->training_samples);
+        selection.options.batch = batches[result->count]; /* which setup and engine see */
+        fth_adapt_batch(&selection.options, result->training_samples);
         FTH_TRY(profile_batch(&setup, seconds / (double)count, stop, &result->profiles[result->count],
                               &result->steps[result->count]));
     }
 out:
     fth_setup_release(&setup);
     fth_spending_free(spending);
-    fth_beginning_release(&beginning);
+    fth_run_selection_release(&selection);
     return status;
 }
 

@@ -7,15 +7,15 @@
  * that train one run together, one has the record; the reporters of the others record nothing and
  * show nothing, but for warnings in the log.
  *
- * fth_reporter_record() and fth_reporter_sync() are for any thread, as the guardian writes the last
+ * fth_reporter_record() and fth_reporter_sync() are for any thread, as the watchdog writes the last
  * events of a training thread that hangs. Everything else belongs to the training thread, and so
  * does the observer. */
 #ifndef FTH_TRAIN_REPORTER_H
 #define FTH_TRAIN_REPORTER_H
 
-#include "train/run/run_store.h"
 #include "train/loop/spending.h"
 #include "train/loop/strategy.h"
+#include "train/run/run_store.h"
 
 typedef struct fth_reporter fth_reporter;
 

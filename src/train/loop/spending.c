@@ -144,7 +144,7 @@ void fth_spending_begin_identify(fth_spending *spending, const char *watch)
 static void drop_foreign_price(const fth_spending *spending, fth_train_options *options, const json_t *run)
 {
     const char *host = json_string_value(json_object_get(json_object_get(run, "machine"), "host"));
-    if (*options->price && !fth_options_was_given(&fth_train_option_table, options, "price") && run &&
+    if (*options->price && !fth_options_is_set(&fth_train_option_table, options, "price") && run &&
         (!host || strcmp(host, spending->host) != 0))
         *options->price = '\0';
 }

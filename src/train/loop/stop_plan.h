@@ -1,5 +1,5 @@
 /* What still fits before the deadline of a stop: arithmetic on values, for the saver and the
- * guardian. */
+ * watchdog. */
 #ifndef FTH_TRAIN_STOP_PLAN_H
 #define FTH_TRAIN_STOP_PLAN_H
 

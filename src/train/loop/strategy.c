@@ -60,7 +60,7 @@ static fth_status check_options(const fth_strategy *const *strategies, const fth
 {
     for (const fth_strategy *const *at = strategies; *at; at++) {
         for (const char *const *name = (*at)->options; name && *name; name++) {
-            if (takes_option(strategy, *name) || !fth_options_was_given(&fth_train_option_table, options, *name))
+            if (takes_option(strategy, *name) || !fth_options_is_set(&fth_train_option_table, options, *name))
                 continue;
             char *takers = list_names(strategies, *name, " or ");
             fth_status status = fth_fail(FTH_INVALID, "--%s needs --strategy %s", *name, takers ? takers : (*at)->name);

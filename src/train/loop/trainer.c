@@ -18,25 +18,25 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "train/run/keeper.h"
-#include "train/run/shared_run.h"
-#include "train/loop/stepper.h"
-#include "train/setup/test_part.h"
+#include "train/loop/strategy_session.h"
 #include "train/loop/validator.h"
+#include "train/run/run_owner.h"
+#include "train/run/shared_run.h"
+#include "train/setup/test_part.h"
 
 enum { LOOK_EVERY_US = 20000 }; /* while there is nothing to do but to wait */
 
 typedef struct fth_trainer {
-    fth_beginning beginning;
+    fth_run_selection selection;
     fth_setup setup;
     fth_position position;
     fth_stop *stop; /* NULL: no stop can be asked for */
     fth_reporter *reporter;
     fth_spending *spending;
-    fth_guardian *guardian;
-    fth_stepper *stepper;
+    fth_deadline_watchdog *watchdog;
+    fth_strategy_session *session;
     fth_validator *validator;
-    fth_keeper *keeper;
+    fth_run_owner *owner;
     bool found;     /* by this process, and not by a peer */
     bool begun;     /* the start was written: from here on there is something to save */
     bool save_now;  /* a record that was taken over has no checkpoint yet */
@@ -47,7 +47,7 @@ typedef struct fth_trainer {
 
 static fth_saver *get_saver(const fth_trainer *trainer)
 {
-    return fth_keeper_get_saver(trainer->keeper);
+    return fth_run_owner_get_saver(trainer->owner);
 }
 
 /* ---- the beginning ---- */
@@ -68,13 +68,13 @@ static fth_status share_run(fth_trainer *trainer, fth_status found, json_t *end)
     if (found != FTH_OK) {
         message = fth_format("%s", fth_error_message());
         run = fth_shared_run_describe_failure(found);
-        if (!run || fth_stepper_share_run(trainer->stepper, run) != FTH_OK)
+        if (!run || fth_strategy_session_share_run(trainer->session, run) != FTH_OK)
             fth_log_warning("the other processes do not know why this one ends: %s", fth_error_message());
         status = fth_fail(found, "%s", message ? message : "the run was not found");
         goto out;
     }
-    FTH_TRY(fth_shared_run_describe(&trainer->beginning, end, &run));
-    FTH_TRY(fth_stepper_share_run(trainer->stepper, run));
+    FTH_TRY(fth_shared_run_describe(&trainer->selection, end, &run));
+    FTH_TRY(fth_strategy_session_share_run(trainer->session, run));
 
 out:
     json_decref(run);
@@ -83,14 +83,14 @@ out:
 }
 
 /* Sets what a finished run has as its outcome. */
-static fth_status report_finished(const fth_beginning *beginning, fth_train_outcome *outcome)
+static fth_status report_finished(const fth_run_selection *selection, fth_train_outcome *outcome)
 {
     fth_record_summary summary = {0};
-    fth_status status = fth_record_read(beginning->folder, &summary);
+    fth_status status = fth_record_read(selection->folder, &summary);
     if (status != FTH_OK)
         return status;
     outcome->already_finished = true;
-    outcome->run_folder = fth_format("%s", beginning->folder);
+    outcome->run_folder = fth_format("%s", selection->folder);
     outcome->id = fth_format("%s", summary.id);
     outcome->end = json_incref(summary.end);
     fth_record_release(&summary);
@@ -100,9 +100,9 @@ static fth_status report_finished(const fth_beginning *beginning, fth_train_outc
 static fth_status follow_run(fth_trainer *trainer, const fth_train_options *asked, const json_t *run,
                              fth_train_outcome *outcome)
 {
-    fth_status status = fth_shared_run_follow(asked, run, &trainer->beginning);
+    fth_status status = fth_shared_run_follow(asked, run, &trainer->selection);
     outcome->follows = true;
-    if (status == FTH_OK && trainer->beginning.finished) {
+    if (status == FTH_OK && trainer->selection.finished) {
         outcome->already_finished = true;
         outcome->end = json_incref(json_object_get(run, "end"));
     }
@@ -114,8 +114,8 @@ static fth_status meet(fth_trainer *trainer, const fth_train_options *asked, con
 {
     fth_status status = FTH_OK;
 
-    FTH_TRY(fth_stepper_meet(trainer->stepper, strategy, asked, run));
-    FTH_TRY(fth_keeper_set_node(trainer->keeper, fth_stepper_get_node(trainer->stepper)));
+    FTH_TRY(fth_strategy_session_meet(trainer->session, strategy, asked, run));
+    FTH_TRY(fth_run_owner_set_node(trainer->owner, fth_strategy_session_get_node(trainer->session)));
 
 out:
     return status;
@@ -139,13 +139,13 @@ static fth_status find_run(fth_trainer *trainer, const fth_train_options *asked,
         goto out;
     }
     trainer->found = true;
-    status = fth_keeper_find_run(trainer->keeper, asked);
-    if (status == FTH_OK && trainer->beginning.finished) {
-        if (fth_keeper_get_store(trainer->keeper))
-            fth_run_store_fetch_models(fth_keeper_get_store(trainer->keeper), trainer->beginning.folder);
-        status = report_finished(&trainer->beginning, outcome);
+    status = fth_run_owner_find_run(trainer->owner, asked);
+    if (status == FTH_OK && trainer->selection.finished) {
+        if (fth_run_owner_get_store(trainer->owner))
+            fth_run_store_fetch_models(fth_run_owner_get_store(trainer->owner), trainer->selection.folder);
+        status = report_finished(&trainer->selection, outcome);
     }
-    if (fth_stepper_has_met(trainer->stepper))
+    if (fth_strategy_session_has_met(trainer->session))
         status = share_run(trainer, status, outcome->end);
 
 out:
@@ -164,7 +164,7 @@ static fth_status meet_late(fth_trainer *trainer, const fth_train_options *asked
     FTH_TRY(meet(trainer, asked, strategy, &run));
     if (run) {
         trainer->found = false;
-        fth_beginning_release(&trainer->beginning);
+        fth_run_selection_release(&trainer->selection);
         FTH_TRY(follow_run(trainer, asked, run, outcome));
     } else {
         FTH_TRY(share_run(trainer, FTH_OK, NULL));
@@ -195,27 +195,27 @@ static fth_start_facts describe_start(const fth_trainer *trainer, bool resumed)
     const fth_setup *setup = &trainer->setup;
     return (fth_start_facts){.resumed = resumed,
                              .strategy = setup->strategy,
-                             .strategy_state = fth_stepper_get_state(trainer->stepper),
+                             .strategy_state = fth_strategy_session_get_state(trainer->session),
                              .parameters = fth_graph_trainable_count(fth_engine_graph(setup->engine))};
 }
 
 /* The run is kept here from now on, or a peer keeps it. */
 static void set_saver(fth_trainer *trainer)
 {
-    fth_validator_set_saver(trainer->validator, get_saver(trainer), fth_keeper_best_path(trainer->keeper));
+    fth_validator_set_saver(trainer->validator, get_saver(trainer), fth_run_owner_best_path(trainer->owner));
 }
 
 /* The record, at the run's first weights or the newest checkpoint. */
 static fth_status open_run(fth_trainer *trainer, bool resumed)
 {
     fth_status status = FTH_OK;
-    fth_keeper *keeper = trainer->keeper;
+    fth_run_owner *owner = trainer->owner;
 
-    FTH_TRY(fth_keeper_open(keeper));
+    FTH_TRY(fth_run_owner_open(owner));
     set_saver(trainer);
     if (resumed)
-        FTH_TRY(fth_keeper_restore(keeper));
-    FTH_TRY(fth_keeper_begin_store(keeper));
+        FTH_TRY(fth_run_owner_restore(owner));
+    FTH_TRY(fth_run_owner_begin_store(owner));
 
 out:
     return status;
@@ -224,7 +224,7 @@ out:
 /* Whether this process reaches so many of the machines that no other can lead the run. */
 static bool has_most(const fth_trainer *trainer)
 {
-    return fth_stepper_get_present(trainer->stepper) > 0.5;
+    return fth_strategy_session_get_present(trainer->session) > 0.5;
 }
 
 /* The peers that had the run were lost, or have not begun, and this process leads instead: it finds
@@ -233,25 +233,25 @@ static fth_status open_run_of_peer(fth_trainer *trainer, bool resumed)
 {
     const double patience_s = 300;
     fth_status status = FTH_OK;
-    fth_keeper *keeper = trainer->keeper;
+    fth_run_owner *owner = trainer->owner;
     const fth_start_facts facts = describe_start(trainer, true);
     const fth_deadline deadline = fth_deadline_in(patience_s);
 
-    fth_keeper_take_over(keeper, "the process that had the run was lost", has_most(trainer), true);
-    while (!fth_keeper_look(keeper, &facts, (fth_deadline){0})) {
+    fth_run_owner_take_over(owner, "the process that had the run was lost", has_most(trainer), true);
+    while (!fth_run_owner_look(owner, &facts, (fth_deadline){0})) {
         FTH_REQUIRE(!trainer->stop || !trainer->stop->asked, FTH_INTERRUPTED, "asked to stop");
-        FTH_REQUIRE(fth_keeper_is_taking_over(keeper), FTH_PEER_LOST, "run %s has ended meanwhile",
-                    trainer->beginning.id);
+        FTH_REQUIRE(fth_run_owner_is_taking_over(owner), FTH_PEER_LOST, "run %s has ended meanwhile",
+                    trainer->selection.id);
         FTH_REQUIRE(!fth_deadline_passed(deadline), FTH_TIMEOUT,
                     "run %s could not be taken over from the process that had it within %.0f s; see above",
-                    trainer->beginning.id, patience_s);
+                    trainer->selection.id, patience_s);
         usleep(LOOK_EVERY_US);
     }
     set_saver(trainer);
-    FTH_REQUIRE(!resumed || trainer->beginning.folder, FTH_PEER_LOST,
+    FTH_REQUIRE(!resumed || trainer->selection.folder, FTH_PEER_LOST,
                 "the process that found run %s was lost before training began, and the run is not on this machine; "
                 "start it again where it is, or keep runs in a store (--checkpoints)",
-                trainer->beginning.id);
+                trainer->selection.id);
 
 out:
     return status;
@@ -263,9 +263,9 @@ static fth_status take_first_place(fth_trainer *trainer, bool resumed, bool *sta
 {
     fth_status status = FTH_OK;
 
-    if (fth_stepper_follows(trainer->stepper)) {
+    if (fth_strategy_session_follows(trainer->session)) {
         fth_validator_set_saver(trainer->validator, NULL, NULL);
-        fth_keeper_give_up(trainer->keeper); /* a lease, if it was this process that found the run */
+        fth_run_owner_give_up(trainer->owner); /* a lease, if it was this process that found the run */
         trainer->found = *starts = false;
     } else if (trainer->found && !get_saver(trainer)) {
         *starts = true;
@@ -280,7 +280,7 @@ out:
 
 /* With a group that may end again, for whatever others do, before this process has come to their
  * state. */
-static fth_status open_stepper(fth_trainer *trainer, bool resumed, bool *starts)
+static fth_status open_session(fth_trainer *trainer, bool resumed, bool *starts)
 {
     enum { MOST_LOSSES = 100 };
     fth_status status = FTH_OK;
@@ -288,10 +288,10 @@ static fth_status open_stepper(fth_trainer *trainer, bool resumed, bool *starts)
     *starts = false;
     for (int losses = 0; losses < MOST_LOSSES; losses++) {
         FTH_TRY(take_first_place(trainer, resumed, starts));
-        status = fth_stepper_open(trainer->stepper);
+        status = fth_strategy_session_open(trainer->session);
         if (status != FTH_PEER_LOST)
             break;
-        FTH_TRY(fth_stepper_form_again(trainer->stepper));
+        FTH_TRY(fth_strategy_session_form_again(trainer->session));
     }
 
 out:
@@ -301,13 +301,13 @@ out:
 /* Keeps the run, or leaves that to a peer, as the new group has it. */
 static void take_place(fth_trainer *trainer, const char *reason)
 {
-    fth_validator_set_peers(trainer->validator, fth_stepper_get_peers(trainer->stepper));
-    if (!fth_stepper_follows(trainer->stepper)) {
-        fth_keeper_take_over(trainer->keeper, reason, has_most(trainer), false);
+    fth_validator_set_peers(trainer->validator, fth_strategy_session_get_peers(trainer->session));
+    if (!fth_strategy_session_follows(trainer->session)) {
+        fth_run_owner_take_over(trainer->owner, reason, has_most(trainer), false);
         return;
     }
     fth_validator_set_saver(trainer->validator, NULL, NULL);
-    fth_keeper_give_up(trainer->keeper);
+    fth_run_owner_give_up(trainer->owner);
 }
 
 /* Nothing is written before everything that can be wrong with the options or the data has been
@@ -315,20 +315,20 @@ static void take_place(fth_trainer *trainer, const char *reason)
 static fth_status begin(fth_trainer *trainer, const fth_strategy *strategy)
 {
     fth_status status = FTH_OK;
-    const bool resumed = trainer->beginning.run != NULL;
+    const bool resumed = trainer->selection.run != NULL;
     bool starts;
 
-    trainer->beginning.processors = fth_stepper_count_processors(trainer->stepper);
-    FTH_TRY(fth_setup_open(&trainer->beginning, strategy, trainer->stop, trainer->spending, &trainer->setup,
+    trainer->selection.processors = fth_strategy_session_count_processors(trainer->session);
+    FTH_TRY(fth_setup_open(&trainer->selection, strategy, trainer->stop, trainer->spending, &trainer->setup,
                            &trainer->position));
-    FTH_TRY(fth_stepper_connect(trainer->stepper, &trainer->setup));
+    FTH_TRY(fth_strategy_session_connect(trainer->session, &trainer->setup));
     if (!resumed)
         FTH_TRY(fth_setup_load_weights(&trainer->setup, &trainer->position));
     FTH_TRY(open_objects(trainer));
     FTH_TRY(fth_setup_keep_data(&trainer->setup));
     FTH_TRY(fth_setup_settle_data(&trainer->setup));
-    FTH_TRY(open_stepper(trainer, resumed, &starts));
-    fth_validator_set_peers(trainer->validator, fth_stepper_get_peers(trainer->stepper));
+    FTH_TRY(open_session(trainer, resumed, &starts));
+    fth_validator_set_peers(trainer->validator, fth_strategy_session_get_peers(trainer->session));
 
     trainer->position.state.meters.read_s += trainer->setup.read_s;
     fth_position_start_clock(&trainer->position);
@@ -338,9 +338,9 @@ static fth_status begin(fth_trainer *trainer, const fth_strategy *strategy)
     trainer->begun = true;
     if (starts) {
         const fth_start_facts facts = describe_start(trainer, resumed);
-        fth_keeper_write_start(trainer->keeper, &facts);
+        fth_run_owner_write_start(trainer->owner, &facts);
     }
-    fth_guardian_begin_training(trainer->guardian, trainer->position.step);
+    fth_deadline_watchdog_begin_training(trainer->watchdog, trainer->position.step);
 
 out:
     return status;
@@ -365,16 +365,16 @@ static const char *reached_limit(const fth_trainer *trainer)
     if (options->steps > 0 && trainer->position.step >= options->steps)
         return "steps";
     /* By the clock of the process that leads: the others end with it. */
-    if (options->for_s > 0 && state->elapsed_s >= options->for_s && !fth_stepper_follows(trainer->stepper))
+    if (options->for_s > 0 && state->elapsed_s >= options->for_s && !fth_strategy_session_follows(trainer->session))
         return "for";
-    return fth_stepper_ended_by(trainer->stepper);
+    return fth_strategy_session_ended_by(trainer->session);
 }
 
 /* The same, or "budget" if the next update would pass it. */
 static const char *reason_to_end(fth_trainer *trainer)
 {
     const char *limit = reached_limit(trainer);
-    if (limit || fth_stepper_follows(trainer->stepper))
+    if (limit || fth_strategy_session_follows(trainer->session))
         return limit;
     bool spent = fth_spending_budget_is_spent(trainer->spending, &trainer->position.state.meters,
                                               fth_saver_get_save_s(get_saver(trainer)));
@@ -401,7 +401,7 @@ static bool may_validate_alongside(const fth_trainer *trainer)
  * have agreed on it. */
 static bool is_fenced(const fth_trainer *trainer)
 {
-    return fth_stepper_has_met(trainer->stepper) && fth_keeper_is_lost(trainer->keeper);
+    return fth_strategy_session_has_met(trainer->session) && fth_run_owner_is_lost(trainer->owner);
 }
 
 /* What this process would do next. */
@@ -411,14 +411,15 @@ static fth_intent find_intent(fth_trainer *trainer)
     const fth_stop_reason reason = fth_stop_get(trainer->stop);
     return (fth_intent){.end = trainer->undecided ? NULL : reason_to_end(trainer),
                         .stop = asked || is_fenced(trainer),
-                        .leave = asked && reason.kind == FTH_STOP_PREEMPTION && fth_stepper_has_peers(trainer->stepper),
+                        .leave = asked && reason.kind == FTH_STOP_PREEMPTION &&
+                                 fth_strategy_session_has_peers(trainer->session),
                         .checkpoint = checkpoint_is_due(trainer)};
 }
 
 /* What peers do together, a stop of one breaks off in all of them, and then they agree on it. */
 static void hold_stop(fth_trainer *trainer, fth_status *status)
 {
-    if (*status != FTH_INTERRUPTED || !fth_stepper_has_peers(trainer->stepper))
+    if (*status != FTH_INTERRUPTED || !fth_strategy_session_has_peers(trainer->session))
         return;
     trainer->undecided = true;
     *status = FTH_OK;
@@ -429,17 +430,17 @@ static fth_status prepare_update(fth_trainer *trainer, fth_intent *intent)
 {
     fth_status status = FTH_OK;
 
-    if (fth_stepper_is_at_epoch_end(trainer->stepper)) {
-        FTH_TRY(fth_stepper_settle(trainer->stepper));
+    if (fth_strategy_session_is_at_epoch_end(trainer->session)) {
+        FTH_TRY(fth_strategy_session_settle(trainer->session));
         status = fth_validator_finish_epoch(trainer->validator, may_validate_alongside(trainer));
         hold_stop(trainer, &status);
         FTH_TRY(status);
     }
     *intent = find_intent(trainer);
-    FTH_TRY(fth_stepper_agree(trainer->stepper, intent));
+    FTH_TRY(fth_strategy_session_agree(trainer->session, intent));
     trainer->undecided = false;
     if (intent->checkpoint && !intent->end && !intent->stop)
-        FTH_TRY(fth_stepper_settle(trainer->stepper));
+        FTH_TRY(fth_strategy_session_settle(trainer->session));
 
 out:
     return status;
@@ -449,9 +450,9 @@ static fth_status make_update(fth_trainer *trainer, bool *first)
 {
     fth_status status = FTH_OK;
 
-    fth_guardian_enter(trainer->guardian, FTH_PHASE_STEP);
-    FTH_TRY(fth_stepper_update(trainer->stepper));
-    fth_guardian_end_step(trainer->guardian, trainer->position.step);
+    fth_deadline_watchdog_enter(trainer->watchdog, FTH_PHASE_STEP);
+    FTH_TRY(fth_strategy_session_update(trainer->session));
+    fth_deadline_watchdog_end_step(trainer->watchdog, trainer->position.step);
     if (*first) { /* not before: the first update should not wait for it; after it nothing large is allocated */
         FTH_TRY(fth_setup_prepare(&trainer->setup));
         FTH_TRY(fth_saver_start(get_saver(trainer)));
@@ -467,10 +468,10 @@ out:
 /* Goes on with taking the run over, until the deadline at most. */
 static void follow_takeover(fth_trainer *trainer, fth_deadline deadline)
 {
-    if (!fth_keeper_is_taking_over(trainer->keeper))
+    if (!fth_run_owner_is_taking_over(trainer->owner))
         return;
     const fth_start_facts facts = describe_start(trainer, true);
-    if (!fth_keeper_look(trainer->keeper, &facts, deadline))
+    if (!fth_run_owner_look(trainer->owner, &facts, deadline))
         return;
     set_saver(trainer);
     trainer->save_now = true;
@@ -481,7 +482,7 @@ static void follow_takeover(fth_trainer *trainer, fth_deadline deadline)
 /* Without the peers that are lost. */
 static bool can_save(const fth_trainer *trainer)
 {
-    if (!get_saver(trainer) || fth_stepper_can_save(trainer->stepper))
+    if (!get_saver(trainer) || fth_strategy_session_can_save(trainer->session))
         return true;
     fth_reporter_warn(trainer->reporter,
                       "step %" PRId64 " cannot be saved without the workers that are lost, which have parts of the "
@@ -495,8 +496,9 @@ static bool can_save(const fth_trainer *trainer)
  * not taken from the store under their hands. */
 static bool should_keep(const fth_trainer *trainer)
 {
-    const bool stored = *trainer->beginning.options.checkpoints;
-    return !fth_stepper_follows(trainer->stepper) && (!stored || fth_stepper_get_present(trainer->stepper) >= 0.5);
+    const bool stored = *trainer->selection.options.checkpoints;
+    return !fth_strategy_session_follows(trainer->session) &&
+           (!stored || fth_strategy_session_get_present(trainer->session) >= 0.5);
 }
 
 /* The first of those that wait keeps the run, and saves once: *saved. */
@@ -506,9 +508,9 @@ static fth_status save_while_waiting(fth_trainer *trainer, const char *reason, c
     fth_status status = FTH_OK;
 
     if (should_keep(trainer))
-        fth_keeper_take_over(trainer->keeper, reason, has_most(trainer), false);
-    else if (fth_keeper_is_taking_over(trainer->keeper))
-        fth_keeper_give_up(trainer->keeper);
+        fth_run_owner_take_over(trainer->owner, reason, has_most(trainer), false);
+    else if (fth_run_owner_is_taking_over(trainer->owner))
+        fth_run_owner_give_up(trainer->owner);
     follow_takeover(trainer, fth_deadline_in(patience_s));
     if (*saved || !get_saver(trainer))
         goto out;
@@ -535,7 +537,8 @@ static fth_status pardon_fence(const fth_trainer *trainer, fth_status status)
 /* Records saves that ended. */
 static fth_status collect_saves(fth_trainer *trainer)
 {
-    return pardon_fence(trainer, fth_saver_collect(get_saver(trainer), fth_guardian_get_step_s(trainer->guardian)));
+    return pardon_fence(trainer,
+                        fth_saver_collect(get_saver(trainer), fth_deadline_watchdog_get_step_s(trainer->watchdog)));
 }
 
 /* There are too few peers to go on. */
@@ -564,8 +567,8 @@ static fth_status rejoin(fth_trainer *trainer, const char *reason)
     fth_status status = FTH_PEER_LOST;
     bool waiting = false, saved = false;
     for (int losses = 0; status == FTH_PEER_LOST && losses < MOST_LOSSES; losses++) {
-        fth_guardian_enter(trainer->guardian, FTH_PHASE_BETWEEN);
-        while ((status = fth_stepper_rejoin(trainer->stepper)) == FTH_TIMEOUT && !trainer->ended)
+        fth_deadline_watchdog_enter(trainer->watchdog, FTH_PHASE_BETWEEN);
+        while ((status = fth_strategy_session_rejoin(trainer->session)) == FTH_TIMEOUT && !trainer->ended)
             FTH_TRY(wait_for_peers(trainer, reason, &waiting, &saved));
     }
     if (status == FTH_OK)
@@ -579,7 +582,7 @@ out:
  * so. */
 static void recover(fth_trainer *trainer, fth_status *status)
 {
-    if (!fth_stepper_take_back(trainer->stepper, *status))
+    if (!fth_strategy_session_take_back(trainer->session, *status))
         return;
     char *reason = fth_format("%s", fth_error_message());
     fth_reporter_warn(trainer->reporter, "%s; continuing with the peers that are left", fth_error_message());
@@ -592,7 +595,7 @@ static fth_status stop_training(fth_trainer *trainer, const fth_intent *intent)
 {
     trainer->left = intent->leave;
     if (trainer->stop && is_fenced(trainer) && !trainer->left) {
-        const fth_stop_reason reason = fth_keeper_why_lost(trainer->keeper);
+        const fth_stop_reason reason = fth_run_owner_why_lost(trainer->owner);
         fth_stop_ask(trainer->stop, FTH_STOP_FENCED, 0, reason.source, "%s", reason.message);
     }
     return FTH_INTERRUPTED;
@@ -606,7 +609,7 @@ static fth_status loop(fth_trainer *trainer, const char **reason)
     for (;;) {
         FTH_TRY(fth_validator_follow(trainer->validator, false));
         FTH_TRY(collect_saves(trainer));
-        fth_guardian_report_messages(trainer->guardian);
+        fth_deadline_watchdog_report_messages(trainer->watchdog);
         follow_takeover(trainer, (fth_deadline){0});
         fth_intent intent = {0};
         status = prepare_update(trainer, &intent);
@@ -638,7 +641,7 @@ static fth_status save_last_model(fth_trainer *trainer)
 {
     const fth_train_state *state = &trainer->position.state;
     return fth_saver_save_model(get_saver(trainer), trainer->setup.engine, trainer->position.step,
-                                state->counter_start + state->batches, fth_keeper_last_path(trainer->keeper));
+                                state->counter_start + state->batches, fth_run_owner_last_path(trainer->owner));
 }
 
 /* The last validation, as far as the budget goes: it was expected to fit, but saving comes
@@ -646,11 +649,11 @@ static fth_status save_last_model(fth_trainer *trainer)
 static fth_status validate_at_end(fth_trainer *trainer)
 {
     const fth_deadline deadline = /* by the clock of the process that leads */
-        fth_stepper_follows(trainer->stepper)
+        fth_strategy_session_follows(trainer->session)
             ? (fth_deadline){INFINITY}
             : fth_spending_budget_deadline(trainer->spending, fth_saver_get_save_s(get_saver(trainer)));
     fth_status status = fth_validator_validate(trainer->validator, deadline);
-    if (status != FTH_TIMEOUT || !(fth_deadline_passed(deadline) || fth_stepper_has_peers(trainer->stepper)))
+    if (status != FTH_TIMEOUT || !(fth_deadline_passed(deadline) || fth_strategy_session_has_peers(trainer->session)))
         return status;
     fth_reporter_warn(trainer->reporter,
                       "the budget ended before the last validation did: the weights are saved, how good they are is "
@@ -663,7 +666,7 @@ static fth_status finish_training(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
 
-    FTH_TRY(fth_stepper_settle(trainer->stepper));
+    FTH_TRY(fth_strategy_session_settle(trainer->session));
     fth_reporter_write_step(trainer->reporter);
     FTH_TRY(fth_validator_follow(trainer->validator, true));
     if (trainer->position.state.validation_step != trainer->position.step)
@@ -677,11 +680,11 @@ out:
  * this process keeps it. */
 static bool finish_takeover(fth_trainer *trainer, fth_deadline deadline, bool until_stop)
 {
-    while (fth_keeper_is_taking_over(trainer->keeper)) {
+    while (fth_run_owner_is_taking_over(trainer->owner)) {
         if (fth_deadline_passed(deadline) || (until_stop && trainer->stop && trainer->stop->asked))
             return false;
         follow_takeover(trainer, (fth_deadline){0});
-        if (fth_keeper_is_taking_over(trainer->keeper))
+        if (fth_run_owner_is_taking_over(trainer->owner))
             usleep(LOOK_EVERY_US);
     }
     return true;
@@ -707,7 +710,7 @@ static void take_over_at_stop(fth_trainer *trainer, const fth_stop_reason *reaso
     if (!finish_takeover(trainer, fth_deadline_in(left_s < 2 * patience_s ? left_s / 2 : patience_s), false))
         fth_log_warning("run %s was not taken over in time from the process that kept it; it continues from its newest "
                         "checkpoint",
-                        trainer->beginning.id);
+                        trainer->selection.id);
 }
 
 /* The best model on test samples, by the process that keeps it. What fails is a warning: the model
@@ -721,7 +724,7 @@ static fth_status measure_test(fth_trainer *trainer)
 
     if (!setup->test || !get_saver(trainer))
         return FTH_OK;
-    result.file = best_step >= 0 ? fth_keeper_best_path(trainer->keeper) : fth_keeper_last_path(trainer->keeper);
+    result.file = best_step >= 0 ? fth_run_owner_best_path(trainer->owner) : fth_run_owner_last_path(trainer->owner);
     status = fth_test_part_measure(
         setup, result.file, trainer->stop,
         fth_spending_budget_deadline(trainer->spending, fth_saver_get_save_s(get_saver(trainer))), &result.evaluation);
@@ -737,30 +740,30 @@ static fth_status measure_test(fth_trainer *trainer)
 static fth_status finish_run(fth_trainer *trainer, const char *reason, json_t **event)
 {
     fth_status status = FTH_OK;
-    fth_keeper *keeper = trainer->keeper;
+    fth_run_owner *owner = trainer->owner;
     fth_run_store *store = NULL;
 
     FTH_TRY(take_over_at_end(trainer));
     FTH_TRY(fth_saver_finish(get_saver(trainer)));
-    fth_guardian_report_messages(trainer->guardian);
+    fth_deadline_watchdog_report_messages(trainer->watchdog);
     const bool goes = get_saver(trainer) && fth_stop_get(trainer->stop).kind >= FTH_STOP_PREEMPTION;
-    trainer->left = goes && fth_stepper_has_peers(trainer->stepper);
+    trainer->left = goes && fth_strategy_session_has_peers(trainer->session);
     FTH_REQUIRE(!goes, FTH_INTERRUPTED, "stopped at the end"); /* all is saved: another machine ends it */
     FTH_TRY(save_last_model(trainer));
-    store = fth_keeper_get_store(keeper);
+    store = fth_run_owner_get_store(owner);
     if (store)
-        FTH_TRY(fth_run_store_put_models(store, trainer->position.state.best_step, fth_keeper_best_path(keeper),
-                                         fth_keeper_last_path(keeper)));
+        FTH_TRY(fth_run_store_put_models(store, trainer->position.state.best_step, fth_run_owner_best_path(owner),
+                                         fth_run_owner_last_path(owner)));
     FTH_TRY(measure_test(trainer));
     fth_reporter_write_data(trainer->reporter);
     json_decref(*event);
-    *event =
-        fth_reporter_write_end(trainer->reporter, reason, fth_keeper_last_path(keeper), fth_keeper_best_path(keeper));
+    *event = fth_reporter_write_end(trainer->reporter, reason, fth_run_owner_last_path(owner),
+                                    fth_run_owner_best_path(owner));
     FTH_REQUIRE(!fth_reporter_is_failing(trainer->reporter), FTH_IO,
                 "the end of run %s could not be recorded; see above",
                 fth_record_id(fth_reporter_get_record(trainer->reporter)));
     FTH_TRY(fth_reporter_sync(trainer->reporter));
-    FTH_TRY(fth_keeper_leave(keeper));
+    FTH_TRY(fth_run_owner_leave(owner));
     trainer->ended = get_saver(trainer) != NULL;
 
 out:
@@ -776,14 +779,14 @@ static fth_status end(fth_trainer *trainer, const char *reason, json_t **event)
     hold_stop(trainer, &status);
     if (status != FTH_OK || trainer->undecided)
         return status;
-    if (!fth_stepper_follows(trainer->stepper))
-        FTH_TRY(fth_stepper_begin_ending(trainer->stepper));
+    if (!fth_strategy_session_follows(trainer->session))
+        FTH_TRY(fth_strategy_session_begin_ending(trainer->session));
     if (!trainer->ended)
         FTH_TRY(finish_run(trainer, reason, event));
-    FTH_TRY(fth_stepper_end_together(trainer->stepper));
+    FTH_TRY(fth_strategy_session_end_together(trainer->session));
 
 out:
-    fth_stepper_break_ending(trainer->stepper);
+    fth_strategy_session_break_ending(trainer->session);
     return status;
 }
 
@@ -797,7 +800,7 @@ static fth_status train_to_the_end(fth_trainer *trainer, json_t **event)
         status = end(trainer, reason, event);
         if (status == FTH_OK && !trainer->undecided)
             return FTH_OK;
-        if (!fth_keeper_is_lost(trainer->keeper))
+        if (!fth_run_owner_is_lost(trainer->owner))
             recover(trainer, &status);
     } while (status == FTH_OK);
     if (trainer->ended && (status == FTH_PEER_LOST || status == FTH_TIMEOUT || status == FTH_INTERRUPTED))
@@ -812,8 +815,8 @@ out:
 /* A peer that is lost now changes nothing: this process has the weights of the last update. */
 static fth_status settle_at_stop(fth_trainer *trainer)
 {
-    fth_status status = fth_stepper_settle(trainer->stepper);
-    if (!fth_stepper_take_back(trainer->stepper, status))
+    fth_status status = fth_strategy_session_settle(trainer->session);
+    if (!fth_strategy_session_take_back(trainer->session, status))
         return status;
     fth_log_warning("%s; stopping without it", fth_error_message());
     return FTH_OK;
@@ -827,7 +830,7 @@ static fth_status leave_group(fth_trainer *trainer)
     const fth_stop_reason reason = fth_stop_get(trainer->stop);
 
     fth_validator_cancel(trainer->validator);
-    fth_guardian_enter(trainer->guardian, FTH_PHASE_ENDING);
+    fth_deadline_watchdog_enter(trainer->watchdog, FTH_PHASE_ENDING);
     fth_reporter_write_step(trainer->reporter);
     fth_reporter_write_data(trainer->reporter);
     fth_reporter_write(trainer->reporter, "left",
@@ -835,10 +838,10 @@ static fth_status leave_group(fth_trainer *trainer)
                                  (json_int_t)trainer->position.step, "reason", reason.message));
     FTH_TRY(fth_reporter_sync(trainer->reporter));
     fth_validator_set_saver(trainer->validator, NULL, NULL);
-    fth_keeper_give_up(trainer->keeper); /* its successor need not wait for it */
+    fth_run_owner_give_up(trainer->owner); /* its successor need not wait for it */
     fth_log_info("%s: left the group after step %" PRId64 "; the others continue", reason.message,
                  trainer->position.step);
-    fth_guardian_acknowledge(trainer->guardian);
+    fth_deadline_watchdog_acknowledge(trainer->watchdog);
 
 out:
     return status;
@@ -849,39 +852,39 @@ static fth_status interrupt(fth_trainer *trainer)
 {
     fth_status status = FTH_OK;
     fth_stop_reason reason = fth_stop_get(trainer->stop);
-    fth_keeper *keeper = trainer->keeper;
+    fth_run_owner *owner = trainer->owner;
 
     FTH_TRY(settle_at_stop(trainer));
     take_over_at_stop(trainer, &reason);
-    fth_run_store *store = fth_keeper_get_store(keeper);
+    fth_run_store *store = fth_run_owner_get_store(owner);
     const bool stays = reason.kind == FTH_STOP_REQUEST && !store; /* the machine, as far as we know */
     if (stays)
         reason.deadline.at_seconds = INFINITY; /* a disk gets the time it needs */
     fth_validator_cancel(trainer->validator);
-    fth_guardian_enter(trainer->guardian, FTH_PHASE_ENDING);
+    fth_deadline_watchdog_enter(trainer->watchdog, FTH_PHASE_ENDING);
     fth_reporter_write_step(trainer->reporter);
     const bool saves = can_save(trainer);
     if (saves)
         FTH_TRY(fth_saver_save_at_stop(get_saver(trainer), &reason));
-    fth_guardian_report_messages(trainer->guardian);
+    fth_deadline_watchdog_report_messages(trainer->watchdog);
     const bool copied = fth_saver_look(get_saver(trainer)).copy_step > 0;
     if (store && !copied) /* after what matters more */
-        fth_run_store_put_best_in_time(store, fth_keeper_best_path(keeper), reason.deadline);
+        fth_run_store_put_best_in_time(store, fth_run_owner_best_path(owner), reason.deadline);
     if (stays && saves && trainer->position.step > 0)
         FTH_TRY(save_last_model(trainer));
     fth_reporter_write_data(trainer->reporter);
     if (get_saver(trainer))
-        fth_guardian_report_notice(trainer->guardian, &reason);
+        fth_deadline_watchdog_report_notice(trainer->watchdog, &reason);
     fth_reporter_write_interrupted(trainer->reporter, &reason);
     FTH_TRY(fth_reporter_sync(trainer->reporter));
     if (copied && fth_saver_is_closing(get_saver(trainer)))
-        fth_guardian_end_process(trainer->guardian);
-    status = fth_keeper_leave(keeper);
+        fth_deadline_watchdog_end_process(trainer->watchdog);
+    status = fth_run_owner_leave(owner);
     if (status != FTH_OK && status != FTH_PEER_LOST) { /* the checkpoint is safe, and that is what counts */
         fth_log_warning("%s", fth_error_message());
         status = FTH_OK;
     }
-    fth_guardian_acknowledge(trainer->guardian);
+    fth_deadline_watchdog_acknowledge(trainer->watchdog);
 
 out:
     return status;
@@ -917,8 +920,8 @@ static fth_status conclude_failed(fth_trainer *trainer, fth_status status)
         fth_reporter_write_data(trainer->reporter);
         fth_reporter_write_error(trainer->reporter, status, message);
     }
-    fth_keeper_discard_unbegun(trainer->keeper);
-    fth_keeper_leave(trainer->keeper);
+    fth_run_owner_discard_unbegun(trainer->owner);
+    fth_run_owner_leave(trainer->owner);
     fth_fail(status, "%s", message);
     free(message);
     return status;
@@ -933,16 +936,17 @@ static fth_status conclude(fth_trainer *trainer, fth_status status, fth_train_ou
         outcome->left = status == FTH_OK;
     } else if (status == FTH_INTERRUPTED && reason.kind != FTH_STOP_FENCED && trainer->begun) {
         status = interrupt(trainer);
-        if (!fth_keeper_get_store(trainer->keeper)) /* a store's is left to its next owner: there may be no time to
+        if (!fth_run_owner_get_store(trainer->owner)) /* a store's is left to its next owner: there may be no time to
                                                        tidy it */
-            fth_keeper_discard_unbegun(trainer->keeper);
+            fth_run_owner_discard_unbegun(trainer->owner);
     } else if (status == FTH_INTERRUPTED && reason.kind != FTH_STOP_FENCED) {
-        fth_guardian_enter(trainer->guardian, FTH_PHASE_ENDING); /* nothing was begun, nothing is to be saved */
-        status = fth_keeper_leave(trainer->keeper);
+        fth_deadline_watchdog_enter(trainer->watchdog,
+                                    FTH_PHASE_ENDING); /* nothing was begun, nothing is to be saved */
+        status = fth_run_owner_leave(trainer->owner);
     }
     char *message = fth_format("%s", fth_error_message());
     reason = fth_stop_get(trainer->stop);
-    bool lost = status == FTH_PEER_LOST && fth_keeper_is_lost(trainer->keeper);
+    bool lost = status == FTH_PEER_LOST && fth_run_owner_is_lost(trainer->owner);
     if (lost || reason.kind == FTH_STOP_FENCED) {
         status = conclude_fenced(trainer, reason.kind == FTH_STOP_FENCED ? reason.message : message, outcome);
         goto out;
@@ -968,16 +972,16 @@ static fth_status create(fth_trainer *trainer, const fth_train_observer *observe
 
     FTH_TRY(fth_spending_create(&trainer->spending));
     FTH_TRY(fth_reporter_create(observer, &trainer->reporter));
-    FTH_TRY(fth_guardian_create(trainer->stop, observer, trainer->reporter, &trainer->guardian));
-    FTH_TRY(fth_stepper_create(&trainer->position, trainer->reporter, trainer->stop, &trainer->stepper));
-    FTH_TRY(fth_keeper_create(&(fth_keeper_parts){.beginning = &trainer->beginning,
-                                                  .setup = &trainer->setup,
-                                                  .position = &trainer->position,
-                                                  .spending = trainer->spending,
-                                                  .reporter = trainer->reporter,
-                                                  .guardian = trainer->guardian,
-                                                  .stop = trainer->stop},
-                              &trainer->keeper));
+    FTH_TRY(fth_deadline_watchdog_create(trainer->stop, observer, trainer->reporter, &trainer->watchdog));
+    FTH_TRY(fth_strategy_session_create(&trainer->position, trainer->reporter, trainer->stop, &trainer->session));
+    FTH_TRY(fth_run_owner_create(&(fth_run_owner_parts){.selection = &trainer->selection,
+                                                        .setup = &trainer->setup,
+                                                        .position = &trainer->position,
+                                                        .spending = trainer->spending,
+                                                        .reporter = trainer->reporter,
+                                                        .watchdog = trainer->watchdog,
+                                                        .stop = trainer->stop},
+                                 &trainer->owner));
 
 out:
     return status;
@@ -985,14 +989,14 @@ out:
 
 static void release(fth_trainer *trainer)
 {
-    fth_stepper_free(trainer->stepper);
+    fth_strategy_session_free(trainer->session);
     fth_validator_free(trainer->validator);
-    fth_guardian_free(trainer->guardian); /* before what it guards */
-    fth_keeper_free(trainer->keeper);
+    fth_deadline_watchdog_free(trainer->watchdog); /* before what it guards */
+    fth_run_owner_free(trainer->owner);
     fth_reporter_free(trainer->reporter);
     fth_spending_free(trainer->spending);
     fth_setup_release(&trainer->setup);
-    fth_beginning_release(&trainer->beginning);
+    fth_run_selection_release(&trainer->selection);
 }
 
 static fth_status train(fth_trainer *trainer, const fth_train_options *options, const fth_strategy *const *strategies,
@@ -1001,12 +1005,13 @@ static fth_status train(fth_trainer *trainer, const fth_train_options *options, 
     fth_status status = FTH_OK;
     const fth_strategy *strategy = NULL;
 
-    FTH_TRY(fth_guardian_listen(trainer->guardian, choose_sources(options))); /* first: finding the run may wait */
+    FTH_TRY(
+        fth_deadline_watchdog_listen(trainer->watchdog, choose_sources(options))); /* first: finding the run may wait */
     FTH_TRY(find_run(trainer, options, strategies, outcome));
-    FTH_TRY(fth_strategy_choose(strategies, &trainer->beginning.options, &strategy));
-    if (trainer->beginning.finished)
+    FTH_TRY(fth_strategy_choose(strategies, &trainer->selection.options, &strategy));
+    if (trainer->selection.finished)
         goto out;
-    if (strategy->meet && !fth_stepper_has_met(trainer->stepper))
+    if (strategy->meet && !fth_strategy_session_has_met(trainer->session))
         FTH_TRY(meet_late(trainer, options, strategy, outcome));
     FTH_TRY(begin(trainer, strategy));
     FTH_TRY(train_to_the_end(trainer, &outcome->end));
@@ -1027,7 +1032,7 @@ fth_status fth_train(const fth_train_options *options, const fth_strategy *const
         if (status != FTH_OK)
             status = conclude(&trainer, status, outcome);
         const fth_record *record = fth_reporter_get_record(trainer.reporter);
-        outcome->follows = !record && (outcome->follows || fth_stepper_follows(trainer.stepper));
+        outcome->follows = !record && (outcome->follows || fth_strategy_session_follows(trainer.session));
         if (record && (!outcome->interrupted || fth_record_has_begun(fth_record_folder(record)))) {
             outcome->run_folder = fth_format("%s", fth_record_folder(record));
             outcome->id = fth_format("%s", fth_record_id(record));

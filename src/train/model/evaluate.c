@@ -62,7 +62,7 @@ static fth_status follow_text(const fth_weights *weights, const fth_model_facts 
         FTH_TRY(fth_tokenizer_open(options->vocab, &text->tokenizer));
     else
         FTH_TRY(fth_weights_find_tokenizer(weights, options->weights, &text->tokenizer));
-    if (facts->text.longest > 0 && !fth_options_was_given(table, options, "max-length"))
+    if (facts->text.longest > 0 && !fth_options_is_set(table, options, "max-length"))
         options->max_length = facts->text.longest;
     if (facts->text.longest > 0 || facts->text.task != FTH_TASK_CLASSES)
         options->task = (char *)(uintptr_t)fth_task_names[facts->text.task];

@@ -339,7 +339,7 @@ fth_status fth_train_options_adopt_model(fth_train_options *options, bool config
     fth_weights *weights = NULL;
     fth_model_facts facts = {0};
     const fth_model *model = NULL;
-    const bool given = fth_options_was_given(&fth_train_option_table, options, "model");
+    const bool given = fth_options_is_set(&fth_train_option_table, options, "model");
 
     if (given || configured)
         FTH_TRY(fth_train_options_find_model(options, &model));

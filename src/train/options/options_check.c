@@ -5,8 +5,8 @@
 
 #include "train/model/classifier.h"
 #include "train/setup/text_data.h"
-#include "train/train_internal.h"
 #include "train/setup/usual.h"
+#include "train/train_internal.h"
 
 /* Without --model, the one that --weights are of. A file that cannot be read leaves it open: a run
  * that is continued does not need the file, and a new one reports what is wrong when it opens
@@ -102,7 +102,7 @@ fth_status fth_train_options_check_kind(const fth_train_options *options, const 
         return fth_fail(FTH_INVALID, "--task %s is for text; %s has images, whose labels are classes: leave --task out",
                         options->task, info->name);
     for (size_t i = 0; i < FTH_COUNT_OF(of_text); i++)
-        if (fth_options_was_given(&fth_train_option_table, options, of_text[i]))
+        if (fth_options_is_set(&fth_train_option_table, options, of_text[i]))
             return fth_fail(FTH_INVALID, "--%s is for text; %s has images: leave it out", of_text[i], info->name);
     return FTH_OK;
 }
@@ -116,11 +116,11 @@ fth_status fth_train_options_check(const fth_train_options *options)
         status = fth_optimizer_find(options->optimizer, &optimizer);
     if (status != FTH_OK)
         return status;
-    if (options->lr <= 0 && fth_options_was_given(table, options, "lr"))
+    if (options->lr <= 0 && fth_options_is_set(table, options, "lr"))
         return fth_fail(FTH_INVALID, "--lr must be above 0 (leave it out for the optimizer's default)");
-    if (options->epochs == 0 && fth_options_was_given(table, options, "epochs"))
+    if (options->epochs == 0 && fth_options_is_set(table, options, "epochs"))
         return fth_fail(FTH_INVALID, "--epochs must be at least 1, not 0 (leave it out for no such limit)");
-    if (options->steps == 0 && fth_options_was_given(table, options, "steps"))
+    if (options->steps == 0 && fth_options_is_set(table, options, "steps"))
         return fth_fail(FTH_INVALID, "--steps must be at least 1, not 0 (leave it out for no such limit)");
     if (options->label_smoothing > 0 && strcmp(options->task, "classes") != 0)
         return fth_fail(FTH_INVALID, "--label-smoothing is for --task classes, not for %s", options->task);

@@ -8,13 +8,13 @@
 #include "train/setup/usual.h"
 
 /* run.json, but for the machine. */
-static json_t *describe_run(const fth_beginning *beginning, const fth_setup *setup)
+static json_t *describe_run(const fth_run_selection *selection, const fth_setup *setup)
 {
     const fth_dataset_info *data = fth_dataset_get_info(setup->dataset);
     char normalization[FTH_NORMALIZATION_TEXT];
     fth_normalization_format(&data->normalization, normalization);
     json_t *run = json_pack("{s:s, s:O, s:I, s:{s:s, s:i, s:i, s:i, s:i, s:s, s:I, s:I}, s:I, s:s}", "identity",
-                            beginning->identity, "configuration", setup->configuration, "batch",
+                            selection->identity, "configuration", setup->configuration, "batch",
                             (json_int_t)setup->options->batch, "data", "name", data->name, "classes", data->classes,
                             "channels", data->channels, "height", data->height, "width", data->width, "normalization",
                             normalization, "training_samples", (json_int_t)data->count[FTH_TRAIN], "validation_samples",
@@ -40,11 +40,11 @@ static json_t *describe_machine(const fth_setup *setup, const fth_spending *spen
     return machine;
 }
 
-fth_status fth_run_record_configure(fth_record *record, const fth_beginning *beginning, const fth_setup *setup,
+fth_status fth_run_record_configure(fth_record *record, const fth_run_selection *selection, const fth_setup *setup,
                                     const fth_spending *spending)
 {
     fth_status status = FTH_OK;
-    json_t *description = describe_run(beginning, setup), *machine = describe_machine(setup, spending);
+    json_t *description = describe_run(selection, setup), *machine = describe_machine(setup, spending);
 
     FTH_REQUIRE(description, FTH_NO_MEMORY, "no memory for the run's description");
     FTH_TRY(fth_record_configure(record, description, machine));
@@ -90,20 +90,20 @@ static void report_new_run(const fth_train_options *options, const char *id)
     free(ids);
 }
 
-static fth_status create_record(const fth_beginning *beginning, const fth_setup *setup, const fth_spending *spending,
-                                fth_record **record)
+static fth_status create_record(const fth_run_selection *selection, const fth_setup *setup,
+                                const fth_spending *spending, fth_record **record)
 {
     fth_status status = FTH_OK;
     const fth_train_options *options = setup->options;
-    json_t *description = describe_run(beginning, setup), *machine = describe_machine(setup, spending);
+    json_t *description = describe_run(selection, setup), *machine = describe_machine(setup, spending);
     char *hint = NULL;
 
     FTH_REQUIRE(description, FTH_NO_MEMORY, "no memory for the run's description");
-    if (beginning->created_s > 0)
-        json_object_set_new(description, "created_s", json_real(beginning->created_s));
+    if (selection->created_s > 0)
+        json_object_set_new(description, "created_s", json_real(selection->created_s));
     hint = make_hint(options);
-    fth_record_sweep(options->runs, beginning->identity);
-    FTH_TRY(fth_record_create(options->runs, beginning->id ? beginning->id : options->name, hint, description, machine,
+    fth_record_sweep(options->runs, selection->identity);
+    FTH_TRY(fth_record_create(options->runs, selection->id ? selection->id : options->name, hint, description, machine,
                               record));
     if (*options->resume && *options->name)
         fth_log_info("there is no run %s to resume in %s; starting it", options->name, options->runs);
@@ -127,11 +127,11 @@ static void note_other_device(const json_t *run, const fth_device *device)
                      before, device->description);
 }
 
-fth_status fth_run_record_open(const fth_beginning *beginning, const fth_setup *setup, const fth_spending *spending,
+fth_status fth_run_record_open(const fth_run_selection *selection, const fth_setup *setup, const fth_spending *spending,
                                fth_record **record)
 {
-    if (!beginning->folder)
-        return create_record(beginning, setup, spending, record);
-    note_other_device(beginning->run, setup->device);
-    return fth_record_resume(beginning->folder, record);
+    if (!selection->folder)
+        return create_record(selection, setup, spending, record);
+    note_other_device(selection->run, setup->device);
+    return fth_record_resume(selection->folder, record);
 }

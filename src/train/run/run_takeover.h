@@ -15,14 +15,14 @@
 #ifndef FTH_TRAIN_RUN_TAKEOVER_H
 #define FTH_TRAIN_RUN_TAKEOVER_H
 
-#include "train/run/beginning.h"
+#include "train/run/run_selection.h"
 #include "train/run/run_store.h"
 
-/* Where to begin; waits for the lease. `beginning` has its options (fth_beginning_prepare).
+/* Where to begin; waits for the lease. `selection` has its options (fth_run_selection_prepare).
  * `standby`: waits for a run, and takes over its limits. FTH_INTERRUPTED if `stop` is asked. */
-fth_status fth_stored_run_find(fth_run_store *run, fth_stop *stop, bool standby, fth_beginning *beginning);
+fth_status fth_stored_run_find(fth_run_store *run, fth_stop *stop, bool standby, fth_run_selection *selection);
 /* The same to look at only: without a lease, and the local record is a copy in `folder`, made if
  * there is a run. */
-fth_status fth_stored_run_look(fth_run_store *run, bool standby, const char *folder, fth_beginning *beginning);
+fth_status fth_stored_run_look(fth_run_store *run, bool standby, const char *folder, fth_run_selection *selection);
 
 #endif

@@ -9,21 +9,21 @@
 
 /* ---- telling ---- */
 
-fth_status fth_shared_run_describe(fth_beginning *beginning, json_t *end, json_t **run)
+fth_status fth_shared_run_describe(fth_run_selection *selection, json_t *end, json_t **run)
 {
     fth_status status = FTH_OK;
-    const char *id = json_string_value(json_object_get(beginning->run, "id"));
-    json_t *configuration = fth_options_to_json(&fth_train_option_table, &beginning->options, false);
+    const char *id = json_string_value(json_object_get(selection->run, "id"));
+    json_t *configuration = fth_options_to_json(&fth_train_option_table, &selection->options, false);
 
     *run = NULL;
-    if (!beginning->id && id)
-        beginning->id = fth_format("%s", id);
-    else if (!beginning->id)
-        beginning->id = fth_run_record_make_id(&beginning->options);
-    FTH_REQUIRE(beginning->id && configuration, FTH_NO_MEMORY, "no memory to describe the run to peers");
-    *run = json_pack("{s:s, s:s, s:s, s:O, s:b, s:O*, s:O*}", "id", beginning->id, "identity", beginning->identity,
-                     "lease_group", beginning->lease_group, "configuration", configuration, "finished",
-                     beginning->finished, "run", beginning->run, "end", end);
+    if (!selection->id && id)
+        selection->id = fth_format("%s", id);
+    else if (!selection->id)
+        selection->id = fth_run_record_make_id(&selection->options);
+    FTH_REQUIRE(selection->id && configuration, FTH_NO_MEMORY, "no memory to describe the run to peers");
+    *run = json_pack("{s:s, s:s, s:s, s:O, s:b, s:O*, s:O*}", "id", selection->id, "identity", selection->identity,
+                     "lease_group", selection->lease_group, "configuration", configuration, "finished",
+                     selection->finished, "run", selection->run, "end", end);
     FTH_REQUIRE(*run, FTH_NO_MEMORY, "no memory to describe the run to peers");
 
 out:
@@ -40,7 +40,7 @@ json_t *fth_shared_run_describe_failure(fth_status status)
 
 /* What a standby says for itself, every process does: where it runs, with how many threads, where
  * it saves and what it costs. All else is the run's. */
-static fth_status take_options(const json_t *configuration, fth_beginning *beginning)
+static fth_status take_options(const json_t *configuration, fth_run_selection *selection)
 {
     fth_status status = FTH_OK;
     const fth_option_table *table = &fth_train_option_table;
@@ -52,8 +52,8 @@ static fth_status take_options(const json_t *configuration, fth_beginning *begin
         if (value && !fth_options_is_for(&table->options[i], FTH_FOR_STANDBY))
             json_object_set(theirs, table->options[i].name, value);
     }
-    FTH_TRY(fth_options_from_json(table, &beginning->options, theirs, "the run that a peer found"));
-    FTH_TRY(fth_beginning_complete(&beginning->options));
+    FTH_TRY(fth_options_from_json(table, &selection->options, theirs, "the run that a peer found"));
+    FTH_TRY(fth_run_selection_complete(&selection->options));
 
 out:
     json_decref(theirs);
@@ -68,7 +68,7 @@ static fth_status fail_as_found(const json_t *failed)
     return fth_fail(status, "%s", message ? message : "the process that looks for the run found none");
 }
 
-fth_status fth_shared_run_follow(const fth_train_options *asked, const json_t *run, fth_beginning *beginning)
+fth_status fth_shared_run_follow(const fth_train_options *asked, const json_t *run, fth_run_selection *selection)
 {
     fth_status status = FTH_OK;
     const json_t *failed = json_object_get(run, "failed"), *configuration = json_object_get(run, "configuration");
@@ -77,19 +77,19 @@ fth_status fth_shared_run_follow(const fth_train_options *asked, const json_t *r
     const char *group = json_string_value(json_object_get(run, "lease_group"));
     json_t *past = json_object_get(run, "run");
 
-    FTH_TRY(fth_beginning_prepare(asked, beginning));
+    FTH_TRY(fth_run_selection_prepare(asked, selection));
     if (failed)
         FTH_TRY(fail_as_found(failed));
     FTH_REQUIRE(id && *id && fth_record_check_id(id) == FTH_OK && identity &&
-                    strlen(identity) < sizeof beginning->identity && json_is_object(configuration),
+                    strlen(identity) < sizeof selection->identity && json_is_object(configuration),
                 FTH_CORRUPT, "what a peer says about the run it found is not valid");
-    FTH_TRY(take_options(configuration, beginning));
-    memcpy(beginning->identity, identity, strlen(identity) + 1);
-    snprintf(beginning->lease_group, sizeof beginning->lease_group, "%s", group ? group : "");
-    beginning->finished = json_is_true(json_object_get(run, "finished"));
-    beginning->run = json_is_object(past) ? json_incref(past) : NULL;
-    beginning->id = fth_format("%s", id);
-    FTH_REQUIRE(beginning->id, FTH_NO_MEMORY, "no memory for the run's id");
+    FTH_TRY(take_options(configuration, selection));
+    memcpy(selection->identity, identity, strlen(identity) + 1);
+    snprintf(selection->lease_group, sizeof selection->lease_group, "%s", group ? group : "");
+    selection->finished = json_is_true(json_object_get(run, "finished"));
+    selection->run = json_is_object(past) ? json_incref(past) : NULL;
+    selection->id = fth_format("%s", id);
+    FTH_REQUIRE(selection->id, FTH_NO_MEMORY, "no memory for the run's id");
 
 out:
     return status;

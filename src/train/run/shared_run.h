@@ -9,16 +9,16 @@
 #ifndef FTH_TRAIN_SHARED_RUN_H
 #define FTH_TRAIN_SHARED_RUN_H
 
-#include "train/run/beginning.h"
+#include "train/run/run_selection.h"
 
 /* Describes what was found, and gives a new run the id that it will have. `end` is the last event
  * of a run that is finished, else NULL. json_decref() it. */
-fth_status fth_shared_run_describe(fth_beginning *beginning, json_t *end, json_t **run);
+fth_status fth_shared_run_describe(fth_run_selection *selection, json_t *end, json_t **run);
 /* Describes why none was found: `status` and the message of this thread. */
 json_t *fth_shared_run_describe_failure(fth_status status);
 
-/* The beginning of a process that a peer has told `run`: its options, but for those that say where
+/* The selection of a process that a peer has told `run`: its options, but for those that say where
  * and how this process runs. Fails as the peer did if that found none. */
-fth_status fth_shared_run_follow(const fth_train_options *asked, const json_t *run, fth_beginning *beginning);
+fth_status fth_shared_run_follow(const fth_train_options *asked, const json_t *run, fth_run_selection *selection);
 
 #endif

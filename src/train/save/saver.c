@@ -526,7 +526,7 @@ void fth_saver_free(fth_saver *saver)
     free(saver);
 }
 
-/* ---- for the guardian ---- */
+/* ---- for the watchdog ---- */
 
 static fth_writer *get_writer(fth_saver *saver)
 {

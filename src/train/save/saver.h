@@ -17,9 +17,9 @@
 #ifndef FTH_TRAIN_SAVER_H
 #define FTH_TRAIN_SAVER_H
 
-#include "train/save/publisher.h"
 #include "train/loop/reporter.h"
 #include "train/loop/stop_plan.h"
+#include "train/save/publisher.h"
 
 typedef struct fth_saver fth_saver;
 
@@ -86,7 +86,7 @@ bool fth_saver_is_closing(const fth_saver *saver);
  * thread. */
 char *fth_saver_describe_copy(const fth_saver *saver);
 
-/* ---- for the guardian: any thread ---- */
+/* ---- for the watchdog: any thread ---- */
 
 typedef struct fth_saver_state {
     fth_save_estimate estimate;

@@ -37,10 +37,10 @@ out:
     return status;
 }
 
-fth_status fth_adapt_normalization(fth_beginning *beginning, const fth_strategy *strategy, bool *assumed)
+fth_status fth_adapt_normalization(fth_run_selection *selection, const fth_strategy *strategy, bool *assumed)
 {
-    fth_train_options *options = &beginning->options;
-    const json_t *data = json_object_get(beginning->run, "data");
+    fth_train_options *options = &selection->options;
+    const json_t *data = json_object_get(selection->run, "data");
     const char *before = json_string_value(json_object_get(data, "normalization"));
     char text[FTH_NORMALIZATION_TEXT] = "";
     fth_status status = FTH_OK;
@@ -51,8 +51,8 @@ fth_status fth_adapt_normalization(fth_beginning *beginning, const fth_strategy 
     if (before) {
         snprintf(text, sizeof text, "%s", before);
         FTH_REQUIRE(fth_normalization_check(text) == FTH_OK, FTH_CORRUPT, "%s/run.json: %s",
-                    beginning->folder ? beginning->folder : beginning->id, fth_error_message());
-    } else if (!beginning->run && strategy->optimizer != FTH_OPTIMIZER_OF_SERVER) {
+                    selection->folder ? selection->folder : selection->id, fth_error_message());
+    } else if (!selection->run && strategy->optimizer != FTH_OPTIMIZER_OF_SERVER) {
         FTH_TRY(fth_options_find_normalization(options, text)); /* a worker's weights are the server's */
         if (*text)
             fth_log_info("normalizing images as %s, which %s was trained with", text, options->weights);
@@ -67,17 +67,17 @@ out:
     return status;
 }
 
-fth_status fth_adapt_batch_cache(fth_beginning *beginning)
+fth_status fth_adapt_batch_cache(fth_run_selection *selection)
 {
-    fth_train_options *options = &beginning->options;
-    const json_t *chosen = json_object_get(json_object_get(beginning->run, "data"), "batch_cache");
+    fth_train_options *options = &selection->options;
+    const json_t *chosen = json_object_get(json_object_get(selection->run, "data"), "batch_cache");
     const char *name = json_string_value(json_object_get(chosen, "form"));
     fth_form form;
     if (!chosen || !fth_batches_is_address(options->data))
         return FTH_OK;
     if (!name || !fth_form_find(name, &form) || !json_is_integer(json_object_get(chosen, "rotation")))
         return fth_fail(FTH_CORRUPT, "%s/run.json: what was chosen for the batch cache cannot be read",
-                        beginning->folder ? beginning->folder : beginning->id);
+                        selection->folder ? selection->folder : selection->id);
     char *address =
         fth_batches_address_with(options->data, form, json_integer_value(json_object_get(chosen, "rotation")));
     if (!address)
@@ -94,20 +94,20 @@ static fth_status set_split(const char *split, fth_train_options *options)
     return options->validation_split ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for the options");
 }
 
-fth_status fth_adapt_split(fth_beginning *beginning)
+fth_status fth_adapt_split(fth_run_selection *selection)
 {
-    fth_train_options *options = &beginning->options;
-    const json_t *stored = json_object_get(json_object_get(beginning->run, "configuration"), "validation-split");
+    fth_train_options *options = &selection->options;
+    const json_t *stored = json_object_get(json_object_get(selection->run, "configuration"), "validation-split");
     if (!fth_usual_is_open(options, "validation-split"))
         return FTH_OK;
-    if (beginning->run) /* of a version without the option: at random */
+    if (selection->run) /* of a version without the option: at random */
         return set_split(stored ? json_string_value(stored) : "random", options);
     return fth_batches_is_address(options->data) ? FTH_OK : set_split("stratified", options);
 }
 
-fth_status fth_adapt_check_split(fth_beginning *beginning, const fth_dataset_info *info, json_t *configuration)
+fth_status fth_adapt_check_split(fth_run_selection *selection, const fth_dataset_info *info, json_t *configuration)
 {
-    fth_train_options *options = &beginning->options;
+    fth_train_options *options = &selection->options;
     const char *found = info->held_out.fraction == 0 || info->held_out.by_class ? "stratified" : "random";
     fth_status status = FTH_OK;
 

@@ -7,12 +7,12 @@
 #include "train/setup/usual.h"
 
 /* A run that is continued keeps what was chosen at its beginning. */
-static fth_status take_from_run(fth_beginning *beginning)
+static fth_status take_from_run(fth_run_selection *selection)
 {
     static const char *const names[] = {"model", "optimizer", "lr"};
     fth_status status = FTH_OK;
-    fth_train_options *options = &beginning->options;
-    const json_t *stored = json_object_get(beginning->run, "configuration");
+    fth_train_options *options = &selection->options;
+    const json_t *stored = json_object_get(selection->run, "configuration");
     json_t *chosen = json_object();
 
     FTH_REQUIRE(chosen, FTH_NO_MEMORY, "no memory for the options");
@@ -33,21 +33,21 @@ static void report_choice(const fth_train_options *options, const fth_dataset_in
         snprintf(input, sizeof input, "images of %d × %d pixels", info->height, info->width);
     if (fth_usual_needs_data(options))
         fth_log_info("no --model was given: training %s, as is usual for %s", usual->model, input);
-    if (!fth_options_was_given(&fth_train_option_table, options, "optimizer") && strcmp(usual->optimizer, "sgd") != 0)
+    if (!fth_options_is_set(&fth_train_option_table, options, "optimizer") && strcmp(usual->optimizer, "sgd") != 0)
         fth_log_info("no --optimizer was given: %s at a learning rate of %g, as is usual for %s", usual->optimizer,
                      usual->lr, usual->model);
 }
 
-fth_status fth_adapt_model(fth_beginning *beginning, const fth_strategy *strategy, const fth_dataset_info *info,
+fth_status fth_adapt_model(fth_run_selection *selection, const fth_strategy *strategy, const fth_dataset_info *info,
                            json_t *configuration)
 {
     fth_status status = FTH_OK;
-    fth_train_options *options = &beginning->options;
+    fth_train_options *options = &selection->options;
     fth_usual usual;
 
-    FTH_TRY(take_from_run(beginning));
+    FTH_TRY(take_from_run(selection));
     FTH_TRY(fth_usual_find(options, info, &usual));
-    if (!beginning->run && strategy->optimizer != FTH_OPTIMIZER_OF_SERVER)
+    if (!selection->run && strategy->optimizer != FTH_OPTIMIZER_OF_SERVER)
         report_choice(options, info, &usual);
     FTH_TRY(fth_usual_apply(options, info));
     json_object_set_new(configuration, "model", json_string(options->model));

@@ -7,11 +7,11 @@
 
 /* The folder of a run that is continued: this process's, or that of a peer, which may be on this
  * machine; free() it. NULL: a new run. */
-static char *find_run_folder(const fth_beginning *beginning)
+static char *find_run_folder(const fth_run_selection *selection)
 {
-    if (beginning->folder)
-        return fth_format("%s", beginning->folder);
-    return beginning->run && beginning->id ? fth_path_join(beginning->options.runs, beginning->id) : NULL;
+    if (selection->folder)
+        return fth_format("%s", selection->folder);
+    return selection->run && selection->id ? fth_path_join(selection->options.runs, selection->id) : NULL;
 }
 
 static bool is_of_text(const json_t *run)
@@ -20,24 +20,24 @@ static bool is_of_text(const json_t *run)
     return kind && strcmp(kind, "text") == 0;
 }
 
-fth_status fth_adapt_tokenizer(const fth_beginning *beginning, fth_tokenizer **tokenizer)
+fth_status fth_adapt_tokenizer(const fth_run_selection *selection, fth_tokenizer **tokenizer)
 {
     fth_status status = FTH_OK;
-    char *folder = find_run_folder(beginning);
+    char *folder = find_run_folder(selection);
     char *path = folder ? fth_path_join(folder, FTH_RUN_TOKENIZER) : NULL;
-    const bool begun = beginning->folder && fth_record_has_begun(beginning->folder);
+    const bool begun = selection->folder && fth_record_has_begun(selection->folder);
 
     *tokenizer = NULL;
     if (path && fth_file_exists(path)) {
         FTH_TRY(fth_tokenizer_open(path, tokenizer));
         goto out;
     }
-    FTH_REQUIRE(!begun || !is_of_text(beginning->run), FTH_CORRUPT,
+    FTH_REQUIRE(!begun || !is_of_text(selection->run), FTH_CORRUPT,
                 "%s is missing, and a run continues only with the tokenizer it began with; a model file of the run has "
                 "it too: farthing export --to huggingface",
                 path);
     if (!begun) /* one that has begun needs neither --vocab nor --weights any more */
-        FTH_TRY(fth_options_find_tokenizer(&beginning->options, tokenizer));
+        FTH_TRY(fth_options_find_tokenizer(&selection->options, tokenizer));
 
 out:
     free(folder);
@@ -86,9 +86,9 @@ out:
     return status;
 }
 
-fth_status fth_adapt_vocabulary(fth_beginning *beginning, const fth_dataset_info *info)
+fth_status fth_adapt_vocabulary(fth_run_selection *selection, const fth_dataset_info *info)
 {
-    fth_train_options *options = &beginning->options;
+    fth_train_options *options = &selection->options;
     char *name = NULL;
     fth_status status = fth_options_fit_vocabulary(options, info, &name);
     if (status == FTH_OK && name) {

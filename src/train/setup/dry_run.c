@@ -36,22 +36,22 @@ out:
     return status;
 }
 
-static fth_status describe_run(const fth_beginning *beginning, fth_train_plan *plan)
+static fth_status describe_run(const fth_run_selection *selection, fth_train_plan *plan)
 {
     fth_status status = FTH_OK;
     fth_record_summary summary = {0};
 
     plan->action = FTH_PLAN_BEGIN_RUN;
-    if (!beginning->folder) {
-        const char *id = beginning->id ? beginning->id : beginning->options.name;
+    if (!selection->folder) {
+        const char *id = selection->id ? selection->id : selection->options.name;
         plan->id = *id ? fth_format("%s", id) : NULL;
         goto out;
     }
-    FTH_TRY(fth_record_read(beginning->folder, &summary));
-    plan->action = beginning->finished ? FTH_PLAN_NOTHING_LEFT : FTH_PLAN_RESUME_RUN;
+    FTH_TRY(fth_record_read(selection->folder, &summary));
+    plan->action = selection->finished ? FTH_PLAN_NOTHING_LEFT : FTH_PLAN_RESUME_RUN;
     plan->id = fth_format("%s", summary.id);
     plan->step = summary.steps;
-    plan->stored = json_incref(json_object_get(beginning->run, "configuration"));
+    plan->stored = json_incref(json_object_get(selection->run, "configuration"));
 
 out:
     fth_record_release(&summary);
@@ -73,16 +73,16 @@ static void describe_model(const fth_setup *setup, const fth_position *position,
 }
 
 /* Without a lease; of a run in a store the record is copied into `folder`. */
-static fth_status look_for_run(const fth_train_options *asked, const char *folder, fth_beginning *beginning)
+static fth_status look_for_run(const fth_train_options *asked, const char *folder, fth_run_selection *selection)
 {
     fth_status status = FTH_OK;
     fth_run_store *run_store = NULL;
 
     if (!*asked->checkpoints)
-        return fth_beginning_find(asked, beginning);
-    FTH_TRY(fth_beginning_prepare(asked, beginning));
+        return fth_run_selection_find(asked, selection);
+    FTH_TRY(fth_run_selection_prepare(asked, selection));
     FTH_TRY(fth_run_store_open(asked, &run_store));
-    FTH_TRY(fth_stored_run_look(run_store, asked->standby, folder, beginning));
+    FTH_TRY(fth_stored_run_look(run_store, asked->standby, folder, selection));
 
 out:
     fth_run_store_free(run_store);
@@ -93,7 +93,7 @@ fth_status fth_train_check(const fth_train_options *options, const fth_strategy 
                            fth_train_plan *plan)
 {
     fth_status status = FTH_OK;
-    fth_beginning beginning = {0};
+    fth_run_selection selection = {0};
     fth_setup setup = {0};
     fth_position position;
     fth_spending *spending = NULL;
@@ -104,12 +104,12 @@ fth_status fth_train_check(const fth_train_options *options, const fth_strategy 
     FTH_TRY(fth_spending_create(&spending));
     if (*options->checkpoints)
         FTH_TRY(fth_folder_create_temporary(&folder));
-    FTH_TRY(look_for_run(options, folder, &beginning));
-    FTH_TRY(fth_strategy_choose(strategies, &beginning.options, &strategy));
-    FTH_TRY(describe_run(&beginning, plan));
+    FTH_TRY(look_for_run(options, folder, &selection));
+    FTH_TRY(fth_strategy_choose(strategies, &selection.options, &strategy));
+    FTH_TRY(describe_run(&selection, plan));
     if (plan->action == FTH_PLAN_BEGIN_RUN)
-        FTH_TRY(check_place(&beginning.options));
-    FTH_TRY(fth_setup_open(&beginning, strategy, stop, spending, &setup, &position));
+        FTH_TRY(check_place(&selection.options));
+    FTH_TRY(fth_setup_open(&selection, strategy, stop, spending, &setup, &position));
     if (plan->action == FTH_PLAN_BEGIN_RUN)
         FTH_TRY(fth_setup_load_weights(&setup, &position));
     FTH_TRY(fth_setup_prepare(&setup));
@@ -119,10 +119,10 @@ out:
     fth_setup_release(&setup);
     fth_spending_free(spending);
     if (status == FTH_OK) {
-        plan->options = beginning.options; /* moved */
-        beginning.options = (fth_train_options){0};
+        plan->options = selection.options; /* moved */
+        selection.options = (fth_train_options){0};
     }
-    fth_beginning_release(&beginning);
+    fth_run_selection_release(&selection);
     if (folder)
         fth_record_remove_copy(folder);
     free(folder);

@@ -19,19 +19,19 @@ static fth_status make_loader_options(const fth_setup *setup, fth_split split, i
 
 /* What can be wrong with names and paths shows before data is read or fetched. A run that is
  * continued no longer needs the weights that it started from. */
-static fth_status check_names(const fth_beginning *beginning)
+static fth_status check_names(const fth_run_selection *selection)
 {
     fth_status status = FTH_OK;
     const fth_model *model = NULL;
     fth_weights *weights = NULL;
 
-    if (!fth_usual_needs_data(&beginning->options))
-        FTH_TRY(fth_train_options_find_model(&beginning->options, &model));
-    const char *path = beginning->options.weights;
+    if (!fth_usual_needs_data(&selection->options))
+        FTH_TRY(fth_train_options_find_model(&selection->options, &model));
+    const char *path = selection->options.weights;
     FTH_REQUIRE(!fth_store_is_url(path), FTH_INVALID,
                 "training starts from files, and %s is in a store; copy it first: farthing store cp '%s' .", path,
                 path);
-    if (*path && !beginning->run)
+    if (*path && !selection->run)
         FTH_TRY(fth_weights_open(path, &weights));
 
 out:
@@ -39,7 +39,7 @@ out:
     return status;
 }
 
-static fth_status check_data(const fth_setup *setup, const fth_beginning *beginning)
+static fth_status check_data(const fth_setup *setup, const fth_run_selection *selection)
 {
     fth_status status = FTH_OK;
     const fth_dataset_info *info = fth_dataset_get_info(setup->dataset);
@@ -55,15 +55,15 @@ static fth_status check_data(const fth_setup *setup, const fth_beginning *beginn
                 setup->options->until);
     FTH_REQUIRE(fth_dataset_has_accuracy(info) || strcmp(setup->options->best_by, "accuracy") != 0, FTH_INVALID,
                 "--best-by accuracy: a regression has no accuracy; leave it out to keep the model of the lowest loss");
-    if (beginning->run) {
-        const json_t *data = json_object_get(beginning->run, "data");
+    if (selection->run) {
+        const json_t *data = json_object_get(selection->run, "data");
         int64_t before = json_integer_value(json_object_get(data, "training_samples"));
         FTH_REQUIRE(before == count, FTH_INVALID,
                     "%s has %s, but had %" PRId64
                     " when %s was started: a run continues only with the data it began with",
                     setup->options->data, FTH_COUNTED(count, "training sample"), before,
-                    beginning->folder ? beginning->folder : beginning->id);
-        FTH_TRY(fth_text_check_tokenizer(info, data, beginning->folder ? beginning->folder : beginning->id));
+                    selection->folder ? selection->folder : selection->id);
+        FTH_TRY(fth_text_check_tokenizer(info, data, selection->folder ? selection->folder : selection->id));
     }
 
 out:
@@ -71,34 +71,34 @@ out:
 }
 
 /* The device, the data set and the engine. */
-static fth_status open_engine(fth_setup *setup, fth_beginning *beginning, const fth_stop *stop)
+static fth_status open_engine(fth_setup *setup, fth_run_selection *selection, const fth_stop *stop)
 {
     fth_status status = FTH_OK;
-    fth_train_options *options = &beginning->options;
+    fth_train_options *options = &selection->options;
     bool normalization_assumed = false;
 
-    FTH_TRY(fth_adapt_normalization(beginning, setup->strategy, &normalization_assumed));
-    FTH_TRY(fth_adapt_batch_cache(beginning));
-    FTH_TRY(fth_adapt_split(beginning));
-    fth_adapt_threads(options, beginning->processors);
+    FTH_TRY(fth_adapt_normalization(selection, setup->strategy, &normalization_assumed));
+    FTH_TRY(fth_adapt_batch_cache(selection));
+    FTH_TRY(fth_adapt_split(selection));
+    fth_adapt_threads(options, selection->processors);
     FTH_TRY(fth_options_check_length(options));
-    FTH_TRY(fth_adapt_tokenizer(beginning, &setup->tokenizer));
+    FTH_TRY(fth_adapt_tokenizer(selection, &setup->tokenizer));
     FTH_TRY(fth_open_device_and_data(options, &(fth_text_known){.tokenizer = setup->tokenizer}, stop, &setup->device,
                                      &setup->dataset, &setup->read_s));
-    FTH_TRY(check_data(setup, beginning));
+    FTH_TRY(check_data(setup, selection));
     const fth_dataset_info *info = fth_dataset_get_info(setup->dataset);
     int64_t samples = fth_share_samples(setup->share, info->count[FTH_TRAIN]);
     fth_adapt_batch(options, samples);
-    FTH_TRY(fth_adapt_check_split(beginning, info, setup->configuration));
-    FTH_TRY(fth_adapt_model(beginning, setup->strategy, info, setup->configuration));
-    FTH_TRY(fth_adapt_vocabulary(beginning, info));
+    FTH_TRY(fth_adapt_check_split(selection, info, setup->configuration));
+    FTH_TRY(fth_adapt_model(selection, setup->strategy, info, setup->configuration));
+    FTH_TRY(fth_adapt_vocabulary(selection, info));
     if (normalization_assumed && info->kind == FTH_DATASET_IMAGES)
         fth_model_facts_warn_assumed(&(fth_model_facts){.normalization = info->normalization}, options->weights);
     fth_engine_options engine_options = {.train = options,
                                          .training_samples = samples,
                                          .dataset = setup->dataset,
                                          .precision_before =
-                                             json_string_value(json_object_get(beginning->run, "precision"))};
+                                             json_string_value(json_object_get(selection->run, "precision"))};
     fth_engine_options_take_data(&engine_options, info);
     FTH_TRY(fth_engine_create(&engine_options, setup->device, &setup->engine));
     if (setup->strategy->optimizer != FTH_OPTIMIZER_OF_SERVER)
@@ -133,25 +133,25 @@ out:
     return status;
 }
 
-fth_status fth_setup_open(fth_beginning *beginning, const fth_strategy *strategy, const fth_stop *stop,
+fth_status fth_setup_open(fth_run_selection *selection, const fth_strategy *strategy, const fth_stop *stop,
                           fth_spending *spending, fth_setup *setup, fth_position *position)
 {
     fth_status status = FTH_OK;
-    const fth_train_options *options = &beginning->options;
+    const fth_train_options *options = &selection->options;
 
     *setup = (fth_setup){
-        .options = options, .adapted = &beginning->options, .processors = beginning->processors, .strategy = strategy};
+        .options = options, .adapted = &selection->options, .processors = selection->processors, .strategy = strategy};
     FTH_TRY(fth_goal_parse(options->until, &setup->goal));
     FTH_TRY(fth_data_share_parse(options->share, &setup->share));
     FTH_TRY(fth_schedule_find(options->schedule, &setup->schedule));
     fth_spending_begin_identify(spending, options->watch);
-    FTH_TRY(check_names(beginning));
+    FTH_TRY(check_names(selection));
     setup->configuration = fth_options_to_json(&fth_train_option_table, options, false);
     FTH_REQUIRE(setup->configuration, FTH_NO_MEMORY, "no memory for the run's configuration");
-    FTH_TRY(open_engine(setup, beginning, stop));
+    FTH_TRY(open_engine(setup, selection, stop));
     FTH_TRY(fth_position_begin(setup->engine, options, setup->schedule,
                                fth_engine_get_options(setup->engine)->training_samples, position));
-    FTH_TRY(fth_spending_find_price(spending, &beginning->options, beginning->run));
+    FTH_TRY(fth_spending_find_price(spending, &selection->options, selection->run));
     fth_spending_set_workload(spending, get_workload(setup));
     FTH_TRY(check_loaders(setup));
 

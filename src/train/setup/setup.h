@@ -5,13 +5,13 @@
 #ifndef FTH_TRAIN_SETUP_H
 #define FTH_TRAIN_SETUP_H
 
-#include "train/run/beginning.h"
 #include "train/loop/spending.h"
 #include "train/loop/strategy.h"
+#include "train/run/run_selection.h"
 
 /* Open, because its users need the parts; they are set by setup.c alone. */
 typedef struct fth_setup {
-    const fth_train_options *options; /* the beginning's, adapted to weights and data (adapt.c) */
+    const fth_train_options *options; /* the selection's, adapted to weights and data (adapt.c) */
     fth_train_options *adapted;       /* the same: what data and workers change of them is changed here alone */
     json_t *configuration;            /* as asked, for the record */
     fth_goal goal;
@@ -37,7 +37,7 @@ typedef struct fth_setup {
 /* Opens everything for the run that was found, which outlives the setup, and finds the position of
  * a new run and the price of this machine. On failure what was opened is the caller's to release.
  * FTH_INTERRUPTED if `stop` is asked. */
-fth_status fth_setup_open(fth_beginning *beginning, const fth_strategy *strategy, const fth_stop *stop,
+fth_status fth_setup_open(fth_run_selection *selection, const fth_strategy *strategy, const fth_stop *stop,
                           fth_spending *spending, fth_setup *setup, fth_position *position);
 void fth_setup_release(fth_setup *setup);
 
@@ -64,24 +64,24 @@ fth_status fth_setup_prepare(const fth_setup *setup);
 
 /* Before the data is opened: sets the normalization that the run had so far, or that the weights
  * were trained with. *assumed: the weights do not say. */
-fth_status fth_adapt_normalization(fth_beginning *beginning, const fth_strategy *strategy, bool *assumed);
+fth_status fth_adapt_normalization(fth_run_selection *selection, const fth_strategy *strategy, bool *assumed);
 /* Before the data is opened: a run that is continued has of the batch cache what was chosen for it
  * at its beginning. */
-fth_status fth_adapt_batch_cache(fth_beginning *beginning);
+fth_status fth_adapt_batch_cache(fth_run_selection *selection);
 /* Before the data is opened: which samples are held out, as it was in the run that is continued. */
-fth_status fth_adapt_split(fth_beginning *beginning);
+fth_status fth_adapt_split(fth_run_selection *selection);
 /* With the data open: fails if a coordinator of batches holds out others; what is held out is set
  * in `configuration`. */
-fth_status fth_adapt_check_split(fth_beginning *beginning, const fth_dataset_info *info, json_t *configuration);
+fth_status fth_adapt_check_split(fth_run_selection *selection, const fth_dataset_info *info, json_t *configuration);
 /* Before the data is opened: the tokenizer of the run that is continued, of --vocab or of
  * --weights; NULL: there is none yet. The caller's. */
-fth_status fth_adapt_tokenizer(const fth_beginning *beginning, fth_tokenizer **tokenizer);
+fth_status fth_adapt_tokenizer(const fth_run_selection *selection, fth_tokenizer **tokenizer);
 /* With the data open: the model, optimizer and learning rate, where the options leave them to the
  * data; they are set in `configuration` too, as a run's record has them. */
-fth_status fth_adapt_model(fth_beginning *beginning, const fth_strategy *strategy, const fth_dataset_info *info,
+fth_status fth_adapt_model(fth_run_selection *selection, const fth_strategy *strategy, const fth_dataset_info *info,
                            json_t *configuration);
 /* With the data and the model known: see fth_options_fit_vocabulary(). */
-fth_status fth_adapt_vocabulary(fth_beginning *beginning, const fth_dataset_info *info);
+fth_status fth_adapt_vocabulary(fth_run_selection *selection, const fth_dataset_info *info);
 /* Before the device is opened: computes on the processors that are for this process, unless options
  * say how many. */
 void fth_adapt_threads(fth_train_options *options, int processors);

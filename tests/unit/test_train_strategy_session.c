@@ -1,8 +1,8 @@
-/* Updates: what the stepper hands to a strategy, and what it makes of results that come back at
+/* Updates: what the strategy session hands to a strategy, and what it makes of results that come back at
  * once, later or never. */
 #include "test_train_run.h"
 
-#include "train/loop/stepper.h"
+#include "train/loop/strategy_session.h"
 
 /* 5 batches of 10 an epoch, in 2 updates of 3 and 2. */
 
@@ -107,7 +107,7 @@ static const fth_strategy strategy = {.name = "workers",
 
 /* ---- a run ---- */
 
-static fth_stepper *stepper;
+static fth_strategy_session *session;
 
 static int set_up(void **state)
 {
@@ -123,30 +123,30 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    fth_stepper_free(stepper);
-    stepper = NULL;
+    fth_strategy_session_free(session);
+    session = NULL;
     assert_false(workers.connected);
     return run_release(state);
 }
 
-static void open_stepper(void)
+static void open_session(void)
 {
-    assert_int_equal(fth_stepper_create(&run.position, run.reporter, NULL, &stepper), FTH_OK);
-    assert_int_equal(fth_stepper_connect(stepper, &run.setup), FTH_OK);
+    assert_int_equal(fth_strategy_session_create(&run.position, run.reporter, NULL, &session), FTH_OK);
+    assert_int_equal(fth_strategy_session_connect(session, &run.setup), FTH_OK);
     workers.batches = run.position.state.batches;
-    while (fth_stepper_open(stepper) == FTH_PEER_LOST)
-        assert_int_equal(fth_stepper_form_again(stepper), FTH_OK);
+    while (fth_strategy_session_open(session) == FTH_PEER_LOST)
+        assert_int_equal(fth_strategy_session_form_again(session), FTH_OK);
 }
 
 static void update(void)
 {
-    assert_int_equal(fth_stepper_update(stepper), FTH_OK);
+    assert_int_equal(fth_strategy_session_update(session), FTH_OK);
 }
 
 static void an_update_has_its_group_of_batches(void **state)
 {
     (void)state;
-    open_stepper();
+    open_session();
     update();
     assert_int_equal(workers.batches, 3);
     assert_int_equal(run.position.step, 1);
@@ -155,32 +155,32 @@ static void an_update_has_its_group_of_batches(void **state)
     assert_int_equal(run.position.state.samples, 30);
     assert_true(run.position.state.epoch_loss == 60);
     assert_int_equal(run.position.state.epoch_correct, 3);
-    assert_false(fth_stepper_is_at_epoch_end(stepper));
+    assert_false(fth_strategy_session_is_at_epoch_end(session));
     update(); /* the last group of an epoch is short */
     assert_int_equal(workers.batches, 5);
     assert_int_equal(run.position.step, 2);
     assert_true(workers.learning_rate == 0.8 * 2 / 4);
-    assert_true(fth_stepper_is_at_epoch_end(stepper));
+    assert_true(fth_strategy_session_is_at_epoch_end(session));
     fth_position_begin_epoch(&run.position);
-    assert_int_equal(fth_stepper_settle(stepper), FTH_OK); /* nothing came in meanwhile */
-    assert_false(fth_stepper_is_at_epoch_end(stepper));
+    assert_int_equal(fth_strategy_session_settle(session), FTH_OK); /* nothing came in meanwhile */
+    assert_false(fth_strategy_session_is_at_epoch_end(session));
 }
 
 static void results_that_come_late_count_when_settled(void **state)
 {
     (void)state;
     workers.late = true;
-    open_stepper();
+    open_session();
     update();
     update();
     assert_int_equal(run.position.state.epoch_samples, 0);
-    assert_true(fth_stepper_is_at_epoch_end(stepper)); /* though nothing was counted yet */
-    assert_int_equal(fth_stepper_settle(stepper), FTH_OK);
+    assert_true(fth_strategy_session_is_at_epoch_end(session)); /* though nothing was counted yet */
+    assert_int_equal(fth_strategy_session_settle(session), FTH_OK);
     assert_int_equal(run.position.state.epoch_samples, RUN_TRAINING);
     assert_true(run.position.state.epoch_loss == 3 * RUN_TRAINING);
-    assert_true(fth_stepper_is_at_epoch_end(stepper));
+    assert_true(fth_strategy_session_is_at_epoch_end(session));
     fth_position_begin_epoch(&run.position);
-    assert_false(fth_stepper_is_at_epoch_end(stepper));
+    assert_false(fth_strategy_session_is_at_epoch_end(session));
 }
 
 static void a_resumed_run_takes_its_next_batch(void **state)
@@ -188,7 +188,7 @@ static void a_resumed_run_takes_its_next_batch(void **state)
     (void)state;
     run.position.state.batches = 5 + 3;
     run.position.step = 3;
-    open_stepper();
+    open_session();
     update(); /* step() checks the number */
     assert_int_equal(workers.batches, 10);
     assert_int_equal(run.position.step, 4);
@@ -198,17 +198,17 @@ static void a_strategy_may_end_the_training(void **state)
 {
     (void)state;
     workers.finish_at = 5;
-    open_stepper();
+    open_session();
     update();
-    assert_null(fth_stepper_ended_by(stepper));
+    assert_null(fth_strategy_session_ended_by(session));
     update();
-    assert_string_equal(fth_stepper_ended_by(stepper), "owner");
+    assert_string_equal(fth_strategy_session_ended_by(session), "owner");
 }
 
 static void a_strategys_events_say_the_step(void **state)
 {
     (void)state;
-    open_stepper();
+    open_session();
     workers.event = "worker_lost";
     update();
     assert_string_equal(run_event_name(0), "worker_lost");
@@ -220,8 +220,8 @@ static void a_strategy_that_cannot_connect_is_not_closed(void **state)
 {
     (void)state;
     workers.connects = FTH_PEER_LOST;
-    assert_int_equal(fth_stepper_create(&run.position, run.reporter, NULL, &stepper), FTH_OK);
-    assert_int_equal(fth_stepper_connect(stepper, &run.setup), FTH_PEER_LOST);
+    assert_int_equal(fth_strategy_session_create(&run.position, run.reporter, NULL, &session), FTH_OK);
+    assert_int_equal(fth_strategy_session_connect(session, &run.setup), FTH_PEER_LOST);
     assert_message_has("nobody answers");
 }
 
@@ -230,7 +230,7 @@ static void a_peer_that_is_left_alone_waits_for_others(void **state)
     (void)state;
     workers.losses = 2;
     workers.waits = 3;
-    open_stepper();
+    open_session();
     assert_int_equal(workers.rejoins, 2 + 3);
     update();
     assert_int_equal(run.position.step, 1);

@@ -1,5 +1,5 @@
-/* See beginning.h. */
-#include "train/run/beginning.h"
+/* See run_selection.h. */
+#include "train/run/run_selection.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 enum { DEFAULT_EPOCHS = 3 };
 
-fth_status fth_beginning_complete(fth_train_options *options)
+fth_status fth_run_selection_complete(fth_train_options *options)
 {
     fth_status status = FTH_OK;
 
@@ -33,7 +33,7 @@ static fth_status copy_options(const fth_train_options *from, fth_train_options 
     FTH_REQUIRE(json, FTH_NO_MEMORY, "no memory for the options");
     FTH_TRY(fth_options_set_defaults(&fth_train_option_table, to));
     FTH_TRY(fth_options_from_json(&fth_train_option_table, to, json, "options"));
-    to->given = from->given;
+    to->set = from->set;
     to->own = from->own;
 
 out:
@@ -47,7 +47,7 @@ static bool limit_was_given(const fth_train_options *asked)
 {
     const fth_option_table *table = &fth_train_option_table;
     for (size_t i = 0; i < table->count; i++)
-        if (table->options[i].limit && fth_options_was_given(table, asked, table->options[i].name))
+        if (table->options[i].limit && fth_options_is_set(table, asked, table->options[i].name))
             return true;
     return false;
 }
@@ -64,22 +64,22 @@ static fth_status replace_limits(const fth_train_options *asked, fth_train_optio
     return status;
 }
 
-fth_status fth_beginning_take_limits(fth_beginning *beginning, const json_t *stored, bool follow)
+fth_status fth_run_selection_take_limits(fth_run_selection *selection, const json_t *stored, bool follow)
 {
     fth_status status = FTH_OK;
     const fth_option_table *table = &fth_train_option_table;
     json_t *theirs = json_object();
 
     FTH_REQUIRE(theirs, FTH_NO_MEMORY, "no memory for the options");
-    if (limit_was_given(&beginning->options) && !follow)
+    if (limit_was_given(&selection->options) && !follow)
         goto out;
     for (size_t i = 0; i < table->count; i++) {
         json_t *limit = table->options[i].limit ? json_object_get(stored, table->options[i].name) : NULL;
         if (limit)
             json_object_set(theirs, table->options[i].name, limit);
     }
-    FTH_TRY(fth_options_from_json(table, &beginning->options, theirs, "the stored run"));
-    fth_options_identity(table, &beginning->options, beginning->identity);
+    FTH_TRY(fth_options_from_json(table, &selection->options, theirs, "the stored run"));
+    fth_options_identity(table, &selection->options, selection->identity);
 
 out:
     json_decref(theirs);
@@ -99,11 +99,11 @@ static bool is_nearer(const json_t *now, const json_t *before)
     return left.kind == FTH_GOAL_ACCURACY ? left.value < right.value : left.value > right.value;
 }
 
-fth_status fth_beginning_check_longer(const fth_beginning *beginning, const json_t *stored)
+fth_status fth_run_selection_check_longer(const fth_run_selection *selection, const json_t *stored)
 {
     fth_status status = FTH_OK;
     const fth_option_table *table = &fth_train_option_table;
-    json_t *now = fth_options_to_json(table, &beginning->options, false);
+    json_t *now = fth_options_to_json(table, &selection->options, false);
     char *before = NULL;
 
     FTH_REQUIRE(now, FTH_NO_MEMORY, "no memory for the options");
@@ -115,7 +115,7 @@ fth_status fth_beginning_check_longer(const fth_beginning *beginning, const json
         status = fth_fail(FTH_INVALID,
                           "the run in %s was started with --%s %s, and this command would shorten it; give as much or "
                           "more, or leave the limit out",
-                          beginning->options.checkpoints, name, before ? before : "?");
+                          selection->options.checkpoints, name, before ? before : "?");
         goto out;
     }
 
@@ -156,7 +156,7 @@ static fth_status override(const fth_train_options *asked, fth_train_options *op
     FTH_TRY(replace_limits(asked, options));
     for (size_t i = 0; i < table->count; i++) {
         const char *name = table->options[i].name;
-        if (!fth_options_was_given(table, asked, name) || fth_usual_is_open(asked, name))
+        if (!fth_options_is_set(table, asked, name) || fth_usual_is_open(asked, name))
             continue;
         json_t *value = json_object_get(now, name);
         bool differs = !json_equal(value, json_object_get(before, name));
@@ -169,7 +169,7 @@ static fth_status override(const fth_train_options *asked, fth_train_options *op
         json_object_set(given, name, value);
     }
     FTH_TRY(fth_options_from_json(table, options, given, "options"));
-    options->given = asked->given;
+    options->set = asked->set;
     options->own = asked->own;
 
 out:
@@ -191,37 +191,37 @@ static double created_s(const char *folder)
     return created;
 }
 
-fth_status fth_beginning_keep_best_by(fth_beginning *beginning)
+fth_status fth_run_selection_keep_best_by(fth_run_selection *selection)
 {
-    const json_t *by = json_object_get(json_object_get(beginning->run, "configuration"), "best-by");
+    const json_t *by = json_object_get(json_object_get(selection->run, "configuration"), "best-by");
     const fth_option_table *table = &fth_train_option_table;
-    if (!by || fth_options_was_given(table, &beginning->options, "best-by"))
+    if (!by || fth_options_is_set(table, &selection->options, "best-by"))
         return FTH_OK;
     json_t *choice = json_pack("{s:O}", "best-by", by);
-    fth_status status = fth_options_from_json(table, &beginning->options, choice, beginning->folder);
+    fth_status status = fth_options_from_json(table, &selection->options, choice, selection->folder);
     json_decref(choice);
     return status;
 }
 
-static fth_status find_newest(fth_beginning *beginning)
+static fth_status find_newest(fth_run_selection *selection)
 {
     fth_status status = FTH_OK;
-    const char *runs = beginning->options.runs;
+    const char *runs = selection->options.runs;
     char *unfinished = NULL, *finished = NULL;
 
-    FTH_TRY(fth_record_find(runs, beginning->identity, false, &unfinished));
-    FTH_TRY(fth_record_find(runs, beginning->identity, true, &finished));
+    FTH_TRY(fth_record_find(runs, selection->identity, false, &unfinished));
+    FTH_TRY(fth_record_find(runs, selection->identity, true, &finished));
     if (finished && (!unfinished || created_s(finished) > created_s(unfinished))) {
-        beginning->finished = true;
-        beginning->folder = finished;
+        selection->finished = true;
+        selection->folder = finished;
         finished = NULL;
     } else if (unfinished) {
-        beginning->folder = unfinished;
+        selection->folder = unfinished;
         unfinished = NULL;
     }
-    if (beginning->folder)
-        FTH_TRY(fth_record_read_run(beginning->folder, &beginning->run));
-    FTH_TRY(fth_beginning_keep_best_by(beginning));
+    if (selection->folder)
+        FTH_TRY(fth_record_read_run(selection->folder, &selection->run));
+    FTH_TRY(fth_run_selection_keep_best_by(selection));
 
 out:
     free(unfinished);
@@ -229,15 +229,15 @@ out:
     return status;
 }
 
-fth_status fth_beginning_check_finished(fth_beginning *beginning)
+fth_status fth_run_selection_check_finished(fth_run_selection *selection)
 {
     fth_status status = FTH_OK;
     fth_record_summary summary = {0};
-    const char *stored = json_string_value(json_object_get(beginning->run, "identity"));
+    const char *stored = json_string_value(json_object_get(selection->run, "identity"));
 
-    FTH_TRY(fth_record_read(beginning->folder, &summary));
-    bool same = stored && strcmp(stored, beginning->identity) == 0;
-    beginning->finished = summary.finished && (same || reaches_limit(&summary, &beginning->options));
+    FTH_TRY(fth_record_read(selection->folder, &summary));
+    bool same = stored && strcmp(stored, selection->identity) == 0;
+    selection->finished = summary.finished && (same || reaches_limit(&summary, &selection->options));
 
 out:
     fth_record_release(&summary);
@@ -246,30 +246,30 @@ out:
 
 /* ---- a budget that ended a run ---- */
 
-fth_status fth_beginning_check_budget(fth_beginning *beginning)
+fth_status fth_run_selection_check_budget(fth_run_selection *selection)
 {
     fth_status status = FTH_OK;
     fth_record_summary record = {0};
     fth_ledger ledger = {0};
     double budget_usd = INFINITY;
 
-    if (!beginning->finished)
+    if (!selection->finished)
         return FTH_OK;
-    FTH_TRY(fth_record_read(beginning->folder, &record));
+    FTH_TRY(fth_record_read(selection->folder, &record));
     const char *reason = json_string_value(json_object_get(record.end, "reason"));
     if (!reason || strcmp(reason, "budget") != 0)
         goto out;
     FTH_TRY(fth_ledger_make(&record, &ledger));
-    if (*beginning->options.budget)
-        FTH_TRY(fth_usd_parse(beginning->options.budget, &budget_usd));
+    if (*selection->options.budget)
+        FTH_TRY(fth_usd_parse(selection->options.budget, &budget_usd));
     /* What it ended with is by less than a step short of the budget it had; the same budget means
      * that it is done. */
     const char *before = json_string_value(json_object_get(json_object_get(record.run, "configuration"), "budget"));
     double before_usd = 0;
     if (before && *before)
         FTH_TRY(fth_usd_parse(before, &before_usd));
-    beginning->finished = budget_usd <= fmax(before_usd, ledger.priced > 0 ? ledger.usd : 0);
-    if (beginning->finished) {
+    selection->finished = budget_usd <= fmax(before_usd, ledger.priced > 0 ? ledger.usd : 0);
+    if (selection->finished) {
         char spent[32];
         fth_usd_format(ledger.usd, spent, sizeof spent);
         fth_log_info("the run has cost %s, and its budget is spent; a larger --budget continues it", spent);
@@ -298,61 +298,61 @@ out:
     return status;
 }
 
-static fth_status use_named(const fth_train_options *asked, const char *folder, fth_beginning *beginning)
+static fth_status use_named(const fth_train_options *asked, const char *folder, fth_run_selection *selection)
 {
     fth_status status = FTH_OK;
-    fth_train_options *options = &beginning->options;
-    char before[sizeof beginning->identity];
+    fth_train_options *options = &selection->options;
+    char before[sizeof selection->identity];
 
-    FTH_TRY(fth_record_read_run(folder, &beginning->run));
-    FTH_TRY(read_stored(folder, beginning->run, options));
+    FTH_TRY(fth_record_read_run(folder, &selection->run));
+    FTH_TRY(read_stored(folder, selection->run, options));
     fth_options_identity(&fth_train_option_table, options, before);
     FTH_TRY(override(asked, options, folder, false));
-    FTH_TRY(fth_beginning_complete(options));
-    beginning->folder = fth_format("%s", folder);
-    fth_options_identity(&fth_train_option_table, options, beginning->identity);
-    const char *identity = json_string_value(json_object_get(beginning->run, "identity"));
+    FTH_TRY(fth_run_selection_complete(options));
+    selection->folder = fth_format("%s", folder);
+    fth_options_identity(&fth_train_option_table, options, selection->identity);
+    const char *identity = json_string_value(json_object_get(selection->run, "identity"));
     if (identity &&
-        strcmp(before, beginning->identity) == 0) /* what was left open then is chosen in the configuration */
-        snprintf(beginning->identity, sizeof beginning->identity, "%s", identity);
-    FTH_TRY(fth_beginning_check_finished(beginning));
+        strcmp(before, selection->identity) == 0) /* what was left open then is chosen in the configuration */
+        snprintf(selection->identity, sizeof selection->identity, "%s", identity);
+    FTH_TRY(fth_run_selection_check_finished(selection));
 
 out:
     return status;
 }
 
-fth_status fth_beginning_prepare(const fth_train_options *asked, fth_beginning *beginning)
+fth_status fth_run_selection_prepare(const fth_train_options *asked, fth_run_selection *selection)
 {
     fth_status status = FTH_OK;
 
-    *beginning = (fth_beginning){0};
-    FTH_TRY(copy_options(asked, &beginning->options));
-    FTH_TRY(fth_beginning_complete(&beginning->options));
-    fth_options_identity(&fth_train_option_table, &beginning->options, beginning->identity);
+    *selection = (fth_run_selection){0};
+    FTH_TRY(copy_options(asked, &selection->options));
+    FTH_TRY(fth_run_selection_complete(&selection->options));
+    fth_options_identity(&fth_train_option_table, &selection->options, selection->identity);
 
 out:
     return status;
 }
 
-fth_status fth_beginning_find(const fth_train_options *asked, fth_beginning *beginning)
+fth_status fth_run_selection_find(const fth_train_options *asked, fth_run_selection *selection)
 {
     fth_status status = FTH_OK;
     char *folder = NULL;
 
-    FTH_TRY(fth_beginning_prepare(asked, beginning));
+    FTH_TRY(fth_run_selection_prepare(asked, selection));
     if (!*asked->resume)
         goto out;
     if (strcmp(asked->resume, "auto") != 0) {
         FTH_TRY(fth_record_locate(asked->runs, asked->resume, &folder));
-        FTH_TRY(use_named(asked, folder, beginning));
+        FTH_TRY(use_named(asked, folder, selection));
     } else if (*asked->name) {
         folder = fth_path_join(asked->runs, asked->name);
         if (fth_record_exists(folder))
-            FTH_TRY(use_named(asked, folder, beginning));
+            FTH_TRY(use_named(asked, folder, selection));
     } else {
-        FTH_TRY(find_newest(beginning));
+        FTH_TRY(find_newest(selection));
     }
-    FTH_TRY(fth_beginning_check_budget(beginning));
+    FTH_TRY(fth_run_selection_check_budget(selection));
 
 out:
     free(folder);
@@ -367,7 +367,7 @@ static bool tells_run(const fth_train_options *asked)
     const fth_option_table *table = &fth_train_option_table;
     bool tells = *asked->name || *asked->checkpoints || *asked->server || asked->own.network;
     for (size_t i = 0; i < table->count && !tells; i++)
-        tells = table->options[i].identity && fth_options_was_given(table, asked, table->options[i].name);
+        tells = table->options[i].identity && fth_options_is_set(table, asked, table->options[i].name);
     return tells;
 }
 
@@ -462,11 +462,11 @@ out:
     return status;
 }
 
-void fth_beginning_release(fth_beginning *beginning)
+void fth_run_selection_release(fth_run_selection *selection)
 {
-    fth_options_release(&fth_train_option_table, &beginning->options);
-    json_decref(beginning->run);
-    free(beginning->folder);
-    free(beginning->id);
-    *beginning = (fth_beginning){0};
+    fth_options_release(&fth_train_option_table, &selection->options);
+    json_decref(selection->run);
+    free(selection->folder);
+    free(selection->id);
+    *selection = (fth_run_selection){0};
 }

@@ -18,50 +18,50 @@
  * others again. The trainer says which (fth_peer_place.present).
  *
  * Belongs to the training thread. */
-#ifndef FTH_TRAIN_KEEPER_H
-#define FTH_TRAIN_KEEPER_H
+#ifndef FTH_TRAIN_RUN_OWNER_H
+#define FTH_TRAIN_RUN_OWNER_H
 
-#include "train/loop/guardian.h"
+#include "train/loop/deadline_watchdog.h"
 #include "train/setup/setup.h"
 
-typedef struct fth_keeper fth_keeper;
+typedef struct fth_run_owner fth_run_owner;
 
 /* What it works with; outlives it. */
-typedef struct fth_keeper_parts {
-    fth_beginning *beginning;
-    fth_setup *setup; /* open before fth_keeper_open() */
+typedef struct fth_run_owner_parts {
+    fth_run_selection *selection;
+    fth_setup *setup; /* open before fth_run_owner_open() */
     fth_position *position;
     fth_spending *spending;
     fth_reporter *reporter;
-    fth_guardian *guardian;
+    fth_deadline_watchdog *watchdog;
     fth_stop *stop; /* may be NULL */
-} fth_keeper_parts;
+} fth_run_owner_parts;
 
-fth_status fth_keeper_create(const fth_keeper_parts *parts, fth_keeper **keeper);
+fth_status fth_run_owner_create(const fth_run_owner_parts *parts, fth_run_owner **owner);
 /* A lease that was not given up stays until it lapses. */
-void fth_keeper_free(fth_keeper *keeper);
+void fth_run_owner_free(fth_run_owner *owner);
 
 /* Lent; NULL where the run is not kept here, as the paths. */
-fth_saver *fth_keeper_get_saver(const fth_keeper *keeper);
-fth_run_store *fth_keeper_get_store(const fth_keeper *keeper); /* NULL also where it lives in its folder alone */
-const char *fth_keeper_last_path(const fth_keeper *keeper);    /* model files in the run's folder */
-const char *fth_keeper_best_path(const fth_keeper *keeper);
+fth_saver *fth_run_owner_get_saver(const fth_run_owner *owner);
+fth_run_store *fth_run_owner_get_store(const fth_run_owner *owner); /* NULL also where it lives in its folder alone */
+const char *fth_run_owner_last_path(const fth_run_owner *owner);    /* model files in the run's folder */
+const char *fth_run_owner_best_path(const fth_run_owner *owner);
 
 /* ---- the beginning ---- */
 
 /* Names this process's machine for its peers, one of which may take over. Before the run is found;
  * without it there are none. */
-fth_status fth_keeper_set_node(fth_keeper *keeper, const char *node);
-/* Finds the run in its store, waiting for the lease, or as beginning.h says. */
-fth_status fth_keeper_find_run(fth_keeper *keeper, const fth_train_options *asked);
+fth_status fth_run_owner_set_node(fth_run_owner *owner, const char *node);
+/* Finds the run in its store, waiting for the lease, or as run_selection.h says. */
+fth_status fth_run_owner_find_run(fth_run_owner *owner, const fth_train_options *asked);
 /* Opens the record, and what saves the run. */
-fth_status fth_keeper_open(fth_keeper *keeper);
+fth_status fth_run_owner_open(fth_run_owner *owner);
 /* Brings a run that is continued to where it stopped. */
-fth_status fth_keeper_restore(fth_keeper *keeper);
+fth_status fth_run_owner_restore(fth_run_owner *owner);
 /* From now on the record is in the store too, where there is one. */
-fth_status fth_keeper_begin_store(fth_keeper *keeper);
+fth_status fth_run_owner_begin_store(fth_run_owner *owner);
 /* The first event of this process; training begins at the position. */
-void fth_keeper_write_start(fth_keeper *keeper, const fth_start_facts *facts);
+void fth_run_owner_write_start(fth_run_owner *owner, const fth_start_facts *facts);
 
 /* ---- change of leader ---- */
 
@@ -69,26 +69,26 @@ void fth_keeper_write_start(fth_keeper *keeper, const fth_start_facts *facts);
  * process can lead the run now, so the lease of the former leader is taken at once; may change with
  * later calls. `restores`: no peer has its weights and position any more, and they become those of
  * the newest checkpoint, if there is one. */
-void fth_keeper_take_over(fth_keeper *keeper, const char *reason, bool leads, bool restores);
-bool fth_keeper_is_taking_over(const fth_keeper *keeper);
+void fth_run_owner_take_over(fth_run_owner *owner, const char *reason, bool leads, bool restores);
+bool fth_run_owner_is_taking_over(const fth_run_owner *owner);
 /* Goes on with it until the deadline at most; what stands in the way is a warning, and tried again
  * later. True if the run has come to be kept here: then the start is written with `facts`, and a
  * checkpoint is due. */
-bool fth_keeper_look(fth_keeper *keeper, const fth_start_facts *facts, fth_deadline deadline);
+bool fth_run_owner_look(fth_run_owner *owner, const fth_start_facts *facts, fth_deadline deadline);
 /* A peer keeps the run from now on, or may do so. A lease that is held is given up in order, a wait
  * for it ends. */
-void fth_keeper_give_up(fth_keeper *keeper);
+void fth_run_owner_give_up(fth_run_owner *owner);
 /* Whether another process has the lease: what is kept here is not the run any more. */
-bool fth_keeper_is_lost(const fth_keeper *keeper);
+bool fth_run_owner_is_lost(const fth_run_owner *owner);
 /* Which one, for people. */
-fth_stop_reason fth_keeper_why_lost(const fth_keeper *keeper);
+fth_stop_reason fth_run_owner_why_lost(const fth_run_owner *owner);
 
 /* ---- the end ---- */
 
 /* The last events, and then the run is free for the next owner. */
-fth_status fth_keeper_leave(fth_keeper *keeper);
+fth_status fth_run_owner_leave(fth_run_owner *owner);
 /* A run that never took a step leaves nothing behind, here or in a store; of any other run nothing
  * is touched. */
-void fth_keeper_discard_unbegun(fth_keeper *keeper);
+void fth_run_owner_discard_unbegun(fth_run_owner *owner);
 
 #endif

@@ -1,4 +1,4 @@
-/* The guardian: stops a run in time when its training thread does not.
+/* The watchdog: stops a run in time when its training thread does not.
  *
  * A notice is a deadline. The training thread checks for it between updates and inside evaluations,
  * and then saves what still fits (stop_plan.h). It may not get that far, though: an update may be
@@ -12,50 +12,51 @@
  *
  * The process is ended by the observer (src/cli); where there is none, the training thread takes as
  * long as it takes. */
-#ifndef FTH_TRAIN_GUARDIAN_H
-#define FTH_TRAIN_GUARDIAN_H
+#ifndef FTH_TRAIN_DEADLINE_WATCHDOG_H
+#define FTH_TRAIN_DEADLINE_WATCHDOG_H
 
 #include "train/save/saver.h"
 
-typedef struct fth_guardian fth_guardian;
+typedef struct fth_deadline_watchdog fth_deadline_watchdog;
 
 /* Watches `stop` from now on; NULL: there is nothing to watch. `observer` may be NULL. All outlive
- * the guardian. */
-fth_status fth_guardian_create(fth_stop *stop, const fth_train_observer *observer, fth_reporter *reporter,
-                               fth_guardian **guardian);
-void fth_guardian_free(fth_guardian *guardian);
+ * the watchdog. */
+fth_status fth_deadline_watchdog_create(fth_stop *stop, const fth_train_observer *observer, fth_reporter *reporter,
+                                        fth_deadline_watchdog **watchdog);
+void fth_deadline_watchdog_free(fth_deadline_watchdog *watchdog);
 
 /* Listens for notices of preemption from `sources` (spot.h) until it is freed. */
-fth_status fth_guardian_listen(fth_guardian *guardian, const char *sources);
+fth_status fth_deadline_watchdog_listen(fth_deadline_watchdog *watchdog, const char *sources);
 /* After the state is stored: lets the cloud know that this machine may go. */
-void fth_guardian_acknowledge(fth_guardian *guardian);
+void fth_deadline_watchdog_acknowledge(fth_deadline_watchdog *watchdog);
 /* Records what notice sources report besides notices (events named "news"). */
-void fth_guardian_report_messages(fth_guardian *guardian);
+void fth_deadline_watchdog_report_messages(fth_deadline_watchdog *watchdog);
 
 /* What is brought to safety before the process is ended; NULL while there is none. Not owned: when
- * setting returns, the guardian no longer uses what was set before. It does not return if the
+ * setting returns, the watchdog no longer uses what was set before. It does not return if the
  * process is being ended meanwhile. */
-typedef struct fth_guarded_run {
+typedef struct fth_watched_run {
     fth_run_store *run_store;
     fth_saver *saver;
     const char *best_path; /* of the best model so far */
-} fth_guarded_run;
-void fth_guardian_set_run(fth_guardian *guardian, const fth_guarded_run *run);
+} fth_watched_run;
+void fth_deadline_watchdog_set_run(fth_deadline_watchdog *watchdog, const fth_watched_run *run);
 
 /* Says what the training thread does next. Does not return if the process is being ended
  * meanwhile. */
-void fth_guardian_enter(fth_guardian *guardian, fth_phase phase);
+void fth_deadline_watchdog_enter(fth_deadline_watchdog *watchdog, fth_phase phase);
 /* The run is set up, and `step` updates were done before: between updates from now on. */
-void fth_guardian_begin_training(fth_guardian *guardian, int64_t step);
+void fth_deadline_watchdog_begin_training(fth_deadline_watchdog *watchdog, int64_t step);
 /* The update that was entered is done, and `step` of them in all: between updates again. */
-void fth_guardian_end_step(fth_guardian *guardian, int64_t step);
-double fth_guardian_get_step_s(fth_guardian *guardian); /* mean of the last few updates; 0: none yet */
+void fth_deadline_watchdog_end_step(fth_deadline_watchdog *watchdog, int64_t step);
+double
+fth_deadline_watchdog_get_step_s(fth_deadline_watchdog *watchdog); /* mean of the last few updates; 0: none yet */
 
 /* Reports how a preemption's notice was used, in the record and the log; nothing for other reasons
  * to stop. */
-void fth_guardian_report_notice(fth_guardian *guardian, const fth_stop_reason *reason);
+void fth_deadline_watchdog_report_notice(fth_deadline_watchdog *watchdog, const fth_stop_reason *reason);
 /* Ends the process, whose threads may be waiting for a store that does not answer. Returns where
- * there is no one to end it, or the guardian is doing so already. */
-void fth_guardian_end_process(fth_guardian *guardian);
+ * there is no one to end it, or the watchdog is doing so already. */
+void fth_deadline_watchdog_end_process(fth_deadline_watchdog *watchdog);
 
 #endif

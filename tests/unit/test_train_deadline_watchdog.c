@@ -1,14 +1,14 @@
-/* The guardian: a process whose training thread does not end in time is ended, and no other. */
+/* The watchdog: a process whose training thread does not end in time is ended, and no other. */
 #include "support.h"
 
 #include <pthread.h>
 #include <unistd.h>
 
-#include "train/loop/guardian.h"
+#include "train/loop/deadline_watchdog.h"
 
 static fth_stop stop;
 static fth_reporter *reporter;
-static fth_guardian *guardian;
+static fth_deadline_watchdog *watchdog;
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
@@ -33,14 +33,14 @@ static int set_up(void **state)
     stop = (fth_stop)FTH_STOP_INITIALIZER;
     abandoned = 0;
     assert_int_equal(fth_reporter_create(&observer, &reporter), FTH_OK);
-    assert_int_equal(fth_guardian_create(&stop, &observer, reporter, &guardian), FTH_OK);
+    assert_int_equal(fth_deadline_watchdog_create(&stop, &observer, reporter, &watchdog), FTH_OK);
     return 0;
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    fth_guardian_free(guardian);
+    fth_deadline_watchdog_free(watchdog);
     fth_reporter_free(reporter);
     return 0;
 }
@@ -56,42 +56,42 @@ static void wait_for_end(void)
     pthread_mutex_unlock(&mutex);
 }
 
-/* Ends the guardian, which finishes what it has begun. */
-static void end_guardian(void)
+/* Ends the watchdog, which finishes what it has begun. */
+static void end_watchdog(void)
 {
-    fth_guardian_free(guardian);
-    guardian = NULL;
+    fth_deadline_watchdog_free(watchdog);
+    watchdog = NULL;
 }
 
 static void an_update_that_does_not_end_is_abandoned_before_the_deadline(void **state)
 {
     (void)state;
-    fth_guardian_begin_training(guardian, 0);
-    fth_guardian_enter(guardian, FTH_PHASE_STEP);
+    fth_deadline_watchdog_begin_training(watchdog, 0);
+    fth_deadline_watchdog_enter(watchdog, FTH_PHASE_STEP);
     fth_stop_ask(&stop, FTH_STOP_PREEMPTION, 0.5, "file", "a notice");
     wait_for_end();
     assert_string_equal(why, "time is up");
-    end_guardian();
+    end_watchdog();
     assert_int_equal(abandoned, 1); /* once, although this observer returns */
 }
 
 static void a_save_that_does_not_end_is_abandoned_at_the_deadline(void **state)
 {
     (void)state;
-    fth_guardian_begin_training(guardian, 0);
-    fth_guardian_enter(guardian, FTH_PHASE_ENDING);
+    fth_deadline_watchdog_begin_training(watchdog, 0);
+    fth_deadline_watchdog_enter(watchdog, FTH_PHASE_ENDING);
     fth_stop_ask(&stop, FTH_STOP_PREEMPTION, 0.2, "file", "a notice");
     double deadline_s = fth_stop_get(&stop).deadline.at_seconds;
     wait_for_end();
     assert_true(fth_clock_seconds() >= deadline_s);
 }
 
-/* The guardian looks, finds that a start takes too long, and before it acts training begins: what
+/* The watchdog looks, finds that a start takes too long, and before it acts training begins: what
  * it decided no longer holds. The lock of the request stands in its way meanwhile. */
 static void what_was_decided_about_an_earlier_phase_is_dropped(void **state)
 {
     (void)state;
-    const useconds_t some_looks_us = 100000; /* for the guardian to get there; where it does not, nothing is tested */
+    const useconds_t some_looks_us = 100000; /* for the watchdog to get there; where it does not, nothing is tested */
     double now = fth_clock_seconds();
 
     pthread_mutex_lock(&stop.mutex);
@@ -99,10 +99,10 @@ static void what_was_decided_about_an_earlier_phase_is_dropped(void **state)
         .kind = FTH_STOP_PREEMPTION, .asked_at_s = now - 5, .deadline = {now + 600}, .source = "file"};
     stop.asked = true;
     usleep(some_looks_us);
-    fth_guardian_begin_training(guardian, 0);
-    fth_guardian_enter(guardian, FTH_PHASE_ENDING);
+    fth_deadline_watchdog_begin_training(watchdog, 0);
+    fth_deadline_watchdog_enter(watchdog, FTH_PHASE_ENDING);
     pthread_mutex_unlock(&stop.mutex);
-    end_guardian();
+    end_watchdog();
     assert_int_equal(abandoned, 0);
 }
 
