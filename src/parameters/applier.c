@@ -18,11 +18,11 @@ struct fth_applier {
     bool running;
 
     /* The applying thread's own. */
-    fth_queue deferred;       /* gradients that would make others' too old (bounded) */
-    fth_queue again;          /* those of them to look at once more, before what is new */
-    bool recheck;             /* something changed that deferred ones wait for */
-    double gathering_since_s; /* when the first step began to wait for sync:N's workers; 0: it does not */
-    bool gathered;            /* it need not wait any more */
+    fth_request_queue deferred; /* gradients that would make others' too old (bounded) */
+    fth_request_queue again;    /* those of them to look at once more, before what is new */
+    bool recheck;               /* something changed that deferred ones wait for */
+    double gathering_since_s;   /* when the first step began to wait for sync:N's workers; 0: it does not */
+    bool gathered;              /* it need not wait any more */
 };
 
 static int64_t version_of(const fth_applier *applier)
@@ -35,10 +35,11 @@ static double rate_of(const fth_applier *applier)
     return fth_served_model_rate(applier->with.model, version_of(applier));
 }
 
-/* The worker was registered with another key than the item was signed with. */
-static bool belongs_to_another(const fth_applier *applier, const fth_worker *worker, const fth_item *item)
+/* The worker was registered with another key than the request was signed with. */
+static bool belongs_to_another(const fth_applier *applier, const fth_worker *worker, const fth_server_request *request)
 {
-    return applier->with.keyed && item->who.role != FTH_ROLE_ADMIN && strcmp(worker->access, item->who.access) != 0;
+    return applier->with.keyed && request->who.role != FTH_ROLE_ADMIN &&
+           strcmp(worker->access, request->who.access) != 0;
 }
 
 /* ---- when a step is complete ---- */
@@ -94,7 +95,7 @@ static void step_if_complete(fth_applier *applier)
     fth_status status = fth_updates_make_step(applier->with.updates, rate_of(applier));
     if (status != FTH_OK)
         fth_health_fail(applier->with.health, status);
-    fth_served_meters_end_step(applier->with.meters, fth_clock_seconds());
+    fth_worker_totals_end_step(applier->with.totals, fth_clock_seconds());
 }
 
 /* ---- gradients ---- */
@@ -112,16 +113,16 @@ static void answer_push(fth_applier *applier, fth_exchange *exchange, const fth_
 
 /* What its worker has against it: NULL where that is unknown. FTH_REFUSAL_DUPLICATE: it is a
  * repeated push. */
-static fth_refusal judge_sender(const fth_applier *applier, const fth_item *item, const fth_worker *worker,
+static fth_refusal check_sender(const fth_applier *applier, const fth_server_request *request, const fth_worker *worker,
                                 char message[FTH_MAX_REFUSAL])
 {
-    const fth_gradient *gradient = &item->gradient;
+    const fth_gradient *gradient = &request->gradient;
     if (!worker || (!worker->live && worker->sequence < gradient->sequence)) {
         snprintf(message, FTH_MAX_REFUSAL, "%s is not registered%s; register it", gradient->worker,
                  worker ? " any more: its lease ran out, or it was unregistered" : "");
         return FTH_REFUSAL_STRANGER;
     }
-    if (belongs_to_another(applier, worker, item)) {
+    if (belongs_to_another(applier, worker, request)) {
         snprintf(message, FTH_MAX_REFUSAL, "%s was registered with another key", gradient->worker);
         return FTH_REFUSAL_FORBIDDEN;
     }
@@ -140,7 +141,7 @@ static fth_refusal judge_sender(const fth_applier *applier, const fth_item *item
 }
 
 /* Whether it can be part of a step: training has not ended, and it is not too old. */
-static fth_refusal judge_age(const fth_applier *applier, const fth_gradient *gradient, char message[FTH_MAX_REFUSAL])
+static fth_refusal check_age(const fth_applier *applier, const fth_gradient *gradient, char message[FTH_MAX_REFUSAL])
 {
     const fth_train_options *train = applier->with.model->train;
     const fth_consistency *consistency = &applier->with.consistency;
@@ -180,32 +181,32 @@ static bool must_wait(fth_applier *applier, const fth_gradient *gradient)
 }
 
 /* Logs it and adds it to the step; answers. */
-static void apply(fth_applier *applier, fth_item *item, const fth_update_how *how, double began_s)
+static void apply(fth_applier *applier, fth_server_request *request, const fth_update_how *how, double began_s)
 {
     const fth_applier_options *with = &applier->with;
-    const fth_gradient *gradient = &item->gradient;
-    uint32_t flags = (how->steps ? FTH_LOG_STEPS : 0) | (how->averaged ? FTH_LOG_AVERAGED : 0) | FTH_LOG_JUDGED;
+    const fth_gradient *gradient = &request->gradient;
+    uint32_t flags = (how->steps ? FTH_LOG_STEPS : 0) | (how->averaged ? FTH_LOG_AVERAGED : 0) | FTH_LOG_CHECKED;
     int64_t staleness = version_of(applier) - gradient->version;
     fth_worker worker = {0};
 
-    if (fth_journal_append(with->journal, FTH_LOG_GRADIENT, flags, item->body, item->body_bytes, &item->place_in_log) !=
-        FTH_OK) {
+    if (fth_journal_append(with->journal, FTH_LOG_GRADIENT, flags, request->body, request->body_bytes,
+                           &request->blob) != FTH_OK) {
         fth_log_error("a gradient is refused: %s", fth_error_message());
-        fth_refuse(with->metrics, item->exchange, FTH_REFUSAL_BUSY, "the log cannot be written; try again later");
+        fth_refuse(with->metrics, request->exchange, FTH_REFUSAL_BUSY, "the log cannot be written; try again later");
         return;
     }
-    fth_status status = fth_shard_dealer_move(with->dealer, gradient);
+    fth_status status = fth_shard_leases_move(with->leases, gradient);
     if (status == FTH_OK)
         status = fth_updates_add(with->updates, gradient, how);
     fth_metrics_count_staleness(with->metrics, staleness);
     if (status != FTH_OK) {
         fth_health_fail(with->health, status);
-        fth_refuse(with->metrics, item->exchange, FTH_REFUSAL_BUSY, "the update failed");
+        fth_refuse(with->metrics, request->exchange, FTH_REFUSAL_BUSY, "the update failed");
         return;
     }
-    fth_served_meters_add(with->meters, gradient);
+    fth_worker_totals_add(with->totals, gradient);
     if (how->steps)
-        fth_served_meters_end_step(with->meters, fth_clock_seconds());
+        fth_worker_totals_end_step(with->totals, fth_clock_seconds());
     fth_workers_note_push(with->workers, gradient->worker,
                           &(fth_accepted_push){.sequence = gradient->sequence,
                                                .version = version_of(applier),
@@ -214,30 +215,30 @@ static void apply(fth_applier *applier, fth_item *item, const fth_update_how *ho
                           &worker);
     applier->recheck = true;
     fth_served_position_add_apply_s(with->position, fth_clock_seconds() - began_s);
-    answer_push(applier, item->exchange, &worker, false);
+    answer_push(applier, request->exchange, &worker, false);
 }
 
 /* False if it was deferred. */
-static bool take_gradient(fth_applier *applier, fth_item *item)
+static bool take_gradient(fth_applier *applier, fth_server_request *request)
 {
     const fth_applier_options *with = &applier->with;
-    fth_gradient *gradient = &item->gradient;
+    fth_gradient *gradient = &request->gradient;
     char message[FTH_MAX_REFUSAL] = "";
     double began_s = fth_clock_seconds();
     fth_worker worker;
 
     bool known = fth_workers_get(with->workers, gradient->worker, &worker);
-    fth_refusal refusal = judge_sender(applier, item, known ? &worker : NULL, message);
+    fth_refusal refusal = check_sender(applier, request, known ? &worker : NULL, message);
     if (known && refusal != FTH_REFUSAL_FORBIDDEN) /* also where it has to wait for others: it has not gone */
-        fth_workers_renew(with->workers, gradient->worker, item->who.access);
+        fth_workers_renew(with->workers, gradient->worker, request->who.access);
     if (refusal == FTH_REFUSAL_DUPLICATE) {
-        answer_push(applier, item->exchange, &worker, true);
+        answer_push(applier, request->exchange, &worker, true);
         return true;
     }
     if (refusal == FTH_REFUSAL_NONE)
-        refusal = judge_age(applier, gradient, message);
+        refusal = check_age(applier, gradient, message);
     if (refusal == FTH_REFUSAL_NONE)
-        refusal = fth_shard_dealer_judge(with->dealer, gradient, message);
+        refusal = fth_shard_leases_check(with->leases, gradient, message);
     if (refusal == FTH_REFUSAL_NONE && must_wait(applier, gradient)) {
         fth_workers_note_arrival(with->workers, gradient->worker);
         return false;
@@ -245,14 +246,14 @@ static bool take_gradient(fth_applier *applier, fth_item *item)
     fth_update_how how = {.averaged = fth_updates_averaged(with->updates), .rate = rate_of(applier)};
     if (refusal == FTH_REFUSAL_NONE) {
         how.steps = step_is_complete(applier, gradient->worker);
-        refusal = fth_updates_judge(with->updates, gradient, &how, message);
+        refusal = fth_updates_check(with->updates, gradient, &how, message);
     }
-    if (refusal == FTH_REFUSAL_DIVERGES && fth_health_note_unfit(with->health, gradient, item->who.access, message))
+    if (refusal == FTH_REFUSAL_DIVERGES && fth_health_note_unfit(with->health, gradient, request->who.access, message))
         applier->recheck = true; /* a step may be complete without it */
     if (refusal != FTH_REFUSAL_NONE)
-        fth_refuse(with->metrics, item->exchange, refusal, "%s", message);
+        fth_refuse(with->metrics, request->exchange, refusal, "%s", message);
     else
-        apply(applier, item, &how, began_s);
+        apply(applier, request, &how, began_s);
     return true;
 }
 
@@ -263,12 +264,12 @@ static json_t *describe_normalization(const fth_normalization *normalization)
     return normalization->channels > 0 ? fth_normalization_to_json(normalization) : json_null();
 }
 
-static void answer_registration(const fth_applier *applier, const fth_item *item, const fth_worker *worker)
+static void answer_registration(const fth_applier *applier, const fth_server_request *request, const fth_worker *worker)
 {
     const fth_served_model *model = applier->with.model;
     char consistency[32];
     fth_consistency_format(applier->with.consistency, consistency, sizeof consistency);
-    fth_exchange_answer_json(item->exchange, 200,
+    fth_exchange_answer_json(request->exchange, 200,
                              json_pack("{s:i, s:s, s:s, s:I, s:I, s:f, s:s, s:s, s:s, s:i, s:o, s:I, s:I}", "code", 200,
                                        "worker", worker->name, "instance", worker->instance, "version",
                                        (json_int_t)version_of(applier), "sequence", (json_int_t)worker->sequence,
@@ -278,50 +279,50 @@ static void answer_registration(const fth_applier *applier, const fth_item *item
                                        (json_int_t)model->max_body_bytes, "unfit", (json_int_t)worker->unfit));
 }
 
-static void take_registration(fth_applier *applier, fth_item *item)
+static void take_registration(fth_applier *applier, fth_server_request *request)
 {
     const fth_applier_options *with = &applier->with;
-    const char *name = item->worker, *access = item->who.access;
+    const char *name = request->worker, *access = request->who.access;
     fth_worker worker;
     bool known = fth_workers_get(with->workers, name, &worker), live = known && worker.live;
-    bool same = live && strcmp(worker.instance, item->instance) == 0 && strcmp(worker.access, access) == 0;
+    bool same = live && strcmp(worker.instance, request->instance) == 0 && strcmp(worker.access, access) == 0;
 
     if (live && !same) {
-        fth_refuse(with->metrics, item->exchange, FTH_REFUSAL_DUPLICATE,
+        fth_refuse(with->metrics, request->exchange, FTH_REFUSAL_DUPLICATE,
                    "%s is registered, and its lease lasts; choose another name, or wait", name);
         return;
     }
-    if (known && belongs_to_another(applier, &worker, item)) {
-        fth_refuse(with->metrics, item->exchange, FTH_REFUSAL_FORBIDDEN, "%s belongs to another key", name);
+    if (known && belongs_to_another(applier, &worker, request)) {
+        fth_refuse(with->metrics, request->exchange, FTH_REFUSAL_FORBIDDEN, "%s belongs to another key", name);
         return;
     }
     if (!live && fth_workers_live(with->workers) >= FTH_MAX_WORKERS) {
-        fth_refuse(with->metrics, item->exchange, FTH_REFUSAL_BUSY, "there are %d workers already",
+        fth_refuse(with->metrics, request->exchange, FTH_REFUSAL_BUSY, "there are %d workers already",
                    (int)FTH_MAX_WORKERS);
         return;
     }
-    const json_t *function = json_object_get(item->request, "function");
+    const json_t *function = json_object_get(request->json, "function");
     double now_s = fth_clock_wall_seconds();
     if (!same && fth_journal_append_json(with->journal, FTH_LOG_REGISTER,
                                          json_pack("{s:s, s:s, s:s, s:o*, s:f}", "worker", name, "instance",
-                                                   item->instance, "access", access, "function",
+                                                   request->instance, "access", access, "function",
                                                    fth_usage_read_function(function), "since_s", now_s)) != FTH_OK) {
         fth_log_error("worker %s is not registered: %s", name, fth_error_message());
-        fth_refuse(with->metrics, item->exchange, FTH_REFUSAL_BUSY, "the log cannot be written; try again later");
+        fth_refuse(with->metrics, request->exchange, FTH_REFUSAL_BUSY, "the log cannot be written; try again later");
         return;
     }
     if (same) {
         fth_workers_renew(with->workers, name, access);
     } else {
-        fth_workers_join(with->workers, name, item->instance, access);
+        fth_workers_join(with->workers, name, request->instance, access);
         if (function)
             fth_workers_mark_function(with->workers, name);
         fth_served_usage_begin(with->usage, name, function, now_s);
     }
     if (fth_workers_get(with->workers, name, &worker))
-        answer_registration(applier, item, &worker);
+        answer_registration(applier, request, &worker);
     else
-        fth_refuse(with->metrics, item->exchange, FTH_REFUSAL_BUSY, "there is no room for %s", name);
+        fth_refuse(with->metrics, request->exchange, FTH_REFUSAL_BUSY, "there is no room for %s", name);
 }
 
 /* `lost`: it went without a word. False if the log could not take it. */
@@ -333,55 +334,55 @@ static bool let_go(fth_applier *applier, const char *name, bool lost)
         return false;
     }
     fth_workers_leave(applier->with.workers, name);
-    fth_shard_dealer_worker_left(applier->with.dealer, name, lost);
+    fth_shard_leases_remove_worker(applier->with.leases, name, lost);
     applier->recheck = true;
     return true;
 }
 
-/* True if the item's worker is registered, and the item's key is its own; refused otherwise. */
-static bool is_from_worker(fth_applier *applier, const fth_item *item)
+/* True if the request's worker is registered, and the request's key is its own; refused otherwise. */
+static bool is_from_worker(fth_applier *applier, const fth_server_request *request)
 {
     fth_parameters_metrics *metrics = applier->with.metrics;
-    const char *name = item->worker;
+    const char *name = request->worker;
     fth_worker worker;
     bool live = fth_workers_get(applier->with.workers, name, &worker) && worker.live;
-    if (live && !belongs_to_another(applier, &worker, item))
+    if (live && !belongs_to_another(applier, &worker, request))
         return true;
     if (live)
-        fth_refuse(metrics, item->exchange, FTH_REFUSAL_FORBIDDEN, "%s belongs to another key", name);
+        fth_refuse(metrics, request->exchange, FTH_REFUSAL_FORBIDDEN, "%s belongs to another key", name);
     else
-        fth_refuse(metrics, item->exchange, FTH_REFUSAL_STRANGER, "%s is not registered", name);
+        fth_refuse(metrics, request->exchange, FTH_REFUSAL_STRANGER, "%s is not registered", name);
     return false;
 }
 
-static void take_unregistration(fth_applier *applier, fth_item *item)
+static void take_unregistration(fth_applier *applier, fth_server_request *request)
 {
-    const char *name = item->worker;
-    if (!is_from_worker(applier, item))
+    const char *name = request->worker;
+    if (!is_from_worker(applier, request))
         return;
     if (!let_go(applier, name, false)) {
-        fth_refuse(applier->with.metrics, item->exchange, FTH_REFUSAL_BUSY,
+        fth_refuse(applier->with.metrics, request->exchange, FTH_REFUSAL_BUSY,
                    "the log cannot be written; try again later");
         return;
     }
-    fth_served_usage_end(applier->with.usage, name, json_object_get(item->request, "usage"));
+    fth_served_usage_end(applier->with.usage, name, json_object_get(request->json, "usage"));
     fth_exchange_answer_json(
-        item->exchange, 200,
+        request->exchange, 200,
         json_pack("{s:i, s:s, s:I}", "code", 200, "worker", name, "version", (json_int_t)version_of(applier)));
 }
 
 /* A worker takes a shard, or gives one back. */
-static void take_shard_request(fth_applier *applier, fth_item *item)
+static void take_shard_request(fth_applier *applier, fth_server_request *request)
 {
-    if (!is_from_worker(applier, item)) {
-        fth_intake_free_item(applier->with.intake, item);
+    if (!is_from_worker(applier, request)) {
+        fth_server_request_free(applier->with.intake, request);
         return;
     }
-    fth_workers_renew(applier->with.workers, item->worker, item->who.access);
-    if (item->kind == FTH_INTAKE_TAKE_SHARD)
-        fth_shard_dealer_take(applier->with.dealer, item);
+    fth_workers_renew(applier->with.workers, request->worker, request->who.access);
+    if (request->kind == FTH_REQUEST_TAKE_SHARD)
+        fth_shard_leases_take(applier->with.leases, request);
     else
-        fth_shard_dealer_return(applier->with.dealer, item);
+        fth_shard_leases_return(applier->with.leases, request);
 }
 
 /* Lets one go whose lease is over; false if there is none. *next_s is lowered to when the next one
@@ -410,9 +411,9 @@ static bool expire_one(fth_applier *applier, double *next_s)
 static void report_step(fth_applier *applier, bool now)
 {
     const fth_applier_options *with = &applier->with;
-    fth_served_line line;
+    fth_worker_totals_line line;
     if (fth_updates_pending(with->updates) > 0 ||
-        !fth_served_meters_take_line(with->meters, fth_clock_seconds(), now, &line))
+        !fth_worker_totals_take_line(with->totals, fth_clock_seconds(), now, &line))
         return;
     json_t *event = fth_served_position_describe(with->position);
     if (isfinite(line.loss))
@@ -425,7 +426,7 @@ static void report_step(fth_applier *applier, bool now)
     json_object_set_new(event, "pushes", json_integer(line.pushes));
     json_object_set_new(event, "staleness", fth_metrics_describe_staleness(with->metrics));
     json_object_set_new(event, "workers", json_integer(fth_workers_live(with->workers)));
-    json_t *shards = fth_shard_dealer_describe(with->dealer);
+    json_t *shards = fth_shard_leases_describe(with->leases);
     if (shards)
         json_object_set_new(event, "shards", shards);
     fth_served_record_append(with->record, "step", event);
@@ -433,32 +434,32 @@ static void report_step(fth_applier *applier, bool now)
 
 /* ---- the loop ---- */
 
-static void take(fth_applier *applier, fth_item *item)
+static void take(fth_applier *applier, fth_server_request *request)
 {
     bool done = true;
-    switch (item->kind) {
-    case FTH_INTAKE_TAKE_SHARD:
-    case FTH_INTAKE_RETURN_SHARD: take_shard_request(applier, item); return;
-    case FTH_INTAKE_LIST_SHARDS: fth_shard_dealer_list(applier->with.dealer, item); return;
-    case FTH_INTAKE_GRADIENT: done = take_gradient(applier, item); break;
-    case FTH_INTAKE_REGISTER: take_registration(applier, item); break;
-    case FTH_INTAKE_UNREGISTER: take_unregistration(applier, item); break;
-    case FTH_INTAKE_CHECKPOINT:
-        fth_served_saver_ask(applier->with.saver);
-        fth_exchange_answer_json(item->exchange, 202,
+    switch (request->kind) {
+    case FTH_REQUEST_TAKE_SHARD:
+    case FTH_REQUEST_RETURN_SHARD: take_shard_request(applier, request); return;
+    case FTH_REQUEST_LIST_SHARDS: fth_shard_leases_list(applier->with.leases, request); return;
+    case FTH_REQUEST_GRADIENT: done = take_gradient(applier, request); break;
+    case FTH_REQUEST_REGISTER: take_registration(applier, request); break;
+    case FTH_REQUEST_UNREGISTER: take_unregistration(applier, request); break;
+    case FTH_REQUEST_CHECKPOINT:
+        fth_served_saver_request(applier->with.saver);
+        fth_exchange_answer_json(request->exchange, 202,
                                  json_pack("{s:i, s:I}", "code", 202, "version", (json_int_t)version_of(applier)));
         break;
     }
     if (done)
-        fth_intake_free_item(applier->with.intake, item);
+        fth_server_request_free(applier->with.intake, request);
     else
-        fth_queue_put(&applier->deferred, item);
+        fth_request_queue_put(&applier->deferred, request);
 }
 
-static void refuse_item(fth_applier *applier, fth_item *item, const char *why)
+static void refuse_request(fth_applier *applier, fth_server_request *request, const char *why)
 {
-    fth_refuse(applier->with.metrics, item->exchange, FTH_REFUSAL_BUSY, "%s", why);
-    fth_intake_free_item(applier->with.intake, item);
+    fth_refuse(applier->with.metrics, request->exchange, FTH_REFUSAL_BUSY, "%s", why);
+    fth_server_request_free(applier->with.intake, request);
 }
 
 /* Work that is due without a request. Gives when to look again. */
@@ -469,25 +470,25 @@ static double look_around(fth_applier *applier)
         ;
     look_for_workers(applier);
     step_if_complete(applier);
-    fth_shard_dealer_look(applier->with.dealer, &next_s);
-    fth_copies_serve(applier->with.copies);
-    fth_served_saver_look(applier->with.saver);
+    fth_shard_leases_answer_waiting(applier->with.leases, &next_s);
+    fth_parameter_snapshots_serve(applier->with.snapshots);
+    fth_served_saver_begin_if_due(applier->with.saver);
     report_step(applier, false);
     return next_s;
 }
 
-/* The next item, NULL if none came until `until_s`. What was deferred, and may be possible now,
+/* The next request, NULL if none came until `until_s`. What was deferred, and may be possible now,
  * comes before what is new. */
-static fth_item *next_item(fth_applier *applier, double until_s, bool *closed)
+static fth_server_request *next_request(fth_applier *applier, double until_s, bool *closed)
 {
     fth_intake *intake = applier->with.intake;
     bool ready = applier->recheck || applier->again.first;
     bool woken = ready ? fth_intake_was_woken(intake) : fth_intake_wait(intake, until_s);
     if (applier->recheck || woken)
-        fth_queue_put_first(&applier->again, &applier->deferred);
+        fth_request_queue_put_first(&applier->again, &applier->deferred);
     applier->recheck = false;
-    fth_item *item = fth_queue_take(&applier->again);
-    return item ? item : fth_intake_take(intake, closed);
+    fth_server_request *request = fth_request_queue_take(&applier->again);
+    return request ? request : fth_intake_take(intake, closed);
 }
 
 static void *run_applier(void *context)
@@ -495,16 +496,17 @@ static void *run_applier(void *context)
     fth_applier *applier = context;
     bool closed = false;
     while (!closed) {
-        fth_item *item = next_item(applier, look_around(applier), &closed);
-        if (item && fth_health_get_failure(applier->with.health) != FTH_OK)
-            refuse_item(applier, item, "the server has failed");
-        else if (item)
-            take(applier, item);
+        fth_server_request *request = next_request(applier, look_around(applier), &closed);
+        if (request && fth_health_get_failure(applier->with.health) != FTH_OK)
+            refuse_request(applier, request, "the server has failed");
+        else if (request)
+            take(applier, request);
     }
-    for (fth_item *item = fth_queue_take(&applier->deferred); item; item = fth_queue_take(&applier->deferred))
-        refuse_item(applier, item, "the server is stopping");
-    fth_shard_dealer_end(applier->with.dealer);
-    fth_copies_end(applier->with.copies);
+    for (fth_server_request *request = fth_request_queue_take(&applier->deferred); request;
+         request = fth_request_queue_take(&applier->deferred))
+        refuse_request(applier, request, "the server is stopping");
+    fth_shard_leases_close(applier->with.leases);
+    fth_parameter_snapshots_close(applier->with.snapshots);
     return NULL;
 }
 
@@ -518,8 +520,8 @@ fth_status fth_applier_start(const fth_applier_options *options, fth_applier **r
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *applier, &applier));
     applier->with = *options;
-    fth_queue_init(&applier->deferred);
-    fth_queue_init(&applier->again);
+    fth_request_queue_init(&applier->deferred);
+    fth_request_queue_init(&applier->again);
     applier->running = fth_thread_start(&applier->thread, "apply", run_applier, applier) == 0;
     FTH_REQUIRE(applier->running, FTH_NO_MEMORY, "no thread to apply gradients");
     *result = applier;

@@ -3,7 +3,7 @@
  * A gradient:
  *
  *     taken -> checked against its worker: registered? new sequence? how stale? of the samples that come next of their
- *              shard (dealer.h)? and its numbers (fth_updates_judge)
+ *              shard (dealer.h)? and its numbers (fth_updates_check)
  *              |-> logged -> its shard's place moves, added -> [step] -> answered
  *              |-> refused: nothing has changed
  *              |-> deferred (bounded): others' gradients would become too old; looked at again when one of those has
@@ -16,10 +16,10 @@
 #ifndef FTH_PARAMETERS_APPLIER_H
 #define FTH_PARAMETERS_APPLIER_H
 
-#include "parameters/copies.h"
-#include "parameters/dealer.h"
 #include "parameters/intake.h"
 #include "parameters/saver.h"
+#include "parameters/shard_leases.h"
+#include "parameters/snapshots.h"
 #include "parameters/worker_totals.h"
 
 typedef struct fth_applier fth_applier;
@@ -31,11 +31,11 @@ typedef struct fth_applier_options {
     fth_journal *journal;
     fth_workers *workers;
     fth_intake *intake;
-    fth_copies *copies;
-    fth_shard_dealer *dealer;
+    fth_parameter_snapshots *snapshots;
+    fth_shard_leases *leases;
     fth_served_usage *usage;
     fth_served_saver *saver;
-    fth_served_meters *meters;
+    fth_worker_totals *totals;
     fth_served_record *record;
     fth_parameters_metrics *metrics;
     fth_health *health;

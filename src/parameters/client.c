@@ -29,7 +29,7 @@ static fth_status read_registration(fth_worker_client *client, const fth_http_re
     FTH_REQUIRE(name && fth_worker_name_valid(name) && model && input && consistency && json_is_integer(sequence) &&
                     json_integer_value(sequence) >= 0 && json_integer_value(sequence) < INT64_MAX / 2,
                 FTH_CORRUPT, "%s does not answer as a parameter server does", client->connection.url);
-    if (!client->keeper.running)
+    if (!client->renewer.running)
         snprintf(client->name, sizeof client->name, "%s", name);
     FTH_REQUIRE(strcmp(client->name, name) == 0, FTH_CORRUPT, "%s registers %s again under another name",
                 client->connection.url, client->name);
@@ -95,26 +95,26 @@ out:
 
 /* The thread that keeps the lease while the worker computes; failures are the worker's own to
  * notice. */
-static void *keep_lease(void *context)
+static void *renew_lease(void *context)
 {
     fth_worker_client *client = context;
     fth_http_client *http = NULL;
-    const double pause_s = client->keeper.pause_s;
-    pthread_mutex_lock(&client->keeper.mutex);
-    while (!client->keeper.closing) {
+    const double pause_s = client->renewer.pause_s;
+    pthread_mutex_lock(&client->renewer.mutex);
+    while (!client->renewer.closing) {
         struct timespec until = fth_deadline_timespec(fth_deadline_in(pause_s));
-        if (pthread_cond_clockwait(&client->keeper.changed, &client->keeper.mutex, CLOCK_MONOTONIC, &until) == 0)
+        if (pthread_cond_clockwait(&client->renewer.changed, &client->renewer.mutex, CLOCK_MONOTONIC, &until) == 0)
             continue;
-        pthread_mutex_unlock(&client->keeper.mutex);
+        pthread_mutex_unlock(&client->renewer.mutex);
         fth_http_response response = {0};
         if (!http && fth_http_client_open(&client->connection.options, &http) != FTH_OK)
             http = NULL;
         else if (fth_client_ask_once(client, http, &(fth_question){.method = "GET", .target = "/getVersion"}, pause_s,
                                      &response) == FTH_OK)
             fth_http_response_release(&response);
-        pthread_mutex_lock(&client->keeper.mutex);
+        pthread_mutex_lock(&client->renewer.mutex);
     }
-    pthread_mutex_unlock(&client->keeper.mutex);
+    pthread_mutex_unlock(&client->renewer.mutex);
     fth_http_client_free(http);
     return NULL;
 }
@@ -157,8 +157,8 @@ fth_status fth_worker_open(const fth_worker_options *options, fth_worker_client 
 
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *client, &client));
-    pthread_mutex_init(&client->keeper.mutex, NULL);
-    pthread_cond_init(&client->keeper.changed, NULL);
+    pthread_mutex_init(&client->renewer.mutex, NULL);
+    pthread_cond_init(&client->renewer.changed, NULL);
     FTH_REQUIRE(strncmp(options->url, "http://", 7) == 0 || strncmp(options->url, "https://", 8) == 0, FTH_INVALID,
                 "--server %s is not a URL: http://HOST:PORT or https://HOST:PORT", options->url);
     size_t length = strlen(options->url);
@@ -181,9 +181,9 @@ fth_status fth_worker_open(const fth_worker_options *options, fth_worker_client 
         client->connection.signer = *options->signer;
     FTH_TRY(fth_http_client_open(&client->connection.options, &client->connection.http));
     FTH_TRY(fth_client_register(client));
-    client->keeper.pause_s = fmax(client->registration.lease_s / 3, 0.1);
-    client->keeper.running = fth_thread_start(&client->keeper.thread, "keep-lease", keep_lease, client) == 0;
-    FTH_REQUIRE(client->keeper.running, FTH_NO_MEMORY, "no thread to keep a worker's lease");
+    client->renewer.pause_s = fmax(client->registration.lease_s / 3, 0.1);
+    client->renewer.running = fth_thread_start(&client->renewer.thread, "keep-lease", renew_lease, client) == 0;
+    FTH_REQUIRE(client->renewer.running, FTH_NO_MEMORY, "no thread to keep a worker's lease");
     *result = client;
     client = NULL;
 
@@ -214,18 +214,18 @@ void fth_worker_close(fth_worker_client *client)
 {
     if (!client)
         return;
-    if (client->keeper.running) {
-        pthread_mutex_lock(&client->keeper.mutex);
-        client->keeper.closing = true;
-        pthread_cond_broadcast(&client->keeper.changed);
-        pthread_mutex_unlock(&client->keeper.mutex);
-        pthread_join(client->keeper.thread, NULL);
+    if (client->renewer.running) {
+        pthread_mutex_lock(&client->renewer.mutex);
+        client->renewer.closing = true;
+        pthread_cond_broadcast(&client->renewer.changed);
+        pthread_mutex_unlock(&client->renewer.mutex);
+        pthread_join(client->renewer.thread, NULL);
         unregister(client);
     }
     fth_local_view_release(&client->view);
     fth_http_client_free(client->connection.http);
-    pthread_cond_destroy(&client->keeper.changed);
-    pthread_mutex_destroy(&client->keeper.mutex);
+    pthread_cond_destroy(&client->renewer.changed);
+    pthread_mutex_destroy(&client->renewer.mutex);
     fth_wipe(&client->connection.signer, sizeof client->connection.signer);
     free(client->connection.url);
     fth_wipe_text(client->connection.whole_url);

@@ -34,31 +34,31 @@ typedef struct fth_client_registration {
 } fth_client_registration;
 
 /* The thread that keeps the lease. */
-typedef struct fth_client_keeper {
+typedef struct fth_lease_renewer {
     pthread_t thread;
     bool running;
     double pause_s; /* between its requests; set before it starts */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     bool closing; /* guarded by mutex */
-} fth_client_keeper;
+} fth_lease_renewer;
 
-/* Bodies moved; the keeper's too. */
+/* Bodies moved; the renewer's too. */
 typedef struct fth_client_traffic {
     atomic_uint_fast64_t sent_bytes, received_bytes;
 } fth_client_traffic;
 
 struct fth_worker_client {
     fth_client_connection connection;
-    char name[FTH_MAX_WORKER_NAME + 1], instance[33]; /* set before the keeper's thread starts, which reads them too */
+    char name[FTH_MAX_WORKER_NAME + 1], instance[33]; /* set before the renewer's thread starts, which reads them too */
     double patience_s;
-    _Atomic double deadline_s; /* of the monotonic clock, as the keeper's thread reads it too; INFINITY: none */
+    _Atomic double deadline_s; /* of the monotonic clock, as the renewer's thread reads it too; INFINITY: none */
     const fth_stop *stop;      /* or NULL */
     fth_client_registration registration;
     int64_t sequence; /* of the last push */
     bool is_local;    /* the server may be on this machine: parameters come by memory (local.h) */
     fth_local_view view;
-    fth_client_keeper keeper;
+    fth_lease_renewer renewer;
     fth_client_traffic traffic;
     json_t *function, *usage; /* or NULL */
 };

@@ -20,7 +20,7 @@ struct fth_intake {
     pthread_mutex_t mutex;  /* guards what follows */
     pthread_cond_t arrived; /* for the checking threads */
     pthread_cond_t work;    /* for the applying thread */
-    fth_queue unchecked, ready;
+    fth_request_queue unchecked, ready;
     bool woken;
     bool closing, closed;             /* nothing more is accepted; and everything that was is checked */
     char *spare_bodies[SPARE_BODIES]; /* max_body_bytes each */
@@ -45,24 +45,24 @@ static void return_memory(fth_intake *intake, char *body)
 }
 
 /* Memory for a body that has no place in the log. */
-static bool take_memory(fth_intake *intake, fth_item *item)
+static bool take_memory(fth_intake *intake, fth_server_request *request)
 {
     pthread_mutex_lock(&intake->mutex);
-    for (size_t i = 0; i < SPARE_BODIES && !item->own_body; i++) {
-        item->own_body = intake->spare_bodies[i];
+    for (size_t i = 0; i < SPARE_BODIES && !request->own_body; i++) {
+        request->own_body = intake->spare_bodies[i];
         intake->spare_bodies[i] = NULL;
     }
     pthread_mutex_unlock(&intake->mutex);
-    if (!item->own_body)
-        item->own_body = malloc(intake->options.model->max_body_bytes);
-    return item->own_body != NULL;
+    if (!request->own_body)
+        request->own_body = malloc(intake->options.model->max_body_bytes);
+    return request->own_body != NULL;
 }
 
 static fth_status copy_body(void *context, int fd)
 {
-    const fth_item *item = context;
-    for (size_t done = 0; done < item->body_bytes;) {
-        ssize_t got = pread(fd, item->own_body + done, item->body_bytes - done, (off_t)done);
+    const fth_server_request *request = context;
+    for (size_t done = 0; done < request->body_bytes;) {
+        ssize_t got = pread(fd, request->own_body + done, request->body_bytes - done, (off_t)done);
         if (got <= 0 && !(got < 0 && errno == EINTR))
             return fth_fail(FTH_INVALID, "the body was taken away while it was read");
         done += got > 0 ? (size_t)got : 0;
@@ -70,37 +70,37 @@ static fth_status copy_body(void *context, int fd)
     return FTH_OK;
 }
 
-static fth_status log_body(void *context, int fd)
+static fth_status fill_blob(void *context, int fd)
 {
-    fth_item *item = context;
-    return fth_body_fill(&item->place_in_log, fd < 0 ? item->body : NULL, fd, &item->seen);
+    fth_server_request *request = context;
+    return fth_wal_blob_fill(&request->blob, fd < 0 ? request->body : NULL, fd, &request->seen);
 }
 
 /* Brings the body to where it is checked and applied from: the log's own file, where there is one
  * and the body is large; else it stays where it was received, or is copied into memory. */
-static fth_refusal fetch_body(fth_intake *intake, fth_item *item, char message[FTH_MAX_REFUSAL])
+static fth_refusal fetch_body(fth_intake *intake, fth_server_request *request, char message[FTH_MAX_REFUSAL])
 {
     fth_status status = FTH_OK;
-    bool local = item->place.process > 0;
-    uint64_t size = local ? item->place.size_bytes : item->body_bytes;
+    bool local = request->place.process > 0;
+    uint64_t size = local ? request->place.size_bytes : request->body_bytes;
     if (size > intake->options.model->max_body_bytes) {
         snprintf(message, FTH_MAX_REFUSAL, "%" PRIu64 " bytes are more than a gradient can have", size);
         return FTH_REFUSAL_MALFORMED;
     }
-    item->body_bytes = (size_t)size;
-    if (local) /* counts as bodies that were received do, until the item is freed */
-        item->local_bytes = size;
-    uint64_t before = atomic_fetch_add(&intake->local_bytes, item->local_bytes);
-    bool logged = fth_journal_take_place(intake->options.journal, size, &item->place_in_log);
-    if (before + item->local_bytes > intake->options.max_memory_bytes ||
-        (local && !logged && !take_memory(intake, item))) {
+    request->body_bytes = (size_t)size;
+    if (local) /* counts as bodies that were received do, until the request is freed */
+        request->local_bytes = size;
+    uint64_t before = atomic_fetch_add(&intake->local_bytes, request->local_bytes);
+    bool logged = fth_journal_reserve_blob(intake->options.journal, size, &request->blob);
+    if (before + request->local_bytes > intake->options.max_memory_bytes ||
+        (local && !logged && !take_memory(intake, request))) {
         snprintf(message, FTH_MAX_REFUSAL, "no memory for this gradient now");
         return FTH_REFUSAL_BUSY;
     }
     if (local)
-        status = fth_local_read(&item->place, logged ? log_body : copy_body, item);
+        status = fth_local_read(&request->place, logged ? fill_blob : copy_body, request);
     else if (logged)
-        status = log_body(item, -1);
+        status = fill_blob(request, -1);
     if (status != FTH_OK) {
         bool theirs = status == FTH_INVALID;
         if (!theirs)
@@ -110,31 +110,31 @@ static fth_refusal fetch_body(fth_intake *intake, fth_item *item, char message[F
         return theirs ? FTH_REFUSAL_MALFORMED : FTH_REFUSAL_BUSY;
     }
     if (logged)
-        item->body = item->place_in_log.bytes;
+        request->body = request->blob.bytes;
     else if (local)
-        item->body = item->own_body;
+        request->body = request->own_body;
     return FTH_REFUSAL_NONE;
 }
 
 /* ---- checking ---- */
 
 /* The body's place, its signature, its form, its numbers. */
-static fth_refusal check(fth_intake *intake, fth_item *item, char message[FTH_MAX_REFUSAL])
+static fth_refusal check(fth_intake *intake, fth_server_request *request, char message[FTH_MAX_REFUSAL])
 {
     const fth_intake_options *options = &intake->options;
-    fth_refusal refusal = fetch_body(intake, item, message);
+    fth_refusal refusal = fetch_body(intake, request, message);
     if (refusal != FTH_REFUSAL_NONE)
         return refusal;
-    if (options->keyed && !fth_signed_body_matches(&item->who, item->body, item->body_bytes)) {
+    if (options->keyed && !fth_signed_body_matches(&request->who, request->body, request->body_bytes)) {
         snprintf(message, FTH_MAX_REFUSAL, "the body is not the one that was signed");
         return FTH_REFUSAL_BODY;
     }
-    refusal = fth_gradient_parse_seen(options->model->layout, item->body, item->body_bytes, item->seen, &item->gradient,
-                                      message);
+    refusal = fth_gradient_parse_seen(options->model->layout, request->body, request->body_bytes, request->seen,
+                                      &request->gradient, message);
     if (refusal == FTH_REFUSAL_NONE)
-        fth_gradient_clip(options->model, options->metrics, &item->gradient, options->clip);
+        fth_gradient_clip(options->model, options->metrics, &request->gradient, options->clip);
     else if (refusal == FTH_REFUSAL_NOT_FINITE &&
-             fth_health_note_unfit(options->health, &item->gradient, item->who.access, message))
+             fth_health_note_unfit(options->health, &request->gradient, request->who.access, message))
         fth_intake_wake(intake); /* a step may be complete without it */
     return refusal;
 }
@@ -146,21 +146,21 @@ static void *run_checker(void *context)
     for (;;) {
         while (!intake->unchecked.first && !intake->closing)
             pthread_cond_wait(&intake->arrived, &intake->mutex);
-        fth_item *item = fth_queue_take(&intake->unchecked);
-        if (!item)
+        fth_server_request *request = fth_request_queue_take(&intake->unchecked);
+        if (!request)
             break;
         pthread_mutex_unlock(&intake->mutex);
         char message[FTH_MAX_REFUSAL] = "";
-        fth_refusal refusal = check(intake, item, message);
+        fth_refusal refusal = check(intake, request, message);
         if (refusal != FTH_REFUSAL_NONE) {
-            fth_refuse(intake->options.metrics, item->exchange, refusal, "%s", message);
-            fth_intake_free_item(intake, item);
+            fth_refuse(intake->options.metrics, request->exchange, refusal, "%s", message);
+            fth_server_request_free(intake, request);
         } else { /* now, not when everything queued before it is done */
-            fth_workers_renew(intake->options.workers, item->gradient.worker, item->who.access);
+            fth_workers_renew(intake->options.workers, request->gradient.worker, request->who.access);
         }
         pthread_mutex_lock(&intake->mutex);
         if (refusal == FTH_REFUSAL_NONE) {
-            fth_queue_put(&intake->ready, item);
+            fth_request_queue_put(&intake->ready, request);
             pthread_cond_signal(&intake->work);
         }
     }
@@ -170,33 +170,33 @@ static void *run_checker(void *context)
 
 /* ---- submitting ---- */
 
-void fth_intake_submit(fth_intake *intake, fth_item *item)
+void fth_intake_submit(fth_intake *intake, fth_server_request *request)
 {
-    fth_exchange *exchange = item->exchange;
-    bool gradient = item->kind == FTH_INTAKE_GRADIENT;
+    fth_exchange *exchange = request->exchange;
+    bool gradient = request->kind == FTH_REQUEST_GRADIENT;
     pthread_mutex_lock(&intake->mutex);
     bool closing = intake->closing;
     if (!closing) {
         fth_exchange_hold(exchange, HELD_S, 503);
-        fth_queue_put(gradient ? &intake->unchecked : &intake->ready, item);
+        fth_request_queue_put(gradient ? &intake->unchecked : &intake->ready, request);
         pthread_cond_signal(gradient ? &intake->arrived : &intake->work);
     }
     pthread_mutex_unlock(&intake->mutex);
     if (closing) {
         fth_refuse(intake->options.metrics, exchange, FTH_REFUSAL_BUSY, "the server is stopping");
-        fth_intake_free_item(intake, item);
+        fth_server_request_free(intake, request);
     }
 }
 
-void fth_intake_free_item(fth_intake *intake, fth_item *item)
+void fth_server_request_free(fth_intake *intake, fth_server_request *request)
 {
-    fth_gradient_release(&item->gradient);
-    fth_body_release(&item->place_in_log);
-    json_decref(item->request);
-    atomic_fetch_sub(&intake->local_bytes, item->local_bytes);
-    if (item->own_body)
-        return_memory(intake, item->own_body);
-    free(item);
+    fth_gradient_release(&request->gradient);
+    fth_wal_blob_release(&request->blob);
+    json_decref(request->json);
+    atomic_fetch_sub(&intake->local_bytes, request->local_bytes);
+    if (request->own_body)
+        return_memory(intake, request->own_body);
+    free(request);
 }
 
 uint64_t fth_intake_local_bytes(const fth_intake *intake)
@@ -233,13 +233,13 @@ bool fth_intake_was_woken(fth_intake *intake)
     return woken;
 }
 
-fth_item *fth_intake_take(fth_intake *intake, bool *closed)
+fth_server_request *fth_intake_take(fth_intake *intake, bool *closed)
 {
     pthread_mutex_lock(&intake->mutex);
-    fth_item *item = fth_queue_take(&intake->ready);
-    *closed = intake->closed && !item;
+    fth_server_request *request = fth_request_queue_take(&intake->ready);
+    *closed = intake->closed && !request;
     pthread_mutex_unlock(&intake->mutex);
-    return item;
+    return request;
 }
 
 void fth_intake_wake(fth_intake *intake)
@@ -263,8 +263,8 @@ fth_status fth_intake_create(const fth_intake_options *options, fth_intake **res
     pthread_mutex_init(&intake->mutex, NULL);
     pthread_cond_init(&intake->arrived, NULL);
     pthread_cond_init(&intake->work, NULL);
-    fth_queue_init(&intake->unchecked);
-    fth_queue_init(&intake->ready);
+    fth_request_queue_init(&intake->unchecked);
+    fth_request_queue_init(&intake->ready);
     for (int i = 0; i < CHECKERS; i++) {
         FTH_REQUIRE(fth_thread_start(&intake->checkers[i], "check-bodies", run_checker, intake) == 0, FTH_NO_MEMORY,
                     "no thread to check gradients");

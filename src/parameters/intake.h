@@ -1,7 +1,7 @@
 /* Requests on their way to the applying thread.
  *
- *     submit --(gradients)--> unchecked --> a checking thread: the body fetched, its signature, form and numbers checked
- *        |                                       |-> refused
+ *     submit --(gradients)--> unchecked --> a checking thread: the body fetched, its signature, form and numbers
+ * checked |                                       |-> refused
  *        +--(others)----------> ready <----------+
  *                                 |
  *                               take: the applying thread, in the order of arrival
@@ -16,44 +16,44 @@
 #include "parameters/local.h"
 #include "parameters/metrics.h"
 
-typedef enum fth_intake_kind {
-    FTH_INTAKE_GRADIENT,
-    FTH_INTAKE_REGISTER,
-    FTH_INTAKE_UNREGISTER,
-    FTH_INTAKE_TAKE_SHARD,
-    FTH_INTAKE_RETURN_SHARD,
-    FTH_INTAKE_LIST_SHARDS,
-    FTH_INTAKE_CHECKPOINT
-} fth_intake_kind;
+typedef enum fth_server_request_kind {
+    FTH_REQUEST_GRADIENT,
+    FTH_REQUEST_REGISTER,
+    FTH_REQUEST_UNREGISTER,
+    FTH_REQUEST_TAKE_SHARD,
+    FTH_REQUEST_RETURN_SHARD,
+    FTH_REQUEST_LIST_SHARDS,
+    FTH_REQUEST_CHECKPOINT
+} fth_server_request_kind;
 
 /* One request. It belongs to one thread at a time: the one that took it off a queue. */
-typedef struct fth_item {
-    fth_intake_kind kind;
+typedef struct fth_server_request {
+    fth_server_request_kind kind;
     fth_exchange *exchange;
     fth_gradient gradient;
     const void *body;
     size_t body_bytes;
     fth_local_place place; /* of the body, where it is in a worker's memory: process 0 if not */
     uint64_t local_bytes;  /* that count for it in the intake's */
-    fth_body place_in_log; /* where it is, if it is there already */
+    fth_wal_blob blob;     /* where it is, if it is there already */
     char *own_body;        /* or its copy in memory; one of the intake's spare ones */
     float seen;            /* no number of it is larger; INFINITY: not known */
     char worker[FTH_MAX_WORKER_NAME + 1], instance[FTH_MAX_WORKER_NAME + 1];
-    json_t *request; /* the body of one that is JSON; or NULL */
-    fth_signed who;  /* all zero where requests are not signed */
-    double until_s;  /* that it may be held, on the monotonic clock; see dealer.h */
-    struct fth_item *next;
-} fth_item;
+    json_t *json;   /* the body of one that is JSON; or NULL */
+    fth_signed who; /* all zero where requests are not signed */
+    double until_s; /* that it may be held, on the monotonic clock; see dealer.h */
+    struct fth_server_request *next;
+} fth_server_request;
 
 /* First come, first served. The owner has a lock where it needs one. */
-typedef struct fth_queue {
-    fth_item *first, **last;
-} fth_queue;
-void fth_queue_init(fth_queue *queue);
-void fth_queue_put(fth_queue *queue, fth_item *item);
-fth_item *fth_queue_take(fth_queue *queue); /* or NULL */
+typedef struct fth_request_queue {
+    fth_server_request *first, **last;
+} fth_request_queue;
+void fth_request_queue_init(fth_request_queue *queue);
+void fth_request_queue_put(fth_request_queue *queue, fth_server_request *request);
+fth_server_request *fth_request_queue_take(fth_request_queue *queue); /* or NULL */
 /* Moves everything in `others`, in its order, before what is in `queue`. */
-void fth_queue_put_first(fth_queue *queue, fth_queue *others);
+void fth_request_queue_put_first(fth_request_queue *queue, fth_request_queue *others);
 
 typedef struct fth_intake fth_intake;
 
@@ -73,10 +73,10 @@ fth_status fth_intake_create(const fth_intake_options *options, fth_intake **int
 /* Once nothing is submitted or taken any more. NULL is fine. */
 void fth_intake_free(fth_intake *intake);
 
-/* Holds the exchange and queues the item; another thread answers. When the server is stopping,
+/* Holds the exchange and queues the request; another thread answers. When the server is stopping,
  * refuses and frees it. */
-void fth_intake_submit(fth_intake *intake, fth_item *item);
-void fth_intake_free_item(fth_intake *intake, fth_item *item);
+void fth_intake_submit(fth_intake *intake, fth_server_request *request);
+void fth_server_request_free(fth_intake *intake, fth_server_request *request);
 uint64_t fth_intake_local_bytes(const fth_intake *intake); /* of bodies from workers' memory */
 
 /* Nothing is accepted from now on; returns when everything that was is checked. */
@@ -84,13 +84,13 @@ void fth_intake_close(fth_intake *intake);
 
 /* ---- for the applying thread ---- */
 
-/* Waits until an item is ready, the thread is woken, the intake is closed or `until_s` has come.
+/* Waits until an request is ready, the thread is woken, the intake is closed or `until_s` has come.
  * True if it was woken or the time has come: work without a request may be due. */
 bool fth_intake_wait(fth_intake *intake, double until_s);
 /* The same without waiting. */
 bool fth_intake_was_woken(fth_intake *intake);
-/* The next item; NULL if none is ready. *closed: none will be. */
-fth_item *fth_intake_take(fth_intake *intake, bool *closed);
+/* The next request; NULL if none is ready. *closed: none will be. */
+fth_server_request *fth_intake_take(fth_intake *intake, bool *closed);
 /* Lets fth_intake_wait() return, now or the next time. From any thread. */
 void fth_intake_wake(fth_intake *intake);
 

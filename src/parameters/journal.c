@@ -69,7 +69,7 @@ static fth_status append_clip(fth_journal *journal)
 }
 
 fth_status fth_journal_append(fth_journal *journal, fth_log_kind kind, uint32_t flags, const void *body,
-                              size_t size_bytes, fth_body *place)
+                              size_t size_bytes, fth_wal_blob *blob)
 {
     fth_status status = FTH_OK;
     int64_t version = fth_served_position_version(journal->options.position);
@@ -85,7 +85,7 @@ fth_status fth_journal_append(fth_journal *journal, fth_log_kind kind, uint32_t 
                                                   .rate = fth_served_model_rate(journal->options.model, version),
                                                   .body = body,
                                                   .body_bytes = size_bytes,
-                                                  .place = place});
+                                                  .blob = blob});
     count_bytes(journal);
     return status;
 }
@@ -100,9 +100,9 @@ fth_status fth_journal_append_json(fth_journal *journal, fth_log_kind kind, json
     return status;
 }
 
-bool fth_journal_take_place(fth_journal *journal, uint64_t size_bytes, fth_body *place)
+bool fth_journal_reserve_blob(fth_journal *journal, uint64_t size_bytes, fth_wal_blob *blob)
 {
-    return journal->wal && fth_wal_take_place(journal->wal, size_bytes, place);
+    return journal->wal && fth_wal_reserve_blob(journal->wal, size_bytes, blob);
 }
 
 fth_status fth_journal_rotate(fth_journal *journal, int64_t version)

@@ -2,7 +2,7 @@
  * server uses it.
  *
  * With FTH_DURABILITY_CHECKPOINT there is no log, and logging is nothing to do. All but
- * fth_journal_take_place() and fth_journal_forget(), which any thread may call, is the applying
+ * fth_journal_reserve_blob() and fth_journal_forget(), which any thread may call, is the applying
  * thread's. */
 #ifndef FTH_PARAMETERS_JOURNAL_H
 #define FTH_PARAMETERS_JOURNAL_H
@@ -33,16 +33,16 @@ fth_status fth_journal_open(fth_journal *journal, fth_replay *replay);
  * it has. */
 void fth_journal_close(fth_journal *journal);
 
-/* A record for the version there is. `place` is where fth_journal_take_place() put the body, or
+/* A record for the version there is. `blob` is where fth_journal_reserve_blob() put the body, or
  * NULL. */
 fth_status fth_journal_append(fth_journal *journal, fth_log_kind kind, uint32_t flags, const void *body,
-                              size_t size_bytes, fth_body *place);
+                              size_t size_bytes, fth_wal_blob *blob);
 /* The same, of a kind whose body is JSON; takes `json`, NULL: no memory. */
 fth_status fth_journal_append_json(fth_journal *journal, fth_log_kind kind, json_t *json);
 
 /* A place in the log's file for a body that arrives; false, and none, where it is small or there is
  * no room. */
-bool fth_journal_take_place(fth_journal *journal, uint64_t size_bytes, fth_body *place);
+bool fth_journal_reserve_blob(fth_journal *journal, uint64_t size_bytes, fth_wal_blob *blob);
 
 /* New files for what follows `version`, of which a checkpoint is being made; when it is whole,
  * older files can go. */

@@ -157,7 +157,7 @@ char *fth_metrics_format(const fth_parameters_metrics *metrics, const fth_metric
     fth_prometheus_head(out, "apply_seconds", "summary", "Time to log and apply a gradient");
     fprintf(out, "farthing_apply_seconds_sum %.9g\nfarthing_apply_seconds_count %" PRIu64 "\n",
             fth_served_position_apply_s_here(metrics->position), gradients);
-    fth_prometheus_value(out, "snapshots", "gauge", "Versions held for readers", gauges->copies);
+    fth_prometheus_value(out, "snapshots", "gauge", "Versions held for readers", gauges->snapshots);
     fth_prometheus_value(out, "log_bytes", "gauge", "Size of the newest log", (double)atomic_load(&metrics->log_bytes));
     fth_prometheus_value(out, "checkpoint_version", "gauge", "Version of the newest whole checkpoint",
                          (double)atomic_load(&metrics->checkpoint_version));
@@ -166,7 +166,7 @@ char *fth_metrics_format(const fth_parameters_metrics *metrics, const fth_metric
     fprintf(out,
             "farthing_memory_bytes{of=\"bodies\"} %" PRIu64 "\nfarthing_memory_bytes{of=\"snapshots\"} %" PRIu64
             "\nfarthing_memory_bytes{of=\"process\"} %" PRIu64 "\n",
-            gauges->bodies_bytes, gauges->copies_bytes, fth_prometheus_resident_bytes());
+            gauges->bodies_bytes, gauges->snapshots_bytes, fth_prometheus_resident_bytes());
     if (isfinite(gauges->accuracy))
         fth_prometheus_value(out, "accuracy", "gauge", "Share of right answers at the last validation",
                              gauges->accuracy);

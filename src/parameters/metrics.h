@@ -51,8 +51,8 @@ typedef struct fth_metrics_gauges {
     fth_workers *workers;
     const fth_server *http; /* for its counts of requests; or NULL */
     const fth_access *access;
-    int copies;
-    uint64_t copies_bytes, bodies_bytes;
+    int snapshots;
+    uint64_t snapshots_bytes, bodies_bytes;
     double accuracy; /* NAN: not measured yet */
 } fth_metrics_gauges;
 /* Everything in Prometheus' text format; free() it. NULL without memory. */

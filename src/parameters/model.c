@@ -8,8 +8,8 @@
 
 #include "checkpoint/checkpoint.h"
 #include "parameters/record.h"
-#include "train/model/hub_folder.h"
 #include "train/engine/snapshot.h"
+#include "train/model/hub_folder.h"
 #include "train/setup/text_data.h"
 
 /* ---- opening ---- */

@@ -22,7 +22,8 @@
  * (admin).
  *
  * - POST /takeShard: {"worker", "wait", "shard"}, /returnShard: {"worker"}; GET /shards: shards.h, dealer.h. A gradient
- * of a shard's samples has "shard", "epoch", "from" and "to" in its __metadata__; 409 lease: they are not what comes next.
+ * of a shard's samples has "shard", "epoch", "from" and "to" in its __metadata__; 409 lease: they are not what comes
+ * next.
  *
  * - GET /healthz, /metrics, /openapi.yaml: open to everybody.
  *
@@ -95,7 +96,7 @@ typedef struct fth_parameters_options {
     const char *certificate_pem, *key_pem; /* TLS; or NULL */
     const char *host_names;                /* that it is asked under, beside those it knows (http/host.h); or NULL */
     const char *keys;                      /* text of a key file (http/signature.h); NULL: none, and loopback only */
-    bool open; /* without keys: anyone on this machine may use it */
+    bool open;                             /* without keys: anyone on this machine may use it */
     bool open_reads;                       /* reads need no signature */
     uint64_t max_memory_bytes;             /* of gradients received and waiting; 0: 1 GiB */
     int max_snapshots;                     /* versions kept for slow readers; 0: 4 */

@@ -43,8 +43,8 @@ static fth_status replay_gradient(fth_replay *replay, const fth_log_record *reco
                 "the log has a gradient of worker %s, which never registered", gradient.worker);
     FTH_TRY(move_place(replay, &gradient));
     fth_gradient_clip(replay->model, replay->metrics, &gradient, replay->clip);
-    if (!(record->flags & FTH_LOG_JUDGED))
-        refusal = fth_updates_judge(replay->updates, &gradient, &how, message);
+    if (!(record->flags & FTH_LOG_CHECKED))
+        refusal = fth_updates_check(replay->updates, &gradient, &how, message);
     FTH_REQUIRE(refusal == FTH_REFUSAL_NONE || refusal == FTH_REFUSAL_DIVERGES, FTH_NO_MEMORY, "%s", message);
     if (refusal == FTH_REFUSAL_DIVERGES)
         FTH_TRY(skip_gradient(replay, &gradient, &how, message));

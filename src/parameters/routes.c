@@ -137,7 +137,7 @@ static void get_parameter(void *context, fth_exchange *exchange)
         fth_exchange_answer(exchange, 304, NULL, NULL, 0);
         return;
     }
-    fth_copies_request(service->with.copies, &pull);
+    fth_parameter_snapshots_pull(service->with.snapshots, &pull);
 }
 
 static void get_health(void *context, fth_exchange *exchange)
@@ -160,7 +160,7 @@ static void get_metrics(void *context, fth_exchange *exchange)
                                  .bodies_bytes = (http ? fth_server_body_bytes(http) : 0) +
                                                  fth_intake_local_bytes(service->with.intake),
                                  .accuracy = last.accuracy};
-    gauges.copies = fth_copies_count(service->with.copies, &gauges.copies_bytes);
+    gauges.snapshots = fth_parameter_snapshots_count(service->with.snapshots, &gauges.snapshots_bytes);
     char *text = fth_metrics_format(service->with.metrics, &gauges);
     fth_exchange_answer(exchange, text ? 200 : 500, "text/plain; version=0.0.4", text, text ? strlen(text) : 0);
     free(text);
@@ -174,39 +174,40 @@ static void get_openapi(void *context, fth_exchange *exchange)
 
 /* ---- what changes something ---- */
 
-static fth_item *make_item(fth_parameter_service *service, fth_exchange *exchange, fth_intake_kind kind)
+static fth_server_request *make_request(fth_parameter_service *service, fth_exchange *exchange,
+                                        fth_server_request_kind kind)
 {
     const fth_signed *who = fth_access_signer(exchange);
-    fth_item *item = calloc(1, sizeof *item);
-    if (!item) {
+    fth_server_request *request = calloc(1, sizeof *request);
+    if (!request) {
         fth_refuse(service->with.metrics, exchange, FTH_REFUSAL_BUSY, "no memory for this request");
         return NULL;
     }
-    item->kind = kind;
-    item->seen = INFINITY;
-    item->exchange = exchange;
+    request->kind = kind;
+    request->seen = INFINITY;
+    request->exchange = exchange;
     if (who)
-        item->who = *who;
-    return item;
+        request->who = *who;
+    return request;
 }
 
 static void put_gradient(void *context, fth_exchange *exchange)
 {
     fth_parameter_service *service = context;
-    fth_item *item = make_item(service, exchange, FTH_INTAKE_GRADIENT);
-    if (!item)
+    fth_server_request *request = make_request(service, exchange, FTH_REQUEST_GRADIENT);
+    if (!request)
         return;
-    item->body = fth_exchange_body(exchange, &item->body_bytes);
+    request->body = fth_exchange_body(exchange, &request->body_bytes);
     const char *local = fth_exchange_header(exchange, FTH_LOCAL_HEADER);
-    if (local && (item->body_bytes > 0 || !fth_local_is_loopback(fth_exchange_client(exchange)) ||
-                  !fth_local_parse(local, &item->place))) {
+    if (local && (request->body_bytes > 0 || !fth_local_is_loopback(fth_exchange_client(exchange)) ||
+                  !fth_local_parse(local, &request->place))) {
         fth_refuse(service->with.metrics, exchange, FTH_REFUSAL_MALFORMED,
                    FTH_LOCAL_HEADER " is PID FD SIZE STAMP, of a process of this machine, without a body");
-        fth_intake_free_item(service->with.intake, item);
+        fth_server_request_free(service->with.intake, request);
         return;
     }
-    atomic_fetch_add(&service->with.metrics->received_bytes, local ? item->place.size_bytes : item->body_bytes);
-    fth_intake_submit(service->with.intake, item);
+    atomic_fetch_add(&service->with.metrics->received_bytes, local ? request->place.size_bytes : request->body_bytes);
+    fth_intake_submit(service->with.intake, request);
 }
 
 static void make_name(const char *prefix, char *name, size_t size)
@@ -227,8 +228,9 @@ static json_t *read_name(const json_t *json)
     return json_incref((json_t *)(worker ? worker : id));
 }
 
-/* Reads {"worker", "instance", ...} of a body into the item; refuses and frees it otherwise. */
-static bool read_worker(fth_parameter_service *service, fth_exchange *exchange, fth_item *item, bool needs_name)
+/* Reads {"worker", "instance", ...} of a body into the request; refuses and frees it otherwise. */
+static bool read_worker(fth_parameter_service *service, fth_exchange *exchange, fth_server_request *request,
+                        bool needs_name)
 {
     size_t size = 0;
     const char *body = fth_exchange_body(exchange, &size);
@@ -241,51 +243,51 @@ static bool read_worker(fth_parameter_service *service, fth_exchange *exchange, 
                 (!worker || fth_worker_name_valid(json_string_value(worker))) &&
                 (!instance || fth_worker_name_valid(json_string_value(instance))) && (worker || !needs_name);
     if (good && worker)
-        snprintf(item->worker, sizeof item->worker, "%s", json_string_value(worker));
+        snprintf(request->worker, sizeof request->worker, "%s", json_string_value(worker));
     else
-        make_name("worker-", item->worker, sizeof item->worker);
+        make_name("worker-", request->worker, sizeof request->worker);
     if (good && instance)
-        snprintf(item->instance, sizeof item->instance, "%s", json_string_value(instance));
+        snprintf(request->instance, sizeof request->instance, "%s", json_string_value(instance));
     else
-        make_name("", item->instance, sizeof item->instance);
-    item->request = json;
+        make_name("", request->instance, sizeof request->instance);
+    request->json = json;
     json_decref(worker);
     if (good)
         return true;
     fth_refuse(service->with.metrics, exchange, FTH_REFUSAL_MALFORMED,
                "expected {\"worker\": name%s}: 1 to 64 letters, digits, '.', '_' or '-'",
                needs_name ? "" : ", \"instance\": text");
-    fth_intake_free_item(service->with.intake, item);
+    fth_server_request_free(service->with.intake, request);
     return false;
 }
 
-static void submit_for_worker(fth_parameter_service *service, fth_exchange *exchange, fth_intake_kind kind)
+static void submit_for_worker(fth_parameter_service *service, fth_exchange *exchange, fth_server_request_kind kind)
 {
     if (!fth_access_check_body(service->with.access, &(fth_refuser){service, refuse}, exchange))
         return;
-    fth_item *item = make_item(service, exchange, kind);
-    if (item && read_worker(service, exchange, item, kind != FTH_INTAKE_REGISTER))
-        fth_intake_submit(service->with.intake, item);
+    fth_server_request *request = make_request(service, exchange, kind);
+    if (request && read_worker(service, exchange, request, kind != FTH_REQUEST_REGISTER))
+        fth_intake_submit(service->with.intake, request);
 }
 
 static void register_worker(void *context, fth_exchange *exchange)
 {
-    submit_for_worker(context, exchange, FTH_INTAKE_REGISTER);
+    submit_for_worker(context, exchange, FTH_REQUEST_REGISTER);
 }
 
 static void unregister_worker(void *context, fth_exchange *exchange)
 {
-    submit_for_worker(context, exchange, FTH_INTAKE_UNREGISTER);
+    submit_for_worker(context, exchange, FTH_REQUEST_UNREGISTER);
 }
 
 static void take_shard(void *context, fth_exchange *exchange)
 {
-    submit_for_worker(context, exchange, FTH_INTAKE_TAKE_SHARD);
+    submit_for_worker(context, exchange, FTH_REQUEST_TAKE_SHARD);
 }
 
 static void return_shard(void *context, fth_exchange *exchange)
 {
-    submit_for_worker(context, exchange, FTH_INTAKE_RETURN_SHARD);
+    submit_for_worker(context, exchange, FTH_REQUEST_RETURN_SHARD);
 }
 
 static void list_shards(void *context, fth_exchange *exchange)
@@ -293,9 +295,9 @@ static void list_shards(void *context, fth_exchange *exchange)
     fth_parameter_service *service = context;
     char name[FTH_MAX_WORKER_NAME + 1];
     note_worker(service, exchange, name);
-    fth_item *item = make_item(service, exchange, FTH_INTAKE_LIST_SHARDS);
-    if (item)
-        fth_intake_submit(service->with.intake, item);
+    fth_server_request *request = make_request(service, exchange, FTH_REQUEST_LIST_SHARDS);
+    if (request)
+        fth_intake_submit(service->with.intake, request);
 }
 
 static void save_checkpoint(void *context, fth_exchange *exchange)
@@ -303,9 +305,9 @@ static void save_checkpoint(void *context, fth_exchange *exchange)
     fth_parameter_service *service = context;
     if (!fth_access_check_body(service->with.access, &(fth_refuser){service, refuse}, exchange))
         return;
-    fth_item *item = make_item(service, exchange, FTH_INTAKE_CHECKPOINT);
-    if (item)
-        fth_intake_submit(service->with.intake, item);
+    fth_server_request *request = make_request(service, exchange, FTH_REQUEST_CHECKPOINT);
+    if (request)
+        fth_intake_submit(service->with.intake, request);
 }
 
 /* ---- the table ---- */
@@ -353,7 +355,7 @@ fth_status fth_parameter_service_start(const fth_parameter_service_options *with
                                                    .max_memory_bytes = options->max_memory_bytes},
                              &http));
     atomic_store(&service->http, http);
-    fth_copies_set_server(with->copies, http);
+    fth_parameter_snapshots_set_server(with->snapshots, http);
     *result = service;
     service = NULL;
 
@@ -371,7 +373,7 @@ void fth_parameter_service_stop(fth_parameter_service *service, double seconds)
 {
     if (!service)
         return;
-    fth_copies_set_server(service->with.copies, NULL);
+    fth_parameter_snapshots_set_server(service->with.snapshots, NULL);
     fth_server_stop(atomic_load(&service->http), seconds);
     free(service);
 }

@@ -6,9 +6,9 @@
 #define FTH_PARAMETERS_ROUTES_H
 
 #include "http/access.h"
-#include "parameters/accuracy.h"
-#include "parameters/copies.h"
 #include "parameters/intake.h"
+#include "parameters/snapshots.h"
+#include "parameters/validator.h"
 
 typedef struct fth_parameter_service fth_parameter_service;
 
@@ -18,7 +18,7 @@ typedef struct fth_parameter_service_options {
     const fth_served_position *position;
     fth_workers *workers;
     fth_intake *intake;
-    fth_copies *copies;
+    fth_parameter_snapshots *snapshots;
     fth_served_validator *validator; /* or NULL */
     fth_health *health;
     fth_parameters_metrics *metrics;

@@ -279,7 +279,7 @@ static bool is_due(const fth_served_saver *saver, int64_t version)
             (options->every_versions > 0 && since >= options->every_versions) || fth_journal_is_full(options->journal));
 }
 
-void fth_served_saver_look(fth_served_saver *saver)
+void fth_served_saver_begin_if_due(fth_served_saver *saver)
 {
     int64_t version = fth_served_position_version(saver->options.position);
     fth_writer_job job;
@@ -300,7 +300,7 @@ void fth_served_saver_look(fth_served_saver *saver)
     fth_writer_submit(saver->writer, &job);
 }
 
-void fth_served_saver_ask(fth_served_saver *saver)
+void fth_served_saver_request(fth_served_saver *saver)
 {
     saver->asked = true;
 }

@@ -43,9 +43,9 @@ void fth_served_saver_free(fth_served_saver *saver);
 fth_status fth_served_saver_restore(fth_served_saver *saver);
 
 /* Begins a checkpoint if one is due and none is being written; reports how the one before went. */
-void fth_served_saver_look(fth_served_saver *saver);
+void fth_served_saver_begin_if_due(fth_served_saver *saver);
 /* The next look finds one due. */
-void fth_served_saver_ask(fth_served_saver *saver);
+void fth_served_saver_request(fth_served_saver *saver);
 /* Waits for the checkpoint being written. */
 void fth_served_saver_finish(fth_served_saver *saver);
 /* Saves what no checkpoint has yet, in the calling thread. Nothing to do in the middle of a step:

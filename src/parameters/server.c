@@ -1,13 +1,13 @@
 /* The parameter server as a whole: its parts, how they are put together, and in which order they
  * stop.
  *
- *     HTTP threads (service) --> intake --> checking threads --> applier --> dealer, updates, journal, saver
+ *     HTTP threads (service) --> intake --> checking threads --> applier --> leases, updates, journal, saver
  *            |                                                      |
- *            +--------------> copies <------------------------------+
+ *            +--------------> snapshots <------------------------------+
  *                               |
  *                           validator
  *
- * A part owns its state, and its lock where several threads use it. The lock of copies may be held
+ * A part owns its state, and its lock where several threads use it. The lock of snapshots may be held
  * while those of intake and workers are taken, and either of the first two while the HTTP server's
  * are; no others nest. */
 #include <math.h>
@@ -19,18 +19,18 @@
 #include "parameters/routes.h"
 
 static const double STOP_S = 3, DEFAULT_GATHER_S = 600, AUTOMATIC_INTERVAL_S = 60, DEFAULT_URL_EXPIRY_S = 3600;
-enum { DEFAULT_COPIES = 4 };
+enum { DEFAULT_SNAPSHOTS = 4 };
 
 /* Shards of the data, dealt out to workers. */
 typedef struct served_shards {
     fth_shard_listing *listing; /* or NULL */
     fth_shards *table;
-    fth_shard_dealer *dealer;
+    fth_shard_leases *leases;
 } served_shards;
 
 struct fth_parameters {
     fth_parameters_options options; /* with defaults filled in; nothing in it changes while threads run */
-    fth_store *store;               /* for further copies of checkpoints; or NULL */
+    fth_store *store;               /* for further snapshots of checkpoints; or NULL */
     fth_access *access;
     fth_served_model *model;
     fth_served_position *position;
@@ -43,9 +43,9 @@ struct fth_parameters {
     fth_updates *updates;
     fth_journal *journal;
     fth_served_saver *saver;
-    fth_served_meters *meters;
+    fth_worker_totals *totals;
     fth_intake *intake;
-    fth_copies *copies;
+    fth_parameter_snapshots *snapshots;
     fth_applier *applier;
     fth_served_validator *validator; /* or NULL */
     fth_parameter_service *service;
@@ -83,7 +83,7 @@ static void set_defaults(fth_parameters_options *options, const fth_layout *layo
     if (options->gather_s <= 0)
         options->gather_s = DEFAULT_GATHER_S;
     if (options->max_snapshots <= 0)
-        options->max_snapshots = DEFAULT_COPIES;
+        options->max_snapshots = DEFAULT_SNAPSHOTS;
     if (options->max_memory_bytes == 0)
         options->max_memory_bytes = UINT64_C(1) << 30;
     if (options->max_log_bytes == 0) {
@@ -238,34 +238,35 @@ static fth_status start_applying(fth_parameters *server)
                                                     .clip = options->clip_pushes,
                                                     .max_memory_bytes = options->max_memory_bytes},
                               &server->intake));
-    FTH_TRY(fth_copies_create(&(fth_copies_options){.model = server->model,
-                                                    .position = server->position,
-                                                    .metrics = server->metrics,
-                                                    .workers = server->workers,
-                                                    .intake = server->intake,
-                                                    .older_serve = options->consistency.kind == FTH_CONSISTENCY_ASYNC,
-                                                    .all_contribute = options->consistency.kind == FTH_CONSISTENCY_SYNC,
-                                                    .max_copies = options->max_snapshots},
-                              &server->copies));
-    FTH_TRY(fth_shard_dealer_create(&(fth_shard_dealer_options){.shards = server->shards.table,
+    FTH_TRY(fth_parameter_snapshots_create(
+        &(fth_parameter_snapshots_options){.model = server->model,
+                                           .position = server->position,
+                                           .metrics = server->metrics,
+                                           .workers = server->workers,
+                                           .intake = server->intake,
+                                           .older_serve = options->consistency.kind == FTH_CONSISTENCY_ASYNC,
+                                           .all_contribute = options->consistency.kind == FTH_CONSISTENCY_SYNC,
+                                           .max_snapshots = options->max_snapshots},
+        &server->snapshots));
+    FTH_TRY(fth_shard_leases_create(&(fth_shard_leases_options){.shards = server->shards.table,
                                                                 .listing = server->shards.listing,
                                                                 .position = server->position,
                                                                 .journal = server->journal,
                                                                 .workers = server->workers,
                                                                 .intake = server->intake,
                                                                 .metrics = server->metrics},
-                                    &server->shards.dealer));
+                                    &server->shards.leases));
     FTH_TRY(fth_applier_start(&(fth_applier_options){.model = server->model,
                                                      .position = server->position,
                                                      .updates = server->updates,
                                                      .journal = server->journal,
                                                      .workers = server->workers,
                                                      .intake = server->intake,
-                                                     .copies = server->copies,
-                                                     .dealer = server->shards.dealer,
+                                                     .snapshots = server->snapshots,
+                                                     .leases = server->shards.leases,
                                                      .usage = server->usage,
                                                      .saver = server->saver,
-                                                     .meters = server->meters,
+                                                     .totals = server->totals,
                                                      .record = server->record,
                                                      .metrics = server->metrics,
                                                      .health = server->health,
@@ -286,7 +287,7 @@ static fth_status start_serving(fth_parameters *server)
     if (server->model->dataset && options->validate_every > 0)
         FTH_TRY(fth_served_validator_start(&(fth_served_validator_options){.model = server->model,
                                                                            .position = server->position,
-                                                                           .copies = server->copies,
+                                                                           .snapshots = server->snapshots,
                                                                            .record = server->record,
                                                                            .every = options->validate_every},
                                            &server->validator));
@@ -295,7 +296,7 @@ static fth_status start_serving(fth_parameters *server)
                                                                          .position = server->position,
                                                                          .workers = server->workers,
                                                                          .intake = server->intake,
-                                                                         .copies = server->copies,
+                                                                         .snapshots = server->snapshots,
                                                                          .validator = server->validator,
                                                                          .health = server->health,
                                                                          .metrics = server->metrics,
@@ -314,8 +315,8 @@ static void stop_threads(fth_parameters *server)
         fth_health_set_stopping(server->health);
     if (server->validator)
         fth_served_validator_stop(server->validator);
-    if (server->copies)
-        fth_copies_stop(server->copies);
+    if (server->snapshots)
+        fth_parameter_snapshots_stop(server->snapshots);
     if (server->intake)
         fth_intake_close(server->intake);
     fth_applier_join(server->applier);
@@ -332,10 +333,10 @@ static void free_server(fth_parameters *server)
 {
     fth_served_validator_free(server->validator);
     fth_applier_free(server->applier);
-    fth_shard_dealer_free(server->shards.dealer);
-    fth_copies_free(server->copies);
+    fth_shard_leases_free(server->shards.leases);
+    fth_parameter_snapshots_free(server->snapshots);
     fth_intake_free(server->intake);
-    fth_served_meters_free(server->meters);
+    fth_worker_totals_free(server->totals);
     fth_served_saver_free(server->saver);
     fth_journal_free(server->journal);
     fth_updates_free(server->updates);
@@ -387,7 +388,7 @@ fth_status fth_parameters_start(const fth_parameters_options *options, fth_param
     FTH_TRY(restore_state(server));
     FTH_TRY(fth_served_model_write_text(server->model, fth_served_record_folder(server->record)));
     fth_served_position_start_clock(server->position);
-    FTH_TRY(fth_served_meters_create(fth_clock_seconds(), &server->meters));
+    FTH_TRY(fth_worker_totals_create(fth_clock_seconds(), &server->totals));
     report_start(server);
     FTH_TRY(start_applying(server));
     FTH_TRY(start_serving(server));
@@ -468,7 +469,7 @@ void fth_parameters_get_progress(fth_parameters *server, fth_progress *progress)
     int64_t samples = fth_served_position_samples(server->position), epoch_samples = server->model->epoch_samples;
     fth_tally recent;
     double pace = NAN;
-    fth_served_meters_get_recent(server->meters, &recent, &pace);
+    fth_worker_totals_get_recent(server->totals, &recent, &pace);
     *progress = (fth_progress){.epochs = train->epochs,
                                .step = fth_parameters_version(server),
                                .steps = train->steps,

@@ -116,7 +116,7 @@ static fth_status try_alone(fth_updates *updates, const fth_gradient *gradient, 
     return fth_update_guard_try(updates->guard, &update, finite);
 }
 
-fth_refusal fth_updates_judge(fth_updates *updates, fth_gradient *gradient, const fth_update_how *how,
+fth_refusal fth_updates_check(fth_updates *updates, fth_gradient *gradient, const fth_update_how *how,
                               char message[FTH_MAX_REFUSAL])
 {
     double weight = weight_of(gradient, how->averaged);

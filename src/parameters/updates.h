@@ -35,7 +35,7 @@ typedef struct fth_update_how {
 } fth_update_how;
 
 /* Whether a gradient's numbers are fit to be applied like this. Changes nothing. */
-fth_refusal fth_updates_judge(fth_updates *updates, fth_gradient *gradient, const fth_update_how *how,
+fth_refusal fth_updates_check(fth_updates *updates, fth_gradient *gradient, const fth_update_how *how,
                               char message[FTH_MAX_REFUSAL]);
 /* Adds the gradient to the step, and makes the step if the gradient completes it. */
 fth_status fth_updates_add(fth_updates *updates, const fth_gradient *gradient, const fth_update_how *how);

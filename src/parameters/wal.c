@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define MAGIC     0x334c5446u /* "FTL3" */
-#define OLD_MAGIC 0x324c5446u /* "FTL2": bodies followed their headers of 48 bytes, whatever their size */
+#define OLD_MAGIC 0x324c5446u /* "FTL2": blobs followed their headers of 48 bytes, whatever their size */
 
 typedef struct header {
     uint32_t magic, kind, flags;
@@ -34,7 +34,7 @@ enum { APART = 64 << 10, OLD_GENERATION_OFFSET = 40 };
  * that the log begins at. */
 static const char *const suffixes[] = {".wal", ".data"}, *const recycled_names[] = {"log-recycled.tmp",
                                                                                     "log-recycled-data.tmp"};
-enum { RECORDS, BODIES, FILES };
+enum { RECORDS, BLOBS, FILES };
 
 struct fth_wal {
     char *folder, *path;
@@ -44,9 +44,9 @@ struct fth_wal {
     uint64_t size_bytes;
     bool sync_always;
     size_t map_bytes;
-    pthread_mutex_t mutex; /* of `bodies`, which others take places in */
-    fth_bodies *bodies;
-    fth_bodies **retired; /* of logs before, which somebody may still read */
+    pthread_mutex_t mutex; /* of `blobs`, which others take places in */
+    fth_wal_blobs *blobs;
+    fth_wal_blobs **retired; /* of logs before, which somebody may still read */
     size_t retired_count, retired_capacity;
 };
 
@@ -69,7 +69,7 @@ static int64_t version_of(const char *name, int file)
 
 static uint64_t hash_of(const header *h)
 {
-    return fth_body_hash(h, offsetof(header, hash));
+    return fth_wal_blob_hash(h, offsetof(header, hash));
 }
 
 /* ---- the files there are ---- */
@@ -157,7 +157,7 @@ typedef struct mapped_log {
 static const char *find_body(const mapped_log *log, const header *h, size_t at, size_t *end)
 {
     bool apart = h->body_bytes >= APART;
-    const int file = apart ? BODIES : RECORDS;
+    const int file = apart ? BLOBS : RECORDS;
     uint64_t offset = apart ? h->body_offset : at + sizeof *h;
     *end = at + sizeof *h + (apart ? 0 : (size_t)h->body_bytes);
     if (h->body_bytes == 0)
@@ -165,7 +165,7 @@ static const char *find_body(const mapped_log *log, const header *h, size_t at, 
     if (offset > log->size_bytes[file] || h->body_bytes > log->size_bytes[file] - offset)
         return NULL;
     const char *body = log->bytes[file] + offset;
-    return fth_body_hash(body, h->body_bytes) == h->body_hash ? body : NULL;
+    return fth_wal_blob_hash(body, h->body_bytes) == h->body_hash ? body : NULL;
 }
 
 /* Replays one log. `good` are where its last whole record ends, and the last body of one. */
@@ -176,7 +176,7 @@ static fth_status replay_log(const mapped_log *log, uint32_t generation, const f
     const char *bytes = log->bytes[RECORDS];
     size_t size = log->size_bytes[RECORDS], end = 0;
 
-    good[RECORDS] = good[BODIES] = 0;
+    good[RECORDS] = good[BLOBS] = 0;
     FTH_REQUIRE(
         !is_old(bytes, size, generation), FTH_UNSUPPORTED,
         "%s was written by an older farthing: stop that one in order (SIGTERM), so that a checkpoint has all of "
@@ -205,8 +205,8 @@ static fth_status replay_log(const mapped_log *log, uint32_t generation, const f
                                                                   .body = body,
                                                                   .body_bytes = h.body_bytes}));
         good[RECORDS] = end;
-        if (h.body_bytes >= APART && h.body_offset + h.body_bytes > good[BODIES])
-            good[BODIES] = h.body_offset + h.body_bytes;
+        if (h.body_bytes >= APART && h.body_offset + h.body_bytes > good[BLOBS])
+            good[BLOBS] = h.body_offset + h.body_bytes;
     }
 
 out:
@@ -222,7 +222,7 @@ static fth_status replay_files(const char *folder, int64_t version, const fth_wa
     for (int file = 0; file < FILES; file++) {
         const void *mapped = NULL;
         paths[file] = path_of(folder, version, file);
-        if (file == BODIES && !fth_file_exists(paths[file]))
+        if (file == BLOBS && !fth_file_exists(paths[file]))
             continue;
         FTH_TRY(fth_file_map(paths[file], &mapped, &log.size_bytes[file]));
         log.bytes[file] = mapped;
@@ -248,31 +248,31 @@ static bool recycle(const fth_wal *wal, int file, const char *path)
     return reused;
 }
 
-/* The same for bodies; where it was this process's log they are mapped still, and *bodies are
+/* The same for blobs; where it was this process's log they are mapped still, and *blobs are
  * those. A file that somebody has a body in is left alone. */
-static fth_status recycle_bodies(fth_wal *wal, const char *path, fth_bodies **bodies)
+static fth_status recycle_blobs(fth_wal *wal, const char *path, fth_wal_blobs **blobs)
 {
     fth_status status = FTH_OK;
-    char *recycled = fth_path_join(wal->folder, recycled_names[BODIES]);
-    for (size_t i = 0; i < wal->retired_count && !*bodies;) {
-        fth_bodies *old = wal->retired[i];
-        bool here = fth_bodies_are_at(old, recycled), used = fth_bodies_in_use(old);
+    char *recycled = fth_path_join(wal->folder, recycled_names[BLOBS]);
+    for (size_t i = 0; i < wal->retired_count && !*blobs;) {
+        fth_wal_blobs *old = wal->retired[i];
+        bool here = fth_wal_blobs_are_at(old, recycled), used = fth_wal_blobs_in_use(old);
         if (here && used)
             unlink(recycled);
-        if (used || !(here || fth_bodies_are_gone(old))) {
+        if (used || !(here || fth_wal_blobs_are_gone(old))) {
             i++;
             continue;
         }
         wal->retired[i] = wal->retired[--wal->retired_count];
-        if (here && recycle(wal, BODIES, path))
-            *bodies = old;
+        if (here && recycle(wal, BLOBS, path))
+            *blobs = old;
         else
-            fth_bodies_unref(old);
+            fth_wal_blobs_unref(old);
     }
-    if (*bodies)
-        FTH_TRY(fth_bodies_clear(*bodies, path));
+    if (*blobs)
+        FTH_TRY(fth_wal_blobs_clear(*blobs, path));
     else
-        recycle(wal, BODIES, path);
+        recycle(wal, BLOBS, path);
 
 out:
     free(recycled);
@@ -282,45 +282,45 @@ out:
 static fth_status open_files(fth_wal *wal, int64_t version, const uint64_t used[FILES])
 {
     fth_status status = FTH_OK;
-    char *path = path_of(wal->folder, version, RECORDS), *bodies_path = path_of(wal->folder, version, BODIES);
-    fth_bodies *bodies = NULL;
+    char *path = path_of(wal->folder, version, RECORDS), *blobs_path = path_of(wal->folder, version, BLOBS);
+    fth_wal_blobs *blobs = NULL;
     int fd = -1;
 
-    if (used[BODIES] == 0)
-        FTH_TRY(recycle_bodies(wal, bodies_path, &bodies));
-    if (!bodies)
-        FTH_TRY(fth_bodies_open(bodies_path, used[BODIES], wal->map_bytes, &bodies));
+    if (used[BLOBS] == 0)
+        FTH_TRY(recycle_blobs(wal, blobs_path, &blobs));
+    if (!blobs)
+        FTH_TRY(fth_wal_blobs_open(blobs_path, used[BLOBS], wal->map_bytes, &blobs));
     bool reused = used[RECORDS] == 0 && recycle(wal, RECORDS, path);
     fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     FTH_REQUIRE(fd >= 0, FTH_IO, "open %s: %s", path, strerror(errno));
     FTH_REQUIRE((reused || ftruncate(fd, (off_t)used[RECORDS]) == 0) && lseek(fd, (off_t)used[RECORDS], SEEK_SET) >= 0,
                 FTH_IO, "%s: %s", path, strerror(errno));
-    FTH_TRY(fth_grow(&wal->retired, wal->retired_count, &wal->retired_capacity, sizeof(fth_bodies *)));
+    FTH_TRY(fth_grow(&wal->retired, wal->retired_count, &wal->retired_capacity, sizeof(fth_wal_blobs *)));
     if (wal->sync_always) /* a killed process leaves names as they are */
         FTH_TRY(fth_folder_sync(wal->folder));
     if (wal->fd >= 0)
         close(wal->fd);
     free(wal->path);
-    if (wal->bodies) /* somebody may have one of them that is not logged yet */
-        wal->retired[wal->retired_count++] = wal->bodies;
+    if (wal->blobs) /* somebody may have one of them that is not logged yet */
+        wal->retired[wal->retired_count++] = wal->blobs;
     pthread_mutex_lock(&wal->mutex);
-    wal->bodies = bodies;
+    wal->blobs = blobs;
     pthread_mutex_unlock(&wal->mutex);
     wal->fd = fd;
     wal->path = path;
     wal->size_bytes = used[RECORDS];
     wal->begins = version;
     wal->generation = (uint32_t)version;
-    bodies = NULL;
+    blobs = NULL;
     fd = -1;
     path = NULL;
 
 out:
     if (fd >= 0)
         close(fd);
-    fth_bodies_unref(bodies);
+    fth_wal_blobs_unref(blobs);
     free(path);
-    free(bodies_path);
+    free(blobs_path);
     return status;
 }
 
@@ -373,9 +373,9 @@ void fth_wal_free(fth_wal *wal)
         return;
     if (wal->fd >= 0)
         close(wal->fd);
-    fth_bodies_unref(wal->bodies);
+    fth_wal_blobs_unref(wal->blobs);
     for (size_t i = 0; i < wal->retired_count; i++)
-        fth_bodies_unref(wal->retired[i]);
+        fth_wal_blobs_unref(wal->retired[i]);
     free(wal->retired);
     for (int file = 0; wal->folder && file < FILES; file++) { /* as large as a log, and of no use but as the next one */
         char *recycled = fth_path_join(wal->folder, recycled_names[file]);
@@ -409,31 +409,31 @@ bool fth_write_parts(int fd, struct iovec *parts, int count)
     return true;
 }
 
-bool fth_wal_take_place(fth_wal *wal, uint64_t size_bytes, fth_body *place)
+bool fth_wal_reserve_blob(fth_wal *wal, uint64_t size_bytes, fth_wal_blob *blob)
 {
-    *place = (fth_body){0};
+    *blob = (fth_wal_blob){0};
     if (size_bytes < APART)
         return false;
     pthread_mutex_lock(&wal->mutex);
-    fth_bodies_take(wal->bodies, size_bytes, place);
+    fth_wal_blobs_take(wal->blobs, size_bytes, blob);
     pthread_mutex_unlock(&wal->mutex);
-    if (!place->bytes)
-        fth_body_release(place);
-    return place->bytes != NULL;
+    if (!blob->bytes)
+        fth_wal_blob_release(blob);
+    return blob->bytes != NULL;
 }
 
-/* A large body that is not in this log's file yet: it was not given a place, or that of a log that
+/* A large body that is not in this log's file yet: it was not given a blob, or that of a log that
  * has ended. */
-static fth_status place_body(fth_wal *wal, const fth_log_record *record, fth_body *place)
+static fth_status write_blob(fth_wal *wal, const fth_log_record *record, fth_wal_blob *blob)
 {
     float largest = 0;
-    fth_bodies_take(wal->bodies, record->body_bytes, place);
-    return fth_body_fill(place, record->body, -1, &largest);
+    fth_wal_blobs_take(wal->blobs, record->body_bytes, blob);
+    return fth_wal_blob_fill(blob, record->body, -1, &largest);
 }
 
 static bool sync_files(const fth_wal *wal, bool apart)
 {
-    return !wal->sync_always || ((!apart || fth_bodies_sync(wal->bodies) == FTH_OK) && fdatasync(wal->fd) == 0);
+    return !wal->sync_always || ((!apart || fth_wal_blobs_sync(wal->blobs) == FTH_OK) && fdatasync(wal->fd) == 0);
 }
 
 /* What is left of a record that could not be written whole. */
@@ -449,8 +449,8 @@ static void cut_off(fth_wal *wal)
 fth_status fth_wal_append(fth_wal *wal, const fth_log_record *record)
 {
     fth_status status = FTH_OK;
-    bool apart = record->body_bytes >= APART, filled = record->place && record->place->file == wal->bodies;
-    fth_body own = {0}, *place = filled ? record->place : &own;
+    bool apart = record->body_bytes >= APART, filled = record->blob && record->blob->file == wal->blobs;
+    fth_wal_blob own = {0}, *blob = filled ? record->blob : &own;
     header h = {.magic = MAGIC,
                 .kind = (uint32_t)record->kind,
                 .flags = record->flags,
@@ -460,9 +460,9 @@ fth_status fth_wal_append(fth_wal *wal, const fth_log_record *record)
                 .body_bytes = record->body_bytes};
 
     if (apart && !filled)
-        FTH_TRY(place_body(wal, record, place));
-    h.body_offset = apart ? place->offset : 0;
-    h.body_hash = apart ? place->hash : fth_body_hash(record->body, record->body_bytes);
+        FTH_TRY(write_blob(wal, record, blob));
+    h.body_offset = apart ? blob->offset : 0;
+    h.body_hash = apart ? blob->hash : fth_wal_blob_hash(record->body, record->body_bytes);
     h.hash = hash_of(&h);
     struct iovec parts[] = {{&h, sizeof h}, {(void *)(uintptr_t)record->body, (size_t)record->body_bytes}};
     bool follows = !apart && record->body_bytes > 0;
@@ -472,10 +472,10 @@ fth_status fth_wal_append(fth_wal *wal, const fth_log_record *record)
         goto out;
     }
     wal->size_bytes += sizeof h + (follows ? record->body_bytes : 0);
-    place->kept = true;
+    blob->kept = true;
 
 out:
-    fth_body_release(&own);
+    fth_wal_blob_release(&own);
     return status;
 }
 
@@ -489,12 +489,12 @@ fth_status fth_wal_rotate(fth_wal *wal, int64_t version)
 
 uint64_t fth_wal_size_bytes(const fth_wal *wal)
 {
-    return wal->size_bytes + fth_bodies_used_bytes(wal->bodies);
+    return wal->size_bytes + fth_wal_blobs_used_bytes(wal->blobs);
 }
 
 fth_status fth_wal_sync(fth_wal *wal)
 {
-    fth_status status = fth_bodies_sync(wal->bodies);
+    fth_status status = fth_wal_blobs_sync(wal->blobs);
     if (status == FTH_OK && fdatasync(wal->fd) != 0)
         status = fth_fail(FTH_IO, "sync %s: %s", wal->path, strerror(errno));
     return status;

@@ -1,7 +1,7 @@
 /* The write-ahead log: what was accepted since a checkpoint, in the order in which it was applied.
  *
  *     log-000000001200.wal     begins at the state of version 1200
- *     log-000000001200.data    large bodies of its records (wal_bodies.h)
+ *     log-000000001200.data    large bodies of its records (wal_blobs.h)
  *
  * A file is records, one after another: a header (wal.c) with checksums of itself and of its body,
  * which follows it or, where it is large, lies in the other file. A record is appended when its
@@ -15,7 +15,7 @@
 #include <sys/uio.h>
 
 #include "base/base.h"
-#include "parameters/wal_bodies.h"
+#include "parameters/wal_blobs.h"
 
 typedef enum fth_log_kind {
     FTH_LOG_GRADIENT = 1, /* the body as received */
@@ -27,8 +27,8 @@ typedef enum fth_log_kind {
 } fth_log_kind;
 
 /* Flags: a step follows at once; gradients of this step are averaged by their samples; its numbers
- * were found fit to be applied (fth_updates_judge), which older versions did not look at. */
-enum { FTH_LOG_STEPS = 1, FTH_LOG_AVERAGED = 2, FTH_LOG_JUDGED = 4 };
+ * were found fit to be applied (fth_updates_check), which older versions did not look at. */
+enum { FTH_LOG_STEPS = 1, FTH_LOG_AVERAGED = 2, FTH_LOG_CHECKED = 4 };
 
 typedef struct fth_log_record {
     fth_log_kind kind;
@@ -37,7 +37,7 @@ typedef struct fth_log_record {
     double rate;     /* of the step, where one follows: a replay does not depend on how the server is started again */
     const void *body;
     uint64_t body_bytes;
-    fth_body *place; /* where the body is filled in already, by fth_wal_take_place(); kept from then on. Or NULL */
+    fth_wal_blob *blob; /* where the body is filled in already, by fth_wal_reserve_blob(); kept from then on. Or NULL */
 } fth_log_record;
 
 typedef struct fth_wal fth_wal;
@@ -60,7 +60,7 @@ void fth_wal_free(fth_wal *wal); /* also removes a file that was kept for the ne
 /* A place for a body that is to be logged; false, and none, where it is small or too much is there
  * already: then it is copied when its record is appended. From any thread, beside the others'
  * calls. */
-bool fth_wal_take_place(fth_wal *wal, uint64_t size_bytes, fth_body *place);
+bool fth_wal_reserve_blob(fth_wal *wal, uint64_t size_bytes, fth_wal_blob *blob);
 /* On failure nothing of the record is left in the file. */
 fth_status fth_wal_append(fth_wal *wal, const fth_log_record *record);
 /* A new file, for what follows `version`; nothing to do where the newest one begins there. */

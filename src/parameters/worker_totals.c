@@ -18,7 +18,7 @@ typedef struct sums {
     int64_t loss_samples, correct, correct_samples;
 } sums;
 
-struct fth_served_meters {
+struct fth_worker_totals {
     /* The applying thread's own. */
     sums line;
     double line_began_s;
@@ -29,27 +29,27 @@ struct fth_served_meters {
     fth_window window; /* guarded by the mutex */
 };
 
-fth_status fth_served_meters_create(double now_s, fth_served_meters **meters)
+fth_status fth_worker_totals_create(double now_s, fth_worker_totals **totals)
 {
-    fth_status status = fth_allocate(1, sizeof **meters, meters);
+    fth_status status = fth_allocate(1, sizeof **totals, totals);
     if (status != FTH_OK)
         return status;
-    pthread_mutex_init(&(*meters)->mutex, NULL);
-    (*meters)->line_began_s = (*meters)->step_began_s = now_s;
+    pthread_mutex_init(&(*totals)->mutex, NULL);
+    (*totals)->line_began_s = (*totals)->step_began_s = now_s;
     return FTH_OK;
 }
 
-void fth_served_meters_free(fth_served_meters *meters)
+void fth_worker_totals_free(fth_worker_totals *totals)
 {
-    if (!meters)
+    if (!totals)
         return;
-    pthread_mutex_destroy(&meters->mutex);
-    free(meters);
+    pthread_mutex_destroy(&totals->mutex);
+    free(totals);
 }
 
-void fth_served_meters_add(fth_served_meters *meters, const fth_gradient *gradient)
+void fth_worker_totals_add(fth_worker_totals *totals, const fth_gradient *gradient)
 {
-    sums *line = &meters->line;
+    sums *line = &totals->line;
     bool has_loss = isfinite(gradient->loss), has_correct = gradient->correct >= 0;
     line->pushes++;
     line->samples += gradient->samples;
@@ -62,45 +62,45 @@ void fth_served_meters_add(fth_served_meters *meters, const fth_gradient *gradie
         line->correct_samples += gradient->samples;
     }
     if (has_loss && has_correct) {
-        meters->step.loss += gradient->loss * (double)gradient->samples;
-        meters->step.correct += gradient->correct;
-        meters->step.samples += gradient->samples;
+        totals->step.loss += gradient->loss * (double)gradient->samples;
+        totals->step.correct += gradient->correct;
+        totals->step.samples += gradient->samples;
     }
 }
 
-void fth_served_meters_end_step(fth_served_meters *meters, double now_s)
+void fth_worker_totals_end_step(fth_worker_totals *totals, double now_s)
 {
-    fth_step_result result = meters->step;
+    fth_step_result result = totals->step;
     if (result.samples > 0)
         result.loss /= (double)result.samples;
-    pthread_mutex_lock(&meters->mutex);
-    fth_window_add(&meters->window, &result, now_s - meters->step_began_s);
-    pthread_mutex_unlock(&meters->mutex);
-    meters->step = (fth_step_result){0};
-    meters->step_began_s = now_s;
+    pthread_mutex_lock(&totals->mutex);
+    fth_window_add(&totals->window, &result, now_s - totals->step_began_s);
+    pthread_mutex_unlock(&totals->mutex);
+    totals->step = (fth_step_result){0};
+    totals->step_began_s = now_s;
 }
 
-bool fth_served_meters_take_line(fth_served_meters *meters, double now_s, bool now, fth_served_line *line)
+bool fth_worker_totals_take_line(fth_worker_totals *totals, double now_s, bool now, fth_worker_totals_line *line)
 {
-    const sums *since = &meters->line;
-    double passed_s = now_s - meters->line_began_s;
+    const sums *since = &totals->line;
+    double passed_s = now_s - totals->line_began_s;
     if (since->pushes == 0 || (!now && passed_s < LINE_EVERY_S))
         return false;
-    *line = (fth_served_line){
+    *line = (fth_worker_totals_line){
         .pushes = since->pushes,
         .samples = since->samples,
         .loss = since->loss_samples > 0 ? since->loss / (double)since->loss_samples : NAN,
         .accuracy = since->correct_samples > 0 ? (double)since->correct / (double)since->correct_samples : NAN,
         .samples_per_s = passed_s > 0 ? (double)since->samples / passed_s : NAN};
-    meters->line = (sums){0};
-    meters->line_began_s = now_s;
+    totals->line = (sums){0};
+    totals->line_began_s = now_s;
     return true;
 }
 
-void fth_served_meters_get_recent(fth_served_meters *meters, fth_tally *recent, double *pace)
+void fth_worker_totals_get_recent(fth_worker_totals *totals, fth_tally *recent, double *pace)
 {
-    pthread_mutex_lock(&meters->mutex);
-    *recent = fth_window_recent(&meters->window);
-    *pace = fth_window_pace(&meters->window);
-    pthread_mutex_unlock(&meters->mutex);
+    pthread_mutex_lock(&totals->mutex);
+    *recent = fth_window_recent(&totals->window);
+    *pace = fth_window_pace(&totals->window);
+    pthread_mutex_unlock(&totals->mutex);
 }

@@ -9,27 +9,27 @@
 #include "parameters/gradient.h"
 #include "train/loop/recent_average.h"
 
-typedef struct fth_served_meters fth_served_meters;
+typedef struct fth_worker_totals fth_worker_totals;
 
-fth_status fth_served_meters_create(double now_s, fth_served_meters **meters);
-void fth_served_meters_free(fth_served_meters *meters);
+fth_status fth_worker_totals_create(double now_s, fth_worker_totals **totals);
+void fth_worker_totals_free(fth_worker_totals *totals);
 
 /* A gradient became a part of the step being made; the step was made. `now_s` is of the monotonic
  * clock. */
-void fth_served_meters_add(fth_served_meters *meters, const fth_gradient *gradient);
-void fth_served_meters_end_step(fth_served_meters *meters, double now_s);
+void fth_worker_totals_add(fth_worker_totals *totals, const fth_gradient *gradient);
+void fth_worker_totals_end_step(fth_worker_totals *totals, double now_s);
 
 /* The gradients since the line before. */
-typedef struct fth_served_line {
+typedef struct fth_worker_totals_line {
     int64_t pushes, samples;
     double loss, accuracy; /* NAN: no worker said */
     double samples_per_s;  /* NAN: no time has passed */
-} fth_served_line;
+} fth_worker_totals_line;
 /* A line of what came since the last one, if that is something, and long enough ago unless
  * `now`. */
-bool fth_served_meters_take_line(fth_served_meters *meters, double now_s, bool now, fth_served_line *line);
+bool fth_worker_totals_take_line(fth_worker_totals *totals, double now_s, bool now, fth_worker_totals_line *line);
 
 /* The latest steps; and samples a second, steady enough to estimate the time left. */
-void fth_served_meters_get_recent(fth_served_meters *meters, fth_tally *recent, double *pace);
+void fth_worker_totals_get_recent(fth_worker_totals *totals, fth_tally *recent, double *pace);
 
 #endif

@@ -55,7 +55,7 @@ bool fth_activation_exists(const char *folder, const char *id)
 }
 
 /* One that runs in a process that is gone has ended with it. */
-static void judge(json_t *record)
+static void mark_if_lost(json_t *record)
 {
     if (strcmp(fth_json_text(record, "state", ""), "running") != 0 ||
         fth_owner_is_alive(fth_json_text(record, "owner", "")))
@@ -73,7 +73,7 @@ fth_status fth_activation_read(const char *folder, const char *id, json_t **reco
     char *file = path_of(folder, id, "activation.json");
     fth_status status = fth_json_read(file, record);
     if (status == FTH_OK)
-        judge(*record);
+        mark_if_lost(*record);
     free(file);
     return status;
 }

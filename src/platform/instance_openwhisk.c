@@ -135,7 +135,7 @@ out:
 }
 
 /* Judges the answer as OpenWhisk's invoker does. */
-static void judge(const fth_http_response *response, fth_instance_run *run)
+static void translate_answer(const fth_http_response *response, fth_instance_run *run)
 {
     run->result = json_loadb(response->body ? response->body : "", response->body_bytes, 0, NULL);
     const json_t *error = json_object_get(run->result, "error");
@@ -179,7 +179,7 @@ static fth_status run_one(fth_instance *instance, const char *id, const json_t *
     status = ask(instance, "/run", body, action->timeout_s + FTH_INSTANCE_GRACE_S, &response);
     run->duration_s = fth_clock_seconds() - began_s;
     FTH_TRY(status);
-    judge(&response, run);
+    translate_answer(&response, run);
 
 out:
     fth_http_response_release(&response);

@@ -7,7 +7,8 @@
  *     FOLDER/instances/          working folders of processes; those of platforms that are gone are removed
  *     FOLDER/key                 of the REST APIs, 0600
  *
- * invoke --> queue --> a warm process of the function, or a new one (instance.h) --> /run, or the Runtime API --> activation
+ * invoke --> queue --> a warm process of the function, or a new one (instance.h) --> /run, or the Runtime API -->
+ * activation
  *
  * Several processes may use a folder at once; each runs what it was asked for. The same object
  * stands behind `--provider local`, and behind `farthing serve functions`, which speaks OpenWhisk's

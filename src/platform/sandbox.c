@@ -12,17 +12,17 @@
 #include <unistd.h>
 
 #include "base/process.h"
-#include "platform/sandbox_keeper.h"
+#include "platform/sandbox_supervisor.h"
 
-static const double die_within_s = 20; /* longer than a keeper takes for it */
+static const double die_within_s = 20; /* longer than a supervisor takes for it */
 
 struct fth_sandbox {
-    pid_t keeper, process;
+    pid_t supervisor, process;
     int lifeline, report; /* this side's ends; -1: closed */
     bool in_group, limited;
     fth_cgroup group;
     bool ended;
-    fth_sandbox_keeper_report end;
+    fth_sandbox_supervisor_report end;
 };
 
 /* ---- starting ---- */
@@ -47,7 +47,7 @@ static void shut(int *file)
     *file = -1;
 }
 
-/* Reads a whole message of the keeper; false if it is gone. */
+/* Reads a whole message of the supervisor; false if it is gone. */
 static bool read_message(int file, void *message, size_t size)
 {
     ssize_t got;
@@ -66,14 +66,14 @@ static void report_no_group(void)
 }
 
 /* FTH_UNSUPPORTED: its cgroup cannot be entered. */
-static fth_status start_keeper(fth_sandbox *sandbox, const fth_sandbox_keeper_orders *orders)
+static fth_status start_supervisor(fth_sandbox *sandbox, const fth_sandbox_supervisor_orders *orders)
 {
-    fth_sandbox_keeper_start start;
-    int failure = fth_sandbox_keeper_fork(orders, &sandbox->keeper);
-    /* So that the end of the keeper is the end of the pipe. */
+    fth_sandbox_supervisor_start start;
+    int failure = fth_sandbox_supervisor_fork(orders, &sandbox->supervisor);
+    /* So that the end of the supervisor is the end of the pipe. */
     close(orders->report);
     if (failure != 0) {
-        sandbox->keeper = 0;
+        sandbox->supervisor = 0;
         return fth_fail(FTH_IO, "start %s: %s", orders->command[0], strerror(failure));
     }
     if (!read_message(sandbox->report, &start, sizeof start))
@@ -107,17 +107,17 @@ static fth_status start(const fth_sandbox_options *options, bool by_group, fth_s
     sandbox->lifeline = lifeline[1];
     sandbox->report = report[0];
     lifeline[1] = report[0] = -1;
-    fth_sandbox_keeper_orders orders = {.command = options->command,
-                                        .variables = options->variables,
-                                        .folder = options->folder,
-                                        .output = output,
-                                        .messages = messages,
-                                        .group = sandbox->in_group ? &sandbox->group : NULL,
-                                        .data_bytes = sandbox->in_group ? 0 : options->memory_bytes,
-                                        .lifeline = lifeline[0],
-                                        .report = report[1]};
-    report[1] = -1; /* start_keeper() closes it */
-    FTH_TRY(start_keeper(sandbox, &orders));
+    fth_sandbox_supervisor_orders orders = {.command = options->command,
+                                            .variables = options->variables,
+                                            .folder = options->folder,
+                                            .output = output,
+                                            .messages = messages,
+                                            .group = sandbox->in_group ? &sandbox->group : NULL,
+                                            .data_bytes = sandbox->in_group ? 0 : options->memory_bytes,
+                                            .lifeline = lifeline[0],
+                                            .report = report[1]};
+    report[1] = -1; /* start_supervisor() closes it */
+    FTH_TRY(start_supervisor(sandbox, &orders));
     *result = sandbox;
     sandbox = NULL;
 
@@ -160,8 +160,8 @@ bool fth_sandbox_has_ended(fth_sandbox *sandbox, fth_child_end *end, bool *out_o
     struct pollfd report = {.fd = sandbox->report, .events = POLLIN};
     if (!sandbox->ended && poll(&report, 1, 0) > 0) {
         sandbox->ended = true;
-        if (!read_message(sandbox->report, &sandbox->end, sizeof sandbox->end)) /* the keeper was killed */
-            sandbox->end = (fth_sandbox_keeper_report){.code = -1, .peak_bytes = NAN};
+        if (!read_message(sandbox->report, &sandbox->end, sizeof sandbox->end)) /* the supervisor was killed */
+            sandbox->end = (fth_sandbox_supervisor_report){.code = -1, .peak_bytes = NAN};
     }
     if (!sandbox->ended)
         return false;
@@ -177,7 +177,7 @@ double fth_sandbox_peak_bytes(fth_sandbox *sandbox)
         return sandbox->end.peak_bytes;
     peak = sandbox->in_group ? fth_cgroup_peak_bytes(&sandbox->group) : NAN;
     if (isnan(peak)) /* also of a cgroup of a kernel before 5.19 */
-        fth_sandbox_keeper_look(sandbox->process, &peak, &data);
+        fth_sandbox_supervisor_look(sandbox->process, &peak, &data);
     return peak;
 }
 
@@ -186,10 +186,10 @@ void fth_sandbox_free(fth_sandbox *sandbox)
     if (!sandbox)
         return;
     shut(&sandbox->lifeline);
-    if (sandbox->keeper > 0)
-        fth_child_wait(sandbox->keeper, fth_deadline_in(die_within_s));
+    if (sandbox->supervisor > 0)
+        fth_child_wait(sandbox->supervisor, fth_deadline_in(die_within_s));
     shut(&sandbox->report);
-    if (sandbox->in_group && fth_folder_exists(sandbox->group.folder)) { /* the keeper did not come to it */
+    if (sandbox->in_group && fth_folder_exists(sandbox->group.folder)) { /* the supervisor did not come to it */
         fth_cgroup_kill(&sandbox->group, 1, NULL);
         fth_cgroup_remove(&sandbox->group);
     }

@@ -2,9 +2,9 @@
  * else by rlimit; time by whoever watches it. It sees only the environment that it is given, and
  * starts in one folder of its own.
  *
- * A keeper (sandbox_keeper.h), a process between this one and the function, ends everything that
+ * A supervisor (sandbox_supervisor.h), a process between this one and the function, ends everything that
  * the function has started: when the function ends, when the sandbox is freed, and when this
- * process is gone, by whatever means. Only an administrator who kills the keeper itself leaves
+ * process is gone, by whatever means. Only an administrator who kills the supervisor itself leaves
  * grandchildren behind; a cgroup's are found by the next sandbox.
  *
  * Under an rlimit (RLIMIT_DATA: private memory that is writable, of each process by itself; address

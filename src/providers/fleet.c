@@ -1,4 +1,4 @@
-/* See fleet.h. A member's row is shared, by the fleet's lock; what else its course needs belongs to
+/* See fleet.h. A member's row is shared, by the fleet's lock; what else its run needs belongs to
  * the thread that runs it. The calling thread shows: it copies what has changed under the lock and
  * calls back without it. */
 #include "providers/fleet.h"
@@ -43,7 +43,7 @@ typedef struct fleet_state {
 } fleet_state;
 
 /* What the thread that runs a member knows of it. */
-typedef struct member_course {
+typedef struct member_run {
     fleet_state *fleet;
     fleet_member *member;
     const json_t *parameters;
@@ -51,7 +51,7 @@ typedef struct member_course {
     double version;       /* of the model, as the last result had it; NAN: none had */
     int failed_in_a_row, failed;
     fth_backoff backoff;
-} member_course;
+} member_run;
 
 /* ---- waiting ---- */
 
@@ -94,40 +94,40 @@ static void end_change(fleet_state *fleet)
 }
 
 /* With `count`, one of the row's, raised by one: whoever is shown the state is shown both. */
-static void set_state_counted(const member_course *course, const char *state, const char *problem, int *count)
+static void set_state_counted(const member_run *run, const char *state, const char *problem, int *count)
 {
-    fth_fleet_row *row = &course->member->row;
-    begin_change(course->fleet);
+    fth_fleet_row *row = &run->member->row;
+    begin_change(run->fleet);
     row->state = state;
     if (strcmp(state, "lost") != 0)
         row->since_s = NAN;
     if (count)
         ++*count;
     fth_printable_copy(row->problem, sizeof row->problem, problem ? problem : "");
-    end_change(course->fleet);
+    end_change(run->fleet);
 }
 
-static void set_state(const member_course *course, const char *state, const char *problem)
+static void set_state(const member_run *run, const char *state, const char *problem)
 {
-    set_state_counted(course, state, problem, NULL);
+    set_state_counted(run, state, problem, NULL);
 }
 
-static void set_running(const member_course *course)
+static void set_running(const member_run *run)
 {
-    fth_fleet_row *row = &course->member->row;
-    begin_change(course->fleet);
+    fth_fleet_row *row = &run->member->row;
+    begin_change(run->fleet);
     row->state = "running";
     row->since_s = fth_clock_seconds();
     *row->id = *row->problem = '\0';
-    end_change(course->fleet);
+    end_change(run->fleet);
 }
 
-static void set_id(const member_course *course, const char *id)
+static void set_id(const member_run *run, const char *id)
 {
-    begin_change(course->fleet);
-    snprintf(course->member->row.id, sizeof course->member->row.id, "%s", id);
-    course->member->row.invocations++;
-    end_change(course->fleet);
+    begin_change(run->fleet);
+    snprintf(run->member->row.id, sizeof run->member->row.id, "%s", id);
+    run->member->row.invocations++;
+    end_change(run->fleet);
 }
 
 static double number_of(const json_t *object, const char *key)
@@ -142,10 +142,10 @@ static double larger(double a, double b)
 }
 
 /* Counts an invocation that has ended, and passes its outcome to `ended`. */
-static void add_outcome(const member_course *course, fth_invocation_outcome *outcome, double seen_s)
+static void add_outcome(const member_run *run, fth_invocation_outcome *outcome, double seen_s)
 {
-    fleet_state *fleet = course->fleet;
-    fth_fleet_row *row = &course->member->row;
+    fleet_state *fleet = run->fleet;
+    fth_fleet_row *row = &run->member->row;
     double samples = number_of(outcome->result, "samples");
     begin_change(fleet);
     row->seconds += isfinite(outcome->duration_s) ? outcome->duration_s : seen_s;
@@ -156,10 +156,10 @@ static void add_outcome(const member_course *course, fth_invocation_outcome *out
         row->samples += samples >= 0 && samples < 1e15 ? (int64_t)samples : 0;
         row->loss = number_of(outcome->result, "loss");
         row->accuracy = number_of(outcome->result, "accuracy");
-        json_decref(course->member->result);
+        json_decref(run->member->result);
         /* A copy: the calling thread gets the outcome, and counts of references are one
          * thread's. */
-        course->member->result = json_deep_copy(outcome->result);
+        run->member->result = json_deep_copy(outcome->result);
     }
     if (fleet->options->ended &&
         fth_grow(&fleet->events, fleet->event_count, &fleet->event_room, sizeof *fleet->events) == FTH_OK) {
@@ -173,35 +173,35 @@ static void add_outcome(const member_course *course, fth_invocation_outcome *out
 
 /* The member's parameters, where it goes on, and a name at the parameter server that nobody else
  * has. */
-static json_t *make_parameters(const member_course *course)
+static json_t *make_parameters(const member_run *run)
 {
-    json_t *made = json_copy((json_t *)course->parameters);
-    const char *worker = json_string_value(json_object_get(course->parameters, "worker"));
-    if (made && course->continuation)
-        json_object_set(made, "continuation", course->continuation);
-    if (made && worker && course->failed > 0)
-        json_object_set_new(made, "worker", json_sprintf("%s.%d", worker, course->failed));
+    json_t *made = json_copy((json_t *)run->parameters);
+    const char *worker = json_string_value(json_object_get(run->parameters, "worker"));
+    if (made && run->continuation)
+        json_object_set(made, "continuation", run->continuation);
+    if (made && worker && run->failed > 0)
+        json_object_set_new(made, "worker", json_sprintf("%s.%d", worker, run->failed));
     return made;
 }
 
 /* Asks until it has ended or `until`: then what the outcome says is not known. A platform that
  * cannot be asked (Lambda) leaves it so at once. */
-static fth_status follow(const member_course *course, fth_deadline until, fth_invocation_outcome *outcome)
+static fth_status follow(const member_run *run, fth_deadline until, fth_invocation_outcome *outcome)
 {
-    const fth_fleet_options *options = course->fleet->options;
+    const fth_fleet_options *options = run->fleet->options;
     fth_backoff backoff = {.first_s = 0.2, .most_s = 5};
     while (outcome->state == FTH_INVOCATION_RUNNING || (outcome->state == FTH_INVOCATION_UNKNOWN && *outcome->id)) {
         char id[sizeof outcome->id];
         memcpy(id, outcome->id, sizeof id);
-        if (is_over(course->fleet))
+        if (is_over(run->fleet))
             return fth_fail(FTH_INTERRUPTED, "stopped while %s runs", id);
         if (fth_deadline_passed(until)) {
             outcome->state = FTH_INVOCATION_UNKNOWN;
             break;
         }
         if (outcome->state == FTH_INVOCATION_UNKNOWN) {
-            set_state(course, "lost", outcome->error);
-            wait_until(course->fleet, earlier(until, fth_deadline_in(fth_backoff_next_s(&backoff, 0))));
+            set_state(run, "lost", outcome->error);
+            wait_until(run->fleet, earlier(until, fth_deadline_in(fth_backoff_next_s(&backoff, 0))));
         }
         fth_invocation_outcome now;
         fth_status status = options->provider->kind->poll(options->provider, options->function, id,
@@ -220,26 +220,26 @@ static fth_status follow(const member_course *course, fth_deadline until, fth_in
 }
 
 /* Until an outcome that is final; one that is UNKNOWN has had its time by then. */
-static fth_status run_once(const member_course *course, fth_invocation_outcome *outcome)
+static fth_status run_once(const member_run *run, fth_invocation_outcome *outcome)
 {
     fth_status status = FTH_OK;
-    fleet_state *fleet = course->fleet;
+    fleet_state *fleet = run->fleet;
     const fth_fleet_options *options = fleet->options;
     fth_deadline until = earlier(fth_deadline_in(fleet->limit_s + SLACK_S), options->deadline);
     fth_deadline ended = fth_deadline_in(fleet->limit_s);
-    json_t *parameters = make_parameters(course);
+    json_t *parameters = make_parameters(run);
 
     fth_invocation_outcome_init(outcome);
     FTH_REQUIRE(parameters, FTH_NO_MEMORY, "no memory for an invocation");
-    set_running(course);
+    set_running(run);
     FTH_TRY(options->provider->kind->invoke(options->provider, options->function, parameters, until, outcome));
     if (outcome->state != FTH_INVOCATION_THROTTLED)
-        set_id(course, outcome->id);
-    FTH_TRY(follow(course, until, outcome));
+        set_id(run, outcome->id);
+    FTH_TRY(follow(run, until, outcome));
     if (outcome->state == FTH_INVOCATION_UNKNOWN) {
         if (!outcome->error)
             outcome->error = fth_format("no end was reported within %.0f s", fleet->limit_s + SLACK_S);
-        set_state(course, "lost", outcome->error);
+        set_state(run, "lost", outcome->error);
         wait_until(fleet, ended); /* it may run: a second one beside it would do its work twice */
     }
 
@@ -248,58 +248,58 @@ out:
     return status;
 }
 
-/* ---- a member's course ---- */
+/* ---- a member's run ---- */
 
-static void pause_before_retry(member_course *course, double at_least_s)
+static void pause_before_retry(member_run *run, double at_least_s)
 {
-    wait_until(course->fleet, fth_deadline_in(fth_backoff_next_s(&course->backoff, at_least_s)));
+    wait_until(run->fleet, fth_deadline_in(fth_backoff_next_s(&run->backoff, at_least_s)));
 }
 
 /* True to try again. */
-static bool count_failure(member_course *course, const char *problem)
+static bool count_failure(member_run *run, const char *problem)
 {
-    fleet_state *fleet = course->fleet;
-    course->failed++;
-    course->failed_in_a_row++;
-    bool again = course->failed_in_a_row < fleet->max_failures;
-    set_state_counted(course, again ? "retrying" : "failed", problem, &course->member->row.failures);
+    fleet_state *fleet = run->fleet;
+    run->failed++;
+    run->failed_in_a_row++;
+    bool again = run->failed_in_a_row < fleet->max_failures;
+    set_state_counted(run, again ? "retrying" : "failed", problem, &run->member->row.failures);
     if (again)
-        pause_before_retry(course, 0);
+        pause_before_retry(run, 0);
     return again;
 }
 
 /* It has trained, or others have, while all shards were with them. The first result without samples
  * has nothing to be compared with, and counts. */
-static bool has_progress(const member_course *course, const json_t *result)
+static bool has_progress(const member_run *run, const json_t *result)
 {
     double samples = number_of(result, "samples"), version = number_of(result, "version");
-    return !(samples <= 0) || (isfinite(version) && version != course->version);
+    return !(samples <= 0) || (isfinite(version) && version != run->version);
 }
 
 /* True to invoke it again. */
-static bool take_result(member_course *course, const json_t *result)
+static bool take_result(member_run *run, const json_t *result)
 {
     const json_t *continuation = json_object_get(result, "continuation");
-    bool progress = has_progress(course, result);
-    course->version = number_of(result, "version");
+    bool progress = has_progress(run, result);
+    run->version = number_of(result, "version");
     if (!json_is_object(continuation)) {
-        set_state(course, "done", NULL);
+        set_state(run, "done", NULL);
         return false;
     }
-    json_decref(course->continuation);
-    course->continuation = json_deep_copy(continuation);
+    json_decref(run->continuation);
+    run->continuation = json_deep_copy(continuation);
     if (!progress) /* over and over, it would never end */
-        return count_failure(course, "it stopped at its deadline before it had trained on anything: give it more time "
-                                     "(--timeout of deploy) or smaller batches");
-    course->failed_in_a_row = 0;
-    course->backoff.tries = 0;
+        return count_failure(run, "it stopped at its deadline before it had trained on anything: give it more time "
+                                  "(--timeout of deploy) or smaller batches");
+    run->failed_in_a_row = 0;
+    run->backoff.tries = 0;
     return true;
 }
 
 /* What came of one invocation; true to go on with another. */
-static bool judge(member_course *course, fth_status status, fth_invocation_outcome *outcome, double seen_s)
+static bool decide_next(member_run *run, fth_status status, fth_invocation_outcome *outcome, double seen_s)
 {
-    char problem[sizeof course->member->row.problem];
+    char problem[sizeof run->member->row.problem];
     snprintf(problem, sizeof problem, "%s",
              status != FTH_OK ? fth_error_message()
              : outcome->error ? outcome->error
@@ -307,38 +307,38 @@ static bool judge(member_course *course, fth_status status, fth_invocation_outco
     if (status == FTH_INTERRUPTED)
         return false;
     if (status == FTH_INVALID || status == FTH_UNSUPPORTED) { /* it would be refused again */
-        set_state_counted(course, "failed", problem, &course->member->row.failures);
+        set_state_counted(run, "failed", problem, &run->member->row.failures);
         return false;
     }
     if (status == FTH_OK && outcome->state == FTH_INVOCATION_THROTTLED) {
-        set_state_counted(course, "retrying", problem, &course->member->row.throttled);
-        pause_before_retry(course, outcome->retry_after_s);
+        set_state_counted(run, "retrying", problem, &run->member->row.throttled);
+        pause_before_retry(run, outcome->retry_after_s);
         return true;
     }
     bool done = status == FTH_OK && outcome->state == FTH_INVOCATION_DONE, has_result = outcome->result != NULL;
     if (status == FTH_OK)
-        add_outcome(course, outcome, seen_s);
-    return done ? take_result(course, has_result ? course->member->result : NULL) : count_failure(course, problem);
+        add_outcome(run, outcome, seen_s);
+    return done ? take_result(run, has_result ? run->member->result : NULL) : count_failure(run, problem);
 }
 
 static void run_member(fleet_state *fleet, int index)
 {
     const fth_fleet_options *options = fleet->options;
     double first_s = options->retry_first_s > 0 ? options->retry_first_s : USUAL_RETRY_S;
-    member_course course = {.fleet = fleet,
-                            .member = &fleet->members[index],
-                            .parameters = options->parameters[index],
-                            .version = NAN,
-                            .backoff = {.first_s = first_s, .most_s = fmax(first_s, LONGEST_RETRY_S)}};
+    member_run run = {.fleet = fleet,
+                      .member = &fleet->members[index],
+                      .parameters = options->parameters[index],
+                      .version = NAN,
+                      .backoff = {.first_s = first_s, .most_s = fmax(first_s, LONGEST_RETRY_S)}};
     bool again = true;
     while (again && !is_over(fleet)) {
         fth_invocation_outcome outcome = {0};
         double began_s = fth_clock_seconds();
-        fth_status status = run_once(&course, &outcome);
-        again = judge(&course, status, &outcome, fth_clock_seconds() - began_s);
+        fth_status status = run_once(&run, &outcome);
+        again = decide_next(&run, status, &outcome, fth_clock_seconds() - began_s);
         fth_invocation_outcome_release(&outcome);
     }
-    json_decref(course.continuation);
+    json_decref(run.continuation);
 }
 
 static void *work(void *context)

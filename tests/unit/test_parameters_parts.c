@@ -165,26 +165,26 @@ static void test_unfit_gradients(void **state)
 static void test_queue(void **state)
 {
     (void)state;
-    fth_item items[5] = {{0}};
-    fth_queue queue, deferred;
-    fth_queue_init(&queue);
-    fth_queue_init(&deferred);
-    fth_queue_put_first(&queue, &deferred); /* nothing before nothing */
-    assert_null(fth_queue_take(&queue));
-    fth_queue_put(&deferred, &items[0]);
-    fth_queue_put(&deferred, &items[1]);
-    fth_queue_put_first(&queue, &deferred);
-    assert_null(fth_queue_take(&deferred));
-    fth_queue_put(&queue, &items[3]);
-    assert_ptr_equal(fth_queue_take(&queue), &items[0]);
-    fth_queue_put(&deferred, &items[2]);
-    fth_queue_put_first(&queue, &deferred);
-    fth_queue_put(&queue, &items[4]);
-    assert_ptr_equal(fth_queue_take(&queue), &items[2]);
-    assert_ptr_equal(fth_queue_take(&queue), &items[1]);
-    assert_ptr_equal(fth_queue_take(&queue), &items[3]);
-    assert_ptr_equal(fth_queue_take(&queue), &items[4]);
-    assert_null(fth_queue_take(&queue));
+    fth_server_request requests[5] = {{0}};
+    fth_request_queue queue, deferred;
+    fth_request_queue_init(&queue);
+    fth_request_queue_init(&deferred);
+    fth_request_queue_put_first(&queue, &deferred); /* nothing before nothing */
+    assert_null(fth_request_queue_take(&queue));
+    fth_request_queue_put(&deferred, &requests[0]);
+    fth_request_queue_put(&deferred, &requests[1]);
+    fth_request_queue_put_first(&queue, &deferred);
+    assert_null(fth_request_queue_take(&deferred));
+    fth_request_queue_put(&queue, &requests[3]);
+    assert_ptr_equal(fth_request_queue_take(&queue), &requests[0]);
+    fth_request_queue_put(&deferred, &requests[2]);
+    fth_request_queue_put_first(&queue, &deferred);
+    fth_request_queue_put(&queue, &requests[4]);
+    assert_ptr_equal(fth_request_queue_take(&queue), &requests[2]);
+    assert_ptr_equal(fth_request_queue_take(&queue), &requests[1]);
+    assert_ptr_equal(fth_request_queue_take(&queue), &requests[3]);
+    assert_ptr_equal(fth_request_queue_take(&queue), &requests[4]);
+    assert_null(fth_request_queue_take(&queue));
 }
 
 int main(void)

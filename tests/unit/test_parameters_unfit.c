@@ -124,7 +124,7 @@ static void test_an_old_log_does_not_poison(void **unused)
     push(wal, FTH_LOG_AVERAGED | FTH_LOG_STEPS, 3, 5, 1, "5"); /* and the other not */
     push(wal, FTH_LOG_AVERAGED, 4, 6, -3e38f, "7");            /* all of a step's */
     append(wal, FTH_LOG_STEP, 0, 4, NULL, 0);                  /* whose last worker left */
-    push(wal, FTH_LOG_STEPS | FTH_LOG_JUDGED, 5, 7, 1, "1");
+    push(wal, FTH_LOG_STEPS | FTH_LOG_CHECKED, 5, 7, 1, "1");
     fth_wal_free(wal);
     assert_int_equal(run_server(&s, &after), 6);
     assert_true(fabsf(after - (before - 4)) < 1e-5f);

@@ -1,5 +1,5 @@
 /* See accuracy.h. */
-#include "parameters/accuracy.h"
+#include "parameters/validator.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -8,7 +8,7 @@
 
 #include "base/process.h"
 
-static const double LOOK_EVERY_S = 0.1, COPY_WAIT_S = 10;
+static const double LOOK_EVERY_S = 0.1, SNAPSHOT_WAIT_S = 10;
 
 struct fth_served_validator {
     fth_served_validator_options options;
@@ -26,12 +26,12 @@ struct fth_served_validator {
     fth_validation last;
 };
 
-static fth_status load_copy(fth_served_validator *v, const fth_copy *copy)
+static fth_status load_snapshot(fth_served_validator *v, const fth_parameter_snapshot *snapshot)
 {
     fth_status status = FTH_OK;
     fth_weights *weights = NULL;
     size_t size = 0;
-    int fd = fth_copy_file(copy, &size);
+    int fd = fth_parameter_snapshot_file(snapshot, &size);
     void *bytes = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
 
     FTH_REQUIRE(bytes != MAP_FAILED, FTH_NO_MEMORY, "no memory to look at a copy of the parameters");
@@ -123,12 +123,12 @@ static void *run_validator(void *context)
 
     fth_status status = open_engine(v);
     while (status == FTH_OK && wait_for_version(v, next)) {
-        fth_copy *copy = fth_copies_get(v->options.copies, next, COPY_WAIT_S);
+        fth_parameter_snapshot *snapshot = fth_parameter_snapshots_get(v->options.snapshots, next, SNAPSHOT_WAIT_S);
         fth_evaluation evaluation = {0};
-        if (!copy)
+        if (!snapshot)
             continue; /* slow readers have all the room; the next look may be luckier */
-        int64_t version = fth_copy_version(copy);
-        status = load_copy(v, copy);
+        int64_t version = fth_parameter_snapshot_version(snapshot);
+        status = load_snapshot(v, snapshot);
         if (status == FTH_OK)
             status = evaluate(v, v->engine, &v->stop, &evaluation);
         if (status == FTH_OK)
@@ -136,7 +136,7 @@ static void *run_validator(void *context)
         else if (status == FTH_DIVERGED) /* the applying thread notices what concerns it */
             status = FTH_OK;
         next = version - version % every + every;
-        fth_copy_release(copy);
+        fth_parameter_snapshot_release(snapshot);
     }
     if (status != FTH_OK && status != FTH_INTERRUPTED)
         fth_log_warning("accuracy is no longer measured: %s", fth_error_message());

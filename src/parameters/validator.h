@@ -1,16 +1,16 @@
 /* Accuracy, measured in a thread of its own with an engine of its own: a copy of the parameters is
  * evaluated on the data's validation part while gradients are applied. */
-#ifndef FTH_PARAMETERS_ACCURACY_H
-#define FTH_PARAMETERS_ACCURACY_H
+#ifndef FTH_PARAMETERS_VALIDATOR_H
+#define FTH_PARAMETERS_VALIDATOR_H
 
-#include "parameters/copies.h"
+#include "parameters/snapshots.h"
 
 typedef struct fth_served_validator fth_served_validator;
 
 typedef struct fth_served_validator_options {
     const fth_served_model *model; /* with a data set */
     const fth_served_position *position;
-    fth_copies *copies;
+    fth_parameter_snapshots *snapshots;
     fth_served_record *record;
     int64_t every; /* versions */
 } fth_served_validator_options;

@@ -1,4 +1,4 @@
-/* Large bodies in the log's other file: places that are taken and given back, what a process finds
+/* Large blobs in the log's other file: places that are taken and given back, what a process finds
  * after another, and what happens to those that outlive their log. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +20,7 @@
 
 enum { LARGE = 3000000, MAP = 16 << 20 };
 
-/* ---- a log of bodies that are made of their version ---- */
+/* ---- a log of blobs that are made of their version ---- */
 
 typedef struct reading {
     int64_t version;
@@ -59,29 +59,29 @@ static fth_wal *open_log(reading *r, fth_status expected)
     return wal;
 }
 
-static void take(fth_wal *wal, int64_t version, fth_body *body)
+static void take(fth_wal *wal, int64_t version, fth_wal_blob *body)
 {
     char *bytes = malloc(LARGE);
     float largest = INFINITY;
     make_body(version, bytes);
-    assert_true(fth_wal_take_place(wal, LARGE, body));
-    assert_int_equal(fth_body_fill(body, bytes, -1, &largest), FTH_OK);
+    assert_true(fth_wal_reserve_blob(wal, LARGE, body));
+    assert_int_equal(fth_wal_blob_fill(body, bytes, -1, &largest), FTH_OK);
     assert_true(isfinite(largest));
     assert_memory_equal(body->bytes, bytes, LARGE);
-    assert_int_equal(body->hash, fth_body_hash(bytes, LARGE));
+    assert_int_equal(body->hash, fth_wal_blob_hash(bytes, LARGE));
     free(bytes);
 }
 
-static void append(fth_wal *wal, int64_t version, fth_body *body)
+static void append(fth_wal *wal, int64_t version, fth_wal_blob *body)
 {
-    fth_log_record record = {.kind = FTH_LOG_GRADIENT, .version = version, .body_bytes = LARGE, .place = body};
+    fth_log_record record = {.kind = FTH_LOG_GRADIENT, .version = version, .body_bytes = LARGE, .blob = body};
     char *bytes = malloc(LARGE);
     make_body(version, bytes);
     record.body = body && body->file ? body->bytes : bytes;
     assert_int_equal(fth_wal_append(wal, &record), FTH_OK);
     free(bytes);
     if (body)
-        fth_body_release(body);
+        fth_wal_blob_release(body);
 }
 
 static void change_byte(const char *name, long at)
@@ -100,7 +100,7 @@ static void change_byte(const char *name, long at)
 static void test_bodies_are_found_again(void **state)
 {
     (void)state;
-    fth_body first, second, refused;
+    fth_wal_blob first, second, refused;
     fth_wal *wal = open_log(&(reading){0}, FTH_OK);
     take(wal, 1, &second); /* they arrive in another order than they are applied in */
     take(wal, 0, &first);
@@ -108,13 +108,13 @@ static void test_bodies_are_found_again(void **state)
     append(wal, 1, &second);
     take(wal, 9, &refused);
     uint64_t size = fth_wal_size_bytes(wal);
-    fth_body_release(&refused);
+    fth_wal_blob_release(&refused);
     assert_true(fth_wal_size_bytes(wal) <= size - LARGE); /* no record refers to it: its place is free */
     append(wal, 2, NULL);                                 /* one that had no place yet */
     for (int i = 3; i < 8; i++)
         append(wal, i, NULL); /* the last ones beyond what is mapped */
-    assert_false(fth_wal_take_place(wal, LARGE, &first));
-    assert_false(fth_wal_take_place(wal, 1000, &first));
+    assert_false(fth_wal_reserve_blob(wal, LARGE, &first));
+    assert_false(fth_wal_reserve_blob(wal, 1000, &first));
     fth_wal_free(wal);
     reading r = {0};
     fth_wal_free(open_log(&r, FTH_OK));
@@ -138,7 +138,7 @@ static void test_bodies_are_found_again(void **state)
 static void test_bodies_outlive_their_log(void **state)
 {
     (void)state;
-    fth_body late, other;
+    fth_wal_blob late, other;
     fth_wal *wal = open_log(&(reading){0}, FTH_OK);
     append(wal, 0, NULL);
     take(wal, 3, &late);
@@ -148,7 +148,7 @@ static void test_bodies_outlive_their_log(void **state)
     assert_int_equal(fth_wal_rotate(wal, 2), FTH_OK); /* would write over it, if that were allowed */
     append(wal, 2, NULL);
     take(wal, 77, &other);
-    fth_body_release(&other);
+    fth_wal_blob_release(&other);
     append(wal, 3, &late);
     fth_wal_forget(test_folder, 2);
     fth_wal_free(wal);
@@ -171,7 +171,7 @@ static void test_bodies_outlive_their_log(void **state)
     assert_int_equal(r.records, 1);
 }
 
-/* A log of before bodies had a file of their own is not taken for an empty one. */
+/* A log of before blobs had a file of their own is not taken for an empty one. */
 static void test_older_logs_are_refused(void **state)
 {
     (void)state;
@@ -190,34 +190,34 @@ static void test_places(void **state)
 {
     (void)state;
     char path[400];
-    fth_bodies *bodies = NULL;
-    fth_body b[5];
-    snprintf(path, sizeof path, "%s/bodies", test_folder);
-    assert_int_equal(fth_bodies_open(path, 100, MAP, &bodies), FTH_OK);
-    uint64_t began = fth_bodies_used_bytes(bodies);
+    fth_wal_blobs *blobs = NULL;
+    fth_wal_blob b[5];
+    snprintf(path, sizeof path, "%s/blobs", test_folder);
+    assert_int_equal(fth_wal_blobs_open(path, 100, MAP, &blobs), FTH_OK);
+    uint64_t began = fth_wal_blobs_used_bytes(blobs);
     for (int i = 0; i < 5; i++) {
-        fth_bodies_take(bodies, 1000, &b[i]);
+        fth_wal_blobs_take(blobs, 1000, &b[i]);
         for (int j = 0; j < i; j++)
             assert_true(b[j].offset + 1000 <= b[i].offset);
     }
-    uint64_t all = fth_bodies_used_bytes(bodies), first = b[0].offset;
-    fth_body_release(&b[0]);
-    fth_body_release(&b[3]);
-    fth_body_release(&b[2]);
-    assert_int_equal(fth_bodies_used_bytes(bodies), all);
-    fth_bodies_take(bodies, 500, &b[0]); /* in what was given back */
+    uint64_t all = fth_wal_blobs_used_bytes(blobs), first = b[0].offset;
+    fth_wal_blob_release(&b[0]);
+    fth_wal_blob_release(&b[3]);
+    fth_wal_blob_release(&b[2]);
+    assert_int_equal(fth_wal_blobs_used_bytes(blobs), all);
+    fth_wal_blobs_take(blobs, 500, &b[0]); /* in what was given back */
     assert_int_equal(b[0].offset, first);
-    fth_bodies_take(bodies, 400, &b[2]);
+    fth_wal_blobs_take(blobs, 400, &b[2]);
     assert_true(b[2].offset < first + 1024);
-    fth_body_release(&b[2]);
-    fth_body_release(&b[0]);
+    fth_wal_blob_release(&b[2]);
+    fth_wal_blob_release(&b[0]);
     b[1].kept = true;
     uint64_t kept_until = b[1].offset + 1000;
-    fth_body_release(&b[1]);
-    fth_body_release(&b[4]); /* with it goes what was free before it, down to the one that stays */
-    assert_true(fth_bodies_used_bytes(bodies) >= kept_until && fth_bodies_used_bytes(bodies) < kept_until + 64);
+    fth_wal_blob_release(&b[1]);
+    fth_wal_blob_release(&b[4]); /* with it goes what was free before it, down to the one that stays */
+    assert_true(fth_wal_blobs_used_bytes(blobs) >= kept_until && fth_wal_blobs_used_bytes(blobs) < kept_until + 64);
     assert_true(began < kept_until);
-    fth_bodies_unref(bodies);
+    fth_wal_blobs_unref(blobs);
 }
 
 /* The place of a body that was refused goes to a longer one: all of that is in the file, also of
@@ -227,25 +227,25 @@ static void test_a_longer_body_in_the_same_place(void **state)
     (void)state;
     enum { SHORT = 1000, LONG = SHORT + 16 };
     char path[400], bytes[LONG], read_back[LONG];
-    fth_bodies *bodies = NULL;
-    fth_body body;
+    fth_wal_blobs *blobs = NULL;
+    fth_wal_blob body;
     float largest = 0;
-    snprintf(path, sizeof path, "%s/bodies", test_folder);
+    snprintf(path, sizeof path, "%s/blobs", test_folder);
     memset(bytes, 'x', sizeof bytes);
-    assert_int_equal(fth_bodies_open(path, 0, MAP, &bodies), FTH_OK);
-    fth_bodies_take(bodies, SHORT, &body);
-    assert_int_equal(fth_body_fill(&body, bytes, -1, &largest), FTH_OK);
-    fth_body_release(&body);
-    fth_bodies_take(bodies, LONG, &body);
+    assert_int_equal(fth_wal_blobs_open(path, 0, MAP, &blobs), FTH_OK);
+    fth_wal_blobs_take(blobs, SHORT, &body);
+    assert_int_equal(fth_wal_blob_fill(&body, bytes, -1, &largest), FTH_OK);
+    fth_wal_blob_release(&body);
+    fth_wal_blobs_take(blobs, LONG, &body);
     assert_int_equal(body.offset, 0);
-    assert_int_equal(fth_body_fill(&body, bytes, -1, &largest), FTH_OK);
+    assert_int_equal(fth_wal_blob_fill(&body, bytes, -1, &largest), FTH_OK);
     FILE *file = fopen(path, "r");
     assert_non_null(file);
     assert_int_equal(fread(read_back, 1, LONG, file), LONG);
     fclose(file);
     assert_memory_equal(read_back, bytes, LONG);
-    fth_body_release(&body);
-    fth_bodies_unref(bodies);
+    fth_wal_blob_release(&body);
+    fth_wal_blobs_unref(blobs);
 }
 
 /* What another process may do to the memory that a body is read from. */
@@ -253,30 +253,30 @@ static void test_memory_that_goes_away(void **state)
 {
     (void)state;
     char path[400];
-    fth_bodies *bodies = NULL;
-    fth_body body;
+    fth_wal_blobs *blobs = NULL;
+    fth_wal_blob body;
     float largest = 0;
-    snprintf(path, sizeof path, "%s/bodies", test_folder);
-    assert_int_equal(fth_bodies_open(path, 0, MAP, &bodies), FTH_OK);
+    snprintf(path, sizeof path, "%s/blobs", test_folder);
+    assert_int_equal(fth_wal_blobs_open(path, 0, MAP, &blobs), FTH_OK);
     int fd = memfd_create("farthing-test", 0);
     assert_int_equal(ftruncate(fd, LARGE), 0);
     const float bad = NAN, good = 1;
     for (int again = 0; again < 2; again++) { /* first by the file, then by memory */
         assert_int_equal(ftruncate(fd, LARGE), 0);
         assert_int_equal(pwrite(fd, &bad, sizeof bad, LARGE - 8), sizeof bad);
-        fth_bodies_take(bodies, LARGE, &body);
-        assert_int_equal(fth_body_fill(&body, NULL, fd, &largest), FTH_OK);
+        fth_wal_blobs_take(blobs, LARGE, &body);
+        assert_int_equal(fth_wal_blob_fill(&body, NULL, fd, &largest), FTH_OK);
         assert_true(isinf(largest));
         assert_int_equal(pwrite(fd, &good, sizeof good, LARGE - 8), sizeof good);
-        assert_int_equal(fth_body_fill(&body, NULL, fd, &largest), FTH_OK);
+        assert_int_equal(fth_wal_blob_fill(&body, NULL, fd, &largest), FTH_OK);
         assert_true(largest == 1);
         assert_memory_equal(body.bytes + LARGE - 8, &good, sizeof good);
-        assert_int_equal(body.hash, fth_body_hash(body.bytes, LARGE));
+        assert_int_equal(body.hash, fth_wal_blob_hash(body.bytes, LARGE));
         assert_int_equal(ftruncate(fd, LARGE / 2), 0);
-        assert_int_equal(fth_body_fill(&body, NULL, fd, &largest), FTH_INVALID);
-        fth_body_release(&body);
+        assert_int_equal(fth_wal_blob_fill(&body, NULL, fd, &largest), FTH_INVALID);
+        fth_wal_blob_release(&body);
     }
-    fth_bodies_unref(bodies);
+    fth_wal_blobs_unref(blobs);
     close(fd);
 }
 

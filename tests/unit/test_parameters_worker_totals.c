@@ -13,11 +13,11 @@ static fth_gradient gradient_of(double loss, int64_t correct)
     return (fth_gradient){.samples = SAMPLES, .loss = loss, .correct = correct};
 }
 
-static double recent_rate(fth_served_meters *meters)
+static double recent_rate(fth_worker_totals *totals)
 {
     fth_tally recent;
     double pace = NAN;
-    fth_served_meters_get_recent(meters, &recent, &pace);
+    fth_worker_totals_get_recent(totals, &recent, &pace);
     return fth_tally_samples_per_s(&recent);
 }
 
@@ -30,20 +30,20 @@ static void test_rate_of_sync(void **state)
     enum { WORKERS = 32 };
     const double step_s = 4;
     double now = 100;
-    fth_served_meters *meters = NULL;
-    assert_int_equal(fth_served_meters_create(now, &meters), FTH_OK);
+    fth_worker_totals *totals = NULL;
+    assert_int_equal(fth_worker_totals_create(now, &totals), FTH_OK);
     for (int step = 0; step < 20; step++) {
         now += step_s;
         for (int worker = 0; worker < WORKERS; worker++) {
             const fth_gradient gradient = gradient_of(1.5, 8);
-            fth_served_meters_add(meters, &gradient);
+            fth_worker_totals_add(totals, &gradient);
             if (step > 0)
-                assert_float_equal(recent_rate(meters), WORKERS * SAMPLES / step_s, 1e-9);
+                assert_float_equal(recent_rate(totals), WORKERS * SAMPLES / step_s, 1e-9);
         }
-        fth_served_meters_end_step(meters, now);
-        assert_float_equal(recent_rate(meters), WORKERS * SAMPLES / step_s, 1e-9);
+        fth_worker_totals_end_step(totals, now);
+        assert_float_equal(recent_rate(totals), WORKERS * SAMPLES / step_s, 1e-9);
     }
-    fth_served_meters_free(meters);
+    fth_worker_totals_free(totals);
 }
 
 static void test_rate_of_async(void **state)
@@ -51,44 +51,44 @@ static void test_rate_of_async(void **state)
     (void)state;
     double now = 0, pace = NAN;
     fth_tally recent;
-    fth_served_meters *meters = NULL;
-    assert_int_equal(fth_served_meters_create(now, &meters), FTH_OK);
-    assert_true(isnan(recent_rate(meters)));
+    fth_worker_totals *totals = NULL;
+    assert_int_equal(fth_worker_totals_create(now, &totals), FTH_OK);
+    assert_true(isnan(recent_rate(totals)));
     for (int step = 0; step < 50; step++) {
         const fth_gradient gradient = gradient_of(0.5, 4);
-        fth_served_meters_add(meters, &gradient);
-        fth_served_meters_end_step(meters, now += 0.25);
+        fth_worker_totals_add(totals, &gradient);
+        fth_worker_totals_end_step(totals, now += 0.25);
     }
-    fth_served_meters_get_recent(meters, &recent, &pace);
+    fth_worker_totals_get_recent(totals, &recent, &pace);
     assert_float_equal(fth_tally_samples_per_s(&recent), SAMPLES / 0.25, 1e-9);
     assert_float_equal(fth_tally_loss(&recent), 0.5, 1e-9);
     assert_float_equal(fth_tally_accuracy(&recent), 0.25, 1e-9);
     assert_float_equal(pace, SAMPLES / 0.25, 1e-6);
-    fth_served_meters_free(meters);
+    fth_worker_totals_free(totals);
 }
 
 static void test_lines_of_the_record(void **state)
 {
     (void)state;
-    fth_served_meters *meters = NULL;
-    fth_served_line line;
+    fth_worker_totals *totals = NULL;
+    fth_worker_totals_line line;
     const fth_gradient known = gradient_of(2, 8), unknown = gradient_of(NAN, -1);
-    assert_int_equal(fth_served_meters_create(10, &meters), FTH_OK);
-    assert_false(fth_served_meters_take_line(meters, 20, true, &line)); /* nothing has come */
-    fth_served_meters_add(meters, &known);
-    fth_served_meters_add(meters, &unknown);
-    assert_false(fth_served_meters_take_line(meters, 11, false, &line)); /* too early */
-    assert_true(fth_served_meters_take_line(meters, 14, false, &line));
+    assert_int_equal(fth_worker_totals_create(10, &totals), FTH_OK);
+    assert_false(fth_worker_totals_take_line(totals, 20, true, &line)); /* nothing has come */
+    fth_worker_totals_add(totals, &known);
+    fth_worker_totals_add(totals, &unknown);
+    assert_false(fth_worker_totals_take_line(totals, 11, false, &line)); /* too early */
+    assert_true(fth_worker_totals_take_line(totals, 14, false, &line));
     assert_int_equal(line.pushes, 2);
     assert_int_equal(line.samples, 2 * SAMPLES);
     assert_float_equal(line.samples_per_s, 2 * SAMPLES / 4.0, 1e-9);
     assert_float_equal(line.loss, 2, 1e-9); /* of the worker that said */
     assert_float_equal(line.accuracy, 0.5, 1e-9);
-    assert_false(fth_served_meters_take_line(meters, 14, true, &line));
-    fth_served_meters_add(meters, &unknown);
-    assert_true(fth_served_meters_take_line(meters, 15, true, &line));
+    assert_false(fth_worker_totals_take_line(totals, 14, true, &line));
+    fth_worker_totals_add(totals, &unknown);
+    assert_true(fth_worker_totals_take_line(totals, 15, true, &line));
     assert_true(isnan(line.loss) && isnan(line.accuracy) && line.samples_per_s == SAMPLES);
-    fth_served_meters_free(meters);
+    fth_worker_totals_free(totals);
 }
 
 int main(void)

@@ -3,8 +3,8 @@
  *
  * Of a bucket the addresses are presigned, so that workers need no keys of it; of a folder they are
  * file:// URLs, of a web server its own. */
-#ifndef FTH_PARAMETERS_LISTING_H
-#define FTH_PARAMETERS_LISTING_H
+#ifndef FTH_PARAMETERS_SHARD_LISTING_H
+#define FTH_PARAMETERS_SHARD_LISTING_H
 
 #include "data/shard/shard_manifest.h"
 #include "parameters/shards.h"

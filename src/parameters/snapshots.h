@@ -15,15 +15,15 @@
  * would wait for each other.
  *
  * Workers on the same machine read a region of shared memory instead (local.h). */
-#ifndef FTH_PARAMETERS_COPIES_H
-#define FTH_PARAMETERS_COPIES_H
+#ifndef FTH_PARAMETERS_SNAPSHOTS_H
+#define FTH_PARAMETERS_SNAPSHOTS_H
 
 #include "http/range.h"
 #include "parameters/intake.h"
 
-typedef struct fth_copies fth_copies;
+typedef struct fth_parameter_snapshots fth_parameter_snapshots;
 
-typedef struct fth_copies_options {
+typedef struct fth_parameter_snapshots_options {
     const fth_served_model *model;
     const fth_served_position *position;
     fth_parameters_metrics *metrics;
@@ -31,12 +31,13 @@ typedef struct fth_copies_options {
     fth_intake *intake;  /* woken when a copy is wanted */
     bool older_serve;    /* an older version helps a reader more than waiting does (async) */
     bool all_contribute; /* a step waits for a gradient of every worker (sync) */
-    int max_copies;
-} fth_copies_options;
+    int max_snapshots;
+} fth_parameter_snapshots_options;
 
 /* Everything in the options outlives it. */
-fth_status fth_copies_create(const fth_copies_options *options, fth_copies **copies);
-void fth_copies_free(fth_copies *copies);
+fth_status fth_parameter_snapshots_create(const fth_parameter_snapshots_options *options,
+                                          fth_parameter_snapshots **snapshots);
+void fth_parameter_snapshots_free(fth_parameter_snapshots *snapshots);
 
 /* What a reader asked for. */
 typedef struct fth_pull {
@@ -53,29 +54,30 @@ typedef struct fth_pull {
 } fth_pull;
 
 /* Answers at once, or holds the exchange and answers later. From any thread. */
-void fth_copies_request(fth_copies *copies, const fth_pull *pull);
+void fth_parameter_snapshots_pull(fth_parameter_snapshots *snapshots, const fth_pull *pull);
 /* The server that sends copies, whose slow readers are cut off when room is needed. From any
  * thread. */
-void fth_copies_set_server(fth_copies *copies, fth_server *server);
+void fth_parameter_snapshots_set_server(fth_parameter_snapshots *snapshots, fth_server *server);
 /* How many copies there are, and how large they are together. From any thread. */
-int fth_copies_count(fth_copies *copies, uint64_t *size_bytes);
+int fth_parameter_snapshots_count(fth_parameter_snapshots *snapshots, uint64_t *size_bytes);
 
 /* A copy for a reader inside the server: a safetensors file. */
-typedef struct fth_copy fth_copy;
+typedef struct fth_parameter_snapshot fth_parameter_snapshot;
 /* The newest one, of version `least` or later, made if need be; NULL: none within `seconds`, or the
  * server stops. The caller releases it. From any thread but the applying one. */
-fth_copy *fth_copies_get(fth_copies *copies, int64_t least, double seconds);
-void fth_copy_release(fth_copy *copy); /* NULL is fine */
-int64_t fth_copy_version(const fth_copy *copy);
-int fth_copy_file(const fth_copy *copy, size_t *size_bytes); /* the copy's; to be mapped for reading */
-/* fth_copies_get() waits no longer. */
-void fth_copies_stop(fth_copies *copies);
+fth_parameter_snapshot *fth_parameter_snapshots_get(fth_parameter_snapshots *snapshots, int64_t least, double seconds);
+void fth_parameter_snapshot_release(fth_parameter_snapshot *snapshot); /* NULL is fine */
+int64_t fth_parameter_snapshot_version(const fth_parameter_snapshot *snapshot);
+int fth_parameter_snapshot_file(const fth_parameter_snapshot *snapshot,
+                                size_t *size_bytes); /* the copy's; to be mapped for reading */
+/* fth_parameter_snapshots_get() waits no longer. */
+void fth_parameter_snapshots_stop(fth_parameter_snapshots *snapshots);
 
 /* ---- for the applying thread, between updates ---- */
 
 /* Makes the copies that are wanted and answers the pulls they satisfy. */
-void fth_copies_serve(fth_copies *copies);
+void fth_parameter_snapshots_serve(fth_parameter_snapshots *snapshots);
 /* The last call: waiting and later pulls are refused. */
-void fth_copies_end(fth_copies *copies);
+void fth_parameter_snapshots_close(fth_parameter_snapshots *snapshots);
 
 #endif

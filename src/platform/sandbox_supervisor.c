@@ -1,5 +1,5 @@
-/* See sandbox_keeper.h. Everything below fth_sandbox_keeper_fork() runs in a process of its own. */
-#include "platform/sandbox_keeper.h"
+/* See sandbox_supervisor.h. Everything below fth_sandbox_supervisor_fork() runs in a process of its own. */
+#include "platform/sandbox_supervisor.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Descriptors of the keeper, once it has closed all others; and what the function's process has of
+/* Descriptors of the supervisor, once it has closed all others; and what the function's process has of
  * them until it runs. */
 enum { LIFELINE = 3, REPORT = 4, OUTPUT = 5, MESSAGES = 6, FIRST_OTHER = 7, STARTED = 3 };
 enum { LOOK_EVERY_MS = 20 };              /* at the memory of a process without a cgroup */
@@ -36,7 +36,7 @@ static double find_kilobytes(const char *text, const char *name)
     return line ? strtod(line + strlen(name), NULL) * 1024 : NAN;
 }
 
-void fth_sandbox_keeper_look(pid_t process, double *peak_bytes, double *data_bytes)
+void fth_sandbox_supervisor_look(pid_t process, double *peak_bytes, double *data_bytes)
 {
     char path[64], text[4096];
     size_t used = 0;
@@ -64,7 +64,7 @@ static void close_from(int first)
 }
 
 /* Does not return. `started` takes what failed, or closes when the program runs. */
-static void become_function(const fth_sandbox_keeper_orders *orders, pid_t keeper, int started)
+static void become_function(const fth_sandbox_supervisor_orders *orders, pid_t supervisor, int started)
 {
     int failure = 0;
     bool no_group = false;
@@ -72,7 +72,7 @@ static void become_function(const fth_sandbox_keeper_orders *orders, pid_t keepe
 
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != keeper)
+    if (getppid() != supervisor)
         _exit(1);
     if (orders->group && !fth_cgroup_enter(orders->group)) {
         failure = errno;
@@ -100,15 +100,15 @@ static void become_function(const fth_sandbox_keeper_orders *orders, pid_t keepe
         execve(orders->command[0], (char *const *)orders->command, (char *const *)orders->variables);
         failure = errno;
     }
-    write_whole(STARTED, &(fth_sandbox_keeper_start){.failure = failure, .no_group = no_group, .process = -1},
-                sizeof(fth_sandbox_keeper_start));
+    write_whole(STARTED, &(fth_sandbox_supervisor_start){.failure = failure, .no_group = no_group, .process = -1},
+                sizeof(fth_sandbox_supervisor_start));
     _exit(127);
 }
 
-/* ---- the keeper ---- */
+/* ---- the supervisor ---- */
 
 /* Collects children that have ended; true, with how, once the function itself has. */
-static bool collect(pid_t function, fth_sandbox_keeper_report *report)
+static bool collect(pid_t function, fth_sandbox_supervisor_report *report)
 {
     int how;
     pid_t got;
@@ -158,8 +158,8 @@ static void kill_children(void)
 
 /* Waits for the end of the function, or of the platform. Looks at the memory meanwhile, where no
  * cgroup does. */
-static void watch(const fth_sandbox_keeper_orders *orders, pid_t function, int signals,
-                  fth_sandbox_keeper_report *report)
+static void watch(const fth_sandbox_supervisor_orders *orders, pid_t function, int signals,
+                  fth_sandbox_supervisor_report *report)
 {
     double most_data = 0;
     for (;;) {
@@ -167,7 +167,7 @@ static void watch(const fth_sandbox_keeper_orders *orders, pid_t function, int s
         poll(files, 2, orders->group ? -1 : LOOK_EVERY_MS);
         if (!orders->group) {
             double peak, data;
-            fth_sandbox_keeper_look(function, &peak, &data);
+            fth_sandbox_supervisor_look(function, &peak, &data);
             if (data > most_data)
                 most_data = data;
             if (!isnan(peak))
@@ -188,15 +188,15 @@ static void watch(const fth_sandbox_keeper_orders *orders, pid_t function, int s
 }
 
 /* Starts it and waits until its program runs, or has failed to. */
-static fth_sandbox_keeper_start start_function(const fth_sandbox_keeper_orders *orders)
+static fth_sandbox_supervisor_start start_function(const fth_sandbox_supervisor_orders *orders)
 {
     int started[2];
     pid_t self = getpid(), function;
     if (pipe2(started, O_CLOEXEC) != 0)
-        return (fth_sandbox_keeper_start){.failure = errno, .process = -1};
+        return (fth_sandbox_supervisor_start){.failure = errno, .process = -1};
     if ((function = fork()) == 0)
         become_function(orders, self, started[1]);
-    fth_sandbox_keeper_start start = {.failure = function < 0 ? errno : 0, .process = function};
+    fth_sandbox_supervisor_start start = {.failure = function < 0 ? errno : 0, .process = function};
     close(started[1]);
     if (function > 0 && read(started[0], &start, sizeof start) > 0)
         waitpid(function, NULL, 0);
@@ -204,23 +204,23 @@ static fth_sandbox_keeper_start start_function(const fth_sandbox_keeper_orders *
     return start;
 }
 
-static void keep(const fth_sandbox_keeper_orders *orders)
+static void keep(const fth_sandbox_supervisor_orders *orders)
 {
-    fth_sandbox_keeper_report report = {.code = -1, .peak_bytes = NAN};
+    fth_sandbox_supervisor_report report = {.code = -1, .peak_bytes = NAN};
     sigset_t children, all;
     struct rusage used;
 
-    /* No signal but SIGKILL ends a keeper: a Ctrl-C is for the platform, which ends it by the
+    /* No signal but SIGKILL ends a supervisor: a Ctrl-C is for the platform, which ends it by the
      * lifeline. */
     setsid();
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
-    prctl(PR_SET_NAME, "fth-keeper");
+    prctl(PR_SET_NAME, "fth-supervisor");
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     sigemptyset(&children);
     sigaddset(&children, SIGCHLD);
     int signals = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
-    fth_sandbox_keeper_start start = {.failure = errno, .process = -1};
+    fth_sandbox_supervisor_start start = {.failure = errno, .process = -1};
     if (signals >= 0)
         start = start_function(orders);
     if (start.failure != 0 && orders->group) {
@@ -247,17 +247,17 @@ static void keep(const fth_sandbox_keeper_orders *orders)
     write_whole(REPORT, &report, sizeof report);
 }
 
-int fth_sandbox_keeper_fork(const fth_sandbox_keeper_orders *orders, pid_t *keeper)
+int fth_sandbox_supervisor_fork(const fth_sandbox_supervisor_orders *orders, pid_t *supervisor)
 {
-    /* Copies above the numbers that the keeper gives them, so that none of them is overwritten
+    /* Copies above the numbers that the supervisor gives them, so that none of them is overwritten
      * before it is moved. */
     int given[] = {orders->lifeline, orders->report, orders->output, orders->messages};
     int copies[4], failure = 0;
     for (int i = 0; i < 4; i++)
         if ((copies[i] = fcntl(given[i], F_DUPFD_CLOEXEC, FIRST_OTHER)) < 0)
             failure = errno;
-    *keeper = failure ? -1 : fork();
-    if (*keeper == 0) {
+    *supervisor = failure ? -1 : fork();
+    if (*supervisor == 0) {
         for (int i = 0; i < 4; i++)
             if (dup2(copies[i], LIFELINE + i) < 0)
                 _exit(1);
@@ -268,7 +268,7 @@ int fth_sandbox_keeper_fork(const fth_sandbox_keeper_orders *orders, pid_t *keep
         keep(orders);
         _exit(0);
     }
-    if (*keeper < 0 && !failure)
+    if (*supervisor < 0 && !failure)
         failure = errno;
     for (int i = 0; i < 4; i++)
         if (copies[i] >= 0)

@@ -1,5 +1,5 @@
 /* See listing.h. */
-#include "parameters/listing.h"
+#include "parameters/shard_listing.h"
 
 #include <inttypes.h>
 #include <stdio.h>
