@@ -15,7 +15,7 @@
 /* ---- names ---- */
 
 static const char *const sharing_names[] = {"none", "order", "all"};
-static const char *const form_names[] = {"encoded", "decoded", "batches"};
+static const char *const format_names[] = {"encoded", "decoded", "batches"};
 static const char *const split_names[] = {"train", "validation"};
 
 /* The place of `name` in a list; -1: it is not there. */
@@ -40,17 +40,17 @@ bool fth_sharing_find(const char *name, fth_sharing *sharing)
     return found >= 0;
 }
 
-const char *fth_form_name(fth_form form)
+const char *fth_cache_format_name(fth_cache_format format)
 {
-    return form == FTH_FORM_AUTO ? "auto" : form_names[form];
+    return format == FTH_FORMAT_AUTO ? "auto" : format_names[format];
 }
 
-bool fth_form_find(const char *name, fth_form *form)
+bool fth_cache_format_find(const char *name, fth_cache_format *format)
 {
-    int found = find_name(name, form_names, FTH_COUNT_OF(form_names));
+    int found = find_name(name, format_names, FTH_COUNT_OF(format_names));
     if (found < 0 && strcmp(name, "auto") != 0)
         return false;
-    *form = found < 0 ? FTH_FORM_AUTO : (fth_form)found;
+    *format = found < 0 ? FTH_FORMAT_AUTO : (fth_cache_format)found;
     return true;
 }
 
@@ -72,7 +72,7 @@ json_t *fth_job_spec_save(const fth_job_spec *spec)
                      "sharing", fth_sharing_name(spec->sharing), "order_seed", save_seed(spec->order_seed),
                      "augment_seed", save_seed(spec->augment_seed), "share", (json_int_t)spec->share.index,
                      (json_int_t)spec->share.of, "part", (json_int_t)spec->part.index, (json_int_t)spec->part.of,
-                     "rotation", (json_int_t)spec->rotation, "form", fth_form_name(spec->form));
+                     "rotation", (json_int_t)spec->rotation, "form", fth_cache_format_name(spec->format));
 }
 
 /* ---- loading: each member is required, and checked ---- */
@@ -165,7 +165,7 @@ fth_status fth_job_spec_load(const json_t *json, fth_job_spec *spec)
     fth_job_spec loaded = {0};
     int split = 0, sharing = 0;
     int64_t padding = 0;
-    char form[16];
+    char format[16];
 
     FTH_REQUIRE(json_is_object(json), FTH_INVALID, "job: must be a JSON object");
     FTH_TRY(load_text(json, "data", loaded.data, sizeof loaded.data));
@@ -186,9 +186,9 @@ fth_status fth_job_spec_load(const json_t *json, fth_job_spec *spec)
     FTH_TRY(load_share(json, "share", &loaded.share));
     FTH_TRY(load_share(json, "part", &loaded.part));
     FTH_TRY(load_number(json, "rotation", -1, INT64_C(1) << 53, &loaded.rotation));
-    FTH_TRY(load_text(json, "form", form, sizeof form));
-    FTH_REQUIRE(fth_form_find(form, &loaded.form), FTH_INVALID,
-                "job: \"form\" must be auto, encoded, decoded or batches, not \"%s\"", form);
+    FTH_TRY(load_text(json, "form", format, sizeof format));
+    FTH_REQUIRE(fth_cache_format_find(format, &loaded.format), FTH_INVALID,
+                "job: \"form\" must be auto, encoded, decoded or batches, not \"%s\"", format);
     loaded.split = (fth_split)split;
     loaded.sharing = (fth_sharing)sharing;
     loaded.augmentation.crop_padding = (int)padding;

@@ -23,9 +23,14 @@ bool fth_sharing_find(const char *name, fth_sharing *sharing);
 
 /* What is cached for a job. Decided once, when it registers, so that its numbers do not depend on
  * who comes later. */
-typedef enum fth_form { FTH_FORM_AUTO = -1, FTH_FORM_ENCODED, FTH_FORM_DECODED, FTH_FORM_BATCHES } fth_form;
-const char *fth_form_name(fth_form form); /* "auto", "encoded", "decoded", "batches" */
-bool fth_form_find(const char *name, fth_form *form);
+typedef enum fth_cache_format {
+    FTH_FORMAT_AUTO = -1,
+    FTH_FORMAT_ENCODED,
+    FTH_FORMAT_DECODED,
+    FTH_FORMAT_BATCHES
+} fth_cache_format;
+const char *fth_cache_format_name(fth_cache_format format); /* "auto", "encoded", "decoded", "batches" */
+bool fth_cache_format_find(const char *name, fth_cache_format *format);
 
 enum { FTH_TRANSFORM_TEXT = 512, FTH_DATA_NAME = 128, FTH_VERSION_TEXT = 65 };
 enum { FTH_MAX_JOB_BATCH = 1 << 20 }; /* samples of a batch, and shares and parts of one */
@@ -34,18 +39,17 @@ typedef struct fth_job_spec {
     char data[FTH_DATA_NAME];       /* the name under which the coordinator serves the data set */
     char version[FTH_VERSION_TEXT]; /* of the data set; "" until registered */
     fth_split split;
-    char transform
-        [FTH_TRANSFORM_TEXT];      /* complete, normalization and size included: fth_dataset_describe_preparation() */
-    fth_augmentation augmentation; /* of images in memory */
+    char transform[FTH_TRANSFORM_TEXT]; /* complete, normalization and size included: fth_dataset_describe_preparation()
+                                         */
+    fth_augmentation augmentation;      /* of images in memory */
     int64_t batch;
     bool shuffle;
     fth_sharing sharing;
     uint64_t order_seed, augment_seed; /* the job's own, or those of the data set at the coordinator */
     fth_share share, part;             /* as in fth_loader_options */
-    int64_t
-        rotation; /* samples by which its epochs begin later in the order, where that is shared, whole epochs included;
-                                          -1: to be chosen when it registers */
-    fth_form form;
+    int64_t rotation; /* samples by which its epochs begin later in the order, where that is shared, whole epochs
+                         included; -1: to be chosen when it registers */
+    fth_cache_format format;
 } fth_job_spec;
 
 json_t *fth_job_spec_save(const fth_job_spec *spec);

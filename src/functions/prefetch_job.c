@@ -1,11 +1,11 @@
 /* The prefetch job: prepares an item for the batch cache, by an order as coordinators send it
- * ({"id", "kind", "number", "spec", "cache", "address"}; batches/prefetch/order_desk.h), and
+ * ({"id", "kind", "number", "spec", "cache", "address"}; batches/prefetch/order_queue.h), and
  * answers as `farthing worker prefetch --port` does. Connections, caches and data sets are kept
  * between warm invocations. */
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "batches/prefetch/order_desk.h"
+#include "batches/prefetch/order_queue.h"
 #include "functions/function.h"
 
 #define LOOK_EVERY_S 0.05
@@ -75,9 +75,9 @@ static bool fits(const json_t *value)
 
 static fth_status open_job(const fth_function_options *options, void **state)
 {
-    fth_order_desk *desk = NULL;
-    fth_status status = fth_order_desk_open(&(fth_order_desk_options){.threads = options->threads}, &desk);
-    *state = desk;
+    fth_order_queue *queue = NULL;
+    fth_status status = fth_order_queue_open(&(fth_order_queue_options){.threads = options->threads}, &queue);
+    *state = queue;
     return status;
 }
 
@@ -89,8 +89,8 @@ static fth_status run_job(void *state, const fth_invocation_event *event, json_t
     FTH_TRY(fth_allocate(1, sizeof *w, &w));
     pthread_mutex_init(&w->mutex, NULL);
     pthread_cond_init(&w->changed, NULL);
-    status = fth_order_desk_submit(state, event->value,
-                                   &(fth_desk_asker){.context = w, .is_abandoned = is_abandoned, .answer = answer});
+    status = fth_order_queue_submit(
+        state, event->value, &(fth_order_requester){.context = w, .is_abandoned = is_abandoned, .answer = answer});
     if (status != FTH_OK) {
         free_waiting(w);
         goto out;
@@ -104,7 +104,7 @@ out:
 
 static void close_job(void *state)
 {
-    fth_order_desk_free(state);
+    fth_order_queue_free(state);
 }
 
 const fth_job_kind fth_job_prefetch = {

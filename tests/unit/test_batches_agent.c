@@ -13,7 +13,7 @@
 #include "batches/agent/agent.h"
 #include "batches/cache/cache.h"
 #include "batches/job.h"
-#include "batches/prefetch/prepare.h"
+#include "batches/prefetch/item_task.h"
 #include "http/server.h"
 #include "test_batches_redis_server.h"
 
@@ -232,7 +232,7 @@ static int set_up(void **state)
                                    .sharing = FTH_SHARE_NONE,
                                    .order_seed = 5,
                                    .augment_seed = 6,
-                                   .form = FTH_FORM_BATCHES};
+                                   .format = FTH_FORMAT_BATCHES};
     *state = fixture;
     return 0;
 }
@@ -451,7 +451,7 @@ static void samples_are_fetched_where_the_form_is_samples(void **state)
     agent_fixture *fixture = *state;
     int64_t samples[BATCH];
     fth_batch_plan plan = {.samples = samples};
-    fixture->spec.form = FTH_FORM_ENCODED;
+    fixture->spec.format = FTH_FORMAT_ENCODED;
     agent_start(fixture);
     client_open(fixture);
     fth_slot_set_position(fixture->slot, 3, 1, 4);

@@ -7,7 +7,7 @@
 #include "batches/described_set.h"
 #include "batches/memory/host.h"
 #include "batches/payload.h"
-#include "batches/prefetch/prepare.h"
+#include "batches/prefetch/item_task.h"
 #include "test_data_pictures.h"
 
 /* ---- a small coordinator ---- */
@@ -20,8 +20,8 @@ typedef struct kitchen {
     int port;
     uint64_t shared_seed; /* of orders that jobs share */
     int64_t rotation;
-    fth_preparer *preparer;
-    fth_preparing_thread *tools;
+    fth_prefetch_set *preparer;
+    fth_prefetch_tools *tools;
     fth_board *board;
     fth_segment_cache *segment;
     fth_cache *cache;
@@ -42,9 +42,9 @@ static fth_status register_job(kitchen *own, json_t *request, json_t **answer, u
     fth_status status = fth_job_spec_load(json_object_get(request, "job"), &spec);
     if (status != FTH_OK)
         return status;
-    snprintf(spec.version, sizeof spec.version, "%s", fth_preparer_version(own->preparer));
-    if (spec.form == FTH_FORM_AUTO)
-        spec.form = FTH_FORM_BATCHES;
+    snprintf(spec.version, sizeof spec.version, "%s", fth_prefetch_set_version(own->preparer));
+    if (spec.format == FTH_FORMAT_AUTO)
+        spec.format = FTH_FORMAT_BATCHES;
     if (spec.sharing != FTH_SHARE_NONE)
         spec.order_seed = own->shared_seed;
     if (spec.sharing == FTH_SHARE_ALL)
@@ -70,8 +70,8 @@ static fth_status answer_request(void *context, int slot, json_t *request, json_
     if (strcmp(op, "describe") == 0) {
         if (strcmp(json_string_value(json_object_get(request, "data")), "photos") != 0)
             return fth_fail(FTH_INVALID, "there is no data set of that name; there is photos");
-        *answer =
-            json_pack("{s:o}", "set", fth_described_set_save(fth_preparer_dataset(own->preparer), "photos", &source));
+        *answer = json_pack("{s:o}", "set",
+                            fth_described_set_save(fth_prefetch_set_dataset(own->preparer), "photos", &source));
         return FTH_OK;
     }
     if (strcmp(op, "register") == 0)
@@ -96,7 +96,7 @@ static void left(void *context, int slot, uint64_t job, bool finished)
 
 static void make_item(kitchen *own, const fth_job_spec *spec, fth_item_id id, fth_item_kind kind, int64_t number)
 {
-    fth_preparation preparation;
+    fth_prefetch_result preparation;
     const fth_order order = {.id = id, .kind = kind, .spec = *spec, .number = number};
     if (fth_segment_has(own->segment, id, NULL))
         return;
@@ -110,13 +110,13 @@ static void make_batch(kitchen *own, const fth_job_spec *spec, int64_t number)
 {
     int64_t samples[64];
     fth_batch_plan plan = {.samples = samples};
-    int64_t count = fth_dataset_get_info(fth_preparer_dataset(own->preparer))->count[spec->split];
+    int64_t count = fth_dataset_get_info(fth_prefetch_set_dataset(own->preparer))->count[spec->split];
     fth_job_plan_batch(spec, count, number, &plan);
-    if (spec->form == FTH_FORM_BATCHES) {
+    if (spec->format == FTH_FORMAT_BATCHES) {
         make_item(own, spec, fth_job_batch_id(spec, &plan), FTH_ITEM_BATCH, number);
         return;
     }
-    fth_item_kind kind = spec->form == FTH_FORM_DECODED ? FTH_ITEM_DECODED : FTH_ITEM_ENCODED;
+    fth_item_kind kind = spec->format == FTH_FORMAT_DECODED ? FTH_ITEM_DECODED : FTH_ITEM_ENCODED;
     for (int64_t i = 0; i < plan.count; i++)
         make_item(own, spec, fth_job_sample_id(spec, kind, samples[i]), kind, samples[i]);
 }
@@ -153,7 +153,7 @@ static void *cook(void *context)
 static void open_host(kitchen *own)
 {
     char *path = NULL;
-    const fth_host_supplier supplier = {.context = own, .answer = answer_request, .wake = wake, .left = left};
+    const fth_host_handler supplier = {.context = own, .answer = answer_request, .wake = wake, .left = left};
     assert_int_equal(fth_host_own_socket_path(own->port, &path), FTH_OK);
     if (fth_host_open(path, own->segment, own->board, &supplier, &own->host) != FTH_OK)
         fail_msg("%s", fth_error_message());
@@ -167,8 +167,8 @@ static void open_kitchen(kitchen *own, const char *address)
     setenv("XDG_RUNTIME_DIR", test_folder, 1);
     const fth_dataset_options options = {.seed = usual_source.seed,
                                          .validation_fraction = usual_source.validation_fraction};
-    assert_int_equal(fth_preparer_open(address, &options, &own->preparer), FTH_OK);
-    assert_int_equal(fth_preparing_thread_create(own->preparer, NULL, &own->tools), FTH_OK);
+    assert_int_equal(fth_prefetch_set_open(address, &options, &own->preparer), FTH_OK);
+    assert_int_equal(fth_prefetch_tools_create(own->preparer, NULL, &own->tools), FTH_OK);
     assert_int_equal(fth_board_create(&own->board), FTH_OK);
     assert_int_equal(fth_segment_create(64 << 20, own->board, &own->segment), FTH_OK);
     const fth_cache_options shm = {.segment = own->segment, .memory_bytes = 64 << 20};
@@ -185,8 +185,8 @@ static void close_kitchen(kitchen *own)
     fth_cache_free(own->cache);
     fth_segment_free(own->segment);
     fth_board_free(own->board);
-    fth_preparing_thread_free(own->tools);
-    fth_preparer_free(own->preparer);
+    fth_prefetch_tools_free(own->tools);
+    fth_prefetch_set_free(own->preparer);
 }
 
 /* ---- jobs ---- */
@@ -304,9 +304,9 @@ static void every_form_gives_the_batches_of_a_run_without_the_cache(void **state
         assert_int_equal(figures.decoded_for_it, 4 * 7); /* of each loader's job */
         assert_true(figures.bytes > 0);
         assert_true(fth_batches_get_registration(job, &registration));
-        assert_int_equal(registration.spec.form, i < 2    ? FTH_FORM_BATCHES
-                                                 : i == 2 ? FTH_FORM_ENCODED
-                                                          : FTH_FORM_DECODED);
+        assert_int_equal(registration.spec.format, i < 2    ? FTH_FORMAT_BATCHES
+                                                   : i == 2 ? FTH_FORMAT_ENCODED
+                                                            : FTH_FORMAT_DECODED);
         assert_false(fth_batches_get_figures(plain, &figures));
         fth_dataset_free(job);
         fth_dataset_free(plain);
@@ -572,7 +572,7 @@ static void addresses_are_read(void **state)
     assert_int_equal(address.port, 8000);
     assert_false(address.tls);
     assert_int_equal(address.sharing, FTH_SHARE_NONE);
-    assert_int_equal(address.form, FTH_FORM_AUTO);
+    assert_int_equal(address.format, FTH_FORMAT_AUTO);
     assert_int_equal(address.rotation, -1);
     fth_batches_address_release(&address);
     assert_int_equal(
@@ -582,7 +582,7 @@ static void addresses_are_read(void **state)
     assert_string_equal(address.host, "::1");
     assert_true(address.tls);
     assert_int_equal(address.sharing, FTH_SHARE_ALL);
-    assert_int_equal(address.form, FTH_FORM_DECODED);
+    assert_int_equal(address.format, FTH_FORMAT_DECODED);
     assert_int_equal(address.rotation, 12);
     assert_string_equal(address.pinned_key, "sha256//ab=");
     assert_string_equal(address.ca_file, "/c");

@@ -8,7 +8,7 @@
 #include "base/size.h"
 #include "batches/coordinator/coordinator.h"
 #include "batches/coordinator/coordinator_budget.h"
-#include "batches/coordinator/coordinator_owners.h"
+#include "batches/coordinator/item_sets.h"
 #include "batches/memory/host.h"
 #include "batches/payload.h"
 #include "support.h"
@@ -72,9 +72,9 @@ static void test_owners(void **state)
 {
     (void)state;
     enum { COUNT = 5000, ROUNDS = 40000 };
-    fth_item_owners *owners = NULL;
+    fth_item_sets *owners = NULL;
     int expected[COUNT];
-    assert_int_equal(fth_item_owners_create(&owners), FTH_OK);
+    assert_int_equal(fth_item_sets_create(&owners), FTH_OK);
     for (int i = 0; i < COUNT; i++)
         expected[i] = -1;
     for (uint64_t i = 0; i < ROUNDS; i++) {
@@ -83,15 +83,15 @@ static void test_owners(void **state)
         fth_item_id id = {{(uint64_t)which, (uint64_t)(which % 700)}}; /* many share a home */
         if (random >> 40 & 1) {
             expected[which] = (int)(random >> 41 & 31);
-            fth_item_owners_set(owners, id, expected[which]);
+            fth_item_sets_put(owners, id, expected[which]);
         } else {
             expected[which] = -1;
-            fth_item_owners_remove(owners, id);
+            fth_item_sets_remove(owners, id);
         }
     }
     for (int i = 0; i < COUNT; i++)
-        assert_int_equal(fth_item_owners_get(owners, (fth_item_id){{(uint64_t)i, (uint64_t)(i % 700)}}), expected[i]);
-    fth_item_owners_free(owners);
+        assert_int_equal(fth_item_sets_get(owners, (fth_item_id){{(uint64_t)i, (uint64_t)(i % 700)}}), expected[i]);
+    fth_item_sets_free(owners);
 }
 
 /* ---- a whole one ---- */
@@ -127,7 +127,7 @@ static fth_job_spec describe_job(uint64_t seed)
                          .sharing = FTH_SHARE_NONE,
                          .order_seed = seed,
                          .augment_seed = seed,
-                         .form = FTH_FORM_BATCHES};
+                         .format = FTH_FORMAT_BATCHES};
     return spec;
 }
 

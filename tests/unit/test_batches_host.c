@@ -83,7 +83,7 @@ static void left(void *context, int slot, uint64_t job, bool finished)
 
 static void open_host(hosting *h)
 {
-    fth_host_supplier supplier = {.context = h, .answer = answer, .wake = wake, .left = left};
+    fth_host_handler supplier = {.context = h, .answer = answer, .wake = wake, .left = left};
     assert_int_equal(fth_host_open(h->path, h->segment, h->board, &supplier, &h->host), FTH_OK);
 }
 
@@ -368,7 +368,7 @@ static void many_clients_are_served(void **state)
 static void there_is_one_host_at_a_path(void **state)
 {
     hosting *h = *state;
-    fth_host_supplier supplier = {.context = h, .answer = answer, .wake = wake, .left = left};
+    fth_host_handler supplier = {.context = h, .answer = answer, .wake = wake, .left = left};
     fth_host *other = NULL;
     assert_int_equal(fth_host_open(h->path, h->segment, h->board, &supplier, &other), FTH_INVALID);
     assert_message_has("another process");

@@ -20,7 +20,7 @@ static fth_job_spec make_spec(void)
                          .share = {1, 3},
                          .part = {0, 2},
                          .rotation = 64,
-                         .form = FTH_FORM_DECODED};
+                         .format = FTH_FORMAT_DECODED};
     memset(spec.version, 'a', sizeof spec.version - 1);
     return spec;
 }
@@ -36,12 +36,12 @@ static void names_are_found_again(void **state)
         assert_int_equal(sharing, each);
     }
     assert_false(fth_sharing_find("some", &sharing));
-    fth_form form;
-    for (int each = FTH_FORM_AUTO; each <= FTH_FORM_BATCHES; each++) {
-        assert_true(fth_form_find(fth_form_name((fth_form)each), &form));
-        assert_int_equal(form, each);
+    fth_cache_format format;
+    for (int each = FTH_FORMAT_AUTO; each <= FTH_FORMAT_BATCHES; each++) {
+        assert_true(fth_cache_format_find(fth_cache_format_name((fth_cache_format)each), &format));
+        assert_int_equal(format, each);
     }
-    assert_false(fth_form_find("raw", &form));
+    assert_false(fth_cache_format_find("raw", &format));
 }
 
 static void a_spec_is_saved_and_loaded(void **state)
@@ -65,7 +65,7 @@ static void a_spec_is_saved_and_loaded(void **state)
     assert_memory_equal(&loaded.share, &spec.share, sizeof spec.share);
     assert_memory_equal(&loaded.part, &spec.part, sizeof spec.part);
     assert_int_equal(loaded.rotation, 64);
-    assert_int_equal(loaded.form, FTH_FORM_DECODED);
+    assert_int_equal(loaded.format, FTH_FORMAT_DECODED);
 }
 
 /* Loads the usual spec with one member replaced, given as JSON. */
@@ -300,7 +300,7 @@ static void an_id_depends_on_all_that_decides_the_contents(void **state)
     other = spec;
     strcpy(other.data, "the same under another name");
     other.sharing = FTH_SHARE_NONE;
-    other.form = FTH_FORM_BATCHES;
+    other.format = FTH_FORMAT_BATCHES;
     check_ids(id, batch_id(&other, 3), true);
     int64_t samples[] = {5, 6, 7};
     fth_batch_plan plan = {.number = 1, .epoch = 2, .order_epoch = 2, .count = 3, .whole = 3, .samples = samples},

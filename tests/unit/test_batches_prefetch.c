@@ -14,7 +14,7 @@
 enum { MOST_ORDERS = 512 };
 
 typedef struct test_source {
-    fth_preparer *preparer;
+    fth_prefetch_set *set;
     fth_cache *cache;
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t changed;
@@ -25,7 +25,7 @@ typedef struct test_source {
     char reasons[MOST_ORDERS][256];
     char prefetcher[128]; /* of the last */
     double usd;
-    fth_preparation sum;
+    fth_prefetch_result sum;
 } test_source;
 
 static bool take(void *context, const char *prefetcher, fth_deadline deadline, fth_order *order)
@@ -45,7 +45,7 @@ static bool take(void *context, const char *prefetcher, fth_deadline deadline, f
 }
 
 static void done(void *context, const char *prefetcher, const fth_order *order, fth_status status, const char *reason,
-                 const fth_preparation *preparation, double cost_usd)
+                 const fth_prefetch_result *preparation, double cost_usd)
 {
     test_source *source = context;
     pthread_mutex_lock(&source->mutex);
@@ -63,12 +63,12 @@ static void done(void *context, const char *prefetcher, const fth_order *order, 
     pthread_mutex_unlock(&source->mutex);
 }
 
-static fth_status lend_preparer(void *context, const char *data, fth_preparer **preparer)
+static fth_status lend_set(void *context, const char *data, fth_prefetch_set **set)
 {
     test_source *source = context;
     if (strcmp(data, "digits") != 0)
         return fth_fail(FTH_INVALID, "there is no data set %s", data);
-    *preparer = source->preparer;
+    *set = source->set;
     return FTH_OK;
 }
 
@@ -78,7 +78,7 @@ static test_source *create_source(void)
     pthread_mutex_init(&source->mutex, NULL);
     pthread_cond_init(&source->changed, NULL);
     source->cache = memory_cache_create();
-    assert_int_equal(fth_preparer_open("digits", &(fth_dataset_options){.validation_fraction = 0.1}, &source->preparer),
+    assert_int_equal(fth_prefetch_set_open("digits", &(fth_dataset_options){.validation_fraction = 0.1}, &source->set),
                      FTH_OK);
     return source;
 }
@@ -86,7 +86,7 @@ static test_source *create_source(void)
 static void free_source(test_source *source)
 {
     memory_cache_free(source->cache);
-    fth_preparer_free(source->preparer);
+    fth_prefetch_set_free(source->set);
     pthread_cond_destroy(&source->changed);
     pthread_mutex_destroy(&source->mutex);
     free(source);
@@ -94,24 +94,23 @@ static void free_source(test_source *source)
 
 static fth_order_source source_of(test_source *source)
 {
-    return (fth_order_source){
-        .context = source, .take = take, .done = done, .preparer = lend_preparer, .cache = source->cache};
+    return (fth_order_source){.context = source, .take = take, .done = done, .set = lend_set, .cache = source->cache};
 }
 
 static fth_job_spec make_spec(const test_source *source, int64_t batch)
 {
     fth_job_spec spec = {.data = "digits", .batch = batch, .shuffle = true, .order_seed = 1, .augment_seed = 2};
-    char *transform = fth_dataset_describe_preparation(fth_preparer_dataset(source->preparer), FTH_TRAIN);
-    snprintf(spec.version, sizeof spec.version, "%s", fth_preparer_version(source->preparer));
+    char *transform = fth_dataset_describe_preparation(fth_prefetch_set_dataset(source->set), FTH_TRAIN);
+    snprintf(spec.version, sizeof spec.version, "%s", fth_prefetch_set_version(source->set));
     snprintf(spec.transform, sizeof spec.transform, "%s", transform);
-    spec.form = FTH_FORM_BATCHES;
+    spec.format = FTH_FORMAT_BATCHES;
     free(transform);
     return spec;
 }
 
 static int64_t count_samples(const test_source *source)
 {
-    return fth_dataset_get_info(fth_preparer_dataset(source->preparer))->count[FTH_TRAIN];
+    return fth_dataset_get_info(fth_prefetch_set_dataset(source->set))->count[FTH_TRAIN];
 }
 
 static void order_batches(test_source *source, const fth_job_spec *spec, int64_t count)
@@ -288,11 +287,11 @@ typedef struct function_call {
     int number;
 } function_call;
 
-static json_t *result_of(const function_call *call, const fth_preparation *preparation)
+static json_t *result_of(const function_call *call, const fth_prefetch_result *preparation)
 {
     char id[FTH_ITEM_ID_TEXT];
     fth_item_id_format(call->order.id, id);
-    return json_pack("{s:s, s:o}", "id", id, "preparation", fth_preparation_save(preparation));
+    return json_pack("{s:s, s:o}", "id", id, "preparation", fth_prefetch_result_save(preparation));
 }
 
 static void wait_until(const fake_function *function, double seconds)
@@ -306,8 +305,8 @@ static void *answer(void *context)
 {
     function_call *call = context;
     fake_function *function = call->function;
-    fth_preparation preparation = {0};
-    fth_preparing_thread *tools = NULL;
+    fth_prefetch_result preparation = {0};
+    fth_prefetch_tools *tools = NULL;
     function_behaviour behaviour = function->behaviour;
 
     int together = atomic_fetch_add(&function->together, 1) + 1;
@@ -318,10 +317,10 @@ static void *answer(void *context)
         wait_until(function, function->first_s);
     if (behaviour == NEVER)
         wait_until(function, 100);
-    if (fth_preparing_thread_create(function->source->preparer, NULL, &tools) != FTH_OK ||
+    if (fth_prefetch_tools_create(function->source->set, NULL, &tools) != FTH_OK ||
         fth_prepare(tools, &call->order, function->source->cache, test_deadline_in(30), &preparation) != FTH_OK)
         abort();
-    fth_preparing_thread_free(tools);
+    fth_prefetch_tools_free(tools);
     json_t *json = result_of(call, &preparation);
     if (behaviour == LIES) {
         fth_receipt receipt = preparation.receipt;

@@ -16,7 +16,7 @@ static fth_scheduler *create(uint64_t memory_bytes)
     return scheduler;
 }
 
-static fth_job_spec make_spec(fth_form form)
+static fth_job_spec make_spec(fth_cache_format format)
 {
     fth_job_spec spec = {.data = "photos",
                          .transform = "random-resized-crop=224,flip",
@@ -24,7 +24,7 @@ static fth_job_spec make_spec(fth_form form)
                          .shuffle = true,
                          .order_seed = 1,
                          .augment_seed = 1,
-                         .form = form};
+                         .format = format};
     memset(spec.version, 'a', sizeof spec.version - 1);
     return spec;
 }
@@ -45,12 +45,12 @@ static fth_item_id batch_id(const fth_job_spec *spec, int64_t number)
 static void finish(fth_scheduler *scheduler, const fth_order *order, double now_s)
 {
     int64_t samples = order->kind == FTH_ITEM_BATCH ? order->spec.batch : 1;
-    fth_preparation preparation = {.receipt = {.id = order->id, .size_bytes = ITEM_BYTES, .checksum = 7},
-                                   .samples = samples,
-                                   .decoded = order->kind == FTH_ITEM_ENCODED ? 0 : samples,
-                                   .fetch_s = 0.001 * (double)samples,
-                                   .decode_s = 0.004 * (double)samples,
-                                   .fetched_bytes = 10 * (uint64_t)samples};
+    fth_prefetch_result preparation = {.receipt = {.id = order->id, .size_bytes = ITEM_BYTES, .checksum = 7},
+                                       .samples = samples,
+                                       .decoded = order->kind == FTH_ITEM_ENCODED ? 0 : samples,
+                                       .fetch_s = 0.001 * (double)samples,
+                                       .decode_s = 0.004 * (double)samples,
+                                       .fetched_bytes = 10 * (uint64_t)samples};
     fth_scheduler_done(scheduler, order, &preparation, now_s);
 }
 
@@ -98,7 +98,7 @@ static void what_a_job_passes_counts_beyond_its_window_too(void **state)
     (void)state;
     enum { BATCHES = 100, SAMPLES = 10 * BATCHES };
     fth_scheduler *scheduler = create(1 << 30);
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES);
     add_job(scheduler, 1, &spec, 0);
     for (int64_t next = 0; next <= BATCHES; next++) {
         fth_scheduler_set_position(scheduler, 1, 0, next, 1, BATCHES, (double)next);
@@ -123,7 +123,7 @@ static void batches_are_prepared_in_the_order_of_need(void **state)
 {
     (void)state;
     fth_scheduler *scheduler = create(1 << 30);
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES);
     add_job(scheduler, 1, &spec, 0);
     expect_nothing(scheduler, 0);
     fth_scheduler_set_position(scheduler, 1, 0, 5, 1, 0, 0);
@@ -140,7 +140,7 @@ static void an_end_is_kept(void **state)
 {
     (void)state;
     fth_scheduler *scheduler = create(1 << 30);
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES);
     add_job(scheduler, 1, &spec, 0);
     fth_scheduler_set_position(scheduler, 1, 0, 1, 2, 6, 0);
     expect_batch(scheduler, 1, 0);
@@ -154,7 +154,7 @@ static void little_is_prepared_beyond_an_epoch_that_may_be_the_last(void **state
 {
     (void)state;
     fth_scheduler *scheduler = create(1 << 30);
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES);
     add_job(scheduler, 1, &spec, 0);
     int made = 0;
     for (int64_t next = 0; next <= 100; next++) { /* an epoch, a hundred batches a second */
@@ -171,7 +171,7 @@ static void processes_take_turns(void **state)
 {
     (void)state;
     fth_scheduler *scheduler = create(1 << 30);
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES);
     add_job(scheduler, 1, &spec, 0);
     for (int process = 0; process < 4; process++)
         fth_scheduler_set_position(scheduler, 1, process, process, 4, 0, 0);
@@ -184,7 +184,7 @@ static void the_faster_job_comes_first(void **state)
 {
     (void)state;
     fth_scheduler *scheduler = create(1 << 30);
-    fth_job_spec slow = make_spec(FTH_FORM_BATCHES), fast = slow;
+    fth_job_spec slow = make_spec(FTH_FORMAT_BATCHES), fast = slow;
     fast.augment_seed = 2;
     add_job(scheduler, 1, &slow, 0);
     add_job(scheduler, 2, &fast, 0);
@@ -211,7 +211,7 @@ static void what_somebody_waits_for_comes_first_of_all(void **state)
 {
     (void)state;
     fth_scheduler *scheduler = create(1 << 30);
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES), other = spec;
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES), other = spec;
     other.order_seed = 2;
     add_job(scheduler, 1, &spec, 0);
     add_job(scheduler, 2, &other, 0);
@@ -230,7 +230,7 @@ static void jobs_with_equal_specs_share(void **state)
 {
     (void)state;
     fth_scheduler *scheduler = create(1 << 30);
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES);
     add_job(scheduler, 1, &spec, 0);
     add_job(scheduler, 2, &spec, 0);
     fth_scheduler_set_position(scheduler, 1, 0, 0, 1, 8, 0);
@@ -251,7 +251,7 @@ static void samples_are_shared_by_jobs_that_differ(void **state)
 {
     (void)state;
     fth_scheduler *scheduler = create(1 << 30);
-    fth_job_spec spec = make_spec(FTH_FORM_DECODED), other = spec;
+    fth_job_spec spec = make_spec(FTH_FORMAT_DECODED), other = spec;
     other.augment_seed = 9;
     other.batch = 25;
     strcpy(other.transform, "resize=64x64");
@@ -278,7 +278,7 @@ static void the_next_event_is_now_when_there_is_something(void **state)
 {
     (void)state;
     fth_scheduler *scheduler = create(8 * ITEM_BYTES);
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES);
     add_job(scheduler, 1, &spec, 1);
     assert_true(fth_scheduler_next_event(scheduler, 1) > 1);
     assert_true(fth_scheduler_next_event(scheduler, 1) <= 2);
@@ -307,7 +307,7 @@ static void a_failure_is_tried_elsewhere_and_then_given_up(void **state)
 {
     (void)state;
     fth_scheduler *scheduler = create(1 << 30);
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES);
     add_job(scheduler, 1, &spec, 0);
     fth_scheduler_set_position(scheduler, 1, 0, 0, 1, 1, 0);
     fth_order order;
@@ -344,7 +344,7 @@ static void what_somebody_waits_for_is_given_to_a_second_maker(void **state)
 {
     (void)state;
     fth_scheduler *scheduler = create(1 << 30);
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES);
     fth_order stuck, second;
     fth_scheduler_figures figures;
     add_job(scheduler, 1, &spec, 0);
@@ -373,7 +373,7 @@ static void a_batch_of_two_sequences_outlives_one_of_them(void **state)
 {
     (void)state;
     fth_scheduler *scheduler = create(1 << 30);
-    fth_job_spec whole = make_spec(FTH_FORM_BATCHES), half = whole;
+    fth_job_spec whole = make_spec(FTH_FORMAT_BATCHES), half = whole;
     half.batch = 2 * whole.batch;
     half.part = (fth_share){.index = 0, .of = 2};
     add_job(scheduler, 1, &whole, 0);
@@ -392,7 +392,7 @@ static void the_only_maker_tries_again_after_a_pause(void **state)
 {
     (void)state;
     fth_scheduler *scheduler = create(1 << 30);
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES);
     add_job(scheduler, 1, &spec, 0);
     fth_scheduler_set_position(scheduler, 1, 0, 0, 1, 1, 0);
     fth_scheduler_want(scheduler, 1, batch_id(&spec, 0), 0);
@@ -414,7 +414,7 @@ static void what_cannot_work_is_not_tried_again(void **state)
 {
     (void)state;
     fth_scheduler *scheduler = create(1 << 30);
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES);
     add_job(scheduler, 1, &spec, 0);
     fth_scheduler_set_position(scheduler, 1, 0, 0, 1, 1, 0);
     fth_order order;
@@ -427,7 +427,7 @@ static void a_cache_without_room_is_no_failure_of_the_item(void **state)
 {
     (void)state;
     fth_scheduler *scheduler = create(1 << 30);
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES);
     add_job(scheduler, 1, &spec, 0);
     fth_scheduler_set_position(scheduler, 1, 0, 0, 1, 1, 0);
     fth_order order;
@@ -453,7 +453,7 @@ static void a_job_that_begins_again_tries_again(void **state)
 {
     (void)state;
     fth_scheduler *scheduler = create(1 << 30);
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES);
     add_job(scheduler, 1, &spec, 0);
     add_job(scheduler, 2, &spec, 0);
     fth_scheduler_set_position(scheduler, 1, 0, 0, 1, 1, 0);
@@ -470,7 +470,7 @@ static void what_is_lost_is_prepared_again(void **state)
 {
     (void)state;
     fth_scheduler *scheduler = create(1 << 30);
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES);
     add_job(scheduler, 1, &spec, 0);
     fth_scheduler_set_position(scheduler, 1, 0, 0, 1, 4, 0);
     assert_int_equal(take_all(scheduler, 0), 4);
@@ -494,7 +494,7 @@ static void nothing_later_displaces_something_earlier(void **state)
 {
     (void)state;
     fth_scheduler *scheduler = create(3 * ITEM_BYTES);
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES);
     fth_item_id ids[64];
     add_job(scheduler, 1, &spec, 0);
     fth_scheduler_set_position(scheduler, 1, 0, 0, 1, 0, 0);
@@ -513,7 +513,7 @@ static void what_is_needed_last_makes_room_for_what_is_needed_now(void **state)
 {
     (void)state;
     fth_scheduler *scheduler = create(6 * ITEM_BYTES);
-    fth_job_spec slow = make_spec(FTH_FORM_BATCHES), urgent = slow;
+    fth_job_spec slow = make_spec(FTH_FORMAT_BATCHES), urgent = slow;
     fth_item_id ids[64];
     urgent.order_seed = 2;
     add_job(scheduler, 1, &slow, 0);
@@ -538,7 +538,7 @@ static void a_slower_job_finds_what_it_needs_next(void **state)
 {
     (void)state;
     fth_scheduler *scheduler = create(20 * ITEM_BYTES);
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES);
     fth_item_id ids[64];
     add_job(scheduler, 1, &spec, 0);
     add_job(scheduler, 2, &spec, 0);
@@ -568,7 +568,7 @@ static void a_paused_job_does_not_hold_memory_for_ever(void **state)
 {
     (void)state;
     fth_scheduler *scheduler = create(4 * ITEM_BYTES);
-    fth_job_spec paused = make_spec(FTH_FORM_BATCHES), live = paused;
+    fth_job_spec paused = make_spec(FTH_FORMAT_BATCHES), live = paused;
     fth_item_id ids[64];
     live.order_seed = 2;
     add_job(scheduler, 1, &paused, 0);
@@ -590,7 +590,7 @@ static void needed_bytes_are_made_free(void **state)
 {
     (void)state;
     fth_scheduler *scheduler = create(100 * ITEM_BYTES);
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES);
     fth_item_id ids[64];
     add_job(scheduler, 1, &spec, 0);
     fth_scheduler_set_position(scheduler, 1, 0, 0, 1, 8, 0);
@@ -607,7 +607,7 @@ static void what_is_too_large_is_tried_alone(void **state)
 {
     (void)state;
     fth_scheduler *scheduler = create(ITEM_BYTES / 2);
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES);
     fth_item_id ids[64];
     add_job(scheduler, 1, &spec, 0);
     fth_scheduler_set_position(scheduler, 1, 0, 0, 1, 0, 0);
@@ -624,7 +624,7 @@ static void nothing_is_prepared_for_a_job_whose_batches_do_not_fit(void **state)
 {
     (void)state;
     fth_scheduler *scheduler = create(5 * ITEM_BYTES);
-    fth_job_spec large = make_spec(FTH_FORM_DECODED), small = large;
+    fth_job_spec large = make_spec(FTH_FORMAT_DECODED), small = large;
     const fth_job_spec *told;
     int64_t samples[10];
     fth_batch_plan plan = {.samples = samples};
@@ -653,7 +653,7 @@ static void a_batch_that_no_cache_can_hold_is_said_once(void **state)
 {
     (void)state;
     fth_scheduler *scheduler = create(5 * ITEM_BYTES);
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES);
     fth_order order;
     add_job(scheduler, 1, &spec, 0);
     fth_scheduler_set_position(scheduler, 1, 0, 0, 1, 0, 0);
@@ -673,7 +673,7 @@ static void samples_stay_for_the_next_epoch(void **state)
     } cases[] = {{SET_COUNT * ITEM_BYTES, 0, 0}, {SET_COUNT / 2 * ITEM_BYTES, SET_COUNT / 2, SET_COUNT * 6 / 10}};
     for (size_t i = 0; i < FTH_COUNT_OF(cases); i++) {
         fth_scheduler *scheduler = create(cases[i].memory);
-        fth_job_spec spec = make_spec(FTH_FORM_DECODED);
+        fth_job_spec spec = make_spec(FTH_FORMAT_DECODED);
         fth_item_id ids[64];
         int made[3] = {0};
         add_job(scheduler, 1, &spec, 0);
@@ -702,7 +702,7 @@ static void found_entries_are_used(void **state)
 {
     (void)state;
     fth_scheduler *scheduler = create(20 * ITEM_BYTES);
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES), decoded = make_spec(FTH_FORM_DECODED);
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES), decoded = make_spec(FTH_FORMAT_DECODED);
     fth_item_id ids[64];
     for (int64_t number = 0; number < 3; number++) {
         fth_receipt receipt = {.id = batch_id(&spec, number), .size_bytes = ITEM_BYTES, .checksum = 1};
@@ -726,7 +726,7 @@ static void a_killed_job_finds_its_batches_again(void **state)
 {
     (void)state;
     fth_scheduler *scheduler = create(10 * ITEM_BYTES);
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES), other = spec;
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES), other = spec;
     fth_item_id ids[64];
     other.order_seed = 2;
     add_job(scheduler, 1, &spec, 0);
@@ -759,12 +759,12 @@ static void jobs_come_and_go(void **state)
 {
     (void)state;
     fth_scheduler *scheduler = create(1 << 30);
-    fth_job_spec spec = make_spec(FTH_FORM_DECODED);
+    fth_job_spec spec = make_spec(FTH_FORMAT_DECODED);
     add_job(scheduler, 7, &spec, 0);
     assert_int_equal(fth_scheduler_add_job(scheduler, 7, &spec, SET_COUNT, 0), FTH_INVALID);
-    spec.form = FTH_FORM_AUTO;
+    spec.format = FTH_FORMAT_AUTO;
     assert_int_equal(fth_scheduler_add_job(scheduler, 8, &spec, SET_COUNT, 0), FTH_INVALID);
-    spec.form = FTH_FORM_BATCHES;
+    spec.format = FTH_FORMAT_BATCHES;
     assert_int_equal(fth_scheduler_add_job(scheduler, 8, &spec, 5, 0), FTH_INVALID);
     add_job(scheduler, 3, &spec, 0);
     fth_scheduler_set_position(scheduler, 7, 0, 0, 1, 0, 0);
@@ -793,30 +793,30 @@ static void forms_follow_costs(void **state)
     (void)state;
     fth_scheduler *scheduler = create(UINT64_C(4) << 30);
     char why[256];
-    fth_job_spec spec = make_spec(FTH_FORM_AUTO), other;
+    fth_job_spec spec = make_spec(FTH_FORMAT_AUTO), other;
     spec.sharing = FTH_SHARE_ORDER;
-#define CHOOSE(spec, files) fth_scheduler_choose_form(scheduler, spec, SET_COUNT, files, why)
-    assert_int_equal(CHOOSE(&spec, false), FTH_FORM_BATCHES);
-    assert_int_equal(CHOOSE(&spec, true), FTH_FORM_DECODED);
+#define CHOOSE(spec, files) fth_scheduler_choose_format(scheduler, spec, SET_COUNT, files, why)
+    assert_int_equal(CHOOSE(&spec, false), FTH_FORMAT_BATCHES);
+    assert_int_equal(CHOOSE(&spec, true), FTH_FORMAT_DECODED);
     assert_non_null(strstr(why, "assumed"));
-    spec.form = FTH_FORM_ENCODED;
-    assert_int_equal(CHOOSE(&spec, true), FTH_FORM_ENCODED);
-    spec.form = FTH_FORM_AUTO;
+    spec.format = FTH_FORMAT_ENCODED;
+    assert_int_equal(CHOOSE(&spec, true), FTH_FORMAT_ENCODED);
+    spec.format = FTH_FORMAT_AUTO;
     spec.sharing = FTH_SHARE_NONE;
-    assert_int_equal(CHOOSE(&spec, true), FTH_FORM_BATCHES);
+    assert_int_equal(CHOOSE(&spec, true), FTH_FORMAT_BATCHES);
     spec.sharing = FTH_SHARE_ALL;
-    assert_int_equal(CHOOSE(&spec, true), FTH_FORM_BATCHES);
+    assert_int_equal(CHOOSE(&spec, true), FTH_FORMAT_BATCHES);
 
-    spec.form = FTH_FORM_BATCHES;
+    spec.format = FTH_FORMAT_BATCHES;
     add_job(scheduler, 1, &spec, 0);
     fth_scheduler_set_position(scheduler, 1, 0, 0, 1, 0, 0);
-    spec.form = FTH_FORM_AUTO;
-    assert_int_equal(CHOOSE(&spec, true), FTH_FORM_BATCHES);
+    spec.format = FTH_FORMAT_AUTO;
+    assert_int_equal(CHOOSE(&spec, true), FTH_FORMAT_BATCHES);
     assert_non_null(strstr(why, "same batches"));
     other = spec;
     strcpy(other.transform, "resize=64x64,flip");
     take_all(scheduler, 0); /* 4 ms for decoding */
-    assert_int_equal(CHOOSE(&other, true), FTH_FORM_DECODED);
+    assert_int_equal(CHOOSE(&other, true), FTH_FORMAT_DECODED);
     assert_non_null(strstr(why, "4.00 ms"));
     assert_non_null(strstr(why, "measured"));
 
@@ -825,14 +825,14 @@ static void forms_follow_costs(void **state)
     fth_scheduler_set_position(scheduler, 1, 0, 8, 1, 0, 1);
     for (int i = 0; i < 8; i++) {
         assert_true(fth_scheduler_take(scheduler, "maker", 1, &order));
-        fth_preparation cheap = {.receipt = {.id = order.id, .size_bytes = 1 << 20},
-                                 .samples = 1 << 20,
-                                 .fetch_s = 1 << 14,
-                                 .decode_s = 1,
-                                 .fetched_bytes = UINT64_C(1) << 36};
+        fth_prefetch_result cheap = {.receipt = {.id = order.id, .size_bytes = 1 << 20},
+                                     .samples = 1 << 20,
+                                     .fetch_s = 1 << 14,
+                                     .decode_s = 1,
+                                     .fetched_bytes = UINT64_C(1) << 36};
         fth_scheduler_done(scheduler, &order, &cheap, 1);
     }
-    assert_int_equal(CHOOSE(&other, true), FTH_FORM_ENCODED);
+    assert_int_equal(CHOOSE(&other, true), FTH_FORMAT_ENCODED);
 #undef CHOOSE
     fth_scheduler_free(scheduler);
 }
@@ -842,7 +842,7 @@ static void a_job_joins_the_others_where_they_are(void **state)
     (void)state;
     fth_scheduler *scheduler = create(20 * ITEM_BYTES);
     fth_item_id ids[64];
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES), joining;
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES), joining;
     spec.sharing = FTH_SHARE_ALL;
     assert_int_equal(fth_scheduler_choose_rotation(scheduler, &spec, SET_COUNT), 0);
     add_job(scheduler, 1, &spec, 0);
@@ -881,7 +881,7 @@ static void a_job_that_finds_all_of_the_others_epochs_has_their_order_from_the_s
 {
     (void)state;
     fth_scheduler *scheduler = create(1000 * ITEM_BYTES); /* more than two epochs */
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES);
     spec.sharing = FTH_SHARE_ORDER;
     add_job(scheduler, 1, &spec, 0);
     for (int64_t next = 0; next <= 250; next++) {

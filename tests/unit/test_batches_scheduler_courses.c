@@ -76,7 +76,7 @@ static course_entry *entry_of(test_course *course, fth_item_id id)
     return &course->entries[at];
 }
 
-static fth_job_spec make_spec(fth_form form)
+static fth_job_spec make_spec(fth_cache_format format)
 {
     fth_job_spec spec = {.data = "photos",
                          .transform = "random-resized-crop=224,flip",
@@ -85,7 +85,7 @@ static fth_job_spec make_spec(fth_form form)
                          .sharing = FTH_SHARE_ALL,
                          .order_seed = 1,
                          .augment_seed = 1,
-                         .form = form};
+                         .format = format};
     memset(spec.version, 'a', sizeof spec.version - 1);
     return spec;
 }
@@ -151,8 +151,8 @@ static bool find_missing(test_course *course, course_job *job, int64_t number, f
     fth_batch_plan plan = {.samples = samples};
     assert_true(job->spec.batch <= 64);
     fth_job_plan_batch(&job->spec, job->set_count, number, &plan);
-    bool batches = job->spec.form == FTH_FORM_BATCHES;
-    fth_item_kind kind = job->spec.form == FTH_FORM_DECODED ? FTH_ITEM_DECODED : FTH_ITEM_ENCODED;
+    bool batches = job->spec.format == FTH_FORMAT_BATCHES;
+    fth_item_kind kind = job->spec.format == FTH_FORMAT_DECODED ? FTH_ITEM_DECODED : FTH_ITEM_ENCODED;
     *failed = 0;
     for (int64_t i = 0; i < (batches && plan.count > 0 ? 1 : plan.count); i++) {
         fth_item_id id =
@@ -238,7 +238,7 @@ static void end_making(test_course *course, int number)
         return;
     }
     bool batch = maker->order.kind == FTH_ITEM_BATCH;
-    fth_preparation preparation = {
+    fth_prefetch_result preparation = {
         .receipt = {.id = maker->order.id, .size_bytes = batch ? course->batch_bytes : course->sample_bytes},
         .samples = batch ? maker->order.spec.batch : 1,
         .decoded = batch ? maker->order.spec.batch : 1,
@@ -382,7 +382,7 @@ static void equal_jobs_decode_each_image_once(void **state)
 {
     (void)state;
     test_course *course = begin(1);
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES);
     add_job(course, &spec, 1000, 3, 4, 1, 10);
     add_job(course, &spec, 1000, 3, 4, 1.5, 8);
     add_job(course, &spec, 1000, 3, 1, 4, 12);
@@ -398,7 +398,7 @@ static void jobs_that_differ_decode_each_image_once(void **state)
 {
     (void)state;
     test_course *course = begin(2);
-    fth_job_spec spec = make_spec(FTH_FORM_DECODED);
+    fth_job_spec spec = make_spec(FTH_FORMAT_DECODED);
     spec.sharing = FTH_SHARE_ORDER;
     for (uint64_t i = 0; i < 4; i++) {
         spec.augment_seed = i;
@@ -427,7 +427,7 @@ static void a_job_that_joins_in_mid_epoch_shares_the_rest(void **state)
 {
     (void)state;
     test_course *course = begin(4);
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES);
     course->memory = 12 * course->batch_bytes;
     add_job(course, &spec, 1000, 4, 1, 1, 10);                           /* 50 batches an epoch: 5 s */
     add_job(course, &spec, 1000, 2, 1, 8.5, 10)->choose_rotation = true; /* in epoch 1, at half of it */
@@ -443,7 +443,7 @@ static void jobs_of_different_speeds_share_little_memory(void **state)
 {
     (void)state;
     test_course *course = begin(5);
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES);
     course->memory = 10 * course->batch_bytes;
     course->maker_count = 4;
     add_job(course, &spec, 1000, 2, 1, 1, 10);
@@ -463,7 +463,7 @@ static void memory_for_fewer_batches_than_jobs_is_enough(void **state)
     test_course *course = begin(6);
     course->memory = 3 * course->batch_bytes;
     course->batch_s = 0.02;
-    fth_job_spec spec = make_spec(FTH_FORM_BATCHES);
+    fth_job_spec spec = make_spec(FTH_FORMAT_BATCHES);
     for (uint64_t i = 0; i < 6; i++) {
         spec.order_seed = i;
         add_job(course, &spec, 500, 1, 1, 1, 4);
@@ -480,7 +480,7 @@ static void failures_are_given_up_in_time(void **state)
     test_course *course = begin(7);
     course->hopeless_share = 0.05;
     course->failing_share = 0.1;
-    fth_job_spec spec = make_spec(FTH_FORM_DECODED);
+    fth_job_spec spec = make_spec(FTH_FORMAT_DECODED);
     add_job(course, &spec, 1000, 2, 2, 1, 10);
     spec.augment_seed = 2;
     add_job(course, &spec, 1000, 2, 2, 2, 6);
@@ -509,7 +509,7 @@ static void random_courses_come_to_their_end(void **state)
         int jobs = 1 + draw_below(course, 5);
         bool alike = draw_below(course, 2) == 0;
         for (int i = 0; i < jobs; i++) {
-            fth_job_spec spec = make_spec((fth_form)draw_below(course, 3));
+            fth_job_spec spec = make_spec((fth_cache_format)draw_below(course, 3));
             spec.batch = alike ? 20 : 10 + draw_below(course, 30);
             spec.order_seed = alike ? 1 : (uint64_t)draw_below(course, 2);
             spec.augment_seed = alike ? 1 : (uint64_t)draw_below(course, 3);

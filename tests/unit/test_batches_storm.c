@@ -86,7 +86,7 @@ static void publish(fth_segment_cache *segment, uint64_t number, fth_random_key 
 
 static void be_owner(const storm_state *storm)
 {
-    fth_host_supplier supplier = {.answer = answer, .wake = wake, .left = left};
+    fth_host_handler supplier = {.answer = answer, .wake = wake, .left = left};
     fth_random_key key = fth_random_key_for((uint64_t)getpid(), FTH_RANDOM_GENERATE);
     fth_board *board = NULL;
     fth_segment_cache *segment = NULL;

@@ -22,7 +22,7 @@ static double processor_seconds(void)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-static fth_job_spec make_spec(const fth_form form, bool alike, uint64_t job)
+static fth_job_spec make_spec(const fth_cache_format format, bool alike, uint64_t job)
 {
     fth_job_spec spec = {.data = "imagenet",
                          .transform = "random-resized-crop=224,flip,normalize=imagenet",
@@ -30,8 +30,8 @@ static fth_job_spec make_spec(const fth_form form, bool alike, uint64_t job)
                          .shuffle = true,
                          .sharing = FTH_SHARE_ORDER,
                          .order_seed = alike ? 1 : job,
-                         .augment_seed = form == FTH_FORM_BATCHES && alike ? 1 : job,
-                         .form = form};
+                         .augment_seed = format == FTH_FORMAT_BATCHES && alike ? 1 : job,
+                         .format = format};
     memset(spec.version, 'a', sizeof spec.version - 1);
     return spec;
 }
@@ -44,9 +44,9 @@ static int64_t make(fth_scheduler *scheduler, double now_s)
     int64_t made = 0;
     for (; fth_scheduler_take(scheduler, "maker", now_s, &order); made++) {
         bool batch = order.kind == FTH_ITEM_BATCH;
-        fth_preparation preparation = {.receipt = {.id = order.id, .size_bytes = batch ? 150 << 20 : 600 << 10},
-                                       .samples = batch ? BATCH : 1,
-                                       .decoded = batch ? BATCH : 1};
+        fth_prefetch_result preparation = {.receipt = {.id = order.id, .size_bytes = batch ? 150 << 20 : 600 << 10},
+                                           .samples = batch ? BATCH : 1,
+                                           .decoded = batch ? BATCH : 1};
         fth_scheduler_done(scheduler, &order, &preparation, now_s);
         while (fth_scheduler_evict(scheduler, 0, now_s, ids, FTH_COUNT_OF(ids)) > 0)
             continue;
@@ -54,7 +54,7 @@ static int64_t make(fth_scheduler *scheduler, double now_s)
     return made;
 }
 
-static void measure(const char *name, fth_form form, bool alike, double memory_gb)
+static void measure(const char *name, fth_cache_format format, bool alike, double memory_gb)
 {
     fth_scheduler *scheduler;
     fth_scheduler_options options = {.memory_bytes = (uint64_t)(memory_gb * 1e9)};
@@ -62,7 +62,7 @@ static void measure(const char *name, fth_form form, bool alike, double memory_g
     if (fth_scheduler_create(&options, &scheduler) != FTH_OK)
         exit(1);
     for (uint64_t job = 0; job < JOBS; job++) {
-        fth_job_spec spec = make_spec(form, alike, job);
+        fth_job_spec spec = make_spec(format, alike, job);
         if (fth_scheduler_add_job(scheduler, job + 1, &spec, SAMPLES, 0) != FTH_OK)
             exit(1);
         for (int process = 0; process < PROCESSES; process++)
@@ -89,12 +89,12 @@ static void measure(const char *name, fth_form form, bool alike, double memory_g
 
 int main(void)
 {
-    measure("batches, equal jobs, 16 GB", FTH_FORM_BATCHES, true, 16);
-    measure("batches, equal jobs, 16 TB", FTH_FORM_BATCHES, true, 16000);
-    measure("batches, each its own order, 16 GB", FTH_FORM_BATCHES, false, 16);
-    measure("batches, each its own order, 16 TB", FTH_FORM_BATCHES, false, 16000);
-    measure("decoded, one order, 100 GB", FTH_FORM_DECODED, true, 100);
-    measure("decoded, one order, 2 TB", FTH_FORM_DECODED, true, 2000);
-    measure("decoded, each its own order, 2 TB", FTH_FORM_DECODED, false, 2000);
+    measure("batches, equal jobs, 16 GB", FTH_FORMAT_BATCHES, true, 16);
+    measure("batches, equal jobs, 16 TB", FTH_FORMAT_BATCHES, true, 16000);
+    measure("batches, each its own order, 16 GB", FTH_FORMAT_BATCHES, false, 16);
+    measure("batches, each its own order, 16 TB", FTH_FORMAT_BATCHES, false, 16000);
+    measure("decoded, one order, 100 GB", FTH_FORMAT_DECODED, true, 100);
+    measure("decoded, one order, 2 TB", FTH_FORMAT_DECODED, true, 2000);
+    measure("decoded, each its own order, 2 TB", FTH_FORMAT_DECODED, false, 2000);
     return 0;
 }

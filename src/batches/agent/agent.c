@@ -17,8 +17,8 @@
 #define LOOK_EVERY_S   0.1
 #define ANSWER_S       5.0 /* for what clients ask of the coordinator */
 
-#define MOST_MEMORY  (UINT64_C(1) << 30)
-#define LEAST_MEMORY (UINT64_C(64) << 20)
+#define MAX_MEMORY (UINT64_C(1) << 30)
+#define MIN_MEMORY (UINT64_C(64) << 20)
 
 typedef struct batches_agent {
     char name[128];
@@ -162,7 +162,7 @@ static void left(void *context, int slot, uint64_t job, bool finished)
 static uint64_t choose_memory(void)
 {
     uint64_t chosen = (uint64_t)fth_machine_available_bytes() / 4;
-    return chosen > MOST_MEMORY ? MOST_MEMORY : chosen < LEAST_MEMORY ? LEAST_MEMORY : chosen;
+    return chosen > MAX_MEMORY ? MAX_MEMORY : chosen < MIN_MEMORY ? MIN_MEMORY : chosen;
 }
 
 fth_status fth_batches_agent_path(const fth_batches_agent_options *options, char **path)
@@ -249,7 +249,7 @@ static fth_status open_agent(const fth_batches_agent_options *options, const cha
                                                            .segment = agent->segment},
                                  &agent->fill));
     FTH_TRY(fth_host_open(path, agent->segment, agent->board,
-                          &(fth_host_supplier){.context = agent, .answer = answer, .wake = wake, .left = left},
+                          &(fth_host_handler){.context = agent, .answer = answer, .wake = wake, .left = left},
                           &agent->host));
 
 out:

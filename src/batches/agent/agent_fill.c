@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/process.h"
-#include "batches/prefetch/prepare.h"
+#include "batches/prefetch/item_task.h"
 #include "http/http.h"
 
 enum {
@@ -25,16 +25,16 @@ enum {
     HOLD_MS = 25, /* how long the coordinator may hold a sync */
     GET_COUNT = 64
 };
-#define SYNC_S          1.5  /* for a sync's answer; a coordinator that takes longer is away */
-#define FETCH_S         2.0  /* for one fetch */
-#define FETCH_FOR_S     0.05 /* fetches after one sync, before the next */
-#define REST_S          0.02 /* between syncs where nothing is wanted */
-#define IDLE_S          0.5  /* where there are no jobs */
-#define AWAY_TELL_S     1.0  /* after this long without a coordinator, clients that wait get an error */
-#define FAILURE_S       5.0  /* how long a failure is remembered, before the coordinator is asked again */
-#define OUTAGE_S        0.5  /* the same where somebody did not answer */
-#define LONGEST_PAUSE_S 0.5
-#define GET_BYTES       (UINT64_C(32) << 20)
+#define SYNC_S      1.5  /* for a sync's answer; a coordinator that takes longer is away */
+#define FETCH_S     2.0  /* for one fetch */
+#define FETCH_FOR_S 0.05 /* fetches after one sync, before the next */
+#define REST_S      0.02 /* between syncs where nothing is wanted */
+#define IDLE_S      0.5  /* where there are no jobs */
+#define AWAY_TELL_S 1.0  /* after this long without a coordinator, clients that wait get an error */
+#define FAILURE_S   5.0  /* how long a failure is remembered, before the coordinator is asked again */
+#define OUTAGE_S    0.5  /* the same where somebody did not answer */
+#define MAX_PAUSE_S 0.5
+#define GET_BYTES   (UINT64_C(32) << 20)
 
 /* An item that could not be had. */
 typedef struct item_failure {
@@ -473,7 +473,7 @@ static void sync_once(fth_agent_fill *fill, double *pause_s)
     if (status != FTH_OK) {
         fth_agent_jobs_not_told(fill->options.jobs);
         note_away(fill, status);
-        *pause_s = fmin(REST_S * exp2(fill->away_tries), LONGEST_PAUSE_S);
+        *pause_s = fmin(REST_S * exp2(fill->away_tries), MAX_PAUSE_S);
         fill->away_tries += fill->away_tries < 16;
         goto out;
     }

@@ -128,7 +128,7 @@ static fth_status make_job(const char *name, const json_t *answer, agent_job **r
     FTH_REQUIRE(json_is_integer(count), FTH_CORRUPT, "the coordinator's answer has no counts of samples in \"set\"");
     job->set_count = json_integer_value(count);
     FTH_TRY(fth_job_spec_check(&job->spec, job->set_count));
-    FTH_REQUIRE(job->spec.form != FTH_FORM_AUTO && job->spec.rotation >= 0, FTH_CORRUPT,
+    FTH_REQUIRE(job->spec.format != FTH_FORMAT_AUTO && job->spec.rotation >= 0, FTH_CORRUPT,
                 "the coordinator's answer has a spec that is not complete");
     FTH_TRY(fth_allocate(REMEMBERED, sizeof *job->planned, &job->planned));
     job->name = name ? strdup(name) : NULL;
@@ -324,7 +324,7 @@ static const planned_batch *plan_batch(fth_agent_jobs *jobs, agent_job *job, int
 {
     planned_batch *planned = &job->planned[number & (REMEMBERED - 1)];
     fth_batch_plan plan = {.samples = jobs->samples};
-    bool is_whole = job->spec.form == FTH_FORM_BATCHES;
+    bool is_whole = job->spec.format == FTH_FORMAT_BATCHES;
 
     if (planned->number == number + 1)
         return planned;
@@ -339,7 +339,7 @@ static const planned_batch *plan_batch(fth_agent_jobs *jobs, agent_job *job, int
         planned->ids[0] = fth_job_batch_id(&job->spec, &plan);
     for (size_t i = 0; !is_whole && i < planned->count; i++)
         planned->ids[i] = fth_job_sample_id(
-            &job->spec, job->spec.form == FTH_FORM_DECODED ? FTH_ITEM_DECODED : FTH_ITEM_ENCODED, plan.samples[i]);
+            &job->spec, job->spec.format == FTH_FORMAT_DECODED ? FTH_ITEM_DECODED : FTH_ITEM_ENCODED, plan.samples[i]);
     planned->number = number + 1;
     return planned;
 }

@@ -11,8 +11,8 @@ struct fth_cache {
     void *state;
     char *name;
     fth_segment_cache *segment;
-    void (*make_room)(void *context, uint64_t size_bytes); /* or NULL */
-    void *room_maker;
+    void (*evict)(void *context, uint64_t size_bytes); /* or NULL */
+    void *evict_context;
 };
 
 /* Whether an address begins with one of the kind's schemes; one without "://" is the whole
@@ -93,10 +93,10 @@ fth_segment_cache *fth_cache_segment(const fth_cache *cache)
     return cache->segment;
 }
 
-void fth_cache_set_room_maker(fth_cache *cache, void (*make_room)(void *context, uint64_t size_bytes), void *context)
+void fth_cache_set_evictor(fth_cache *cache, void (*evict)(void *context, uint64_t size_bytes), void *context)
 {
-    cache->make_room = make_room;
-    cache->room_maker = context;
+    cache->evict = evict;
+    cache->evict_context = context;
 }
 
 fth_status fth_cache_begin(fth_cache *cache, uint64_t size_bytes, void **entry)
@@ -104,8 +104,8 @@ fth_status fth_cache_begin(fth_cache *cache, uint64_t size_bytes, void **entry)
     enum { TRIES = 5 };
     *entry = NULL;
     fth_status status = cache->kind->begin(cache->state, size_bytes, entry);
-    for (uint64_t i = 0; i < TRIES && status == FTH_NO_MEMORY && cache->make_room; i++) {
-        cache->make_room(cache->room_maker, size_bytes << i);
+    for (uint64_t i = 0; i < TRIES && status == FTH_NO_MEMORY && cache->evict; i++) {
+        cache->evict(cache->evict_context, size_bytes << i);
         status = cache->kind->begin(cache->state, size_bytes, entry);
     }
     return status;

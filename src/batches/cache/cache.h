@@ -1,10 +1,10 @@
 /* Caches: where entries are kept for all who need them. A row of fth_cache_kind each, listed in
  * cache.c.
  *
- *     shm                            the coordinator's shared memory (segment.h); other machines get entries from it over HTTP
- *     redis://[[user]:password@]host[:port][,host[:port]...][/database][/prefix], rediss:// with TLS
- *                                    Redis or Valkey, one server, several, or a cluster; every machine reads from it directly
- *     items+http://host:port         a coordinator's shared memory, for a machine that makes items for it (cache_coordinator.c)
+ *     shm                            the coordinator's shared memory (segment.h); other machines get entries from it
+ * over HTTP redis://[[user]:password@]host[:port][,host[:port]...][/database][/prefix], rediss:// with TLS Redis or
+ * Valkey, one server, several, or a cluster; every machine reads from it directly items+http://host:port         a
+ * coordinator's shared memory, for a machine that makes items for it (cache_coordinator.c)
  *
  * Whoever puts an entry gets a receipt only once the cache has all of it. Servers that are down
  * cost a failed call, never a wrong answer: what cannot be got is made again. */
@@ -34,7 +34,7 @@ fth_segment_cache *fth_cache_segment(const fth_cache *cache); /* NULL: not share
 /* Who keeps a cache within its memory drops entries when one finds no room: `make_room` is called
  * with how many bytes to drop, a few times, and more each time, since what becomes free need not
  * lie in one piece. Before others use the cache. */
-void fth_cache_set_room_maker(fth_cache *cache, void (*make_room)(void *context, uint64_t size_bytes), void *context);
+void fth_cache_set_evictor(fth_cache *cache, void (*evict)(void *context, uint64_t size_bytes), void *context);
 /* Room for an entry in which it can be made; then put, or cancel. FTH_NO_MEMORY: there is none. Any
  * thread. */
 fth_status fth_cache_begin(fth_cache *cache, uint64_t size_bytes, void **entry);

@@ -7,7 +7,7 @@
 #include "batches/cache/cache.h"
 #include "batches/coordinator_link.h"
 
-#define USUAL_DEADLINE_S 30.0 /* an entry may be large, and the way to the coordinator long */
+#define DEFAULT_DEADLINE_S 30.0 /* an entry may be large, and the way to the coordinator long */
 
 typedef struct fth_coordinator_cache {
     fth_coordinator_link *link;
@@ -34,7 +34,7 @@ static fth_status open_cache(const char *address, const fth_cache_options *optio
 
     FTH_TRY(check(address));
     FTH_TRY(fth_allocate(1, sizeof *cache, &cache));
-    cache->deadline_s = options->deadline_s > 0 ? options->deadline_s : USUAL_DEADLINE_S;
+    cache->deadline_s = options->deadline_s > 0 ? options->deadline_s : DEFAULT_DEADLINE_S;
     FTH_TRY(fth_coordinator_link_open(&(fth_coordinator_link_options){.url = address + strlen("items+"),
                                                                       .pinned_key = options->pinned_key,
                                                                       .ca_file = options->ca_file},

@@ -12,8 +12,8 @@
 #include "batches/cache/redis_internal.h"
 
 enum { MAX_CONNECTIONS = 8 };
-#define FIRST_PAUSE_S   0.05
-#define LONGEST_PAUSE_S 2.0
+#define FIRST_PAUSE_S 0.05
+#define MAX_PAUSE_S   2.0
 
 struct fth_redis_server {
     fth_redis_endpoint endpoint;
@@ -70,7 +70,7 @@ const char *fth_redis_server_name(const fth_redis_server *server)
 /* With the mutex held. */
 static void note_failure(fth_redis_server *server, fth_status status)
 {
-    double pause_s = fmin(FIRST_PAUSE_S * exp2(server->failures), LONGEST_PAUSE_S);
+    double pause_s = fmin(FIRST_PAUSE_S * exp2(server->failures), MAX_PAUSE_S);
     server->failures += server->failures < 16;
     server->retry_at_s = fth_clock_seconds() + pause_s;
     server->why = status;
@@ -93,7 +93,7 @@ static fth_status take_place(fth_redis_server *server, fth_deadline deadline, ft
         pthread_cond_clockwait(&server->returned, &server->mutex, CLOCK_MONOTONIC, &until);
     }
     if (server->failures > 0)
-        server->retry_at_s = fth_clock_seconds() + LONGEST_PAUSE_S; /* this thread tries; others fail meanwhile */
+        server->retry_at_s = fth_clock_seconds() + MAX_PAUSE_S; /* this thread tries; others fail meanwhile */
     server->lent_count++;
     *connection = server->idle_count > 0 ? server->idle[--server->idle_count] : NULL;
     return FTH_OK;

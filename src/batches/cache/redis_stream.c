@@ -19,7 +19,7 @@
 
 #include "batches/cache/redis_internal.h"
 
-enum { KEEPALIVE_S = 20, LONGEST_WRITE = 1 << 30 };
+enum { KEEPALIVE_S = 20, MAX_WRITE = 1 << 30 };
 
 struct fth_redis_tls {
     SSL_CTX *context;
@@ -312,7 +312,7 @@ fth_status fth_redis_stream_write(fth_redis_stream *stream, const void *bytes, s
     const char *next = bytes, *end = next + size_bytes;
 
     while (next < end && status == FTH_OK) {
-        size_t length = (size_t)(end - next) < LONGEST_WRITE ? (size_t)(end - next) : LONGEST_WRITE;
+        size_t length = (size_t)(end - next) < MAX_WRITE ? (size_t)(end - next) : MAX_WRITE;
         if (stream->ssl) {
             ERR_clear_error();
             int sent = SSL_write(stream->ssl, next, (int)length);
@@ -339,7 +339,7 @@ fth_status fth_redis_stream_write(fth_redis_stream *stream, const void *bytes, s
 fth_status fth_redis_stream_read(fth_redis_stream *stream, void *bytes, size_t room, fth_deadline deadline, size_t *got)
 {
     fth_status status = FTH_OK;
-    size_t length = room < LONGEST_WRITE ? room : LONGEST_WRITE;
+    size_t length = room < MAX_WRITE ? room : MAX_WRITE;
 
     *got = 0;
     while (*got == 0 && status == FTH_OK) {

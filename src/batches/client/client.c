@@ -21,13 +21,13 @@
 #define FIGURES_S  1.0
 /* A host that did not answer is not waited for again for so long. */
 #define SILENT_S 5.0
-enum { MOST_KEPT = 32 };
+enum { MAX_KEPT = 32 };
 
 typedef struct client {
     fth_batches_address address;
     fth_described_set set;
     char *shown; /* the address, for messages */
-    fth_direct *direct;
+    fth_fallback_reader *fallback;
 
     pthread_mutex_t mutex; /* guards what follows */
     fth_session **sessions;
@@ -35,11 +35,11 @@ typedef struct client {
     fth_batches_figures ended;             /* of sessions that were closed */
     fth_batches_registration registration; /* of training, the latest */
     bool registered;
-    fth_form form;    /* of the address, until it is chosen */
-    int64_t rotation; /* the same */
-    char why[256];    /* that form was chosen */
-    double silent_at; /* when the host did not answer who registered; -INFINITY: it did, the last time */
-    fth_item_lease kept[MOST_KEPT];
+    fth_cache_format format; /* of the address, until it is chosen */
+    int64_t rotation;        /* the same */
+    char why[256];           /* that form was chosen */
+    double silent_at;        /* when the host did not answer who registered; -INFINITY: it did, the last time */
+    fth_item_lease kept[MAX_KEPT];
 } client;
 
 /* ---- opening ---- */
@@ -47,9 +47,9 @@ typedef struct client {
 static void free_client(void *context)
 {
     client *own = context;
-    for (int i = 0; i < MOST_KEPT; i++)
+    for (int i = 0; i < MAX_KEPT; i++)
         fth_item_lease_release(&own->kept[i]);
-    fth_direct_free(own->direct);
+    fth_fallback_reader_free(own->fallback);
     fth_described_set_release(&own->set);
     fth_batches_address_release(&own->address);
     free(own->sessions);
@@ -123,12 +123,12 @@ static fth_status open_client(const char *text, const char *saved, fth_deadline 
     pthread_mutex_init(&own->mutex, NULL);
     FTH_TRY(fth_batches_address_parse(text, &own->address));
     own->silent_at = -INFINITY;
-    own->form = own->address.form;
+    own->format = own->address.format;
     own->rotation = own->address.rotation;
     FTH_REQUIRE(own->shown = fth_format("batches://%s:%d/%s", own->address.host, own->address.port, own->address.name),
                 FTH_NO_MEMORY, "no memory for an address");
     FTH_TRY(saved ? load_job(saved, own) : ask_for_set(deadline, own));
-    FTH_TRY(fth_direct_create(&own->set, &own->direct));
+    FTH_TRY(fth_fallback_reader_create(&own->set, &own->fallback));
     *opened = own;
     own = NULL;
 
@@ -147,33 +147,33 @@ static fth_status open_session(void *context, const fth_dataset *dataset, fth_lo
     client *own = context;
     fth_session *opened = NULL;
     fth_session_options how = {
-        .address = &own->address, .direct = own->direct, .dataset = dataset, .version = own->set.set.version};
+        .address = &own->address, .fallback = own->fallback, .dataset = dataset, .version = own->set.set.version};
 
     fth_batches_registration known;
     pthread_mutex_lock(&own->mutex);
-    how.form = own->form;
+    how.format = own->format;
     how.rotation = own->rotation;
     known = own->registration;
     how.known = own->registered ? &known : NULL;
     how.away = fth_clock_seconds() - own->silent_at < SILENT_S;
     for (size_t i = 0; i < own->session_count; i++)
-        how.away |= !fth_supply_is_connected(fth_session_supply(own->sessions[i]));
+        how.away |= !fth_cache_source_is_connected(fth_session_source(own->sessions[i]));
     pthread_mutex_unlock(&own->mutex);
     FTH_TRY(fth_session_open(&how, options, &opened));
     pthread_mutex_lock(&own->mutex);
     if (!how.away)
-        own->silent_at = fth_supply_is_connected(fth_session_supply(opened)) ? -INFINITY : fth_clock_seconds();
+        own->silent_at = fth_cache_source_is_connected(fth_session_source(opened)) ? -INFINITY : fth_clock_seconds();
     if (options->split == FTH_TRAIN) { /* whatever is opened later, also by this process again, goes on like this */
-        if (how.form == FTH_FORM_AUTO)
-            snprintf(own->why, sizeof own->why, "%s", fth_supply_why(fth_session_supply(opened)));
-        own->form = fth_session_spec(opened)->form;
+        if (how.format == FTH_FORMAT_AUTO)
+            snprintf(own->why, sizeof own->why, "%s", fth_cache_source_why(fth_session_source(opened)));
+        own->format = fth_session_spec(opened)->format;
         own->rotation = fth_session_spec(opened)->rotation;
     }
     status = fth_grow(&own->sessions, own->session_count, &own->session_capacity, sizeof *own->sessions);
     if (status == FTH_OK) {
         own->sessions[own->session_count++] = opened;
         if (options->split == FTH_TRAIN || !own->registered) {
-            own->registration = (fth_batches_registration){.job = fth_supply_job(fth_session_supply(opened)),
+            own->registration = (fth_batches_registration){.job = fth_cache_source_job(fth_session_source(opened)),
                                                            .spec = *fth_session_spec(opened)};
             own->registered = true;
         }
@@ -183,7 +183,7 @@ static fth_status open_session(void *context, const fth_dataset *dataset, fth_lo
         fth_session_close(opened);
         goto out;
     }
-    *finished = fth_session_spec(opened)->form == FTH_FORM_BATCHES;
+    *finished = fth_session_spec(opened)->format == FTH_FORMAT_BATCHES;
     *session = opened;
 
 out:
@@ -192,7 +192,7 @@ out:
 
 static void add_session_figures(const fth_session *session, fth_batches_figures *figures)
 {
-    fth_supply_add_figures(fth_session_supply(session), fth_deadline_in(FIGURES_S), figures);
+    fth_cache_source_add_figures(fth_session_source(session), fth_deadline_in(FIGURES_S), figures);
     figures->direct += fth_session_images_read(session);
 }
 
@@ -226,7 +226,7 @@ static fth_status take(void *context, void *session, fth_split split, int64_t sa
     client *own = context;
     double decode_s = 0;
     return session ? fth_session_take(session, sample, deadline, raw)
-                   : fth_sample_lend_directly(own->direct, false, split, sample, deadline, raw, &decode_s);
+                   : fth_sample_lend_directly(own->fallback, false, split, sample, deadline, raw, &decode_s);
 }
 
 static void explain(void *context, char *text, size_t size)
@@ -236,7 +236,7 @@ static void explain(void *context, char *text, size_t size)
     if (own->session_count > 0)
         fth_session_explain(own->sessions[0], text, size);
     else
-        fth_direct_explain(own->direct, text, size);
+        fth_fallback_reader_explain(own->fallback, text, size);
     pthread_mutex_unlock(&own->mutex);
 }
 
@@ -293,9 +293,9 @@ bool fth_batches_get_choice(const fth_dataset *dataset, fth_batches_choice *choi
     if (!own)
         return false;
     pthread_mutex_lock(&own->mutex);
-    *choice = (fth_batches_choice){.form = own->form, .rotation = own->rotation, .sharing = own->address.sharing};
+    *choice = (fth_batches_choice){.format = own->format, .rotation = own->rotation, .sharing = own->address.sharing};
     pthread_mutex_unlock(&own->mutex);
-    return choice->form != FTH_FORM_AUTO && choice->rotation >= 0;
+    return choice->format != FTH_FORMAT_AUTO && choice->rotation >= 0;
 }
 
 fth_status fth_batches_settle(const fth_dataset *dataset, const fth_loader_options *options)
@@ -322,11 +322,11 @@ bool fth_batches_get_figures(const fth_dataset *dataset, fth_batches_figures *fi
     *figures = own->ended;
     for (size_t i = 0; i < own->session_count; i++)
         add_session_figures(own->sessions[i], figures);
-    figures->form = own->registration.spec.form;
+    figures->format = own->registration.spec.format;
     snprintf(figures->why, sizeof figures->why, "%s",
-             own->why[0]                          ? own->why
-             : own->address.form != FTH_FORM_AUTO ? "the address asks for it"
-                                                  : "");
+             own->why[0]                              ? own->why
+             : own->address.format != FTH_FORMAT_AUTO ? "the address asks for it"
+                                                      : "");
     pthread_mutex_unlock(&own->mutex);
     return true;
 }
@@ -365,7 +365,7 @@ bool fth_batches_keep(const fth_dataset *dataset, const fth_batch *batch, uint64
     if (!own)
         return false;
     pthread_mutex_lock(&own->mutex);
-    for (uint64_t place = 0; place < MOST_KEPT && !kept; place++) {
+    for (uint64_t place = 0; place < MAX_KEPT && !kept; place++) {
         if (own->kept[place].connection)
             continue;
         for (size_t i = 0; i < own->session_count && !kept; i++)
@@ -380,7 +380,7 @@ bool fth_batches_keep(const fth_dataset *dataset, const fth_batch *batch, uint64
 void fth_batches_let_go(const fth_dataset *dataset, uint64_t lease)
 {
     client *own = find_client(dataset);
-    if (!own || lease >= MOST_KEPT)
+    if (!own || lease >= MAX_KEPT)
         return;
     pthread_mutex_lock(&own->mutex);
     fth_item_lease_release(&own->kept[lease]);
@@ -391,7 +391,7 @@ void fth_batches_abandon(const fth_dataset *dataset)
 {
     client *own = find_client(dataset); /* no locks: their holders are not in this process */
     for (size_t i = 0; own && i < own->session_count; i++)
-        fth_supply_abandon(fth_session_supply(own->sessions[i]));
+        fth_cache_source_abandon(fth_session_source(own->sessions[i]));
 }
 
 /* ---- before a run ---- */
@@ -411,7 +411,7 @@ fth_status fth_batches_check_direct(const char *address, fth_deadline deadline)
     fth_status status = open_client(address, NULL, deadline, &own);
     if (status != FTH_OK)
         return status;
-    status = fth_direct_open(own->direct, deadline);
+    status = fth_fallback_reader_open(own->fallback, deadline);
     if (status != FTH_OK)
         status = fth_fail_within(status, "%s answers, but this machine cannot read the data itself", own->shown);
     free_client(own);

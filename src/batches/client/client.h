@@ -25,7 +25,7 @@ typedef struct fth_batches_address {
     int port;
     bool tls; /* batches+tls:// */
     fth_sharing sharing;
-    fth_form form;
+    fth_cache_format format;
     int64_t rotation; /* of a job that is resumed; -1: not yet chosen */
 } fth_batches_address;
 fth_status fth_batches_address_parse(const char *text, fth_batches_address *address);
@@ -36,7 +36,7 @@ char *fth_batches_address_url(const fth_batches_address *address);
 /* What is settled once for a job, so that a process that resumes it goes on with the same numbers:
  * given as form= and rotation= of the address. */
 typedef struct fth_batches_choice {
-    fth_form form;
+    fth_cache_format format;
     int64_t rotation;
     fth_sharing sharing;
 } fth_batches_choice;
@@ -46,7 +46,7 @@ fth_status fth_batches_settle(const fth_dataset *dataset, const fth_loader_optio
 /* False if the data set is no such one, or nothing is settled yet. */
 bool fth_batches_get_choice(const fth_dataset *dataset, fth_batches_choice *choice);
 /* The address with a choice; free() it. NULL: no memory. */
-char *fth_batches_address_with(const char *address, fth_form form, int64_t rotation);
+char *fth_batches_address_with(const char *address, fth_cache_format format, int64_t rotation);
 
 /* What a job has had from the cache so far, all its processes together. */
 typedef struct fth_batches_figures {
@@ -54,7 +54,7 @@ typedef struct fth_batches_figures {
     double wait_s, fetch_s, decode_s;
     uint64_t decoded_for_it, decoded_by_others; /* images */
     double usd;                                 /* its share of functions and cache */
-    fth_form form;
+    fth_cache_format format;
     char why[256]; /* that form was chosen */
 } fth_batches_figures;
 /* False if the data set is no such one. */

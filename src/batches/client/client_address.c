@@ -66,7 +66,9 @@ static fth_status parse_setting(const char *text, const char *name, char *value,
     if (strcmp(name, "share") == 0)
         return fth_sharing_find(value, &address->sharing) ? FTH_OK : fail(text, "share= is none, order or all");
     if (strcmp(name, "form") == 0)
-        return fth_form_find(value, &address->form) ? FTH_OK : fail(text, "form= is auto, encoded, decoded or batches");
+        return fth_cache_format_find(value, &address->format)
+                   ? FTH_OK
+                   : fail(text, "form= is auto, encoded, decoded or batches");
     if (strcmp(name, "rotation") == 0) {
         if (!parse_number(value, INT64_MAX, &number))
             return fail(text, "rotation= is a number of samples");
@@ -125,7 +127,7 @@ fth_status fth_batches_address_parse(const char *text, fth_batches_address *addr
     fth_status status = FTH_OK;
     char *copy = NULL, *settings, *slash;
 
-    *address = (fth_batches_address){.form = FTH_FORM_AUTO, .rotation = -1};
+    *address = (fth_batches_address){.format = FTH_FORMAT_AUTO, .rotation = -1};
     const prefix *begin = find_prefix(text);
     FTH_REQUIRE(begin, FTH_INVALID, "%s is no address of a batch cache", text);
     address->tls = begin->tls;
@@ -170,8 +172,8 @@ char *fth_batches_address_url(const fth_batches_address *address)
                       bracketed ? "]" : "", address->port);
 }
 
-char *fth_batches_address_with(const char *address, fth_form form, int64_t rotation)
+char *fth_batches_address_with(const char *address, fth_cache_format format, int64_t rotation)
 {
-    return fth_format("%s%cform=%s&rotation=%lld", address, strchr(address, '?') ? '&' : '?', fth_form_name(form),
-                      (long long)rotation);
+    return fth_format("%s%cform=%s&rotation=%lld", address, strchr(address, '?') ? '&' : '?',
+                      fth_cache_format_name(format), (long long)rotation);
 }

@@ -26,14 +26,14 @@ struct fth_session {
     fth_session_options how;
     fth_loader_options options;
     fth_job_spec spec;
-    fth_supply *supply;
+    fth_cache_source *source;
     int64_t set_count;
     int64_t passed;            /* the batches before it are counted; -1: none was looked at */
     atomic_ullong images_read; /* directly */
     atomic_bool directly;      /* as was the last sample */
 
     pthread_mutex_t spare_mutex; /* guards the next */
-    fth_supply *spare;           /* for samples that are none of the job's next ones; NULL: not needed so far */
+    fth_cache_source *spare;     /* for samples that are none of the job's next ones; NULL: not needed so far */
 
     /* Of finished batches; the loader's thread alone. */
     fth_batch_plan plan; /* of the batch given last */
@@ -64,10 +64,10 @@ static fth_status make_spec(const fth_session_options *how, const fth_loader_opt
                            .share = options->share,
                            .part = options->part,
                            .rotation = options->shuffle ? how->rotation : 0,
-                           .form = how->form};
+                           .format = how->format};
     if (options->share.of > 1 || options->part.of > 1) { /* processes that register one by one, and must agree */
         spec->rotation = spec->rotation < 0 ? 0 : spec->rotation;
-        spec->form = spec->form == FTH_FORM_AUTO ? FTH_FORM_BATCHES : spec->form;
+        spec->format = spec->format == FTH_FORMAT_AUTO ? FTH_FORMAT_BATCHES : spec->format;
     }
     FTH_REQUIRE(preparation, FTH_NO_MEMORY, "no memory for a transform");
     FTH_REQUIRE(strlen(preparation) < sizeof spec->transform, FTH_INVALID,
@@ -94,7 +94,7 @@ static bool take_known(const fth_session_options *how, fth_job_spec *spec)
     if (spec->sharing == FTH_SHARE_ALL)
         same.augment_seed = known->augment_seed;
     if (known->sharing != spec->sharing || !fth_job_has_same_batches(&same, known) ||
-        (spec->form != FTH_FORM_AUTO && spec->form != known->form) ||
+        (spec->format != FTH_FORMAT_AUTO && spec->format != known->format) ||
         (spec->rotation >= 0 && spec->rotation != known->rotation))
         return false;
     *spec = *known;
@@ -110,7 +110,7 @@ static bool complete_spec(const fth_session_options *how, fth_job_spec *spec)
         spec->order_seed = how->known->spec.order_seed;
     if (spec->sharing == FTH_SHARE_ALL && known)
         spec->augment_seed = how->known->spec.augment_seed;
-    return spec->form != FTH_FORM_AUTO && spec->rotation >= 0 && (!shares || known);
+    return spec->format != FTH_FORMAT_AUTO && spec->rotation >= 0 && (!shares || known);
 }
 
 fth_status fth_session_open(const fth_session_options *how, fth_loader_options *options, fth_session **session)
@@ -124,11 +124,11 @@ fth_status fth_session_open(const fth_session_options *how, fth_loader_options *
     opened->how = *how;
     FTH_TRY(make_spec(how, options, &opened->spec));
     const bool known = take_known(how, &opened->spec), complete = known || complete_spec(how, &opened->spec);
-    const fth_supply_beginning beginning = !complete   ? FTH_SUPPLY_NOW
-                                           : how->away ? FTH_SUPPLY_LATER
-                                                       : FTH_SUPPLY_NOW_OR_LATER;
-    FTH_TRY(fth_supply_open(how->address, &opened->spec, known ? how->known->job : 0, beginning,
-                            fth_deadline_in(complete ? REGISTER_AGAIN_S : REGISTER_S), &opened->supply));
+    const fth_registration_time time = !complete   ? FTH_REGISTER_NOW
+                                       : how->away ? FTH_REGISTER_LATER
+                                                   : FTH_REGISTER_NOW_OR_LATER;
+    FTH_TRY(fth_cache_source_open(how->address, &opened->spec, known ? how->known->job : 0, time,
+                                  fth_deadline_in(complete ? REGISTER_AGAIN_S : REGISTER_S), &opened->source));
     options->own_order = true;
     options->order_seed = opened->spec.order_seed;
     options->seed = opened->spec.augment_seed;
@@ -161,8 +161,8 @@ void fth_session_close(fth_session *session)
         return;
     fth_loader_free(session->loader);
     fth_item_lease_release(&session->lease);
-    fth_supply_close(session->supply);
-    fth_supply_close(session->spare);
+    fth_cache_source_close(session->source);
+    fth_cache_source_close(session->spare);
     pthread_mutex_destroy(&session->spare_mutex);
     free(session->plan.samples);
     free(session->labels);
@@ -175,9 +175,9 @@ const fth_job_spec *fth_session_spec(const fth_session *session)
     return &session->spec;
 }
 
-fth_supply *fth_session_supply(const fth_session *session)
+fth_cache_source *fth_session_source(const fth_session *session)
 {
-    return session->supply;
+    return session->source;
 }
 
 uint64_t fth_session_images_read(const fth_session *session)
@@ -198,7 +198,7 @@ static void count_samples(fth_session *session, int64_t next)
     }
     session->passed = next;
     if (taken > 0)
-        fth_supply_count(session->supply, FTH_SLOT_SAMPLES, (uint64_t)taken);
+        fth_cache_source_count(session->source, FTH_SLOT_SAMPLES, (uint64_t)taken);
 }
 
 void fth_session_moved(fth_session *session, int64_t next)
@@ -207,8 +207,8 @@ void fth_session_moved(fth_session *session, int64_t next)
     int64_t end = options->batch_limit;
     count_samples(session, next);
     if (end == 0 && options->expected_end > 0 && next <= options->expected_end)
-        end = options->expected_end + (session->spec.form == FTH_FORM_BATCHES ? 0 : LOADED_AHEAD * options->stride);
-    fth_supply_set_position(session->supply, next, options->stride, end);
+        end = options->expected_end + (session->spec.format == FTH_FORMAT_BATCHES ? 0 : LOADED_AHEAD * options->stride);
+    fth_cache_source_set_position(session->source, next, options->stride, end);
 }
 
 /* ---- samples ---- */
@@ -217,7 +217,7 @@ void fth_session_moved(fth_session *session, int64_t next)
 typedef struct sample_lease {
     fth_item_lease lease;
     char *text;
-    fth_direct *direct;
+    fth_fallback_reader *fallback;
     fth_sample_maker *maker;
 } sample_lease;
 
@@ -228,21 +228,21 @@ void fth_sample_give_back(fth_raw_sample *raw)
         return;
     fth_item_lease_release(&lent->lease);
     if (lent->maker)
-        fth_direct_give_back(lent->direct, lent->maker);
+        fth_fallback_reader_give_back(lent->fallback, lent->maker);
     free(lent->text);
     free(lent);
     *raw = (fth_raw_sample){0};
 }
 
-fth_status fth_sample_lend_directly(fth_direct *direct, bool decoded, fth_split split, int64_t sample,
+fth_status fth_sample_lend_directly(fth_fallback_reader *fallback, bool decoded, fth_split split, int64_t sample,
                                     fth_deadline deadline, fth_raw_sample *raw, double *decode_s)
 {
     sample_lease *lent = NULL;
     fth_status status = fth_allocate(1, sizeof *lent, &lent);
     if (status != FTH_OK)
         return status;
-    *lent = (sample_lease){.direct = direct};
-    status = fth_direct_take(direct, decoded, split, sample, deadline, raw, &lent->maker, decode_s);
+    *lent = (sample_lease){.fallback = fallback};
+    status = fth_fallback_reader_take(fallback, decoded, split, sample, deadline, raw, &lent->maker, decode_s);
     raw->lease = lent;
     if (status == FTH_PEER_LOST || status == FTH_IO) /* the bucket may be there again in a moment */
         status = fth_fail(FTH_TIMEOUT, "%s", fth_error_message());
@@ -274,34 +274,34 @@ static fth_status take_directly(fth_session *session, int64_t sample, fth_deadli
 {
     const double began_s = fth_clock_seconds();
     double decode_s = 0;
-    fth_status status = fth_sample_lend_directly(session->how.direct, session->spec.form == FTH_FORM_DECODED,
+    fth_status status = fth_sample_lend_directly(session->how.fallback, session->spec.format == FTH_FORMAT_DECODED,
                                                  session->options.split, sample, deadline, raw, &decode_s);
     if (status == FTH_OK || status == FTH_CORRUPT) {
         atomic_fetch_add(&session->images_read, 1);
-        fth_supply_count(session->supply, FTH_SLOT_FETCH_NS,
-                         (uint64_t)((fth_clock_seconds() - began_s - decode_s) * 1e9));
-        fth_supply_count(session->supply, FTH_SLOT_DECODE_NS, (uint64_t)(decode_s * 1e9));
+        fth_cache_source_count(session->source, FTH_SLOT_FETCH_NS,
+                               (uint64_t)((fth_clock_seconds() - began_s - decode_s) * 1e9));
+        fth_cache_source_count(session->source, FTH_SLOT_DECODE_NS, (uint64_t)(decode_s * 1e9));
     }
     return status;
 }
 
 /* From the cache: FTH_OK or FTH_CORRUPT with a lease; or what the caller does instead, in
  * *answer. */
-static fth_status take_cached(fth_session *session, fth_supply *supply, int64_t sample, fth_deadline deadline,
-                              fth_raw_sample *raw, fth_supply_answer *answer)
+static fth_status take_cached(fth_session *session, fth_cache_source *source, int64_t sample, fth_deadline deadline,
+                              fth_raw_sample *raw, fth_cache_answer *answer)
 {
     fth_status status = FTH_OK;
     sample_lease *lent = NULL;
-    const bool decoded = session->spec.form == FTH_FORM_DECODED;
+    const bool decoded = session->spec.format == FTH_FORMAT_DECODED;
     fth_item_id id = fth_job_sample_id(&session->spec, decoded ? FTH_ITEM_DECODED : FTH_ITEM_ENCODED, sample);
 
     FTH_TRY(fth_allocate(1, sizeof *lent, &lent));
-    *answer = fth_supply_get(supply, id, deadline, &lent->lease);
-    if (*answer == FTH_SUPPLY_GIVEN) {
+    *answer = fth_cache_source_get(source, id, deadline, &lent->lease);
+    if (*answer == FTH_CACHE_LEASED) {
         status = read_sample(&lent->lease, decoded, raw, &lent->text);
         if (status == FTH_INVALID) {
-            fth_supply_report_lost(supply, id);
-            *answer = FTH_SUPPLY_DIRECTLY;
+            fth_cache_source_report_lost(source, id);
+            *answer = FTH_CACHE_MISSED;
             status = FTH_OK;
         } else {
             raw->lease = lent;
@@ -319,7 +319,7 @@ out:
  * nobody would make it. It is the next one of another job, which goes through the samples one by
  * one. */
 static fth_status take_unplanned(fth_session *session, int64_t sample, fth_deadline deadline, fth_raw_sample *raw,
-                                 fth_supply_answer *answer)
+                                 fth_cache_answer *answer)
 {
     fth_status status = FTH_OK;
     fth_job_spec spec = session->spec;
@@ -329,12 +329,12 @@ static fth_status take_unplanned(fth_session *session, int64_t sample, fth_deadl
     spec.share = spec.part = (fth_share){0};
     pthread_mutex_lock(&session->spare_mutex);
     if (!session->spare)
-        status = fth_supply_open(session->how.address, &spec, 0, FTH_SUPPLY_NOW, deadline, &session->spare);
+        status = fth_cache_source_open(session->how.address, &spec, 0, FTH_REGISTER_NOW, deadline, &session->spare);
     if (status == FTH_OK) {
-        fth_supply_set_position(session->spare, sample, 1, sample + 1);
+        fth_cache_source_set_position(session->spare, sample, 1, sample + 1);
         status = take_cached(session, session->spare, sample, deadline, raw, answer);
     } else {
-        *answer = FTH_SUPPLY_DIRECTLY;
+        *answer = FTH_CACHE_MISSED;
         status = FTH_OK;
     }
     pthread_mutex_unlock(&session->spare_mutex);
@@ -345,24 +345,26 @@ size_t fth_session_expect(fth_session *session, const int64_t *samples, size_t c
 {
     if (!atomic_load_explicit(&session->directly, memory_order_relaxed))
         return 0;
-    return fth_direct_expect(session->how.direct, session->options.split, samples, count);
+    return fth_fallback_reader_expect(session->how.fallback, session->options.split, samples, count);
 }
 
 void fth_session_explain(const fth_session *session, char *text, size_t size)
 {
-    char cause[480], direct[768];
-    fth_status failure = fth_supply_explain(session->supply, cause, sizeof cause);
-    fth_direct_explain(session->how.direct, direct, sizeof direct);
+    char cause[480], fallback[768];
+    fth_status failure = fth_cache_source_explain(session->source, cause, sizeof cause);
+    fth_fallback_reader_explain(session->how.fallback, fallback, sizeof fallback);
     snprintf(text, size, "the batch cache at %s:%d %s%s, and %s", session->how.address->host,
-             session->how.address->port, failure == FTH_OK ? "does not give it" : "could not make it: ", cause, direct);
+             session->how.address->port, failure == FTH_OK ? "does not give it" : "could not make it: ", cause,
+             fallback);
 }
 
 /* Nobody can read it, and that will not pass (access denied): the job ends with both reasons. */
 static bool is_hopeless(const fth_session *session)
 {
     char cause[480];
-    fth_status failure = fth_supply_explain(session->supply, cause, sizeof cause);
-    return (failure == FTH_INVALID || failure == FTH_UNSUPPORTED) && fth_direct_is_refused(session->how.direct);
+    fth_status failure = fth_cache_source_explain(session->source, cause, sizeof cause);
+    return (failure == FTH_INVALID || failure == FTH_UNSUPPORTED) &&
+           fth_fallback_reader_is_refused(session->how.fallback);
 }
 
 static fth_status fail_hopeless(const fth_session *session)
@@ -374,24 +376,24 @@ static fth_status fail_hopeless(const fth_session *session)
 
 static fth_status take(fth_session *session, int64_t sample, fth_deadline deadline, fth_raw_sample *raw)
 {
-    fth_supply_answer answer = FTH_SUPPLY_DIRECTLY;
-    if (session->spec.form != FTH_FORM_BATCHES) {
+    fth_cache_answer answer = FTH_CACHE_MISSED;
+    if (session->spec.format != FTH_FORMAT_BATCHES) {
         fth_status status = raw->unplanned ? take_unplanned(session, sample, deadline, raw, &answer)
-                                           : take_cached(session, session->supply, sample, deadline, raw, &answer);
-        if (answer == FTH_SUPPLY_GIVEN)
+                                           : take_cached(session, session->source, sample, deadline, raw, &answer);
+        if (answer == FTH_CACHE_LEASED)
             atomic_store_explicit(&session->directly, false, memory_order_relaxed);
-        if (status != FTH_OK || answer == FTH_SUPPLY_GIVEN)
+        if (status != FTH_OK || answer == FTH_CACHE_LEASED)
             return status;
-        if (answer == FTH_SUPPLY_NOT_YET)
+        if (answer == FTH_CACHE_PENDING)
             return fth_fail(FTH_TIMEOUT, "the batch cache at %s:%d has not made sample %lld yet",
                             session->how.address->host, session->how.address->port, (long long)sample);
     }
     atomic_store_explicit(&session->directly, true, memory_order_relaxed);
     fth_status status = take_directly(session, sample, deadline, raw);
-    if (status == FTH_TIMEOUT && answer == FTH_SUPPLY_FAILED && is_hopeless(session))
+    if (status == FTH_TIMEOUT && answer == FTH_CACHE_FAILED && is_hopeless(session))
         return fail_hopeless(session);
-    if ((status == FTH_OK || status == FTH_CORRUPT) && session->spec.form != FTH_FORM_BATCHES)
-        fth_supply_count(session->supply, FTH_SLOT_MISSES, 1);
+    if ((status == FTH_OK || status == FTH_CORRUPT) && session->spec.format != FTH_FORMAT_BATCHES)
+        fth_cache_source_count(session->source, FTH_SLOT_MISSES, 1);
     return status;
 }
 
@@ -399,7 +401,7 @@ fth_status fth_session_take(fth_session *session, int64_t sample, fth_deadline d
 {
     fth_status status = take(session, sample, deadline, raw);
     if (status == FTH_OK && session->options.by_index) /* which is in no batch that is counted */
-        fth_supply_count(session->supply, FTH_SLOT_SAMPLES, 1);
+        fth_cache_source_count(session->source, FTH_SLOT_SAMPLES, 1);
     return status;
 }
 
@@ -474,8 +476,8 @@ static fth_status read_directly(fth_session *session, fth_deadline deadline, con
         status = fth_loader_next(session->loader, deadline, batch);
     if (status == FTH_OK && *batch) {
         session->loader_next += session->options.stride;
-        fth_supply_count(session->supply, FTH_SLOT_MISSES, 1);
-        fth_supply_count(session->supply, FTH_SLOT_DECODE_NS, (uint64_t)((*batch)->decode_seconds * 1e9));
+        fth_cache_source_count(session->source, FTH_SLOT_MISSES, 1);
+        fth_cache_source_count(session->source, FTH_SLOT_DECODE_NS, (uint64_t)((*batch)->decode_seconds * 1e9));
     }
     return status;
 }
@@ -486,12 +488,12 @@ static fth_status read_directly(fth_session *session, fth_deadline deadline, con
 static fth_status try_next(fth_session *session, fth_item_id id, fth_deadline deadline, bool *directly,
                            const fth_batch **batch)
 {
-    fth_supply_answer answer = FTH_SUPPLY_DIRECTLY;
+    fth_cache_answer answer = FTH_CACHE_MISSED;
     if (!*directly)
-        answer = fth_supply_get(session->supply, id, deadline, &session->lease);
-    else if (fth_supply_look(session->supply, id, &session->lease))
-        answer = FTH_SUPPLY_GIVEN;
-    if (answer == FTH_SUPPLY_GIVEN) {
+        answer = fth_cache_source_get(session->source, id, deadline, &session->lease);
+    else if (fth_cache_source_look(session->source, id, &session->lease))
+        answer = FTH_CACHE_LEASED;
+    if (answer == FTH_CACHE_LEASED) {
         fth_status status = read_batch(session);
         if (status != FTH_INVALID) {
             fth_loader_free(session->loader);
@@ -500,10 +502,10 @@ static fth_status try_next(fth_session *session, fth_item_id id, fth_deadline de
             return status;
         }
         fth_item_lease_release(&session->lease);
-        fth_supply_report_lost(session->supply, id);
-        answer = FTH_SUPPLY_DIRECTLY;
+        fth_cache_source_report_lost(session->source, id);
+        answer = FTH_CACHE_MISSED;
     }
-    if (answer == FTH_SUPPLY_NOT_YET)
+    if (answer == FTH_CACHE_PENDING)
         return fth_fail(FTH_TIMEOUT, "the batch cache at %s:%d has not made batch %lld yet", session->how.address->host,
                         session->how.address->port, (long long)session->next);
     *directly = true;
@@ -529,7 +531,8 @@ fth_status fth_session_next(fth_session *session, fth_deadline deadline, const f
     fth_job_plan_batch(&session->spec, session->set_count, session->next, &session->plan);
     fth_item_id id = fth_job_batch_id(&session->spec, &session->plan);
     if (session->next == session->options.expected_end) /* it goes on all the same */
-        fth_supply_set_position(session->supply, session->next, session->options.stride, session->options.batch_limit);
+        fth_cache_source_set_position(session->source, session->next, session->options.stride,
+                                      session->options.batch_limit);
     if (session->plan.count == 0) { /* a part that is empty */
         session->batch = (fth_batch){.labels = session->labels,
                                      .whole = session->plan.whole,

@@ -3,8 +3,8 @@
 #ifndef FTH_BATCHES_CLIENT_SESSION_H
 #define FTH_BATCHES_CLIENT_SESSION_H
 
-#include "batches/client/client_direct.h"
-#include "batches/client/client_supply.h"
+#include "batches/client/cache_source.h"
+#include "batches/client/fallback_reader.h"
 
 typedef struct fth_session fth_session;
 
@@ -12,9 +12,9 @@ typedef struct fth_session fth_session;
  * it. */
 typedef struct fth_session_options {
     const fth_batches_address *address;
-    fth_form form;    /* of this session's job; */
-    int64_t rotation; /* of the training part's; -1: to be chosen */
-    fth_direct *direct;
+    fth_cache_format format; /* of this session's job; */
+    int64_t rotation;        /* of the training part's; -1: to be chosen */
+    fth_fallback_reader *fallback;
     const fth_dataset *dataset;
     const char *version;
     bool away;                             /* the host does not answer, as far as is known */
@@ -23,7 +23,7 @@ typedef struct fth_session_options {
 fth_status fth_session_open(const fth_session_options *how, fth_loader_options *options, fth_session **session);
 void fth_session_close(fth_session *session);
 const fth_job_spec *fth_session_spec(const fth_session *session);
-fth_supply *fth_session_supply(const fth_session *session);
+fth_cache_source *fth_session_source(const fth_session *session);
 uint64_t fth_session_images_read(const fth_session *session); /* directly */
 
 /* As fth_dataset_provider has them. */
@@ -40,8 +40,8 @@ void fth_session_explain(const fth_session *session, char *text, size_t size);
  * memory. */
 bool fth_session_take_lease(fth_session *session, const fth_batch *batch, fth_item_lease *lease);
 
-/* fth_direct_take(), with a lease that fth_sample_give_back() knows. */
-fth_status fth_sample_lend_directly(fth_direct *direct, bool decoded, fth_split split, int64_t sample,
+/* fth_fallback_reader_take(), with a lease that fth_sample_give_back() knows. */
+fth_status fth_sample_lend_directly(fth_fallback_reader *fallback, bool decoded, fth_split split, int64_t sample,
                                     fth_deadline deadline, fth_raw_sample *raw, double *decode_s);
 /* Gives a sample back, whoever gave it: a session, or fth_sample_lend_directly(). */
 void fth_sample_give_back(fth_raw_sample *raw);

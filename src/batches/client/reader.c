@@ -96,7 +96,8 @@ static fth_status complete_address(const char *address, const fth_reader_options
 
     snprintf(parameter, sizeof parameter, "%s%s", options->share ? "share=" : "", options->share ? options->share : "");
     FTH_TRY(set_parameters(address, parameter, &with_share));
-    snprintf(parameter, sizeof parameter, "%s%s", options->form ? "form=" : "", options->form ? options->form : "");
+    snprintf(parameter, sizeof parameter, "%s%s", options->format ? "form=" : "",
+             options->format ? options->format : "");
     FTH_TRY(set_parameters(with_share, parameter, &with_form));
     FTH_TRY(set_parameters(with_form, options->order ? options->order : "", result));
 
@@ -173,7 +174,7 @@ static void describe_job(fth_reader *reader)
     }
     reader->spec = registration.spec;
     snprintf(reader->order, sizeof reader->order, "rotation=%" PRId64 "&share=%s&form=%s", reader->spec.rotation,
-             fth_sharing_name(reader->spec.sharing), fth_form_name(reader->spec.form));
+             fth_sharing_name(reader->spec.sharing), fth_cache_format_name(reader->spec.format));
     reader->job = fth_batches_save_job(reader->dataset);
 }
 
@@ -432,7 +433,7 @@ char *fth_reader_figures(const fth_reader *reader)
                   (json_int_t)figures.waits, "misses", (json_int_t)figures.misses, "bytes", (json_int_t)figures.bytes,
                   "corrupt", (json_int_t)figures.corrupt, "direct", (json_int_t)figures.direct, "decoded_for_it",
                   (json_int_t)figures.decoded_for_it, "decoded_by_others", (json_int_t)figures.decoded_by_others,
-                  "form", fth_form_name(figures.form), "why", figures.why);
+                  "form", fth_cache_format_name(figures.format), "why", figures.why);
     fth_json_set_number(json, "wait_s", figures.wait_s);
     fth_json_set_number(json, "fetch_s", figures.fetch_s);
     fth_json_set_number(json, "decode_s", figures.decode_s);

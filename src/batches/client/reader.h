@@ -30,7 +30,7 @@ typedef struct fth_reader_options {
     const char *augment;   /* of images that are no files, as --augment has it; NULL: none */
     int image_size;        /* 0: the set's own, or chosen */
     const char *share;     /* "none", "order", "all"; NULL: what the address says */
-    const char *form;      /* "auto", "encoded", "decoded", "batches"; NULL: what the address says */
+    const char *format;    /* "auto", "encoded", "decoded", "batches"; NULL: what the address says */
     int rank, ranks;       /* of a job of several processes that each have a part of every batch; 0, 0: alone */
     int worker, workers;   /* of data workers that each have every `workers`-th batch; 0, 0: alone */
     int threads;           /* that finish samples; 0: one a core */

@@ -19,7 +19,7 @@
 
 #include "batches/coordinator/coordinator_internal.h"
 
-enum { MAX_ENTRY_BYTES = 1 << 30, LENT_FOR_S = 60 };
+enum { MAX_ENTRY_BYTES = 1 << 30, ORDER_LIMIT_S = 60 };
 /* Of the memory, what the scheduler may fill: entries are of different sizes, and leave gaps. */
 static const double FILLED = 0.92;
 
@@ -114,7 +114,7 @@ static fth_status open_state(fth_coordinator *coordinator, const fth_coordinator
 
     FTH_TRY(choose_state_folder(options, &coordinator->state));
     if (coordinator->state) {
-        FTH_TRY(fth_state_keeper_open(coordinator->state, &parts->keeper));
+        FTH_TRY(fth_state_saver_open(coordinator->state, &parts->saver));
         FTH_TRY(fth_access_remember(parts->access, coordinator->state));
     }
     FTH_TRY(fth_served_sets_open(options->sets, options->set_count, options->data, &coordinator->sets));
@@ -132,13 +132,13 @@ static fth_status open_state(fth_coordinator *coordinator, const fth_coordinator
                                    &parts->jobs));
     fth_dispatcher_set_accountant(parts->dispatcher, fth_served_jobs_account, parts->jobs);
     FTH_TRY(fth_agents_create(parts->jobs, parts->dispatcher, parts->cache, &parts->agents));
-    FTH_TRY(fth_order_lending_create(parts->dispatcher, parts->cache, LENT_FOR_S, &parts->lending));
-    if (parts->keeper)
-        fth_state_keeper_load(parts->keeper, parts->jobs, parts->agents, parts->dispatcher);
+    FTH_TRY(fth_worker_orders_create(parts->dispatcher, parts->cache, ORDER_LIMIT_S, &parts->workers));
+    if (parts->saver)
+        fth_state_saver_load(parts->saver, parts->jobs, parts->agents, parts->dispatcher);
     FTH_TRY(fth_cache_visit(parts->cache, note_found, parts->dispatcher));
     FTH_TRY(fth_watcher_create(
         &(fth_watcher_options){
-            .dispatcher = parts->dispatcher, .jobs = parts->jobs, .agents = parts->agents, .lending = parts->lending},
+            .dispatcher = parts->dispatcher, .jobs = parts->jobs, .agents = parts->agents, .workers = parts->workers},
         &parts->watcher));
 
 out:
@@ -168,14 +168,14 @@ static fth_status serve_http(fth_coordinator *coordinator, const fth_coordinator
     return status;
 }
 
-static void stir(void *parts)
+static void wake(void *parts)
 {
-    fth_watcher_stir(((fth_coordinator_parts *)parts)->watcher);
+    fth_watcher_wake(((fth_coordinator_parts *)parts)->watcher);
 }
 
 static void keep_registration(void *parts)
 {
-    fth_state_keeper_nudge(((fth_coordinator_parts *)parts)->keeper);
+    fth_state_saver_nudge(((fth_coordinator_parts *)parts)->saver);
 }
 
 static fth_status serve_this_machine(fth_coordinator *coordinator)
@@ -189,7 +189,7 @@ static fth_status serve_this_machine(fth_coordinator *coordinator)
                                                                             .board = coordinator->board,
                                                                             .port = coordinator->port,
                                                                             .context = parts,
-                                                                            .stir = stir,
+                                                                            .wake = wake,
                                                                             .registered = keep_registration},
                                                &local);
     atomic_store(&parts->local, local);
@@ -236,8 +236,8 @@ fth_status fth_coordinator_start(const fth_coordinator_options *options, fth_coo
         FTH_TRY(serve_this_machine(coordinator));
     FTH_TRY(fth_watcher_start(parts->watcher, atomic_load(&parts->local)));
     FTH_TRY(start_prefetchers(coordinator, options));
-    if (parts->keeper)
-        FTH_TRY(fth_state_keeper_start(parts->keeper));
+    if (parts->saver)
+        FTH_TRY(fth_state_saver_start(parts->saver));
     *result = coordinator;
     coordinator = NULL;
 
@@ -263,15 +263,15 @@ void fth_coordinator_stop(fth_coordinator *coordinator)
         fth_dispatcher_close(parts->dispatcher);
     fth_prefetchers_stop(coordinator->prefetchers);
     fth_agents_close(parts->agents);
-    fth_order_lending_close(parts->lending);
+    fth_worker_orders_close(parts->workers);
     if (atomic_load(&parts->http))
         fth_server_stop(atomic_load(&parts->http), goodbye_s);
     fth_watcher_stop(parts->watcher);
-    fth_state_keeper_close(parts->keeper); /* before clients are seen to leave */
+    fth_state_saver_close(parts->saver); /* before clients are seen to leave */
     fth_local_clients_close(atomic_load(&parts->local));
     fth_watcher_free(parts->watcher);
     fth_agents_free(parts->agents);
-    fth_order_lending_free(parts->lending);
+    fth_worker_orders_free(parts->workers);
     fth_served_jobs_free(parts->jobs);
     fth_dispatcher_free(parts->dispatcher);
     fth_cache_free(parts->cache);

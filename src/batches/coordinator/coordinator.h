@@ -11,11 +11,10 @@
  *
  *     GET  /v1/data/NAME                 what the set is (described_set.h)                  read
  *     POST /v1/jobs                      registers a job (below)                            read
- *     POST /v1/sync                      an agent's exchange: positions and counters of its jobs, what they wait for; held until
- *                                        something of that is ready (below)                read
- *     GET  /v1/jobs/JOB                  what it has had so far (below)                     read
- *     GET  /v1/items/ID                  an entry (where the cache is shared memory)        read
- *     POST /v1/orders/take, /v1/orders/done, PUT /v1/items/ID     workers and functions (below)     train
+ *     POST /v1/sync                      an agent's exchange: positions and counters of its jobs, what they wait for;
+ * held until something of that is ready (below)                read GET  /v1/jobs/JOB                  what it has had
+ * so far (below)                     read GET  /v1/items/ID                  an entry (where the cache is shared
+ * memory)        read POST /v1/orders/take, /v1/orders/done, PUT /v1/items/ID     workers and functions (below) train
  *     GET  /v1/status                    for people                                         read
  *     GET  /metrics, /healthz, /openapi.yaml                                                everybody
  *
@@ -24,41 +23,44 @@
  *
  * An agent passes on what its clients say: {"op":"register"} of host.h is
  *     POST /v1/jobs  {"job":{spec}, "name":TEXT, "resume":JOB?, "agent":TEXT}
- *                 -> {"job":JOB, "spec":{complete}, "why":TEXT (of its form), "set":{as GET /v1/data/NAME}, "cache":"shm"|"redis://..."}
- * With "resume" the job keeps that id if it is the same spec's, also where the coordinator has never heard of it: so an agent
- * gets its jobs back from a coordinator that has lost its file. "cache" has no password: agents have theirs from FARTHING_REDIS_PASSWORD.
+ *                 -> {"job":JOB, "spec":{complete}, "why":TEXT (of its form), "set":{as GET /v1/data/NAME},
+ * "cache":"shm"|"redis://..."} With "resume" the job keeps that id if it is the same spec's, also where the coordinator
+ * has never heard of it: so an agent gets its jobs back from a coordinator that has lost its file. "cache" has no
+ * password: agents have theirs from FARTHING_REDIS_PASSWORD.
  *
  * Then it sends, over and over on its one connection,
  *     POST /v1/sync  {"agent":TEXT, "wait_ms":25,
- *                     "jobs":[{"job":JOB, "processes":[[SLOT, NEXT, STRIDE, END, BEGIN?], ...], "counters":[9 numbers: fth_slot_counter]}, ...],
- *                     "finished":[JOB, ...],     done, as {"op":"finish"}
- *                     "left":[JOB, ...],         all processes of it are gone, without a word
- *                     "wanted":[ID, ...],        not in its segment; soonest first, 512 at most
+ *                     "jobs":[{"job":JOB, "processes":[[SLOT, NEXT, STRIDE, END, BEGIN?], ...], "counters":[9 numbers:
+ * fth_slot_counter]}, ...], "finished":[JOB, ...],     done, as {"op":"finish"} "left":[JOB, ...],         all
+ * processes of it are gone, without a word "wanted":[ID, ...],        not in its segment; soonest first, 512 at most
  *                     "waiting":[[JOB, ID], ...] of those: a client waits for it
  *                     "lost":[ID, ...]}          said to be ready, but the cache has not got it, or it is damaged
  *                 -> {"ready":[[ID, SIZE, "CHECKSUM as 16 hex digits"], ...],   of "wanted"
  *                     "failed":[{"id":ID, "status":NAME, "error":TEXT}, ...],   of "wanted"
  *                     "unknown":[JOB, ...]}      register these again, with "resume"
- * "jobs" is the whole list each time: what is not in it any more has no processes on this machine. "counters" are sums since the job's
- * processes there began, those that have ended included. The answer is held until something in "wanted" is ready or has failed, at most
- * "wait_ms"; at once if nothing is wanted. An agent that is silent for 10 s has lost its processes.
+ * "jobs" is the whole list each time: what is not in it any more has no processes on this machine. "counters" are sums
+ * since the job's processes there began, those that have ended included. The answer is held until something in "wanted"
+ * is ready or has failed, at most "wait_ms"; at once if nothing is wanted. An agent that is silent for 10 s has lost
+ * its processes.
  *
  * {"op":"figures"} of host.h, and GET /v1/jobs/JOB, which an agent passes it on as:
- *                 -> {"job":JOB, "form":NAME, "why":TEXT, "usd":DOLLARS, "decoded_for_it":IMAGES, "decoded_by_others":IMAGES, ...}
+ *                 -> {"job":JOB, "form":NAME, "why":TEXT, "usd":DOLLARS, "decoded_for_it":IMAGES,
+ * "decoded_by_others":IMAGES, ...}
  * {"op":"failed?"} is, for an agent, what "failed" of /v1/sync has said.
  *
  * A worker (farthing worker prefetch) asks for orders, and hands in what it has made:
- *     POST /v1/orders/take  {"prefetcher":TEXT, "room":N, "wait_ms":MS, "begins":BOOL?}    held until there is an order, at most wait_ms, 10000 at most
+ *     POST /v1/orders/take  {"prefetcher":TEXT, "room":N, "wait_ms":MS, "begins":BOOL?}    held until there is an
+ * order, at most wait_ms, 10000 at most
  *                 -> {"orders":[{fth_order_save()}, ...], "limit_s":SECONDS, "cache":"shm"|"redis://..."}
  *     PUT  /v1/items/ID     the whole entry, of an item that is being made (where the cache is shared memory)
  *                 -> {"receipt":[ID, SIZE, "CHECKSUM as 16 hex digits"]}
- *     POST /v1/orders/done  {"prefetcher":TEXT, "results":[{"id":ID, "preparation":{fth_preparation_save()}}, or
+ *     POST /v1/orders/done  {"prefetcher":TEXT, "results":[{"id":ID, "preparation":{fth_prefetch_result_save()}}, or
  *                                                          {"id":ID, "status":NAME, "error":TEXT}, ...]}  -> {}
  * What is not done after "limit_s" is given to somebody else, and after 3 s what a worker
- * has of which nothing is heard: one that is at work says so every second, with "results":[]. One that "begins" has nothing of what was lent to its
- * name before. A worker opens a data set at the "address" of GET /v1/data/NAME,
- * which must have the same version there. A function is POSTed an order with "cache" and "address" (of this server) beside its members, and
- * answers with a result as above. */
+ * has of which nothing is heard: one that is at work says so every second, with "results":[]. One that "begins" has
+ * nothing of what was lent to its name before. A worker opens a data set at the "address" of GET /v1/data/NAME, which
+ * must have the same version there. A function is POSTed an order with "cache" and "address" (of this server) beside
+ * its members, and answers with a result as above. */
 #ifndef FTH_BATCHES_COORDINATOR_H
 #define FTH_BATCHES_COORDINATOR_H
 

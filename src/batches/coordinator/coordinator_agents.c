@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Lists of a request that are longer are refused: they are worked through under locks. */
-enum { MAX_AGENTS = 1024, MAX_WANTED = 512, MAX_AGENT_JOBS = 1024, MOST_WAIT_MS = 10000, GRACE_S = 5 };
+enum { MAX_AGENTS = 1024, MAX_WANTED = 512, MAX_AGENT_JOBS = 1024, MAX_WAIT_MS = 10000, GRACE_S = 5 };
 static const double SILENT_AFTER_S = 10, FORGET_AFTER_S = 3600;
 
 typedef struct agent_job {
@@ -112,10 +112,10 @@ static int free_number(const fth_agents *agents)
     return number;
 }
 
-static fth_status find_agent(fth_agents *agents, const char *name, const fth_signed *who, agent **found)
+static fth_status find_agent(fth_agents *agents, const char *name, const fth_signed *caller, agent **found)
 {
     fth_status status = FTH_OK;
-    const char *access = who ? who->access : "";
+    const char *access = caller ? caller->access : "";
     *found = NULL;
     for (size_t i = 0; i < agents->count; i++)
         if (strcmp(agents->agents[i]->name, name) == 0 && strcmp(agents->agents[i]->access, access) == 0)
@@ -246,7 +246,8 @@ static void read_counters(fth_agents *agents, agent_job *job, const json_t *coun
         fth_served_jobs_count(agents->jobs, job->job, more);
 }
 
-static fth_status read_jobs(fth_agents *agents, agent *one, const json_t *list, const fth_signed *who, json_t *unknown)
+static fth_status read_jobs(fth_agents *agents, agent *one, const json_t *list, const fth_signed *caller,
+                            json_t *unknown)
 {
     fth_status status = FTH_OK;
     size_t index;
@@ -258,7 +259,7 @@ static fth_status read_jobs(fth_agents *agents, agent *one, const json_t *list, 
     json_array_foreach(list, index, said)
     {
         json_int_t id = json_integer_value(json_object_get(said, "job"));
-        if (id <= 0 || !fth_served_jobs_may_join(agents->jobs, (uint64_t)id, who)) {
+        if (id <= 0 || !fth_served_jobs_may_join(agents->jobs, (uint64_t)id, caller)) {
             json_array_append_new(unknown, json_integer(id));
             continue;
         }
@@ -294,13 +295,13 @@ out:
 }
 
 /* Without the lock: a cache that is down keeps the caller waiting. */
-static fth_status read_lost(fth_agents *agents, const json_t *list, const fth_signed *who)
+static fth_status read_lost(fth_agents *agents, const json_t *list, const fth_signed *caller)
 {
     fth_item_id *ids = NULL;
     size_t said = 0, count = 0;
     fth_status status = read_ids(list, &ids, &said);
     for (size_t i = 0; status == FTH_OK && i < said; i++)
-        if (fth_dispatcher_may_drop(agents->dispatcher, ids[i], who))
+        if (fth_dispatcher_may_drop(agents->dispatcher, ids[i], caller))
             ids[count++] = ids[i];
     if (status == FTH_OK && count > 0)
         fth_cache_remove(agents->cache, ids, count); /* a damaged entry would be found again */
@@ -318,7 +319,7 @@ static json_t *save_failure(fth_item_id item, const fth_dispatcher_failure *fail
 }
 
 /* `failed` gets what is not to be expected. */
-static void read_waiting(fth_agents *agents, const json_t *list, const fth_signed *who, json_t *failed)
+static void read_waiting(fth_agents *agents, const json_t *list, const fth_signed *caller, json_t *failed)
 {
     fth_dispatcher_failure failure;
     size_t index;
@@ -328,7 +329,7 @@ static void read_waiting(fth_agents *agents, const json_t *list, const fth_signe
     {
         const char *text = json_string_value(json_array_get(pair, 1));
         uint64_t job = (uint64_t)json_integer_value(json_array_get(pair, 0));
-        if (!text || !fth_item_id_parse(text, &id) || !fth_served_jobs_may_join(agents->jobs, job, who))
+        if (!text || !fth_item_id_parse(text, &id) || !fth_served_jobs_may_join(agents->jobs, job, caller))
             continue;
         fth_dispatcher_want(agents->dispatcher, job, id);
         if (fth_dispatcher_explain(agents->dispatcher, job, id, &failure))
@@ -387,7 +388,7 @@ static fth_status check_lists(const json_t *request)
     return FTH_OK;
 }
 
-fth_status fth_agents_sync(fth_agents *agents, fth_exchange *exchange, const json_t *request, const fth_signed *who)
+fth_status fth_agents_sync(fth_agents *agents, fth_exchange *exchange, const json_t *request, const fth_signed *caller)
 {
     fth_status status = FTH_OK;
     const char *name = json_string_value(json_object_get(request, "agent"));
@@ -401,7 +402,7 @@ fth_status fth_agents_sync(fth_agents *agents, fth_exchange *exchange, const jso
         return fth_fail(FTH_INVALID, "\"agent\" is no name");
     status = check_lists(request);
     if (status == FTH_OK)
-        status = read_lost(agents, json_object_get(request, "lost"), who);
+        status = read_lost(agents, json_object_get(request, "lost"), caller);
     if (status != FTH_OK)
         return status;
     pthread_mutex_lock(&agents->mutex);
@@ -409,19 +410,19 @@ fth_status fth_agents_sync(fth_agents *agents, fth_exchange *exchange, const jso
     held->exchange = exchange;
     held->unknown = json_array();
     held->failed = json_array();
-    FTH_TRY(find_agent(agents, name, who, &one));
+    FTH_TRY(find_agent(agents, name, caller, &one));
     one->seen_s = fth_clock_seconds();
     one->silent = false;
     one->syncs++;
     FTH_TRY(read_ids(json_object_get(request, "wanted"), &held->wanted, &held->wanted_count));
-    FTH_TRY(read_jobs(agents, one, json_object_get(request, "jobs"), who, held->unknown));
+    FTH_TRY(read_jobs(agents, one, json_object_get(request, "jobs"), caller, held->unknown));
     json_array_foreach(
         json_object_get(request, "finished"), index,
-        finished) if (fth_served_jobs_may_join(agents->jobs, (uint64_t)json_integer_value(finished), who))
+        finished) if (fth_served_jobs_may_join(agents->jobs, (uint64_t)json_integer_value(finished), caller))
         fth_served_jobs_finish(agents->jobs, (uint64_t)json_integer_value(finished));
-    read_waiting(agents, json_object_get(request, "waiting"), who, held->failed);
+    read_waiting(agents, json_object_get(request, "waiting"), caller, held->failed);
 
-    wait_ms = wait_ms < 0 ? 0 : wait_ms > MOST_WAIT_MS ? MOST_WAIT_MS : wait_ms;
+    wait_ms = wait_ms < 0 ? 0 : wait_ms > MAX_WAIT_MS ? MAX_WAIT_MS : wait_ms;
     bool at_once = agents->closed || wait_ms == 0 || held->wanted_count == 0 || json_array_size(held->unknown) > 0;
     json_t *answer = make_answer(agents, held, at_once);
     if (answer) {
@@ -508,14 +509,14 @@ size_t fth_agents_count(fth_agents *agents)
     return live;
 }
 
-json_t *fth_agents_describe(fth_agents *agents, const fth_signed *who)
+json_t *fth_agents_describe(fth_agents *agents, const fth_signed *caller)
 {
     json_t *list = json_array();
     pthread_mutex_lock(&agents->mutex);
     for (size_t i = 0; i < agents->count; i++) {
         const agent *one = agents->agents[i];
         int processes = 0, jobs = 0;
-        if (who && *who->data && strcmp(who->access, one->access) != 0)
+        if (caller && *caller->data && strcmp(caller->access, one->access) != 0)
             continue;
         for (size_t j = 0; j < one->job_count; j++) {
             processes += one->jobs[j].slot_count;
@@ -556,13 +557,13 @@ void fth_agents_load(fth_agents *agents, const json_t *json)
     {
         const char *name = json_string_value(json_object_get(saved, "agent"));
         const char *access = json_string_value(json_object_get(saved, "access"));
-        fth_signed who = {0};
+        fth_signed caller = {0};
         agent *one = NULL;
         agent_job *job = NULL;
         if (!name || !access)
             continue;
-        snprintf(who.access, sizeof who.access, "%s", access);
-        if (find_agent(agents, name, &who, &one) != FTH_OK ||
+        snprintf(caller.access, sizeof caller.access, "%s", access);
+        if (find_agent(agents, name, &caller, &one) != FTH_OK ||
             find_job(agents, one, (uint64_t)json_integer_value(json_object_get(saved, "job")), &job) != FTH_OK)
             continue;
         one->seen_s = fth_clock_seconds();

@@ -15,7 +15,7 @@ void fth_agents_free(fth_agents *agents);
 
 /* Takes over the exchange of a request, which it answers now or later. `who` signed it, or NULL.
  * FTH_INVALID: not a valid request, and not answered. */
-fth_status fth_agents_sync(fth_agents *agents, fth_exchange *exchange, const json_t *request, const fth_signed *who);
+fth_status fth_agents_sync(fth_agents *agents, fth_exchange *exchange, const json_t *request, const fth_signed *caller);
 /* Answers what is held and due; lets go of agents that are silent. Gives whether something is still
  * held. */
 bool fth_agents_tick(fth_agents *agents);
@@ -25,7 +25,7 @@ void fth_agents_close(fth_agents *agents);
 size_t fth_agents_count(fth_agents *agents);
 /* [{"agent", "jobs", "processes", "syncs"}, ...]; to a key that is limited to data sets (`who`, or
  * NULL), its own agents alone. */
-json_t *fth_agents_describe(fth_agents *agents, const fth_signed *who);
+json_t *fth_agents_describe(fth_agents *agents, const fth_signed *caller);
 /* What was counted for each of their jobs, so that nothing is counted twice. */
 json_t *fth_agents_save(fth_agents *agents);
 void fth_agents_load(fth_agents *agents, const json_t *json);

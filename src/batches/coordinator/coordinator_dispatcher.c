@@ -9,24 +9,24 @@
 #include <string.h>
 
 #include "base/printable.h"
-#include "batches/coordinator/coordinator_owners.h"
+#include "batches/coordinator/item_sets.h"
 
 enum { MAX_PREFETCHERS = 256, KEPT_FAILURES = 256, SHOWN_FAILURES = 20, EVICT_AT_ONCE = 256, LOGGED_A_MINUTE = 10 };
 
-typedef struct prefetcher {
+typedef struct prefetcher_record {
     char name[128];
     uint64_t tries, done, failures;
     double busy_s, usd;
     double seen_s; /* when it last wanted an order */
     char last_failure[480];
-} prefetcher;
+} prefetcher_record;
 
 /* What prefetchers fail with on a data set. */
-typedef struct set_trouble {
+typedef struct set_health {
     bool failing[MAX_PREFETCHERS]; /* with their last order on it */
     fth_status status;             /* of the last failure */
     char reason[480];
-} set_trouble;
+} set_health;
 
 /* Lines that may be written, so that a log does not fill. */
 typedef struct log_limit {
@@ -37,8 +37,8 @@ typedef struct log_limit {
 
 struct fth_dispatcher {
     fth_dispatcher_options with;
-    void (*account)(void *context, const fth_order *order, const fth_preparation *preparation, double usd);
-    void *accountant;
+    void (*account)(void *context, const fth_order *order, const fth_prefetch_result *result, double usd);
+    void *account_context;
     atomic_uint_fast64_t results;
 
     pthread_mutex_t mutex;  /* of all below */
@@ -46,12 +46,12 @@ struct fth_dispatcher {
     bool closed;
     int waiting; /* for orders */
     fth_scheduler *scheduler;
-    fth_item_owners *owners; /* of what is in the cache: the set's place in its list */
+    fth_item_sets *item_sets; /* of what is in the cache: the set's place in its list */
     fth_cache_spending spending;
     bool said_exhausted; /* in this hour */
-    prefetcher prefetchers[MAX_PREFETCHERS];
+    prefetcher_record prefetchers[MAX_PREFETCHERS];
     size_t prefetcher_count;
-    set_trouble *troubles;                          /* by the set's place in its list */
+    set_health *health;                             /* by the set's place in its list */
     fth_dispatcher_failure failures[KEPT_FAILURES]; /* a ring */
     uint64_t failure_count;                         /* in all */
     log_limit log;
@@ -69,7 +69,7 @@ static void note_removed(fth_dispatcher *dispatcher, const fth_item_id *ids, siz
 
 /* Drops from schedule and cache what is not needed, or needed last, until there is room. Without
  * the lock. */
-static void make_room(void *context, uint64_t needed_bytes)
+static void evict(void *context, uint64_t needed_bytes)
 {
     fth_dispatcher *dispatcher = context;
     fth_item_id ids[EVICT_AT_ONCE];
@@ -78,7 +78,7 @@ static void make_room(void *context, uint64_t needed_bytes)
         pthread_mutex_lock(&dispatcher->mutex);
         count = fth_scheduler_evict(dispatcher->scheduler, needed_bytes, fth_clock_seconds(), ids, EVICT_AT_ONCE);
         for (size_t i = 0; i < count; i++)
-            fth_item_owners_remove(dispatcher->owners, ids[i]);
+            fth_item_sets_remove(dispatcher->item_sets, ids[i]);
         pthread_mutex_unlock(&dispatcher->mutex);
         if (count > 0) {
             fth_cache_remove(dispatcher->with.cache, ids, count); /* one that is down has lost them anyway */
@@ -102,9 +102,9 @@ fth_status fth_dispatcher_create(const fth_dispatcher_options *options, fth_disp
     pthread_cond_init(&dispatcher->changed, NULL);
     FTH_TRY(
         fth_scheduler_create(&(fth_scheduler_options){.memory_bytes = options->memory_bytes}, &dispatcher->scheduler));
-    FTH_TRY(fth_item_owners_create(&dispatcher->owners));
-    FTH_TRY(fth_allocate(fth_served_sets_count(options->sets), sizeof *dispatcher->troubles, &dispatcher->troubles));
-    fth_cache_set_room_maker(options->cache, make_room, dispatcher);
+    FTH_TRY(fth_item_sets_create(&dispatcher->item_sets));
+    FTH_TRY(fth_allocate(fth_served_sets_count(options->sets), sizeof *dispatcher->health, &dispatcher->health));
+    fth_cache_set_evictor(options->cache, evict, dispatcher);
     *result = dispatcher;
     dispatcher = NULL;
 
@@ -117,10 +117,10 @@ void fth_dispatcher_free(fth_dispatcher *dispatcher)
 {
     if (!dispatcher)
         return;
-    fth_cache_set_room_maker(dispatcher->with.cache, NULL, NULL);
+    fth_cache_set_evictor(dispatcher->with.cache, NULL, NULL);
     fth_scheduler_free(dispatcher->scheduler);
-    fth_item_owners_free(dispatcher->owners);
-    free(dispatcher->troubles);
+    fth_item_sets_free(dispatcher->item_sets);
+    free(dispatcher->health);
     pthread_cond_destroy(&dispatcher->changed);
     pthread_mutex_destroy(&dispatcher->mutex);
     free(dispatcher);
@@ -128,11 +128,11 @@ void fth_dispatcher_free(fth_dispatcher *dispatcher)
 
 void fth_dispatcher_set_accountant(fth_dispatcher *dispatcher,
                                    void (*account)(void *context, const fth_order *order,
-                                                   const fth_preparation *preparation, double usd),
+                                                   const fth_prefetch_result *result, double usd),
                                    void *context)
 {
     dispatcher->account = account;
-    dispatcher->accountant = context;
+    dispatcher->account_context = context;
 }
 
 void fth_dispatcher_close(fth_dispatcher *dispatcher)
@@ -230,7 +230,7 @@ fth_item_state fth_dispatcher_look(fth_dispatcher *dispatcher, fth_item_id id, f
 
 /* With the lock held: what the prefetchers fail with on a job's data set, if each that is there has
  * failed with its last order on it; NULL: there is one that works, as far as is known. */
-static const set_trouble *find_trouble(const fth_dispatcher *dispatcher, uint64_t job)
+static const set_health *find_broken_set(const fth_dispatcher *dispatcher, uint64_t job)
 {
     const double seen_for_s = 5; /* one that has work is there, however long it takes */
     const fth_job_spec *spec = fth_scheduler_job_spec(dispatcher->scheduler, job);
@@ -238,29 +238,30 @@ static const set_trouble *find_trouble(const fth_dispatcher *dispatcher, uint64_
     const double now = fth_clock_seconds();
     bool some = false;
     for (size_t i = 0; set >= 0 && i < dispatcher->prefetcher_count; i++) {
-        const prefetcher *maker = &dispatcher->prefetchers[i];
-        bool failing = dispatcher->troubles[set].failing[i];
+        const prefetcher_record *prefetcher = &dispatcher->prefetchers[i];
+        bool failing = dispatcher->health[set].failing[i];
         some = some || failing;
-        if (!failing && (maker->tries > maker->done + maker->failures || now - maker->seen_s < seen_for_s))
+        if (!failing &&
+            (prefetcher->tries > prefetcher->done + prefetcher->failures || now - prefetcher->seen_s < seen_for_s))
             return NULL;
     }
-    return some ? &dispatcher->troubles[set] : NULL;
+    return some ? &dispatcher->health[set] : NULL;
 }
 
 /* With the lock held: how an order ended. True: that is the first failure on a set that was
  * well. */
-static bool note_health(fth_dispatcher *dispatcher, const prefetcher *maker, int set, fth_status status,
+static bool note_health(fth_dispatcher *dispatcher, const prefetcher_record *prefetcher, int set, fth_status status,
                         const char *reason)
 {
     if (set < 0 || status == FTH_NO_MEMORY || status == FTH_NO_SPACE || status == FTH_INTERRUPTED)
         return false; /* it says something of the cache, or of a worker that was stopped */
-    set_trouble *trouble = &dispatcher->troubles[set];
-    bool was_well = !memchr(trouble->failing, true, sizeof trouble->failing);
-    trouble->failing[maker - dispatcher->prefetchers] = status != FTH_OK;
+    set_health *health = &dispatcher->health[set];
+    bool was_well = !memchr(health->failing, true, sizeof health->failing);
+    health->failing[prefetcher - dispatcher->prefetchers] = status != FTH_OK;
     if (status == FTH_OK)
         return false;
-    trouble->status = failure_status(status);
-    fth_printable_copy(trouble->reason, sizeof trouble->reason, reason);
+    health->status = failure_status(status);
+    fth_printable_copy(health->reason, sizeof health->reason, reason);
     return was_well;
 }
 
@@ -274,10 +275,10 @@ static bool explain(fth_dispatcher *dispatcher, uint64_t job, fth_item_id id, ft
     const char *reason = fth_scheduler_refusal(dispatcher->scheduler, job);
     if (!reason && (reason = fth_scheduler_lacks_room(dispatcher->scheduler, id)))
         status = FTH_NO_MEMORY;
-    const set_trouble *trouble = reason ? NULL : find_trouble(dispatcher, job);
-    if (trouble) {
-        status = trouble->status;
-        reason = trouble->reason;
+    const set_health *health = reason ? NULL : find_broken_set(dispatcher, job);
+    if (health) {
+        status = health->status;
+        reason = health->reason;
     }
     if (!reason)
         return false;
@@ -316,13 +317,14 @@ void fth_dispatcher_want(fth_dispatcher *dispatcher, uint64_t job, fth_item_id i
         fth_board_wake(dispatcher->with.board, id, failed ? failure.status : FTH_OK);
 }
 
-fth_form fth_dispatcher_choose_form(fth_dispatcher *dispatcher, const fth_job_spec *spec, const fth_open_set *set,
-                                    char why[256])
+fth_cache_format fth_dispatcher_choose_format(fth_dispatcher *dispatcher, const fth_job_spec *spec,
+                                              const fth_open_set *set, char why[256])
 {
     pthread_mutex_lock(&dispatcher->mutex);
-    fth_form form = fth_scheduler_choose_form(dispatcher->scheduler, spec, set->count[spec->split], set->files, why);
+    fth_cache_format format =
+        fth_scheduler_choose_format(dispatcher->scheduler, spec, set->count[spec->split], set->files, why);
     pthread_mutex_unlock(&dispatcher->mutex);
-    return form;
+    return format;
 }
 
 int64_t fth_dispatcher_choose_rotation(fth_dispatcher *dispatcher, const fth_job_spec *spec, int64_t set_count)
@@ -360,35 +362,35 @@ void fth_dispatcher_found(fth_dispatcher *dispatcher, const fth_receipt *receipt
     pthread_mutex_unlock(&dispatcher->mutex);
 }
 
-static bool is_limited(const fth_signed *who)
+static bool is_limited(const fth_signed *caller)
 {
-    return who && *who->data;
+    return caller && *caller->data;
 }
 
 /* `set`: a place in the list of sets; -1: it is not known. */
-static bool may_read_set(const fth_dispatcher *dispatcher, int set, const fth_signed *who)
+static bool may_read_set(const fth_dispatcher *dispatcher, int set, const fth_signed *caller)
 {
-    return !is_limited(who) ||
-           (set >= 0 && fth_signed_may_read(who, fth_served_sets_get(dispatcher->with.sets, (size_t)set)->name));
+    return !is_limited(caller) ||
+           (set >= 0 && fth_signed_may_read(caller, fth_served_sets_get(dispatcher->with.sets, (size_t)set)->name));
 }
 
-static int owner_of(fth_dispatcher *dispatcher, fth_item_id id)
+static int set_of_item(fth_dispatcher *dispatcher, fth_item_id id)
 {
     pthread_mutex_lock(&dispatcher->mutex);
-    int owner = fth_item_owners_get(dispatcher->owners, id);
+    int set = fth_item_sets_get(dispatcher->item_sets, id);
     pthread_mutex_unlock(&dispatcher->mutex);
-    return owner;
+    return set;
 }
 
-bool fth_dispatcher_may_read(fth_dispatcher *dispatcher, fth_item_id id, const fth_signed *who)
+bool fth_dispatcher_may_read(fth_dispatcher *dispatcher, fth_item_id id, const fth_signed *caller)
 {
-    return may_read_set(dispatcher, owner_of(dispatcher, id), who);
+    return may_read_set(dispatcher, set_of_item(dispatcher, id), caller);
 }
 
-bool fth_dispatcher_may_drop(fth_dispatcher *dispatcher, fth_item_id id, const fth_signed *who)
+bool fth_dispatcher_may_drop(fth_dispatcher *dispatcher, fth_item_id id, const fth_signed *caller)
 {
-    int owner = owner_of(dispatcher, id);
-    return owner < 0 || may_read_set(dispatcher, owner, who);
+    int set = set_of_item(dispatcher, id);
+    return set < 0 || may_read_set(dispatcher, set, caller);
 }
 
 uint64_t fth_dispatcher_results(const fth_dispatcher *dispatcher)
@@ -399,7 +401,7 @@ uint64_t fth_dispatcher_results(const fth_dispatcher *dispatcher)
 /* ---- prefetchers ---- */
 
 /* With the lock held. The last place stands for all that there is no room for. */
-static prefetcher *find_prefetcher(fth_dispatcher *dispatcher, const char *text)
+static prefetcher_record *find_prefetcher(fth_dispatcher *dispatcher, const char *text)
 {
     char name[sizeof dispatcher->prefetchers[0].name];
     fth_printable_copy(name, sizeof name, text);
@@ -408,7 +410,7 @@ static prefetcher *find_prefetcher(fth_dispatcher *dispatcher, const char *text)
             return &dispatcher->prefetchers[i];
     if (dispatcher->prefetcher_count == MAX_PREFETCHERS)
         return &dispatcher->prefetchers[MAX_PREFETCHERS - 1];
-    prefetcher *added = &dispatcher->prefetchers[dispatcher->prefetcher_count++];
+    prefetcher_record *added = &dispatcher->prefetchers[dispatcher->prefetcher_count++];
     memcpy(added->name, name, sizeof name);
     if (dispatcher->prefetcher_count == MAX_PREFETCHERS)
         snprintf(added->name, sizeof added->name, "others");
@@ -417,9 +419,9 @@ static prefetcher *find_prefetcher(fth_dispatcher *dispatcher, const char *text)
 
 /* With the lock held: a prefetcher that has cost something waits when the hour's budget is
  * spent. */
-static bool may_work(fth_dispatcher *dispatcher, const prefetcher *maker)
+static bool may_work(fth_dispatcher *dispatcher, const prefetcher_record *prefetcher)
 {
-    if (maker->usd <= 0 || !fth_cache_spending_is_exhausted(&dispatcher->spending))
+    if (prefetcher->usd <= 0 || !fth_cache_spending_is_exhausted(&dispatcher->spending))
         return true;
     if (!dispatcher->said_exhausted)
         fth_log_warning("the budget of $%g an hour is spent: functions get no orders until the next hour",
@@ -433,10 +435,10 @@ bool fth_dispatcher_take(fth_dispatcher *dispatcher, const char *name, fth_deadl
     const double idle_s = 1; /* however late the next event is, a budget's hour may turn before */
     bool taken = false;
     pthread_mutex_lock(&dispatcher->mutex);
-    prefetcher *maker = find_prefetcher(dispatcher, name);
+    prefetcher_record *prefetcher = find_prefetcher(dispatcher, name);
     while (!taken && !dispatcher->closed) {
-        double now = maker->seen_s = fth_clock_seconds();
-        bool may = may_work(dispatcher, maker);
+        double now = prefetcher->seen_s = fth_clock_seconds();
+        bool may = may_work(dispatcher, prefetcher);
         taken = may && fth_scheduler_take(dispatcher->scheduler, name, now, order);
         if (taken || fth_deadline_passed(deadline))
             break;
@@ -450,10 +452,10 @@ bool fth_dispatcher_take(fth_dispatcher *dispatcher, const char *name, fth_deadl
         dispatcher->waiting--;
     }
     if (taken)
-        maker->tries++;
+        prefetcher->tries++;
     pthread_mutex_unlock(&dispatcher->mutex);
     if (taken)
-        make_room(dispatcher, 0); /* which the scheduler counted on */
+        evict(dispatcher, 0); /* which the scheduler counted on */
     return taken;
 }
 
@@ -497,7 +499,7 @@ static void report_refusals(fth_dispatcher *dispatcher)
         char reason[sizeof dispatcher->failures[0].reason];
         order.spec = *spec;
         snprintf(reason, sizeof reason, "a job on %s reads directly (batch of %" PRId64 ", form %s): %s", spec->data,
-                 spec->batch, fth_form_name(spec->form), refusal);
+                 spec->batch, fth_cache_format_name(spec->format), refusal);
         keep_failure(dispatcher, &order, FTH_NO_SPACE, reason);
         fth_log_warning("%s", reason);
     }
@@ -517,7 +519,7 @@ static void note_failure(fth_dispatcher *dispatcher, const fth_order *order, fth
 }
 
 void fth_dispatcher_done(fth_dispatcher *dispatcher, const char *name, const fth_order *order, fth_status status,
-                         const char *reason, const fth_preparation *preparation, double usd)
+                         const char *reason, const fth_prefetch_result *result, double usd)
 {
     double now = fth_clock_seconds();
     bool failed = false;
@@ -525,18 +527,18 @@ void fth_dispatcher_done(fth_dispatcher *dispatcher, const char *name, const fth
         reason = fth_status_name(status);
 
     pthread_mutex_lock(&dispatcher->mutex);
-    prefetcher *maker = find_prefetcher(dispatcher, name);
+    prefetcher_record *prefetcher = find_prefetcher(dispatcher, name);
     fth_cache_spending_add_function(&dispatcher->spending, usd);
-    maker->usd += usd;
-    bool broke = note_health(dispatcher, maker, set_of(dispatcher, order), status, reason);
+    prefetcher->usd += usd;
+    bool broke = note_health(dispatcher, prefetcher, set_of(dispatcher, order), status, reason);
     if (status == FTH_OK) {
-        maker->done++;
-        maker->busy_s += preparation->fetch_s + preparation->decode_s + preparation->transform_s;
-        fth_scheduler_done(dispatcher->scheduler, order, preparation, now);
-        fth_item_owners_set(dispatcher->owners, order->id, set_of(dispatcher, order));
+        prefetcher->done++;
+        prefetcher->busy_s += result->fetch_s + result->decode_s + result->transform_s;
+        fth_scheduler_done(dispatcher->scheduler, order, result, now);
+        fth_item_sets_put(dispatcher->item_sets, order->id, set_of(dispatcher, order));
     } else {
-        maker->failures++;
-        fth_printable_copy(maker->last_failure, sizeof maker->last_failure, reason);
+        prefetcher->failures++;
+        fth_printable_copy(prefetcher->last_failure, sizeof prefetcher->last_failure, reason);
         failed = fth_scheduler_failed(dispatcher->scheduler, order, name, status, reason, now);
         if ((failed || broke) && status != FTH_NO_SPACE) /* which is reported once for a job */
             note_failure(dispatcher, order, status, reason, now);
@@ -549,7 +551,7 @@ void fth_dispatcher_done(fth_dispatcher *dispatcher, const char *name, const fth
     if (status == FTH_OK || failed)
         atomic_fetch_add(&dispatcher->results, 1);
     if (dispatcher->account)
-        dispatcher->account(dispatcher->accountant, order, status == FTH_OK ? preparation : NULL, usd);
+        dispatcher->account(dispatcher->account_context, order, status == FTH_OK ? result : NULL, usd);
 }
 
 static bool take_order(void *context, const char *name, fth_deadline deadline, fth_order *order)
@@ -558,17 +560,17 @@ static bool take_order(void *context, const char *name, fth_deadline deadline, f
 }
 
 static void finish_order(void *context, const char *name, const fth_order *order, fth_status status, const char *reason,
-                         const fth_preparation *preparation, double usd)
+                         const fth_prefetch_result *result, double usd)
 {
-    fth_dispatcher_done(context, name, order, status, reason, preparation, usd);
+    fth_dispatcher_done(context, name, order, status, reason, result, usd);
 }
 
-static fth_status lend_preparer(void *context, const char *data, fth_preparer **preparer)
+static fth_status lend_set(void *context, const char *data, fth_prefetch_set **lent)
 {
     const fth_dispatcher *dispatcher = context;
     const fth_open_set *set = NULL;
     fth_status status = fth_served_sets_require(dispatcher->with.sets, data, &set);
-    *preparer = set ? set->preparer : NULL;
+    *lent = set ? set->set : NULL;
     return status;
 }
 
@@ -577,7 +579,7 @@ fth_order_source fth_dispatcher_order_source(fth_dispatcher *dispatcher)
     return (fth_order_source){.context = dispatcher,
                               .take = take_order,
                               .done = finish_order,
-                              .preparer = lend_preparer,
+                              .set = lend_set,
                               .cache = dispatcher->with.cache};
 }
 
@@ -591,7 +593,7 @@ double fth_dispatcher_tidy(fth_dispatcher *dispatcher)
     if (hour != dispatcher->spending.hour)
         dispatcher->said_exhausted = false;
     pthread_mutex_unlock(&dispatcher->mutex);
-    make_room(dispatcher, 0);
+    evict(dispatcher, 0);
     return cost;
 }
 
@@ -606,29 +608,30 @@ void fth_dispatcher_get_figures(fth_dispatcher *dispatcher, fth_scheduler_figure
     pthread_mutex_unlock(&dispatcher->mutex);
 }
 
-json_t *fth_dispatcher_describe_prefetchers(fth_dispatcher *dispatcher, const fth_signed *who)
+json_t *fth_dispatcher_describe_prefetchers(fth_dispatcher *dispatcher, const fth_signed *caller)
 {
     json_t *list = json_array();
     pthread_mutex_lock(&dispatcher->mutex);
     for (size_t i = 0; i < dispatcher->prefetcher_count; i++) {
-        const prefetcher *maker = &dispatcher->prefetchers[i];
-        json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:s}", "name", maker->name, "tries",
-                                              (json_int_t)maker->tries, "done", (json_int_t)maker->done, "failures",
-                                              (json_int_t)maker->failures, "busy_s", maker->busy_s, "usd", maker->usd,
-                                              "last_failure", is_limited(who) ? "" : maker->last_failure));
+        const prefetcher_record *prefetcher = &dispatcher->prefetchers[i];
+        json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:s}", "name", prefetcher->name, "tries",
+                                              (json_int_t)prefetcher->tries, "done", (json_int_t)prefetcher->done,
+                                              "failures", (json_int_t)prefetcher->failures, "busy_s",
+                                              prefetcher->busy_s, "usd", prefetcher->usd, "last_failure",
+                                              is_limited(caller) ? "" : prefetcher->last_failure));
     }
     pthread_mutex_unlock(&dispatcher->mutex);
     return list;
 }
 
-json_t *fth_dispatcher_describe_failures(fth_dispatcher *dispatcher, const fth_signed *who)
+json_t *fth_dispatcher_describe_failures(fth_dispatcher *dispatcher, const fth_signed *caller)
 {
     json_t *list = json_array();
     char id[FTH_ITEM_ID_TEXT];
     pthread_mutex_lock(&dispatcher->mutex);
     for (uint64_t i = 1; i <= dispatcher->failure_count && i <= KEPT_FAILURES; i++) {
         const fth_dispatcher_failure *failure = &dispatcher->failures[(dispatcher->failure_count - i) % KEPT_FAILURES];
-        if (!may_read_set(dispatcher, failure->set, who))
+        if (!may_read_set(dispatcher, failure->set, caller))
             continue;
         if (json_array_size(list) == SHOWN_FAILURES)
             break;

@@ -34,7 +34,7 @@ void fth_dispatcher_free(fth_dispatcher *dispatcher);
  * what it cost. */
 void fth_dispatcher_set_accountant(fth_dispatcher *dispatcher,
                                    void (*account)(void *context, const fth_order *order,
-                                                   const fth_preparation *preparation, double usd),
+                                                   const fth_prefetch_result *result, double usd),
                                    void *context);
 /* No more orders: fth_dispatcher_take() returns false from now on. */
 void fth_dispatcher_close(fth_dispatcher *dispatcher);
@@ -46,8 +46,8 @@ void fth_dispatcher_remove_job(fth_dispatcher *dispatcher, uint64_t job);
 void fth_dispatcher_move(fth_dispatcher *dispatcher, uint64_t job, int process, int64_t next, int64_t stride,
                          int64_t end);
 void fth_dispatcher_remove_process(fth_dispatcher *dispatcher, uint64_t job, int process);
-fth_form fth_dispatcher_choose_form(fth_dispatcher *dispatcher, const fth_job_spec *spec, const fth_open_set *set,
-                                    char why[256]);
+fth_cache_format fth_dispatcher_choose_format(fth_dispatcher *dispatcher, const fth_job_spec *spec,
+                                              const fth_open_set *set, char why[256]);
 int64_t fth_dispatcher_choose_rotation(fth_dispatcher *dispatcher, const fth_job_spec *spec, int64_t set_count);
 bool fth_dispatcher_get_job(fth_dispatcher *dispatcher, uint64_t job,
                             fth_scheduler_job_figures *figures); /* false, and 0: no such job */
@@ -70,10 +70,10 @@ void fth_dispatcher_want(fth_dispatcher *dispatcher, uint64_t job, fth_item_id i
  * read; or all prefetchers fail, with whatever they try. False: it is there, or to come. */
 bool fth_dispatcher_explain(fth_dispatcher *dispatcher, uint64_t job, fth_item_id id, fth_dispatcher_failure *failure);
 /* Whether `who` (NULL: anybody) may read the data set that it is of. */
-bool fth_dispatcher_may_read(fth_dispatcher *dispatcher, fth_item_id id, const fth_signed *who);
+bool fth_dispatcher_may_read(fth_dispatcher *dispatcher, fth_item_id id, const fth_signed *caller);
 /* Whether `who` is believed that it is lost: it is not known to be of a data set that they may not
  * read. */
-bool fth_dispatcher_may_drop(fth_dispatcher *dispatcher, fth_item_id id, const fth_signed *who);
+bool fth_dispatcher_may_drop(fth_dispatcher *dispatcher, fth_item_id id, const fth_signed *caller);
 /* The cache has lost it, or has it from before. */
 void fth_dispatcher_lost(fth_dispatcher *dispatcher, fth_item_id id);
 void fth_dispatcher_found(fth_dispatcher *dispatcher, const fth_receipt *receipt);
@@ -86,7 +86,7 @@ fth_order_source fth_dispatcher_order_source(fth_dispatcher *dispatcher);
 /* For others: an order, if one is due now. */
 bool fth_dispatcher_take(fth_dispatcher *dispatcher, const char *prefetcher, fth_deadline deadline, fth_order *order);
 void fth_dispatcher_done(fth_dispatcher *dispatcher, const char *prefetcher, const fth_order *order, fth_status status,
-                         const char *reason, const fth_preparation *preparation, double usd);
+                         const char *reason, const fth_prefetch_result *result, double usd);
 
 /* ---- now and then ---- */
 /* Drops what nobody needs, and counts what the cache costs, which it gives. */
@@ -98,8 +98,8 @@ void fth_dispatcher_get_figures(fth_dispatcher *dispatcher, fth_scheduler_figure
 /* For `who` (NULL: anybody). Failures name samples, so only those of data sets that `who` may read
  * are listed. */
 /* [{"name", "tries", "done", "failures", "busy_s", "usd", "last_failure"}, ...] */
-json_t *fth_dispatcher_describe_prefetchers(fth_dispatcher *dispatcher, const fth_signed *who);
-json_t *fth_dispatcher_describe_failures(fth_dispatcher *dispatcher, const fth_signed *who); /* the newest of them */
+json_t *fth_dispatcher_describe_prefetchers(fth_dispatcher *dispatcher, const fth_signed *caller);
+json_t *fth_dispatcher_describe_failures(fth_dispatcher *dispatcher, const fth_signed *caller); /* the newest of them */
 json_t *fth_dispatcher_save(fth_dispatcher *dispatcher);
 void fth_dispatcher_load(fth_dispatcher *dispatcher, const json_t *json);
 

@@ -15,8 +15,8 @@ typedef struct fth_coordinator_parts {
     fth_dispatcher *dispatcher;
     fth_served_jobs *jobs;
     fth_agents *agents;
-    fth_order_lending *lending;
-    fth_state_keeper *keeper; /* or NULL */
+    fth_worker_orders *workers;
+    fth_state_saver *saver; /* or NULL */
     fth_watcher *watcher;
     fth_access *access;
     const char *prefetch; /* --prefetch */
@@ -34,7 +34,7 @@ void fth_coordinator_forbid(void *parts, fth_exchange *exchange, const fth_route
 
 /* coordinator_report.c */
 /* What `who` (NULL: anybody) may see. */
-json_t *fth_coordinator_describe(const fth_coordinator_parts *parts, const fth_signed *who);
+json_t *fth_coordinator_describe(const fth_coordinator_parts *parts, const fth_signed *caller);
 /* Everything in Prometheus' text format; free() it. NULL without memory. */
 char *fth_coordinator_format_metrics(const fth_coordinator_parts *parts);
 

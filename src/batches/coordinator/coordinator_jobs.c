@@ -143,10 +143,10 @@ static uint64_t new_id(const fth_served_jobs *jobs)
 /* Fills in what the coordinator decides, as far as the job has not got it from before. */
 static void complete(const fth_served_jobs *jobs, const fth_open_set *set, fth_job_spec *spec, char why[256])
 {
-    if (spec->form == FTH_FORM_AUTO)
-        spec->form = fth_dispatcher_choose_form(jobs->dispatcher, spec, set, why);
-    else if (spec->form == FTH_FORM_ENCODED && !set->files) {
-        spec->form = FTH_FORM_DECODED;
+    if (spec->format == FTH_FORMAT_AUTO)
+        spec->format = fth_dispatcher_choose_format(jobs->dispatcher, spec, set, why);
+    else if (spec->format == FTH_FORMAT_ENCODED && !set->files) {
+        spec->format = FTH_FORMAT_DECODED;
         snprintf(why, 256, "the images are no files: their pixels are all there is");
     } else
         snprintf(why, 256, "the job asked for it");
@@ -156,14 +156,14 @@ static void complete(const fth_served_jobs *jobs, const fth_open_set *set, fth_j
         spec->rotation = fth_dispatcher_choose_rotation(jobs->dispatcher, spec, set->count[spec->split]);
 }
 
-static fth_status read_request(const fth_served_jobs *jobs, const json_t *request, const fth_signed *who,
+static fth_status read_request(const fth_served_jobs *jobs, const json_t *request, const fth_signed *caller,
                                const fth_open_set **set, fth_job_spec *spec)
 {
     fth_status status = FTH_OK;
 
     FTH_TRY(fth_job_spec_load(json_object_get(request, "job"), spec));
     FTH_TRY(fth_served_sets_require(jobs->sets, spec->data, set));
-    FTH_REQUIRE(!who || fth_signed_may_read(who, spec->data), FTH_INVALID,
+    FTH_REQUIRE(!caller || fth_signed_may_read(caller, spec->data), FTH_INVALID,
                 "this key may not read the data set %s; ask for one whose line has data=%s", spec->data, spec->data);
     FTH_REQUIRE(!*spec->version || strcmp(spec->version, (*set)->version) == 0, FTH_INVALID,
                 "the data set %s has changed since the job began: version %.12s, not %.12s", spec->data,
@@ -186,14 +186,14 @@ static json_t *describe_registration(const fth_served_jobs *jobs, const fth_serv
 }
 
 /* The job that comes back, if it is known; FTH_INVALID if it is another's. */
-static fth_status find_resumed(fth_served_jobs *jobs, uint64_t id, const fth_job_spec *spec, const fth_signed *who,
+static fth_status find_resumed(fth_served_jobs *jobs, uint64_t id, const fth_job_spec *spec, const fth_signed *caller,
                                entry **found)
 {
     entry *known = find(jobs, id);
     *found = known;
     if (!known)
         return FTH_OK;
-    if (!fth_job_has_same_batches(&known->job.spec, spec) || (who && strcmp(who->access, known->job.access) != 0))
+    if (!fth_job_has_same_batches(&known->job.spec, spec) || (caller && strcmp(caller->access, known->job.access) != 0))
         return fth_fail(FTH_INVALID, "job %" PRIu64 " is another one; register without \"resume\"", id);
     bool finished = known->job.finished;
     known->job.finished = known->job.done = false;
@@ -203,7 +203,7 @@ static fth_status find_resumed(fth_served_jobs *jobs, uint64_t id, const fth_job
 }
 
 fth_status fth_served_jobs_register(fth_served_jobs *jobs, const json_t *request, const char *host,
-                                    const fth_signed *who, uint64_t *id, json_t **answer)
+                                    const fth_signed *caller, uint64_t *id, json_t **answer)
 {
     fth_status status = FTH_OK;
     const fth_open_set *set = NULL;
@@ -214,10 +214,10 @@ fth_status fth_served_jobs_register(fth_served_jobs *jobs, const json_t *request
 
     *answer = NULL;
     pthread_mutex_lock(&jobs->mutex);
-    FTH_TRY(read_request(jobs, request, who, &set, &job.spec));
+    FTH_TRY(read_request(jobs, request, caller, &set, &job.spec));
     FTH_REQUIRE(resume >= 0 && (uint64_t)resume <= MAX_JOB_ID, FTH_INVALID, "\"resume\" is no job's number");
     if (resume > 0)
-        FTH_TRY(find_resumed(jobs, (uint64_t)resume, &job.spec, who, &known));
+        FTH_TRY(find_resumed(jobs, (uint64_t)resume, &job.spec, caller, &known));
     if (known) {
         known->job.seen_s = job.began_s;
         fth_printable_copy(known->job.host, sizeof known->job.host, host);
@@ -227,7 +227,7 @@ fth_status fth_served_jobs_register(fth_served_jobs *jobs, const json_t *request
         job.seen_s = job.began_s;
         fth_printable_copy(job.name, sizeof job.name, name ? name : "");
         fth_printable_copy(job.host, sizeof job.host, host);
-        snprintf(job.access, sizeof job.access, "%s", who ? who->access : "");
+        snprintf(job.access, sizeof job.access, "%s", caller ? caller->access : "");
         complete(jobs, set, &job.spec, job.why);
         FTH_TRY(add(jobs, &job, set->count[job.spec.split]));
     }
@@ -240,11 +240,11 @@ out:
     return status;
 }
 
-bool fth_served_jobs_may_join(fth_served_jobs *jobs, uint64_t id, const fth_signed *who)
+bool fth_served_jobs_may_join(fth_served_jobs *jobs, uint64_t id, const fth_signed *caller)
 {
     pthread_mutex_lock(&jobs->mutex);
     const entry *known = find(jobs, id);
-    bool may = known && (!who || strcmp(who->access, known->job.access) == 0);
+    bool may = known && (!caller || strcmp(caller->access, known->job.access) == 0);
     pthread_mutex_unlock(&jobs->mutex);
     return may;
 }
@@ -366,8 +366,9 @@ void fth_served_jobs_finish(fth_served_jobs *jobs, uint64_t id)
 
 static bool uses(const fth_served_job *job, const fth_order *order)
 {
-    static const fth_form forms[FTH_ITEM_KINDS] = {FTH_FORM_ENCODED, FTH_FORM_DECODED, FTH_FORM_BATCHES};
-    if (job->finished || job->spec.form != forms[order->kind])
+    static const fth_cache_format formats[FTH_ITEM_KINDS] = {FTH_FORMAT_ENCODED, FTH_FORMAT_DECODED,
+                                                             FTH_FORMAT_BATCHES};
+    if (job->finished || job->spec.format != formats[order->kind])
         return false;
     if (order->kind == FTH_ITEM_BATCH)
         return fth_job_has_same_batches(&job->spec, &order->spec);
@@ -375,12 +376,12 @@ static bool uses(const fth_served_job *job, const fth_order *order)
            job->spec.split == order->spec.split;
 }
 
-void fth_served_jobs_account(void *context, const fth_order *order, const fth_preparation *preparation, double usd)
+void fth_served_jobs_account(void *context, const fth_order *order, const fth_prefetch_result *result, double usd)
 {
     fth_served_jobs *jobs = context;
     size_t users = 0;
 
-    (void)preparation;
+    (void)result;
     if (usd <= 0)
         return;
     pthread_mutex_lock(&jobs->mutex);
@@ -453,8 +454,8 @@ json_t *fth_served_job_describe(const fth_served_job *job)
         "s:I, s:I, s:I, s:f}",
         "job", (json_int_t)job->id, "name", job->name, "host", job->host, "key", job->access, "data", job->spec.data,
         "split", job->spec.split == FTH_TRAIN ? "train" : "validation", "share", fth_sharing_name(job->spec.sharing),
-        "form", fth_form_name(job->spec.form), "why", job->why, "batch", (json_int_t)job->spec.batch, "processes",
-        job->processes, "finished", (int)job->finished, "next", (json_int_t)job->next, "batches_per_s",
+        "form", fth_cache_format_name(job->spec.format), "why", job->why, "batch", (json_int_t)job->spec.batch,
+        "processes", job->processes, "finished", (int)job->finished, "next", (json_int_t)job->next, "batches_per_s",
         job->scheduled.pace, "ready_ahead", (json_int_t)job->scheduled.ready_ahead, "hits",
         (json_int_t)counters[FTH_SLOT_HITS], "waits", (json_int_t)counters[FTH_SLOT_WAITS], "misses",
         (json_int_t)counters[FTH_SLOT_MISSES], "wait_s", 1e-9 * (double)counters[FTH_SLOT_WAIT_NS], "bytes",

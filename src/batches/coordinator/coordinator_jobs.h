@@ -32,9 +32,9 @@ void fth_served_jobs_free(fth_served_jobs *jobs);
 /* Answers {"job":{spec}, "name", "resume"?}. `host` is where the job is, "" for this machine; `who`
  * signed it, or NULL. FTH_INVALID says what is wrong with the request. */
 fth_status fth_served_jobs_register(fth_served_jobs *jobs, const json_t *request, const char *host,
-                                    const fth_signed *who, uint64_t *job, json_t **answer);
+                                    const fth_signed *caller, uint64_t *job, json_t **answer);
 /* True if it is known and `who` may have part in it (NULL: everybody may). */
-bool fth_served_jobs_may_join(fth_served_jobs *jobs, uint64_t job, const fth_signed *who);
+bool fth_served_jobs_may_join(fth_served_jobs *jobs, uint64_t job, const fth_signed *caller);
 
 /* A process of a job needs next, next + stride, ... below end (0: no end). False: no such job. */
 bool fth_served_jobs_move(fth_served_jobs *jobs, uint64_t job, int process, int64_t next, int64_t stride, int64_t end);
@@ -46,7 +46,7 @@ void fth_served_jobs_leave(fth_served_jobs *jobs, uint64_t job, int process, boo
 void fth_served_jobs_finish(fth_served_jobs *jobs, uint64_t job);
 
 /* An item was made: for fth_dispatcher_set_accountant(). `context` are the jobs. */
-void fth_served_jobs_account(void *context, const fth_order *order, const fth_preparation *preparation, double usd);
+void fth_served_jobs_account(void *context, const fth_order *order, const fth_prefetch_result *result, double usd);
 /* The cache has cost so much. Forgets jobs that have had no processes for long. */
 void fth_served_jobs_tick(fth_served_jobs *jobs, double cache_usd);
 

@@ -149,14 +149,14 @@ static fth_status answer_request(void *context, int slot, json_t *request, json_
     if (strcmp(op, "register") == 0) {
         fth_status status = fth_served_jobs_register(clients->with.jobs, request, "", NULL, job, answer);
         clients->with.registered(clients->with.context);
-        clients->with.stir(clients->with.context);
+        clients->with.wake(clients->with.context);
         return status;
     }
     if (strcmp(op, "join") == 0) {
         *job = (uint64_t)json_integer_value(json_object_get(request, "job"));
         if (!fth_served_jobs_may_join(clients->with.jobs, *job, NULL))
             return fth_fail(FTH_INVALID, "there is no job %" PRIu64 "; register first", *job);
-        clients->with.stir(clients->with.context);
+        clients->with.wake(clients->with.context);
         *answer = json_object();
         return FTH_OK;
     }
@@ -192,7 +192,7 @@ static void wake(void *context, int slot)
         note_wait(clients, slot, &state, true);
     }
     pthread_mutex_unlock(&clients->mutex);
-    clients->with.stir(clients->with.context);
+    clients->with.wake(clients->with.context);
 }
 
 static void left(void *context, int slot, uint64_t job, bool finished)
@@ -224,10 +224,9 @@ fth_status fth_local_clients_open(const fth_local_clients_options *options, fth_
     clients->highest = -1;
     pthread_mutex_init(&clients->mutex, NULL);
     FTH_TRY(fth_host_own_socket_path(options->port, &path));
-    FTH_TRY(
-        fth_host_open(path, options->segment, options->board,
-                      &(fth_host_supplier){.context = clients, .answer = answer_request, .wake = wake, .left = left},
-                      &clients->host));
+    FTH_TRY(fth_host_open(path, options->segment, options->board,
+                          &(fth_host_handler){.context = clients, .answer = answer_request, .wake = wake, .left = left},
+                          &clients->host));
     *result = clients;
     clients = NULL;
 

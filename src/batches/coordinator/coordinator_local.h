@@ -17,7 +17,7 @@ typedef struct fth_local_clients_options {
     fth_board *board;
     int port;
     void *context;
-    void (*stir)(void *context);       /* somebody waits, or comes: look soon. From any thread */
+    void (*wake)(void *context);       /* somebody waits, or comes: look soon. From any thread */
     void (*registered)(void *context); /* a job has: keep that */
 } fth_local_clients_options;
 

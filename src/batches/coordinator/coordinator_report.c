@@ -15,12 +15,12 @@ static int count_clients(const fth_coordinator_parts *parts)
 
 /* ---- /v1/status ---- */
 
-static json_t *describe_sets(const fth_coordinator_parts *parts, const fth_signed *who)
+static json_t *describe_sets(const fth_coordinator_parts *parts, const fth_signed *caller)
 {
     json_t *list = json_array();
     const fth_open_set *set;
     for (size_t i = 0; (set = fth_served_sets_get(parts->sets, i)); i++)
-        if (!who || fth_signed_may_read(who, set->name))
+        if (!caller || fth_signed_may_read(caller, set->name))
             json_array_append_new(list, json_pack("{s:s, s:s, s:O*, s:I, s:I}", "name", set->name, "version",
                                                   set->version, "address", json_object_get(set->description, "address"),
                                                   "training", (json_int_t)set->count[FTH_TRAIN], "validation",
@@ -28,12 +28,12 @@ static json_t *describe_sets(const fth_coordinator_parts *parts, const fth_signe
     return list;
 }
 
-static json_t *describe_jobs(const fth_coordinator_parts *parts, const fth_signed *who)
+static json_t *describe_jobs(const fth_coordinator_parts *parts, const fth_signed *caller)
 {
     json_t *list = json_array();
     fth_served_job job;
     for (size_t i = 0; fth_served_jobs_get(parts->jobs, i, &job); i++)
-        if (!who || fth_signed_may_read(who, job.spec.data))
+        if (!caller || fth_signed_may_read(caller, job.spec.data))
             json_array_append_new(list, fth_served_job_describe(&job));
     return list;
 }
@@ -80,19 +80,19 @@ static json_t *describe_prefetch(const fth_coordinator_parts *parts)
     return json;
 }
 
-json_t *fth_coordinator_describe(const fth_coordinator_parts *parts, const fth_signed *who)
+json_t *fth_coordinator_describe(const fth_coordinator_parts *parts, const fth_signed *caller)
 {
     fth_scheduler_figures figures;
     fth_cache_spending spending;
     fth_dispatcher_get_figures(parts->dispatcher, &figures, &spending);
     return json_pack("{s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:i}", "up_s",
-                     fth_clock_seconds() - parts->began_s, "data", describe_sets(parts, who), "jobs",
-                     describe_jobs(parts, who), "cache", describe_cache(parts, &figures), "work",
+                     fth_clock_seconds() - parts->began_s, "data", describe_sets(parts, caller), "jobs",
+                     describe_jobs(parts, caller), "cache", describe_cache(parts, &figures), "work",
                      describe_work(&figures), "spending", describe_spending(&spending), "failures",
-                     fth_dispatcher_describe_failures(parts->dispatcher, who), "prefetchers",
-                     fth_dispatcher_describe_prefetchers(parts->dispatcher, who), "prefetch", describe_prefetch(parts),
-                     "lent_orders", (json_int_t)fth_order_lending_count(parts->lending), "agents",
-                     fth_agents_describe(parts->agents, who), "clients", count_clients(parts));
+                     fth_dispatcher_describe_failures(parts->dispatcher, caller), "prefetchers",
+                     fth_dispatcher_describe_prefetchers(parts->dispatcher, caller), "prefetch",
+                     describe_prefetch(parts), "lent_orders", (json_int_t)fth_worker_orders_count(parts->workers),
+                     "agents", fth_agents_describe(parts->agents, caller), "clients", count_clients(parts));
 }
 
 /* ---- /metrics ---- */

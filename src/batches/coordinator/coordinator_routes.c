@@ -76,8 +76,8 @@ static const char *rest_of_path(const fth_exchange *exchange, const char *prefix
 
 static bool may_read(const fth_exchange *exchange, const char *data)
 {
-    const fth_signed *who = fth_access_signer(exchange);
-    return !who || fth_signed_may_read(who, data);
+    const fth_signed *caller = fth_access_signer(exchange);
+    return !caller || fth_signed_may_read(caller, data);
 }
 
 /* ---- jobs and agents ---- */
@@ -109,7 +109,7 @@ static void register_job(void *context, fth_exchange *exchange)
         fth_exchange_answer_json(exchange, 200, answer);
     else
         answer_failure(exchange, status);
-    fth_state_keeper_nudge(parts->keeper);
+    fth_state_saver_nudge(parts->saver);
     json_decref(request);
 }
 
@@ -134,7 +134,7 @@ static void sync_agent(void *context, fth_exchange *exchange)
     if (status != FTH_OK)
         answer_failure(exchange, status);
     else
-        fth_watcher_stir(parts->watcher);
+        fth_watcher_wake(parts->watcher);
     json_decref(request);
 }
 
@@ -171,8 +171,8 @@ static bool refuse_limited(const fth_coordinator_parts *parts, fth_exchange *exc
     return false;
 }
 
-static void hand_to_lending(fth_coordinator_parts *parts, fth_exchange *exchange,
-                            fth_status (*act)(fth_order_lending *lending, fth_exchange *exchange,
+static void hand_to_workers(fth_coordinator_parts *parts, fth_exchange *exchange,
+                            fth_status (*act)(fth_worker_orders *workers, fth_exchange *exchange,
                                               const json_t *request))
 {
     json_t *request = refuse_limited(parts, exchange) ? NULL : read_body(parts, exchange);
@@ -182,22 +182,22 @@ static void hand_to_lending(fth_coordinator_parts *parts, fth_exchange *exchange
     if (!parts->has_workers)
         status = fth_fail(FTH_INVALID, "this coordinator has no orders for workers; start it with --prefetch workers");
     else
-        status = act(parts->lending, exchange, request);
+        status = act(parts->workers, exchange, request);
     if (status != FTH_OK)
         answer_failure(exchange, status);
     else
-        fth_watcher_stir(parts->watcher);
+        fth_watcher_wake(parts->watcher);
     json_decref(request);
 }
 
 static void take_orders(void *context, fth_exchange *exchange)
 {
-    hand_to_lending(context, exchange, fth_order_lending_take);
+    hand_to_workers(context, exchange, fth_worker_orders_take);
 }
 
 static void finish_orders(void *context, fth_exchange *exchange)
 {
-    hand_to_lending(context, exchange, fth_order_lending_finish);
+    hand_to_workers(context, exchange, fth_worker_orders_finish);
 }
 
 static void put_item(void *context, fth_exchange *exchange)
@@ -211,7 +211,7 @@ static void put_item(void *context, fth_exchange *exchange)
         answer_error(exchange, 404, FTH_INVALID, "that is no item's id");
         return;
     }
-    fth_status status = fth_order_lending_put(parts->lending, exchange, id);
+    fth_status status = fth_worker_orders_put(parts->workers, exchange, id);
     if (status != FTH_OK)
         answer_failure(exchange, status);
 }

@@ -40,13 +40,13 @@ static fth_status open_set(const fth_served_set *asked, const fth_dataset_option
     FTH_REQUIRE(address && (set->name = strdup(asked->name)), FTH_NO_MEMORY, "no memory for data set %s", asked->name);
     if (fth_store_is_url(address)) /* a large bucket takes a while to list */
         fth_log_info("reading %s ...", asked->name);
-    FTH_TRY(fth_preparer_open(address, options, &set->preparer));
-    const fth_dataset *dataset = fth_preparer_dataset(set->preparer);
+    FTH_TRY(fth_prefetch_set_open(address, options, &set->set));
+    const fth_dataset *dataset = fth_prefetch_set_dataset(set->set);
     const fth_dataset_info *info = fth_dataset_get_info(dataset);
     for (int split = 0; split < 2; split++)
         set->count[split] = info->count[split];
     FTH_REQUIRE(set->count[FTH_TRAIN] > 0, FTH_INVALID, "%s has no training samples", asked->address);
-    set->version = fth_preparer_version(set->preparer);
+    set->version = fth_prefetch_set_version(set->set);
     set->description = fth_described_set_save(dataset, asked->name,
                                               &(fth_set_source){.address = address,
                                                                 .seed = options->seed,
@@ -93,7 +93,7 @@ void fth_served_sets_free(fth_served_sets *served)
         return;
     for (size_t i = 0; i < served->count; i++) {
         free(served->sets[i].name);
-        fth_preparer_free(served->sets[i].preparer);
+        fth_prefetch_set_free(served->sets[i].set);
         json_decref(served->sets[i].description);
     }
     free(served->sets);

@@ -13,7 +13,7 @@ typedef struct fth_served_sets fth_served_sets;
 /* One of them; everything is lent. */
 typedef struct fth_open_set {
     char *name;
-    fth_preparer *preparer;
+    fth_prefetch_set *set;
     int64_t count[2]; /* samples, by fth_split */
     const char *version;
     bool files;          /* samples are image files */

@@ -15,7 +15,7 @@
 enum { FORMAT = 1, MAX_FILE = 64 << 20 };
 static const double SAVE_EVERY_S = 1, SOON_S = 0.02;
 
-struct fth_state_keeper {
+struct fth_state_saver {
     char *path;
     int lock;
     fth_served_jobs *jobs;
@@ -31,47 +31,46 @@ struct fth_state_keeper {
     bool nudged, stopping;
 };
 
-fth_status fth_state_keeper_open(const char *folder, fth_state_keeper **result)
+fth_status fth_state_saver_open(const char *folder, fth_state_saver **result)
 {
     fth_status status = FTH_OK;
-    fth_state_keeper *keeper = NULL;
+    fth_state_saver *saver = NULL;
     char *lock = fth_path_join(folder, "lock");
 
     *result = NULL;
-    FTH_TRY(fth_allocate(1, sizeof *keeper, &keeper));
-    keeper->lock = -1;
-    pthread_mutex_init(&keeper->mutex, NULL);
-    pthread_cond_init(&keeper->changed, NULL);
-    FTH_REQUIRE(lock && (keeper->path = fth_path_join(folder, "coordinator.json")), FTH_NO_MEMORY,
+    FTH_TRY(fth_allocate(1, sizeof *saver, &saver));
+    saver->lock = -1;
+    pthread_mutex_init(&saver->mutex, NULL);
+    pthread_cond_init(&saver->changed, NULL);
+    FTH_REQUIRE(lock && (saver->path = fth_path_join(folder, "coordinator.json")), FTH_NO_MEMORY,
                 "no memory for the state");
     FTH_TRY(fth_folder_create(folder));
-    keeper->lock = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    FTH_REQUIRE(keeper->lock >= 0, FTH_IO, "cannot open %s: %s; choose another folder with --state", lock,
+    saver->lock = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    FTH_REQUIRE(saver->lock >= 0, FTH_IO, "cannot open %s: %s; choose another folder with --state", lock,
                 strerror(errno));
-    FTH_REQUIRE(flock(keeper->lock, LOCK_EX | LOCK_NB) == 0, FTH_INVALID,
+    FTH_REQUIRE(flock(saver->lock, LOCK_EX | LOCK_NB) == 0, FTH_INVALID,
                 "another coordinator keeps its state in %s; stop it, or choose another --port or --state", folder);
-    *result = keeper;
-    keeper = NULL;
+    *result = saver;
+    saver = NULL;
 
 out:
     free(lock);
-    fth_state_keeper_close(keeper);
+    fth_state_saver_close(saver);
     return status;
 }
 
-void fth_state_keeper_load(fth_state_keeper *keeper, fth_served_jobs *jobs, fth_agents *agents,
-                           fth_dispatcher *dispatcher)
+void fth_state_saver_load(fth_state_saver *saver, fth_served_jobs *jobs, fth_agents *agents, fth_dispatcher *dispatcher)
 {
     char *text = NULL, *aside = NULL;
     size_t size = 0;
     json_error_t error;
 
-    keeper->jobs = jobs;
-    keeper->agents = agents;
-    keeper->dispatcher = dispatcher;
-    if (!fth_file_exists(keeper->path))
+    saver->jobs = jobs;
+    saver->agents = agents;
+    saver->dispatcher = dispatcher;
+    if (!fth_file_exists(saver->path))
         return;
-    json_t *json = fth_file_read_all(keeper->path, MAX_FILE, &text, &size) == FTH_OK
+    json_t *json = fth_file_read_all(saver->path, MAX_FILE, &text, &size) == FTH_OK
                        ? json_loadb(text, size, JSON_REJECT_DUPLICATES, &error)
                        : NULL;
     if (json_integer_value(json_object_get(json, "format")) == FORMAT) {
@@ -79,9 +78,9 @@ void fth_state_keeper_load(fth_state_keeper *keeper, fth_served_jobs *jobs, fth_
         fth_served_jobs_load(jobs, json_object_get(json, "jobs"));
         fth_agents_load(agents, json_object_get(json, "agents"));
     } else {
-        aside = fth_format("%s.unreadable", keeper->path);
-        bool moved = aside && rename(keeper->path, aside) == 0;
-        fth_log_warning("cannot read the state in %s; beginning without it%s%s", keeper->path,
+        aside = fth_format("%s.unreadable", saver->path);
+        bool moved = aside && rename(saver->path, aside) == 0;
+        fth_log_warning("cannot read the state in %s; beginning without it%s%s", saver->path,
                         moved ? "; it is kept as " : "", moved ? aside : "");
     }
     json_decref(json);
@@ -89,83 +88,83 @@ void fth_state_keeper_load(fth_state_keeper *keeper, fth_served_jobs *jobs, fth_
     free(aside);
 }
 
-static void save(fth_state_keeper *keeper)
+static void save(fth_state_saver *saver)
 {
-    uint64_t changes = fth_served_jobs_changes(keeper->jobs);
-    if (changes == keeper->saved_changes)
+    uint64_t changes = fth_served_jobs_changes(saver->jobs);
+    if (changes == saver->saved_changes)
         return;
     json_t *json =
-        json_pack("{s:i, s:o, s:o, s:o}", "format", FORMAT, "dispatcher", fth_dispatcher_save(keeper->dispatcher),
-                  "agents", fth_agents_save(keeper->agents), "jobs", fth_served_jobs_save(keeper->jobs));
+        json_pack("{s:i, s:o, s:o, s:o}", "format", FORMAT, "dispatcher", fth_dispatcher_save(saver->dispatcher),
+                  "agents", fth_agents_save(saver->agents), "jobs", fth_served_jobs_save(saver->jobs));
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
-    fth_status status = text ? fth_file_write_all(keeper->path, text, strlen(text)) : FTH_NO_MEMORY;
+    fth_status status = text ? fth_file_write_all(saver->path, text, strlen(text)) : FTH_NO_MEMORY;
     if (status == FTH_OK)
-        keeper->saved_changes = changes;
-    else if (!keeper->complained)
+        saver->saved_changes = changes;
+    else if (!saver->complained)
         fth_log_warning("cannot save the state: %s; a restart would not know the jobs", fth_error_message());
-    keeper->complained = status != FTH_OK;
+    saver->complained = status != FTH_OK;
     free(text);
     json_decref(json);
 }
 
-static void *keep(void *context)
+static void *run_saver(void *context)
 {
-    fth_state_keeper *keeper = context;
+    fth_state_saver *saver = context;
     double saved_s = 0;
     for (bool stopping = false; !stopping;) {
-        pthread_mutex_lock(&keeper->mutex);
+        pthread_mutex_lock(&saver->mutex);
         fth_deadline next = {saved_s + SAVE_EVERY_S};
         struct timespec at = fth_deadline_timespec(next);
         int outcome = 0;
-        while (!keeper->stopping && !keeper->nudged && outcome == 0)
-            outcome = pthread_cond_clockwait(&keeper->changed, &keeper->mutex, CLOCK_MONOTONIC, &at);
-        stopping = keeper->stopping;
-        if (keeper->nudged && !stopping) { /* several at once are one */
+        while (!saver->stopping && !saver->nudged && outcome == 0)
+            outcome = pthread_cond_clockwait(&saver->changed, &saver->mutex, CLOCK_MONOTONIC, &at);
+        stopping = saver->stopping;
+        if (saver->nudged && !stopping) { /* several at once are one */
             at = fth_deadline_timespec(fth_deadline_in(SOON_S));
-            pthread_cond_clockwait(&keeper->changed, &keeper->mutex, CLOCK_MONOTONIC, &at);
+            pthread_cond_clockwait(&saver->changed, &saver->mutex, CLOCK_MONOTONIC, &at);
         }
-        keeper->nudged = false;
-        pthread_mutex_unlock(&keeper->mutex);
-        save(keeper);
+        saver->nudged = false;
+        pthread_mutex_unlock(&saver->mutex);
+        save(saver);
         saved_s = fth_clock_seconds();
     }
     return NULL;
 }
 
-fth_status fth_state_keeper_start(fth_state_keeper *keeper)
+fth_status fth_state_saver_start(fth_state_saver *saver)
 {
-    int error = fth_thread_start(&keeper->thread, "batches-state", keep, keeper);
+    int error = fth_thread_start(&saver->thread, "batches-state", run_saver, saver);
     if (error != 0)
         return fth_fail(FTH_NO_MEMORY, "cannot start a thread: %s", strerror(error));
-    keeper->running = true;
+    saver->running = true;
     return FTH_OK;
 }
 
-void fth_state_keeper_nudge(fth_state_keeper *keeper)
+void fth_state_saver_nudge(fth_state_saver *saver)
 {
-    if (!keeper)
+    if (!saver)
         return;
-    pthread_mutex_lock(&keeper->mutex);
-    keeper->nudged = true;
-    pthread_cond_signal(&keeper->changed);
-    pthread_mutex_unlock(&keeper->mutex);
+    pthread_mutex_lock(&saver->mutex);
+    saver->nudged = true;
+    pthread_cond_signal(&saver->changed);
+    pthread_mutex_unlock(&saver->mutex);
 }
 
-void fth_state_keeper_close(fth_state_keeper *keeper)
+void fth_state_saver_close(fth_state_saver *saver)
 {
-    if (!keeper)
+    if (!saver)
         return;
-    if (keeper->running) {
-        pthread_mutex_lock(&keeper->mutex);
-        keeper->stopping = true;
-        pthread_cond_signal(&keeper->changed);
-        pthread_mutex_unlock(&keeper->mutex);
-        pthread_join(keeper->thread, NULL);
+    if (saver->running) {
+        pthread_mutex_lock(&saver->mutex);
+        saver->stopping = true;
+        pthread_cond_signal(&saver->changed);
+        pthread_mutex_unlock(&saver->mutex);
+        pthread_join(saver->thread, NULL);
     }
-    if (keeper->lock >= 0)
-        close(keeper->lock);
-    pthread_cond_destroy(&keeper->changed);
-    pthread_mutex_destroy(&keeper->mutex);
-    free(keeper->path);
-    free(keeper);
+    if (saver->lock >= 0)
+        close(saver->lock);
+    pthread_cond_destroy(&saver->changed);
+    pthread_mutex_destroy(&saver->mutex);
+    free(saver->path);
+    free(saver);
 }

@@ -7,7 +7,7 @@
 
 #include "base/process.h"
 
-static const double SHORTEST_S = 0.004, LONGEST_S = 0.1, HELD_S = 0.01, TIDY_EVERY_S = 1;
+static const double SHORTEST_S = 0.004, MAX_S = 0.1, HELD_S = 0.01, TIDY_EVERY_S = 1;
 
 struct fth_watcher {
     fth_watcher_options with;
@@ -17,7 +17,7 @@ struct fth_watcher {
 
     pthread_mutex_t mutex; /* of all below */
     pthread_cond_t changed;
-    bool stirred, stopping;
+    bool woken, stopping;
 };
 
 fth_status fth_watcher_create(const fth_watcher_options *options, fth_watcher **result)
@@ -33,24 +33,24 @@ fth_status fth_watcher_create(const fth_watcher_options *options, fth_watcher **
     return FTH_OK;
 }
 
-void fth_watcher_stir(fth_watcher *watcher)
+void fth_watcher_wake(fth_watcher *watcher)
 {
     pthread_mutex_lock(&watcher->mutex);
-    watcher->stirred = true;
+    watcher->woken = true;
     pthread_cond_signal(&watcher->changed);
     pthread_mutex_unlock(&watcher->mutex);
 }
 
 /* Waits for `seconds`, or until stirred; false: it is over. */
-static bool rest(fth_watcher *watcher, double seconds, bool *stirred)
+static bool rest(fth_watcher *watcher, double seconds, bool *woken)
 {
     struct timespec at = fth_deadline_timespec(fth_deadline_in(seconds));
     pthread_mutex_lock(&watcher->mutex);
     int outcome = 0;
-    while (!watcher->stirred && !watcher->stopping && outcome == 0)
+    while (!watcher->woken && !watcher->stopping && outcome == 0)
         outcome = pthread_cond_clockwait(&watcher->changed, &watcher->mutex, CLOCK_MONOTONIC, &at);
-    *stirred = watcher->stirred;
-    watcher->stirred = false;
+    *woken = watcher->woken;
+    watcher->woken = false;
     bool more = !watcher->stopping;
     pthread_mutex_unlock(&watcher->mutex);
     return more;
@@ -61,19 +61,19 @@ static void *watch(void *context)
     fth_watcher *watcher = context;
     const fth_watcher_options *with = &watcher->with;
     double interval_s = SHORTEST_S, tidied_s = 0;
-    bool stirred = false;
-    while (rest(watcher, interval_s, &stirred)) {
+    bool woken = false;
+    while (rest(watcher, interval_s, &woken)) {
         bool moved = watcher->local && fth_local_clients_look(watcher->local);
         bool held = fth_agents_tick(with->agents);
-        held = fth_order_lending_tick(with->lending) || held;
+        held = fth_worker_orders_tick(with->workers) || held;
         double now = fth_clock_seconds();
         if (now - tidied_s >= TIDY_EVERY_S) {
             fth_served_jobs_tick(with->jobs, fth_dispatcher_tidy(with->dispatcher));
             tidied_s = now;
         }
-        interval_s = moved || stirred ? SHORTEST_S : interval_s * 2;
-        if (interval_s > LONGEST_S)
-            interval_s = LONGEST_S;
+        interval_s = moved || woken ? SHORTEST_S : interval_s * 2;
+        if (interval_s > MAX_S)
+            interval_s = MAX_S;
         if (held && interval_s > HELD_S)
             interval_s = HELD_S;
     }

@@ -6,7 +6,7 @@
 
 #include "batches/coordinator/coordinator_agents.h"
 #include "batches/coordinator/coordinator_local.h"
-#include "batches/coordinator/coordinator_workers.h"
+#include "batches/coordinator/worker_orders.h"
 
 typedef struct fth_watcher fth_watcher;
 
@@ -14,13 +14,13 @@ typedef struct fth_watcher_options {
     fth_dispatcher *dispatcher;
     fth_served_jobs *jobs;
     fth_agents *agents;
-    fth_order_lending *lending;
+    fth_worker_orders *workers;
 } fth_watcher_options;
 
 fth_status fth_watcher_create(const fth_watcher_options *options, fth_watcher **watcher);
 /* `local` (or NULL) outlives the thread. */
 fth_status fth_watcher_start(fth_watcher *watcher, fth_local_clients *local);
-void fth_watcher_stir(fth_watcher *watcher); /* somebody waits: look now. Any thread */
+void fth_watcher_wake(fth_watcher *watcher); /* somebody waits: look now. Any thread */
 void fth_watcher_stop(fth_watcher *watcher); /* joins the thread, if it was started */
 void fth_watcher_free(fth_watcher *watcher);
 

@@ -58,7 +58,7 @@ struct fth_host {
     bool listening;                   /* accepting is paused while there are no descriptors */
     fth_segment_cache *segment;
     fth_board *board;
-    fth_host_supplier supplier;
+    fth_host_handler handler;
     host_client *clients, *dropped; /* the host's thread's; dropped: to be freed after this round of events */
     _Atomic int count;
     pthread_t thread, answering[ANSWERING_THREADS];
@@ -115,8 +115,8 @@ static void *answer_requests(void *context)
         }
         pthread_mutex_unlock(&host->mutex);
         client->new_job = 0;
-        fth_status status = host->supplier.answer(host->supplier.context, client->slot, client->request,
-                                                  &client->answer, &client->new_job);
+        fth_status status = host->handler.answer(host->handler.context, client->slot, client->request, &client->answer,
+                                                 &client->new_job);
         if (status != FTH_OK) {
             json_decref(client->answer);
             client->answer = describe_failure(status);
@@ -173,7 +173,7 @@ static void drop(fth_host *host, host_client *client)
         return;
     read_last_words(client);
     if (client->slot >= 0) {
-        host->supplier.left(host->supplier.context, client->slot, client->job, client->finished);
+        host->handler.left(host->handler.context, client->slot, client->job, client->finished);
         fth_board_clear(host->board, client->slot);
     }
     if (client->previous)
@@ -219,7 +219,7 @@ static void handle_request(fth_host *host, host_client *client, json_t *request)
     const char *operation = operation_of(request);
     if (strcmp(operation, "wake") == 0) {
         if (client->slot >= 0)
-            host->supplier.wake(host->supplier.context, client->slot);
+            host->handler.wake(host->handler.context, client->slot);
     } else if (strcmp(operation, "finish") == 0) {
         json_t *done = json_object();
         client->finished = true;
@@ -245,7 +245,7 @@ static fth_status give_slot(fth_host *host, host_client *client, uint64_t job, j
 {
     int slot = fth_board_take(host->board, job, client->process);
     if (slot < 0) {
-        host->supplier.left(host->supplier.context, -1, job, false);
+        host->handler.left(host->handler.context, -1, job, false);
         return fth_fail(FTH_NO_SPACE, "the batch cache on this machine has %d clients already", (int)FTH_BOARD_SLOTS);
     }
     client->slot = slot;
@@ -454,7 +454,7 @@ static fth_status start_threads(fth_host *host)
 }
 
 fth_status fth_host_open(const char *socket_path, fth_segment_cache *segment, fth_board *board,
-                         const fth_host_supplier *supplier, fth_host **host)
+                         const fth_host_handler *handler, fth_host **host)
 {
     fth_status status = FTH_OK;
     fth_host *made = NULL;
@@ -464,7 +464,7 @@ fth_status fth_host_open(const char *socket_path, fth_segment_cache *segment, ft
     made->lock = made->listener = made->events = made->bell = -1;
     made->segment = segment;
     made->board = board;
-    made->supplier = *supplier;
+    made->handler = *handler;
     made->asked.end = &made->asked.first;
     made->answered.end = &made->answered.first;
     pthread_mutex_init(&made->mutex, NULL);

@@ -10,13 +10,16 @@
  * The socket is in a folder that only its user can enter; who can open it may use what its owner
  * may. Messages are JSON, one a packet (SOCK_SEQPACKET):
  *
- *     {"op":"register", "job":{spec}, "name":..., "resume":ID?}  -> {"job":ID, "slot":N, "spec":{...}, "set":{...}} and two descriptors
- *     {"op":"join", "job":ID}       another process of the same job (a data worker)      -> {"slot":N} and two descriptors
+ *     {"op":"register", "job":{spec}, "name":..., "resume":ID?}  -> {"job":ID, "slot":N, "spec":{...}, "set":{...}} and
+ * two descriptors
+ *     {"op":"join", "job":ID}       another process of the same job (a data worker)      -> {"slot":N} and two
+ * descriptors
  *     {"op":"describe", "data":NAME}                                                     -> {"set":{...}}
  *     {"op":"wake"}                 this client waits for something: look at its slot   (no answer)
  *     {"op":"failed?", "id":ID}     why an item could not be made                       -> {"status":..., "error":...}
  *     {"op":"lost", "id":ID}        the entry is damaged: it is made, or fetched, again  -> {}
- *     {"op":"figures"}              what the job has cost so far                        -> as GET /v1/jobs/JOB (coordinator.h)
+ *     {"op":"figures"}              what the job has cost so far                        -> as GET /v1/jobs/JOB
+ * (coordinator.h)
  *     {"op":"finish"}               the job is done, not merely gone
  *
  * Every answer may be {"error":..., "status":...} instead, the status as fth_status_name() has it.
@@ -37,7 +40,7 @@
 enum { FTH_HOST_REQUEST_BYTES = 65536, FTH_HOST_CLIENTS = FTH_BOARD_SLOTS };
 
 /* Who stands behind a host: the coordinator itself, or an agent that asks it. */
-typedef struct fth_host_supplier {
+typedef struct fth_host_handler {
     void *context;
     /* Answers a request (not "wake" or "finish"); *answer is the host's to free. `slot`: the
      * client's, or -1 before it has one. For "register" and "join", *job (not 0) is whom the client
@@ -50,12 +53,12 @@ typedef struct fth_host_supplier {
      * there was none left for a job that `answer` gave. Not called for clients that are there when
      * the host is closed. */
     void (*left)(void *context, int slot, uint64_t job, bool finished);
-} fth_host_supplier;
+} fth_host_handler;
 
 typedef struct fth_host fth_host;
 /* FTH_INVALID if another process serves that path. What a killed one has left there is replaced. */
 fth_status fth_host_open(const char *socket_path, fth_segment_cache *segment, fth_board *board,
-                         const fth_host_supplier *supplier, fth_host **host);
+                         const fth_host_handler *handler, fth_host **host);
 void fth_host_close(fth_host *host);
 int fth_host_clients(const fth_host *host); /* connections */
 

@@ -18,7 +18,7 @@
 #include "batches/memory/host.h"
 #include "batches/memory/host_packet.h"
 
-enum { NAME_BYTES = 8, LONGEST_POLL_MS = 1000, RETRY_MS = 20 };
+enum { NAME_BYTES = 8, MAX_POLL_MS = 1000, RETRY_MS = 20 };
 
 struct fth_host_link {
     int socket;
@@ -153,7 +153,7 @@ static fth_status wait_for(int socket, short events, fth_deadline deadline)
     while (!fth_deadline_passed(deadline)) {
         struct pollfd poll_one = {.fd = socket, .events = events};
         double left_ms = fth_deadline_left_seconds(deadline) * 1000;
-        if (poll(&poll_one, 1, left_ms < LONGEST_POLL_MS ? (int)left_ms + 1 : LONGEST_POLL_MS) > 0)
+        if (poll(&poll_one, 1, left_ms < MAX_POLL_MS ? (int)left_ms + 1 : MAX_POLL_MS) > 0)
             return FTH_OK;
     }
     return fth_fail(FTH_TIMEOUT, "the batch cache on this machine did not answer in time");

@@ -13,10 +13,10 @@
 #include "batches/memory/host.h"
 
 /* Below a socket's buffer, and a large message's limit. */
-enum { INLINE_BYTES = 32768, LARGE_BYTES = 256 << 20, MOST_FDS = FTH_PACKET_FDS + 1 };
+enum { INLINE_BYTES = 32768, LARGE_BYTES = 256 << 20, MAX_FDS = FTH_PACKET_FDS + 1 };
 
 typedef struct descriptors {
-    int fds[MOST_FDS];
+    int fds[MAX_FDS];
     size_t count;
 } descriptors;
 
@@ -27,7 +27,7 @@ static fth_status send_bytes(int socket, const char *bytes, size_t size_bytes, c
     struct iovec part = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = size_bytes};
     union {
         struct cmsghdr header;
-        char room[CMSG_SPACE(sizeof(int) * MOST_FDS)];
+        char room[CMSG_SPACE(sizeof(int) * MAX_FDS)];
     } control;
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
     if (passed->count > 0) {
@@ -103,7 +103,7 @@ static void take_descriptors(struct msghdr *message, descriptors *taken)
         for (size_t i = 0; i < count; i++) {
             int fd;
             memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
-            if (taken->count < MOST_FDS)
+            if (taken->count < MAX_FDS)
                 taken->fds[taken->count++] = fd;
             else
                 close(fd);
@@ -118,7 +118,7 @@ static fth_status receive_bytes(int socket, char *bytes, size_t room, bool with_
     struct iovec part = {.iov_base = bytes, .iov_len = room};
     union {
         struct cmsghdr header;
-        char room[CMSG_SPACE(sizeof(int) * MOST_FDS)];
+        char room[CMSG_SPACE(sizeof(int) * MAX_FDS)];
     } control;
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
     if (with_descriptors) { /* without room for them, the kernel passes none */

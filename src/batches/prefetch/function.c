@@ -8,15 +8,15 @@
  * Answers are held, so requests cost no threads; the work is order_desk.h's. */
 #include <stdlib.h>
 
-#include "batches/prefetch/order_desk.h"
+#include "batches/prefetch/order_queue.h"
 #include "batches/prefetch/worker.h"
 #include "http/access.h"
 #include "http/server.h"
 
-enum { MOST_BODY_BYTES = 64 << 10 };
+enum { MAX_BODY_BYTES = 64 << 10 };
 
 struct fth_prefetch_function {
-    fth_order_desk *desk;
+    fth_order_queue *queue;
     fth_access *access; /* NULL: everybody may ask */
     fth_server *server;
 };
@@ -72,8 +72,8 @@ static void handle_order(void *context, fth_exchange *exchange)
 
     if (function->access && !fth_access_check_body(function->access, &(fth_refuser){NULL, refuse}, exchange))
         goto answered;
-    fth_status status = fth_order_desk_submit(function->desk, value ? value : body,
-                                              &(fth_desk_asker){exchange, hold, is_abandoned, answer});
+    fth_status status = fth_order_queue_submit(function->queue, value ? value : body,
+                                               &(fth_order_requester){exchange, hold, is_abandoned, answer});
     if (status != FTH_OK)
         fth_exchange_answer_json(
             exchange, status == FTH_INVALID ? 400 : 503,
@@ -96,12 +96,12 @@ static void handle_health(void *context, fth_exchange *exchange)
 }
 
 static const fth_route routes[] = {
-    {.method = "POST", .path = "/", .handle = handle_order, .role = FTH_ROLE_TRAIN, .max_body_bytes = MOST_BODY_BYTES},
+    {.method = "POST", .path = "/", .handle = handle_order, .role = FTH_ROLE_TRAIN, .max_body_bytes = MAX_BODY_BYTES},
     {.method = "POST",
      .path = "/run",
      .handle = handle_order,
      .role = FTH_ROLE_TRAIN,
-     .max_body_bytes = MOST_BODY_BYTES},
+     .max_body_bytes = MAX_BODY_BYTES},
     {.method = "POST", .path = "/init", .handle = handle_init, .role = FTH_ROLE_TRAIN, .max_body_bytes = 64 << 20},
     {.method = "GET", .path = "/healthz", .handle = handle_health},
     {0},
@@ -115,11 +115,11 @@ fth_status fth_prefetch_function_start(const fth_prefetch_function_options *opti
     fth_prefetch_function *started = NULL;
 
     FTH_TRY(fth_allocate(1, sizeof *started, &started));
-    FTH_TRY(fth_order_desk_open(&(fth_order_desk_options){.url = options->url,
-                                                          .pinned_key = options->pinned_key,
-                                                          .ca_file = options->ca_file,
-                                                          .threads = options->threads},
-                                &started->desk));
+    FTH_TRY(fth_order_queue_open(&(fth_order_queue_options){.url = options->url,
+                                                            .pinned_key = options->pinned_key,
+                                                            .ca_file = options->ca_file,
+                                                            .threads = options->threads},
+                                 &started->queue));
     if (!options->open || options->keys)
         FTH_TRY(fth_access_create(&(fth_access_options){.address = options->address,
                                                         .keys = options->keys,
@@ -157,11 +157,11 @@ void fth_prefetch_function_stop(fth_prefetch_function *function)
     const double deadline_s = 5;
     if (!function)
         return;
-    if (function->desk)
-        fth_order_desk_stop(function->desk); /* answers what is held */
+    if (function->queue)
+        fth_order_queue_stop(function->queue); /* answers what is held */
     if (function->server)
         fth_server_stop(function->server, deadline_s);
     fth_access_free(function->access);
-    fth_order_desk_free(function->desk);
+    fth_order_queue_free(function->queue);
     free(function);
 }

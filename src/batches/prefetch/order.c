@@ -7,7 +7,7 @@
 
 #include "base/hex.h"
 #include "base/json.h"
-#include "batches/prefetch/prepare.h"
+#include "batches/prefetch/item_task.h"
 
 /* ---- orders ---- */
 
@@ -78,15 +78,14 @@ out:
 
 /* ---- preparations ---- */
 
-json_t *fth_preparation_save(const fth_preparation *preparation)
+json_t *fth_prefetch_result_save(const fth_prefetch_result *result)
 {
     return json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:s, s:s}", /**/
-                     "receipt", fth_receipt_save(&preparation->receipt), "fetch_s",
-                     fth_json_number(preparation->fetch_s), "decode_s", fth_json_number(preparation->decode_s),
-                     "transform_s", fth_json_number(preparation->transform_s), "fetched_bytes",
-                     (json_int_t)preparation->fetched_bytes, "samples", (json_int_t)preparation->samples, "decoded",
-                     (json_int_t)preparation->decoded, "bad", (json_int_t)preparation->bad, "bad_name",
-                     preparation->bad_name, "bad_reason", preparation->bad_reason);
+                     "receipt", fth_receipt_save(&result->receipt), "fetch_s", fth_json_number(result->fetch_s),
+                     "decode_s", fth_json_number(result->decode_s), "transform_s", fth_json_number(result->transform_s),
+                     "fetched_bytes", (json_int_t)result->fetched_bytes, "samples", (json_int_t)result->samples,
+                     "decoded", (json_int_t)result->decoded, "bad", (json_int_t)result->bad, "bad_name",
+                     result->bad_name, "bad_reason", result->bad_reason);
 }
 
 static fth_status load_seconds(const json_t *json, const char *key, double *seconds)
@@ -117,10 +116,10 @@ static fth_status load_text(const json_t *json, const char *key, char *text, siz
     return FTH_OK;
 }
 
-fth_status fth_preparation_load(const json_t *json, fth_preparation *preparation)
+fth_status fth_prefetch_result_load(const json_t *json, fth_prefetch_result *result)
 {
     fth_status status = FTH_OK;
-    fth_preparation loaded = {0};
+    fth_prefetch_result loaded = {0};
     int64_t fetched_bytes = 0;
 
     FTH_REQUIRE(json_is_object(json), FTH_INVALID, "preparation: must be a JSON object");
@@ -135,7 +134,7 @@ fth_status fth_preparation_load(const json_t *json, fth_preparation *preparation
     FTH_TRY(load_text(json, "bad_name", loaded.bad_name, sizeof loaded.bad_name));
     FTH_TRY(load_text(json, "bad_reason", loaded.bad_reason, sizeof loaded.bad_reason));
     loaded.fetched_bytes = (uint64_t)fetched_bytes;
-    *preparation = loaded;
+    *result = loaded;
 
 out:
     return status;

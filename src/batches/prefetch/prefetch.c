@@ -7,13 +7,13 @@
 static const fth_prefetch_kind *const kinds[] = {&fth_prefetch_threads, &fth_prefetch_workers, &fth_prefetch_functions,
                                                  &fth_prefetch_http};
 
-enum { MOST_PREFETCHERS = 32 };
+enum { MAX_PREFETCHERS = 32 };
 
 struct fth_prefetchers {
     struct {
         const fth_prefetch_kind *kind;
         void *state;
-    } running[MOST_PREFETCHERS];
+    } running[MAX_PREFETCHERS];
     int count;
 };
 
@@ -57,7 +57,7 @@ static fth_status for_each_word(const char *text,
                     "unknown prefetcher \"%s\"; expected threads:N, workers, functions or the URL of a function, with "
                     "commas between them",
                     word);
-        FTH_REQUIRE(++count <= MOST_PREFETCHERS, FTH_INVALID, "more than %d prefetchers", MOST_PREFETCHERS);
+        FTH_REQUIRE(++count <= MAX_PREFETCHERS, FTH_INVALID, "more than %d prefetchers", MAX_PREFETCHERS);
         FTH_TRY(visit(context, kind, argument));
     }
 

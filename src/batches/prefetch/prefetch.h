@@ -3,8 +3,8 @@
  *
  *     threads:4            threads of the coordinator
  *     workers              other machines that ask for work: farthing worker prefetch --server URL
- *     functions            those that are deployed (OpenWhisk, Lambda; their addresses come from --functions URL[,URL...])
- *     http://…, https://…  one function, by its address: an order is POSTed, the answer is a receipt
+ *     functions            those that are deployed (OpenWhisk, Lambda; their addresses come from --functions
+ * URL[,URL...]) http://…, https://…  one function, by its address: an order is POSTed, the answer is a receipt
  *
  * The coordinator offers orders to prefetchers in the order of its schedule; each takes as many as
  * it can work on. An order ends in `done` once, with a receipt or a failure. One that is lost (a
@@ -14,7 +14,7 @@
 #ifndef FTH_BATCHES_PREFETCH_H
 #define FTH_BATCHES_PREFETCH_H
 
-#include "batches/prefetch/prepare.h"
+#include "batches/prefetch/item_task.h"
 
 /* What prefetchers need of the coordinator, or of a worker that asks one. Any thread. */
 typedef struct fth_order_source {
@@ -22,9 +22,9 @@ typedef struct fth_order_source {
     /* The next order for this prefetcher, waiting until `deadline`; false: none. */
     bool (*take)(void *context, const char *prefetcher, fth_deadline deadline, fth_order *order);
     void (*done)(void *context, const char *prefetcher, const fth_order *order, fth_status status, const char *reason,
-                 const fth_preparation *preparation, double cost_usd);
+                 const fth_prefetch_result *result, double cost_usd);
     /* Lends a data set's preparer, by name. */
-    fth_status (*preparer)(void *context, const char *data, fth_preparer **preparer);
+    fth_status (*set)(void *context, const char *data, fth_prefetch_set **set);
     fth_cache *cache;
 } fth_order_source;
 

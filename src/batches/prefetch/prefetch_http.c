@@ -4,7 +4,8 @@
  * "functions" is the list of --functions, "http://…" is one. Each has a few threads, which wait
  * most of the time.
  *
- *     cold -> starting (one order, with the long deadline; the others wait) -> warm -> cold, after a failure or a long silence
+ *     cold -> starting (one order, with the long deadline; the others wait) -> warm -> cold, after a failure or a long
+ * silence
  *
  * Nothing that a function says is believed: its answer is bounded, must be about the order, and an
  * item is cached only if the cache has an entry with that length and checksum. A function that
@@ -22,14 +23,14 @@
 #include "http/http.h"
 #include "http/local_token.h"
 
-enum { USUAL_CONCURRENCY = 8, MOST_CONCURRENCY = 64, MOST_FUNCTIONS = 32, MOST_ANSWER_BYTES = 64 << 10 };
-#define TAKE_S          0.25
-#define USUAL_COLD_S    60.0
-#define USUAL_ANSWER_S  20.0
-#define CONFIRM_S       5.0
-#define STAYS_WARM_S    60.0 /* without a request */
-#define FIRST_PAUSE_S   0.2
-#define LONGEST_PAUSE_S 5.0
+enum { DEFAULT_CONCURRENCY = 8, MAX_CONCURRENCY = 64, MAX_FUNCTIONS = 32, MAX_ANSWER_BYTES = 64 << 10 };
+#define TAKE_S           0.25
+#define DEFAULT_COLD_S   60.0
+#define DEFAULT_ANSWER_S 20.0
+#define CONFIRM_S        5.0
+#define STAYS_WARM_S     60.0 /* without a request */
+#define FIRST_PAUSE_S    0.2
+#define MAX_PAUSE_S      5.0
 
 typedef struct remote_function {
     fth_order_source source;
@@ -38,7 +39,7 @@ typedef struct remote_function {
     char *url;     /* with secrets */
     char *name;    /* without: by which the coordinator knows it */
     const char *target;
-    pthread_t threads[MOST_CONCURRENCY];
+    pthread_t threads[MAX_CONCURRENCY];
     int thread_count;
     atomic_bool stop;
 
@@ -94,14 +95,14 @@ static fth_status send_order(const remote_function *function, fth_http_client *h
                                       .address = signer.local,
                                       .body = body,
                                       .body_bytes = strlen(body),
-                                      .max_body_bytes = MOST_ANSWER_BYTES,
+                                      .max_body_bytes = MAX_ANSWER_BYTES,
                                       .stall_s = seconds + 1,
                                       .deadline = fth_deadline_in(seconds),
                                       .progress = is_stopping,
                                       .progress_context = (void *)function};
     status = fth_http_perform(http, &request, response);
     if (status == FTH_INVALID)
-        status = fth_fail(FTH_IO, "it answered with more than %d bytes", MOST_ANSWER_BYTES);
+        status = fth_fail(FTH_IO, "it answered with more than %d bytes", MAX_ANSWER_BYTES);
 
 out:
     fth_wipe(&signer, sizeof signer);
@@ -111,21 +112,22 @@ out:
 
 /* What the function says came of the order; OpenWhisk puts it into an envelope. *proper: it is a
  * function's answer, though perhaps a failure. */
-static fth_status read_answer(const fth_http_response *response, const fth_order *order, fth_preparation *preparation,
+static fth_status read_answer(const fth_http_response *response, const fth_order *order, fth_prefetch_result *result,
                               bool *proper)
 {
     fth_status status = FTH_OK;
     json_t *json = response->body ? json_loadb(response->body, response->body_bytes, 0, NULL) : NULL;
     const json_t *envelope = json_object_get(json_object_get(json, "response"), "result");
-    const json_t *result = envelope ? envelope : json;
-    const char *id = json_string_value(json_object_get(result, "id"));
-    const char *error = json_string_value(json_object_get(result, "error"));
-    const char *name = json_string_value(json_object_get(result, "status"));
+    const json_t *reported = envelope ? envelope : json;
+    const char *id = json_string_value(json_object_get(reported, "id"));
+    const char *error = json_string_value(json_object_get(reported, "error"));
+    const char *name = json_string_value(json_object_get(reported, "status"));
     fth_item_id said;
 
     FTH_REQUIRE(error || (response->code >= 200 && response->code < 300), FTH_IO, "it answered %d: %.200s",
                 response->code, response->body ? response->body : "");
-    FTH_REQUIRE(json_is_object(result), FTH_IO, "its answer is not JSON: %.100s", response->body ? response->body : "");
+    FTH_REQUIRE(json_is_object(reported), FTH_IO, "its answer is not JSON: %.100s",
+                response->body ? response->body : "");
     *proper = response->code < 500;
     if (error) {
         status = name ? fth_status_find(name) : FTH_IO;
@@ -139,10 +141,10 @@ static fth_status read_answer(const fth_http_response *response, const fth_order
     *proper = false;
     FTH_REQUIRE(id && fth_item_id_parse(id, &said) && fth_item_id_equal(said, order->id), FTH_IO,
                 "its answer is about another item: \"%.40s\"", id ? id : "");
-    status = fth_preparation_load(json_object_get(result, "preparation"), preparation);
+    status = fth_prefetch_result_load(json_object_get(reported, "preparation"), result);
     if (status != FTH_OK)
         status = fth_fail_within(FTH_IO, "its answer");
-    else if (!fth_item_id_equal(preparation->receipt.id, order->id))
+    else if (!fth_item_id_equal(result->receipt.id, order->id))
         status = fth_fail(FTH_IO, "its receipt is for another item");
     *proper = status == FTH_OK;
 
@@ -198,8 +200,7 @@ static void end_turn(remote_function *function, bool cold, turn_outcome outcome)
         function->failures = 0;
     }
     if (outcome == BROKEN) {
-        double pause_s =
-            fmin(LONGEST_PAUSE_S, FIRST_PAUSE_S * (1 << (function->failures < 10 ? function->failures : 10)));
+        double pause_s = fmin(MAX_PAUSE_S, FIRST_PAUSE_S * (1 << (function->failures < 10 ? function->failures : 10)));
         function->failures++;
         function->answered_s = 0;
         function->pause_until_s = now_s + pause_s;
@@ -212,16 +213,16 @@ static void work_on(remote_function *function, fth_http_client *http, const fth_
 {
     const fth_prefetch_options *options = &function->options;
     fth_http_response response = {0};
-    fth_preparation preparation = {0};
+    fth_prefetch_result result = {0};
     char reason[600] = "";
     double begin_s = fth_clock_seconds();
     fth_status status = send_order(function, http, order, cold ? options->cold_start_s : options->answer_s, &response);
     double seconds = fth_clock_seconds() - begin_s;
     bool proper = false;
     if (status == FTH_OK)
-        status = read_answer(&response, order, &preparation, &proper);
+        status = read_answer(&response, order, &result, &proper);
     if (status == FTH_OK) {
-        status = fth_cache_confirm(function->source.cache, &preparation.receipt, fth_deadline_in(CONFIRM_S));
+        status = fth_cache_confirm(function->source.cache, &result.receipt, fth_deadline_in(CONFIRM_S));
         proper = status == FTH_OK;
     }
     if (status != FTH_OK)
@@ -230,7 +231,7 @@ static void work_on(remote_function *function, fth_http_client *http, const fth_
     end_turn(function, cold, proper ? ANSWERED : BROKEN);
     if (status != FTH_OK && atomic_load(&function->stop))
         status = FTH_INTERRUPTED;
-    function->source.done(function->source.context, function->name, order, status, reason, &preparation,
+    function->source.done(function->source.context, function->name, order, status, reason, &result,
                           price(options, seconds));
 }
 
@@ -289,13 +290,13 @@ static void set_options(remote_function *function, const fth_prefetch_options *o
 {
     function->options = *options;
     if (function->options.cold_start_s <= 0)
-        function->options.cold_start_s = USUAL_COLD_S;
+        function->options.cold_start_s = DEFAULT_COLD_S;
     if (function->options.answer_s <= 0)
-        function->options.answer_s = USUAL_ANSWER_S;
+        function->options.answer_s = DEFAULT_ANSWER_S;
     if (function->options.concurrency <= 0)
-        function->options.concurrency = USUAL_CONCURRENCY;
-    if (function->options.concurrency > MOST_CONCURRENCY)
-        function->options.concurrency = MOST_CONCURRENCY;
+        function->options.concurrency = DEFAULT_CONCURRENCY;
+    if (function->options.concurrency > MAX_CONCURRENCY)
+        function->options.concurrency = MAX_CONCURRENCY;
 }
 
 static fth_status start_function(const char *url, const fth_order_source *source, const fth_prefetch_options *options,
@@ -330,7 +331,7 @@ out:
 }
 
 typedef struct function_list {
-    void *functions[MOST_FUNCTIONS];
+    void *functions[MAX_FUNCTIONS];
     int count;
 } function_list;
 
@@ -361,7 +362,7 @@ static fth_status start_functions(const char *argument, const fth_order_source *
     FTH_REQUIRE(*copy, FTH_INVALID, "functions that prefetch need their addresses: --functions URL[,URL...]");
     FTH_TRY(fth_allocate(1, sizeof *list, &list));
     while ((url = strsep(&rest, ","))) {
-        FTH_REQUIRE(list->count < MOST_FUNCTIONS, FTH_INVALID, "more than %d functions", MOST_FUNCTIONS);
+        FTH_REQUIRE(list->count < MAX_FUNCTIONS, FTH_INVALID, "more than %d functions", MAX_FUNCTIONS);
         FTH_TRY(start_function(url, source, options, &list->functions[list->count]));
         list->count++;
     }

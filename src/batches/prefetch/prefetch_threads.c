@@ -20,87 +20,86 @@
 #include "base/process.h"
 #include "batches/prefetch/prefetch.h"
 
-enum { USUAL_THREADS = 4, MOST_THREADS = 256, SAMPLES_AHEAD = 64 };
-#define TAKE_S         0.25 /* a wait for an order; a stop takes no longer */
-#define USUAL_ANSWER_S 20.0
+enum { DEFAULT_THREADS = 4, MAX_THREADS = 256, SAMPLES_AHEAD = 64 };
+#define TAKE_S           0.25 /* a wait for an order; a stop takes no longer */
+#define DEFAULT_ANSWER_S 20.0
 
 /* An order being worked on. */
-typedef struct fth_work {
+typedef struct prefetch_work {
     fth_order order;
     fth_item_task *task;
     int helpers; /* threads that have a piece of it */
-    struct fth_work *next;
-} fth_work;
+    struct prefetch_work *next;
+} prefetch_work;
 
-typedef struct fth_thread_pool {
+typedef struct thread_pool {
     fth_order_source source;
     double answer_s;
-    pthread_t threads[MOST_THREADS];
+    pthread_t threads[MAX_THREADS];
     int thread_count;
     atomic_bool stop;
 
     pthread_mutex_t mutex; /* guards what follows, and the works */
     pthread_cond_t changed;
-    fth_work *works; /* in the order of need */
-    bool taking;     /* a thread waits for an order */
-} fth_thread_pool;
+    prefetch_work *works; /* in the order of need */
+    bool taking;          /* a thread waits for an order */
+} thread_pool;
 
 /* One thread's tools, for every data set that it has met. */
-typedef struct fth_toolbox {
-    fth_preparing_thread **threads;
+typedef struct toolbox {
+    fth_prefetch_tools **threads;
     size_t count, capacity;
-} fth_toolbox;
+} toolbox;
 
 static const char *const prefetcher_name = "threads";
 
-static fth_status find_tools(fth_thread_pool *pool, fth_toolbox *box, fth_preparer *preparer,
-                             fth_preparing_thread **tools)
+static fth_status find_tools(thread_pool *pool, toolbox *box, fth_prefetch_set *set, fth_prefetch_tools **tools)
 {
     fth_status status = FTH_OK;
     for (size_t i = 0; i < box->count; i++)
-        if (fth_preparing_thread_preparer(box->threads[i]) == preparer) {
+        if (fth_prefetch_tools_set(box->threads[i]) == set) {
             *tools = box->threads[i];
             return FTH_OK;
         }
     FTH_TRY(fth_grow(&box->threads, box->count, &box->capacity, sizeof *box->threads));
-    FTH_TRY(fth_preparing_thread_create(preparer, &pool->stop, tools));
+    FTH_TRY(fth_prefetch_tools_create(set, &pool->stop, tools));
     box->threads[box->count++] = *tools;
 
 out:
     return status;
 }
 
-static void release_tools(fth_toolbox *box)
+static void release_tools(toolbox *box)
 {
     for (size_t i = 0; i < box->count; i++)
-        fth_preparing_thread_free(box->threads[i]);
+        fth_prefetch_tools_free(box->threads[i]);
     free(box->threads);
 }
 
 /* ---- orders ---- */
 
-static void report_failure(fth_thread_pool *pool, const fth_order *order, fth_status status)
+static void report_failure(thread_pool *pool, const fth_order *order, fth_status status)
 {
     char reason[768];
     snprintf(reason, sizeof reason, "%s", fth_error_message());
-    pool->source.done(pool->source.context, prefetcher_name, order, status, reason, &(fth_preparation){0}, 0);
+    pool->source.done(pool->source.context, prefetcher_name, order, status, reason, &(fth_prefetch_result){0}, 0);
 }
 
 /* Begins an order, and adds it to the works; or reports why not. */
-static void begin_order(fth_thread_pool *pool, fth_toolbox *box, const fth_order *order)
+static void begin_order(thread_pool *pool, toolbox *box, const fth_order *order)
 {
     fth_status status = FTH_OK;
-    fth_preparer *preparer = NULL;
-    fth_preparing_thread *tools = NULL;
-    fth_work *work = NULL;
+    fth_prefetch_set *set = NULL;
+    fth_prefetch_tools *tools = NULL;
+    prefetch_work *work = NULL;
 
-    FTH_TRY(pool->source.preparer(pool->source.context, order->spec.data, &preparer));
-    FTH_TRY(find_tools(pool, box, preparer, &tools));
+    FTH_TRY(pool->source.set(pool->source.context, order->spec.data, &set));
+    FTH_TRY(find_tools(pool, box, set, &tools));
     FTH_TRY(fth_allocate(1, sizeof *work, &work));
     work->order = *order;
     FTH_TRY(fth_item_task_begin(tools, order, pool->source.cache, fth_deadline_in(pool->answer_s), &work->task));
     pthread_mutex_lock(&pool->mutex);
-    fth_work **place = &pool->works;
+    prefetch_work **place = &pool->works;
     while (*place && (*place)->order.needed_s <= order->needed_s)
         place = &(*place)->next;
     work->next = *place;
@@ -116,17 +115,17 @@ out:
 }
 
 /* With the mutex held: samples that no thread has taken. */
-static int64_t count_ahead(const fth_thread_pool *pool)
+static int64_t count_ahead(const thread_pool *pool)
 {
     int64_t samples = 0;
-    for (const fth_work *work = pool->works; work; work = work->next)
+    for (const prefetch_work *work = pool->works; work; work = work->next)
         samples += fth_item_task_left(work->task);
     return samples;
 }
 
 /* Takes orders until there is enough ahead, waiting for the first if need be. With the mutex held,
  * which is left meanwhile. */
-static void take_orders(fth_thread_pool *pool, fth_toolbox *box, double wait_s)
+static void take_orders(thread_pool *pool, toolbox *box, double wait_s)
 {
     fth_order order;
     bool taken = true;
@@ -144,12 +143,12 @@ static void take_orders(fth_thread_pool *pool, fth_toolbox *box, double wait_s)
 }
 
 /* Ends a work that nobody helps with, which is off the list. */
-static void end_work(fth_thread_pool *pool, fth_work *work)
+static void end_work(thread_pool *pool, prefetch_work *work)
 {
-    fth_preparation preparation = {0};
-    fth_status status = fth_item_task_end(work->task, &preparation);
+    fth_prefetch_result result = {0};
+    fth_status status = fth_item_task_end(work->task, &result);
     if (status == FTH_OK)
-        pool->source.done(pool->source.context, prefetcher_name, &work->order, FTH_OK, "", &preparation, 0);
+        pool->source.done(pool->source.context, prefetcher_name, &work->order, FTH_OK, "", &result, 0);
     else
         report_failure(pool, &work->order, status);
     free(work);
@@ -158,18 +157,18 @@ static void end_work(fth_thread_pool *pool, fth_work *work)
 /* ---- threads ---- */
 
 /* With the mutex held. */
-static fth_work *find_work(const fth_thread_pool *pool)
+static prefetch_work *find_work(const thread_pool *pool)
 {
-    for (fth_work *work = pool->works; work; work = work->next)
+    for (prefetch_work *work = pool->works; work; work = work->next)
         if (fth_item_task_left(work->task) > 0)
             return work;
     return NULL;
 }
 
 /* With the mutex held. */
-static void remove_work(fth_thread_pool *pool, const fth_work *work)
+static void remove_work(thread_pool *pool, const prefetch_work *work)
 {
-    fth_work **place = &pool->works;
+    prefetch_work **place = &pool->works;
     while (*place != work)
         place = &(*place)->next;
     *place = work->next;
@@ -177,15 +176,15 @@ static void remove_work(fth_thread_pool *pool, const fth_work *work)
 
 /* Makes a piece of a work; who makes the last ends it. With the mutex held, which is left
  * meanwhile. */
-static void help(fth_thread_pool *pool, fth_toolbox *box, fth_work *work)
+static void help(thread_pool *pool, toolbox *box, prefetch_work *work)
 {
-    fth_preparer *preparer = NULL;
-    fth_preparing_thread *tools = NULL;
+    fth_prefetch_set *set = NULL;
+    fth_prefetch_tools *tools = NULL;
     work->helpers++;
     pthread_mutex_unlock(&pool->mutex);
-    if (pool->source.preparer(pool->source.context, work->order.spec.data, &preparer) == FTH_OK &&
-        find_tools(pool, box, preparer, &tools) == FTH_OK)
-        fth_item_task_help(work->task, tools);
+    if (pool->source.set(pool->source.context, work->order.spec.data, &set) == FTH_OK &&
+        find_tools(pool, box, set, &tools) == FTH_OK)
+        fth_item_task_run_piece(work->task, tools);
     else
         fth_item_task_stop(work->task);
     pthread_mutex_lock(&pool->mutex);
@@ -200,9 +199,9 @@ static void help(fth_thread_pool *pool, fth_toolbox *box, fth_work *work)
 
 static void *run(void *context)
 {
-    fth_thread_pool *pool = context;
-    fth_toolbox box = {0};
-    fth_work *work;
+    thread_pool *pool = context;
+    toolbox box = {0};
+    prefetch_work *work;
 
     pthread_mutex_lock(&pool->mutex);
     while (!atomic_load(&pool->stop)) {
@@ -224,9 +223,9 @@ static void *run(void *context)
 static fth_status read_count(const char *argument, int *count)
 {
     char *end = NULL;
-    long value = *argument ? strtol(argument, &end, 10) : USUAL_THREADS;
-    if (value < 1 || value > MOST_THREADS || (end && *end))
-        return fth_fail(FTH_INVALID, "threads:%s: expected threads:N with N from 1 to %d", argument, MOST_THREADS);
+    long value = *argument ? strtol(argument, &end, 10) : DEFAULT_THREADS;
+    if (value < 1 || value > MAX_THREADS || (end && *end))
+        return fth_fail(FTH_INVALID, "threads:%s: expected threads:N with N from 1 to %d", argument, MAX_THREADS);
     *count = (int)value;
     return FTH_OK;
 }
@@ -239,17 +238,17 @@ static fth_status check(const char *argument)
 
 static void stop(void *state)
 {
-    fth_thread_pool *pool = state;
+    thread_pool *pool = state;
     atomic_store(&pool->stop, true);
     pthread_mutex_lock(&pool->mutex);
-    for (fth_work *work = pool->works; work; work = work->next)
+    for (prefetch_work *work = pool->works; work; work = work->next)
         fth_item_task_stop(work->task);
     pthread_cond_broadcast(&pool->changed);
     pthread_mutex_unlock(&pool->mutex);
     for (int i = 0; i < pool->thread_count; i++)
         pthread_join(pool->threads[i], NULL); /* each leaves after a piece, or a wait for an order */
     while (pool->works) {
-        fth_work *work = pool->works;
+        prefetch_work *work = pool->works;
         pool->works = work->next;
         end_work(pool, work);
     }
@@ -262,13 +261,13 @@ static fth_status start(const char *argument, const fth_order_source *source, co
                         void **state)
 {
     fth_status status = FTH_OK;
-    fth_thread_pool *pool = NULL;
+    thread_pool *pool = NULL;
     int count = 0, failure = 0;
 
     FTH_TRY(read_count(argument, &count));
     FTH_TRY(fth_allocate(1, sizeof *pool, &pool));
     pool->source = *source;
-    pool->answer_s = options->answer_s > 0 ? options->answer_s : USUAL_ANSWER_S;
+    pool->answer_s = options->answer_s > 0 ? options->answer_s : DEFAULT_ANSWER_S;
     pthread_mutex_init(&pool->mutex, NULL);
     pthread_cond_init(&pool->changed, NULL);
     while (failure == 0 && pool->thread_count < count) {

@@ -19,14 +19,14 @@
 
 #include "base/process.h"
 #include "batches/coordinator_link.h"
-#include "batches/prefetch/remote_preparer.h"
+#include "batches/prefetch/remote_prefetcher.h"
 #include "http/http.h"
 
 enum { HELD_MS = 1000, BATCHES_AT_ONCE = 1, SAMPLES_AT_ONCE = 32 };
-#define ASK_S            10.0
-#define USUAL_PATIENCE_S 120.0
-#define LONGEST_PAUSE_S  2.0
-#define SIGN_OF_LIFE_S   1.0 /* a worker that says nothing for three times this long loses its orders */
+#define ASK_S              10.0
+#define DEFAULT_PATIENCE_S 120.0
+#define MAX_PAUSE_S        2.0
+#define SIGN_OF_LIFE_S     1.0 /* a worker that says nothing for three times this long loses its orders */
 
 typedef struct fth_prefetch_worker {
     fth_prefetch_worker_options with;
@@ -92,7 +92,7 @@ static bool bear_with(fth_prefetch_worker *worker, fth_status status)
     }
     if (now_s - worker->away_since_s > worker->with.patience_s)
         return false;
-    pause_for(worker, fmin(LONGEST_PAUSE_S, fth_backoff_next_s(&worker->backoff, 0)));
+    pause_for(worker, fmin(MAX_PAUSE_S, fth_backoff_next_s(&worker->backoff, 0)));
     return true;
 }
 
@@ -121,9 +121,9 @@ static fth_status ask_for_orders(fth_prefetch_worker *worker, int room, int wait
 
 /* True if the order is for this worker as it is. One for another version of a data set may mean
  * that the data has changed: it is opened again, once for each version. */
-static bool fits(fth_prefetch_worker *worker, fth_remote_preparer *remote, const fth_order *order)
+static bool fits(fth_prefetch_worker *worker, fth_remote_prefetcher *remote, const fth_order *order)
 {
-    const char *here = fth_remote_preparer_version(remote, order->spec.data);
+    const char *here = fth_remote_prefetcher_version(remote, order->spec.data);
     if (!here || strcmp(here, order->spec.version) == 0 || strcmp(worker->refused, order->spec.version) == 0)
         return true;
     memcpy(worker->refused, order->spec.version, sizeof worker->refused);
@@ -131,7 +131,7 @@ static bool fits(fth_prefetch_worker *worker, fth_remote_preparer *remote, const
     return false;
 }
 
-static bool take_waiting(fth_prefetch_worker *worker, fth_remote_preparer *remote, fth_order *order)
+static bool take_waiting(fth_prefetch_worker *worker, fth_remote_prefetcher *remote, fth_order *order)
 {
     while (json_array_size(worker->waiting) > 0) {
         fth_status status = fth_order_load(json_array_get(worker->waiting, 0), order);
@@ -166,7 +166,7 @@ static void wait_after_failures(fth_prefetch_worker *worker)
 }
 
 /* Of one preparing thread at a time. */
-static bool take(void *context, fth_remote_preparer *remote, fth_deadline deadline, fth_order *order)
+static bool take(void *context, fth_remote_prefetcher *remote, fth_deadline deadline, fth_order *order)
 {
     fth_prefetch_worker *worker = context;
     json_t *answer = NULL;
@@ -196,12 +196,12 @@ static bool take(void *context, fth_remote_preparer *remote, fth_deadline deadli
 /* ---- results ---- */
 
 static void done(void *context, const fth_order *order, fth_status status, const char *reason,
-                 const fth_preparation *preparation)
+                 const fth_prefetch_result *result)
 {
     fth_prefetch_worker *worker = context;
-    json_t *result = fth_result_save(order, status, reason, preparation);
+    json_t *outcome = fth_order_save_outcome(order, status, reason, result);
     pthread_mutex_lock(&worker->mutex);
-    json_array_append_new(worker->results, result);
+    json_array_append_new(worker->results, outcome);
     worker->orders_out--;
     if (status == FTH_OK)
         worker->failures = 0;
@@ -217,7 +217,7 @@ static void report_results(fth_prefetch_worker *worker, json_t *results)
 {
     json_t *request = json_pack("{s:s, s:O}", "prefetcher", worker->name, "results", results);
     fth_deadline deadline = fth_deadline_in(is_stopped(worker) ? 2 : worker->limit_s);
-    fth_backoff backoff = {.most_s = LONGEST_PAUSE_S};
+    fth_backoff backoff = {.most_s = MAX_PAUSE_S};
     fth_status status;
     do {
         json_t *answer = NULL;
@@ -311,18 +311,19 @@ static void return_orders(fth_prefetch_worker *worker)
     json_array_clear(worker->waiting);
 }
 
-static fth_status open_remote_preparer(fth_prefetch_worker *worker, fth_remote_preparer **remote)
+static fth_status open_remote_prefetcher(fth_prefetch_worker *worker, fth_remote_prefetcher **remote)
 {
-    fth_status status = fth_remote_preparer_open(&(fth_remote_preparer_options){.url = worker->with.url,
-                                                                                .pinned_key = worker->with.pinned_key,
-                                                                                .ca_file = worker->with.ca_file,
-                                                                                .cache = worker->cache,
-                                                                                .threads = worker->with.threads,
-                                                                                .limit_s = worker->limit_s,
-                                                                                .context = worker,
-                                                                                .take = take,
-                                                                                .done = done},
-                                                 remote);
+    fth_status status =
+        fth_remote_prefetcher_open(&(fth_remote_prefetcher_options){.url = worker->with.url,
+                                                                    .pinned_key = worker->with.pinned_key,
+                                                                    .ca_file = worker->with.ca_file,
+                                                                    .cache = worker->cache,
+                                                                    .threads = worker->with.threads,
+                                                                    .limit_s = worker->limit_s,
+                                                                    .context = worker,
+                                                                    .take = take,
+                                                                    .done = done},
+                                   remote);
     if (status == FTH_OK) {
         worker->cache_away_since_s = 0;
         return FTH_OK;
@@ -344,7 +345,7 @@ static fth_status run_session(fth_prefetch_worker *worker)
     fth_status status = FTH_OK;
     pthread_t reporter;
     bool has_reporter = false;
-    fth_remote_preparer *remote = NULL;
+    fth_remote_prefetcher *remote = NULL;
     const double look_every_s = 0.1;
 
     FTH_TRY(make_contact(worker));
@@ -354,7 +355,7 @@ static fth_status run_session(fth_prefetch_worker *worker)
     worker->reporting = true;
     FTH_REQUIRE(fth_thread_start(&reporter, "report", report, worker) == 0, FTH_NO_MEMORY, "cannot start a thread");
     has_reporter = true;
-    FTH_TRY(open_remote_preparer(worker, &remote));
+    FTH_TRY(open_remote_prefetcher(worker, &remote));
     if (!remote)
         goto out;
     fth_log_info("prefetching for %s as %s, into %s", fth_coordinator_link_url(worker->orders), worker->name,
@@ -364,7 +365,7 @@ static fth_status run_session(fth_prefetch_worker *worker)
 
 out:
     atomic_store(&worker->ended, true);
-    fth_remote_preparer_close(remote);
+    fth_remote_prefetcher_close(remote);
     if (is_stopped(worker) || status != FTH_OK)
         return_orders(worker);
     if (has_reporter)
@@ -395,7 +396,7 @@ fth_status fth_prefetch_worker_run(const fth_prefetch_worker_options *options)
     pthread_mutex_init(&worker.mutex, NULL);
     pthread_cond_init(&worker.changed, NULL);
     if (worker.with.patience_s <= 0)
-        worker.with.patience_s = USUAL_PATIENCE_S;
+        worker.with.patience_s = DEFAULT_PATIENCE_S;
     make_name(options, worker.name, sizeof worker.name);
     FTH_TRY(fth_coordinator_link_open(&link, &worker.orders));
     FTH_TRY(fth_coordinator_link_open(&link, &worker.reports));

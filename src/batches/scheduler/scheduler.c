@@ -43,10 +43,10 @@ void fth_scheduler_free(fth_scheduler *scheduler)
         return;
     fth_consumers_release(scheduler);
     fth_jobs_release(scheduler);
-    for (size_t i = 0; i < scheduler->makers.trouble_count; i++)
-        free(scheduler->makers.troubles[i]);
-    free(scheduler->makers.troubles);
-    free(scheduler->makers.again);
+    for (size_t i = 0; i < scheduler->prefetchers.failure_count; i++)
+        free(scheduler->prefetchers.failures[i]);
+    free(scheduler->prefetchers.failures);
+    free(scheduler->prefetchers.again);
     fth_item_table_release(&scheduler->items);
     free(scheduler);
 }
@@ -72,26 +72,27 @@ static void stop_wanting(fth_scheduler *scheduler, uint32_t item)
 }
 
 /* Whether it takes another maker so long that this one should make it, too. */
-static bool is_overdue(const fth_scheduler *scheduler, uint32_t item, int maker)
+static bool is_overdue(const fth_scheduler *scheduler, uint32_t item, int prefetcher)
 {
     const fth_known_item *known = &scheduler->items.items[item];
     const fth_item_group *group = fth_scheduler_group(scheduler, known->group);
     if (!group || known->state != FTH_ITEM_BEING_MADE || /* without a group: its jobs have gone meanwhile */
-        scheduler->now_s < known->taken_s + fmax(overdue_s, overdue_times * group->preparing_s))
+        scheduler->now_s < known->taken_s + fmax(overdue_s, overdue_times * group->order_s))
         return false;
-    return maker == FTH_ANY_MAKER ? fth_makers_has_other(&scheduler->makers, known->maker, scheduler->now_s)
-                                  : maker != known->maker;
+    return prefetcher == FTH_ANY_PREFETCHER
+               ? fth_prefetcher_list_has_other(&scheduler->prefetchers, known->prefetcher, scheduler->now_s)
+               : prefetcher != known->prefetcher;
 }
 
 /* Of what somebody waits for and this maker may try, that of who has waited longest; 0: none. */
-static uint32_t find_wanted(const fth_scheduler *scheduler, int maker, double *needed_s)
+static uint32_t find_wanted(const fth_scheduler *scheduler, int prefetcher, double *needed_s)
 {
     uint32_t found = 0;
     *needed_s = INFINITY;
     for (size_t i = 0; i < scheduler->wanted_count; i++) {
         uint32_t item = scheduler->wanted[i];
-        if ((scheduler->items.items[item].state != FTH_ITEM_WAITING && !is_overdue(scheduler, item, maker)) ||
-            !fth_makers_may_try(scheduler, item, maker, scheduler->now_s))
+        if ((scheduler->items.items[item].state != FTH_ITEM_WAITING && !is_overdue(scheduler, item, prefetcher)) ||
+            !fth_prefetcher_may_try(scheduler, item, prefetcher, scheduler->now_s))
             continue;
         double time = fth_item_needed_s(scheduler, item, NULL);
         if (time < *needed_s) {
@@ -118,7 +119,7 @@ static bool is_soon(const fth_scheduler *scheduler, const fth_consumer *consumer
 }
 
 /* What is needed first of all that has to be prepared; 0: nothing. */
-static uint32_t find_due(fth_scheduler *scheduler, int maker, double *needed_s, fth_urgency *urgency)
+static uint32_t find_due(fth_scheduler *scheduler, int prefetcher, double *needed_s, fth_urgency *urgency)
 {
     uint32_t found = 0;
     *needed_s = INFINITY;
@@ -134,10 +135,10 @@ static uint32_t find_due(fth_scheduler *scheduler, int maker, double *needed_s, 
             found = item;
         }
     }
-    for (size_t i = 0; i < scheduler->makers.again_count; i++) {
-        uint32_t item = scheduler->makers.again[i];
+    for (size_t i = 0; i < scheduler->prefetchers.again_count; i++) {
+        uint32_t item = scheduler->prefetchers.again[i];
         if (scheduler->items.items[item].state != FTH_ITEM_WAITING ||
-            !fth_makers_may_try(scheduler, item, maker, scheduler->now_s))
+            !fth_prefetcher_may_try(scheduler, item, prefetcher, scheduler->now_s))
             continue;
         double time = fth_item_needed_s(scheduler, item, NULL);
         if (time < *needed_s) {
@@ -149,7 +150,7 @@ static uint32_t find_due(fth_scheduler *scheduler, int maker, double *needed_s, 
     return found;
 }
 
-static void give(fth_scheduler *scheduler, uint32_t item, uint64_t size_bytes, int maker, fth_order *order)
+static void give(fth_scheduler *scheduler, uint32_t item, uint64_t size_bytes, int prefetcher, fth_order *order)
 {
     uint32_t earliest = 0;
     const double needed_s = fth_item_needed_s(scheduler, item, &earliest);
@@ -158,7 +159,7 @@ static void give(fth_scheduler *scheduler, uint32_t item, uint64_t size_bytes, i
     fth_known_item *known = &scheduler->items.items[item];
     known->job = consumer->job->id;
     known->taken_s = scheduler->now_s;
-    known->maker = (uint8_t)maker;
+    known->prefetcher = (uint8_t)prefetcher;
     if (known->state != FTH_ITEM_BEING_MADE) /* it may be overdue */
         fth_scheduler_group(scheduler, known->group)->making++;
     fth_item_table_set_state(&scheduler->items, item, FTH_ITEM_BEING_MADE, size_bytes);
@@ -171,13 +172,13 @@ static void give(fth_scheduler *scheduler, uint32_t item, uint64_t size_bytes, i
 }
 
 /* What `maker` should prepare now; 0: nothing. *blocked: there is something, but no room. */
-static uint32_t choose(fth_scheduler *scheduler, int maker, uint64_t *size_bytes, bool *blocked)
+static uint32_t choose(fth_scheduler *scheduler, int prefetcher, uint64_t *size_bytes, bool *blocked)
 {
     double needed_s;
     fth_urgency urgency = FTH_NOW;
-    uint32_t item = find_wanted(scheduler, maker, &needed_s);
+    uint32_t item = find_wanted(scheduler, prefetcher, &needed_s);
     if (!item)
-        item = find_due(scheduler, maker, &needed_s, &urgency);
+        item = find_due(scheduler, prefetcher, &needed_s, &urgency);
     *blocked = false;
     if (!item)
         return 0;
@@ -189,12 +190,12 @@ static uint32_t choose(fth_scheduler *scheduler, int maker, uint64_t *size_bytes
     return *blocked ? 0 : item;
 }
 
-bool fth_scheduler_take(fth_scheduler *scheduler, const char *maker, double now_s, fth_order *order)
+bool fth_scheduler_take(fth_scheduler *scheduler, const char *prefetcher, double now_s, fth_order *order)
 {
     uint64_t size_bytes;
     bool blocked;
     move_clock(scheduler, now_s);
-    int number = fth_makers_find(&scheduler->makers, maker, now_s);
+    int number = fth_prefetcher_list_find(&scheduler->prefetchers, prefetcher, now_s);
     uint32_t item = choose(scheduler, number, &size_bytes, &blocked);
     if (item)
         give(scheduler, item, size_bytes, number, order);
@@ -206,15 +207,15 @@ double fth_scheduler_next_event(fth_scheduler *scheduler, double now_s)
     uint64_t size_bytes;
     bool blocked;
     move_clock(scheduler, now_s);
-    if (choose(scheduler, FTH_ANY_MAKER, &size_bytes, &blocked))
+    if (choose(scheduler, FTH_ANY_PREFETCHER, &size_bytes, &blocked))
         return now_s;
-    double next = fmin(now_s + next_look_s, fth_makers_next_try(scheduler, now_s));
+    double next = fmin(now_s + next_look_s, fth_prefetchers_next_try(scheduler, now_s));
     return blocked ? fmin(next, now_s + next_look_for_room_s) : next;
 }
 
 /* ---- what became of it ---- */
 
-static void end_making(fth_scheduler *scheduler, uint32_t item)
+static void end_order(fth_scheduler *scheduler, uint32_t item)
 {
     const fth_known_item *known = &scheduler->items.items[item];
     fth_item_group *group = fth_scheduler_group(scheduler, known->group);
@@ -222,86 +223,86 @@ static void end_making(fth_scheduler *scheduler, uint32_t item)
         return;
     double passed = scheduler->now_s - known->taken_s;
     group->making--;
-    group->preparing_s = group->preparing_s > 0 ? 0.9 * group->preparing_s + 0.1 * passed : passed;
+    group->order_s = group->order_s > 0 ? 0.9 * group->order_s + 0.1 * passed : passed;
 }
 
-static void make_ready(fth_scheduler *scheduler, uint32_t item, const fth_receipt *receipt)
+static void set_ready(fth_scheduler *scheduler, uint32_t item, const fth_receipt *receipt)
 {
     bool was_ready = scheduler->items.items[item].state == FTH_ITEM_READY;
     scheduler->items.items[item].checksum = receipt->checksum;
     fth_item_table_set_state(&scheduler->items, item, FTH_ITEM_READY, receipt->size_bytes);
     stop_wanting(scheduler, item);
-    fth_makers_forget(scheduler, item);
+    fth_item_failure_forget(scheduler, item);
     if (!was_ready)
         fth_needs_ready(scheduler, item);
     if (!scheduler->items.items[item].needs)
         fth_item_settle(scheduler, item);
 }
 
-static void count_preparation(fth_scheduler *scheduler, fth_item_kind kind, const fth_preparation *preparation)
+static void count_result(fth_scheduler *scheduler, fth_item_kind kind, const fth_prefetch_result *result)
 {
     fth_scheduler_figures *totals = &scheduler->totals;
     totals->prepared++;
-    totals->decoded_images += (uint64_t)preparation->decoded;
-    totals->fetched_bytes += preparation->fetched_bytes;
-    totals->bad_samples += (uint64_t)preparation->bad;
-    totals->fetch_s += preparation->fetch_s;
-    totals->decode_s += preparation->decode_s;
-    totals->transform_s += preparation->transform_s;
-    fth_costs_add(&scheduler->costs[kind], preparation);
+    totals->decoded_images += (uint64_t)result->decoded;
+    totals->fetched_bytes += result->fetched_bytes;
+    totals->bad_samples += (uint64_t)result->bad;
+    totals->fetch_s += result->fetch_s;
+    totals->decode_s += result->decode_s;
+    totals->transform_s += result->transform_s;
+    fth_costs_add(&scheduler->costs[kind], result);
 }
 
-void fth_scheduler_done(fth_scheduler *scheduler, const fth_order *order, const fth_preparation *preparation,
+void fth_scheduler_done(fth_scheduler *scheduler, const fth_order *order, const fth_prefetch_result *result,
                         double now_s)
 {
     move_clock(scheduler, now_s);
-    count_preparation(scheduler, order->kind, preparation);
+    count_result(scheduler, order->kind, result);
     uint32_t item = fth_item_table_add(&scheduler->items, order->id);
     if (!item)
         return; /* no memory to know it by: it lies in the cache until that is cleared */
     fth_known_item *known = &scheduler->items.items[item];
     known->kind = (uint8_t)order->kind;
-    known->decoded = (uint32_t)preparation->decoded;
+    known->decoded = (uint32_t)result->decoded;
     fth_scheduled_job *job = fth_scheduler_find_job(scheduler, known->job);
     if (job)
         job->decoded_for_it += known->decoded;
-    end_making(scheduler, item);
+    end_order(scheduler, item);
     fth_item_group *group = fth_scheduler_group(scheduler, known->group);
-    double size = (double)preparation->receipt.size_bytes;
+    double size = (double)result->receipt.size_bytes;
     const uint32_t number = known->group;
     if (group) {
         group->made++;
         group->mean_bytes = group->mean_bytes > 0 ? 0.9 * group->mean_bytes + 0.1 * size : size;
     }
-    make_ready(scheduler, item, &preparation->receipt);
+    set_ready(scheduler, item, &result->receipt);
     if (group)
         fth_jobs_refuse_too_large(scheduler, number);
 }
 
-bool fth_scheduler_failed(fth_scheduler *scheduler, const fth_order *order, const char *maker, fth_status status,
+bool fth_scheduler_failed(fth_scheduler *scheduler, const fth_order *order, const char *prefetcher, fth_status status,
                           const char *reason, double now_s)
 {
     move_clock(scheduler, now_s);
     uint32_t item = fth_item_table_find(&scheduler->items, order->id);
-    int number = fth_makers_find(&scheduler->makers, maker, now_s);
+    int number = fth_prefetcher_list_find(&scheduler->prefetchers, prefetcher, now_s);
     if (!item || scheduler->items.items[item].state != FTH_ITEM_BEING_MADE ||
-        scheduler->items.items[item].maker != number)
+        scheduler->items.items[item].prefetcher != number)
         return false; /* it is done, or was overdue and a second maker is at it */
-    end_making(scheduler, item);
+    end_order(scheduler, item);
     if (!scheduler->items.items[item].needs) {
         fth_item_drop(scheduler, item);
         return false;
     }
-    fth_trouble *trouble = fth_makers_trouble(scheduler, item);
-    bool hopeless = status == FTH_INVALID || status == FTH_UNSUPPORTED || status == FTH_NO_SPACE || !trouble;
-    if (trouble) {
-        int tries = status == FTH_NO_MEMORY ? ++trouble->lacked_room : ++trouble->tries;
+    fth_item_failure *failure = fth_item_failure_add(scheduler, item);
+    bool hopeless = status == FTH_INVALID || status == FTH_UNSUPPORTED || status == FTH_NO_SPACE || !failure;
+    if (failure) {
+        int tries = status == FTH_NO_MEMORY ? ++failure->lacked_room : ++failure->tries;
         int most = scheduler->options.max_tries * (status == FTH_NO_MEMORY ? memory_patience : 1);
-        trouble->status = status;
-        snprintf(trouble->reason, sizeof trouble->reason, "%s", reason);
-        trouble->retry_s = now_s + fmin(first_pause_s * pow(2, tries - 1), longest_pause_s);
+        failure->status = status;
+        snprintf(failure->reason, sizeof failure->reason, "%s", reason);
+        failure->retry_s = now_s + fmin(first_pause_s * pow(2, tries - 1), longest_pause_s);
         if (status != FTH_NO_MEMORY) /* which is the cache's, not the maker's */
-            trouble->makers |= UINT64_C(1) << number;
+            failure->prefetchers |= UINT64_C(1) << number;
         hopeless = hopeless || tries >= most;
     }
     if (!hopeless) {
@@ -321,7 +322,7 @@ void fth_scheduler_found(fth_scheduler *scheduler, const fth_receipt *receipt)
 {
     uint32_t item = fth_item_table_add(&scheduler->items, receipt->id);
     if (item && scheduler->items.items[item].state != FTH_ITEM_BEING_MADE)
-        make_ready(scheduler, item, receipt);
+        set_ready(scheduler, item, receipt);
 }
 
 void fth_scheduler_lost(fth_scheduler *scheduler, fth_item_id id)
@@ -349,15 +350,15 @@ fth_item_state fth_scheduler_state(const fth_scheduler *scheduler, fth_item_id i
     if (receipt && known->state == FTH_ITEM_READY)
         *receipt = (fth_receipt){.id = id, .size_bytes = known->size_bytes, .checksum = known->checksum};
     if (reason && known->state == FTH_ITEM_FAILED)
-        *reason = known->trouble ? scheduler->makers.troubles[known->trouble - 1]->reason : "out of memory";
+        *reason = known->failure ? scheduler->prefetchers.failures[known->failure - 1]->reason : "out of memory";
     return (fth_item_state)known->state;
 }
 
 const char *fth_scheduler_lacks_room(const fth_scheduler *scheduler, fth_item_id id)
 {
     uint32_t item = fth_item_table_find(&scheduler->items, id);
-    uint32_t trouble = item ? scheduler->items.items[item].trouble : 0;
-    const fth_trouble *known = trouble ? scheduler->makers.troubles[trouble - 1] : NULL;
+    uint32_t failure = item ? scheduler->items.items[item].failure : 0;
+    const fth_item_failure *known = failure ? scheduler->prefetchers.failures[failure - 1] : NULL;
     return known && known->lacked_room > 1 ? known->reason : NULL;
 }
 

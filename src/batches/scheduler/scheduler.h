@@ -18,7 +18,7 @@
 #define FTH_BATCHES_SCHEDULER_H
 
 #include "batches/job.h"
-#include "batches/prefetch/prepare.h"
+#include "batches/prefetch/item_task.h"
 
 typedef struct fth_scheduler fth_scheduler;
 typedef struct fth_scheduler_options {
@@ -67,14 +67,14 @@ typedef enum fth_item_state {
  * process waits for is given to a second maker as well when the first takes much longer than usual:
  * who is done first counts, and the first one's failure does not. Then call fth_scheduler_evict(),
  * which makes the room that was counted on. */
-bool fth_scheduler_take(fth_scheduler *scheduler, const char *maker, double now_s, fth_order *order);
-void fth_scheduler_done(fth_scheduler *scheduler, const fth_order *order, const fth_preparation *preparation,
+bool fth_scheduler_take(fth_scheduler *scheduler, const char *prefetcher, double now_s, fth_order *order);
+void fth_scheduler_done(fth_scheduler *scheduler, const fth_order *order, const fth_prefetch_result *result,
                         double now_s);
 /* Tried again, by another maker where possible, max_tries times in all; then failed, with the
  * cause, until all jobs have passed it or one begins again before it. FTH_NO_MEMORY, which is the
  * cache's, is tried ten times as often; FTH_INVALID, FTH_UNSUPPORTED and FTH_NO_SPACE (larger than
  * the whole cache) not again. True: failed for good. */
-bool fth_scheduler_failed(fth_scheduler *scheduler, const fth_order *order, const char *maker, fth_status status,
+bool fth_scheduler_failed(fth_scheduler *scheduler, const fth_order *order, const char *prefetcher, fth_status status,
                           const char *reason, double now_s);
 /* Of entries that a cache has from before. */
 void fth_scheduler_found(fth_scheduler *scheduler, const fth_receipt *receipt);
@@ -99,8 +99,8 @@ double fth_scheduler_next_event(fth_scheduler *scheduler, double now_s);
 
 /* By measured cost; `why` says it in a line, with the figures. `files`: samples are image files.
  * Before add_job. */
-fth_form fth_scheduler_choose_form(const fth_scheduler *scheduler, const fth_job_spec *spec, int64_t set_count,
-                                   bool files, char why[256]);
+fth_cache_format fth_scheduler_choose_format(const fth_scheduler *scheduler, const fth_job_spec *spec,
+                                             int64_t set_count, bool files, char why[256]);
 /* Samples by which a job's epochs begin later, so that it joins the others where they are; 0 where
  * nothing is shared. Where all that the others have had since the beginning of an epoch is still
  * there, it begins with that epoch: the first such. */

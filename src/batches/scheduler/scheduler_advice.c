@@ -14,18 +14,18 @@ enum { UNKNOWN_SHARE = 8 }; /* of the cache, that an item is expected to take as
 static const double memory_bytes_per_s = 4e9; /* of one thread that reads what others wrote */
 static const double memory_share = 0.8;       /* of the cache, that a whole set may have */
 
-void fth_costs_add(fth_costs *costs, const fth_preparation *preparation)
+void fth_costs_add(fth_costs *costs, const fth_prefetch_result *result)
 {
-    if (preparation->samples <= 0)
+    if (result->samples <= 0)
         return;
-    double samples = (double)preparation->samples;
-    costs->samples += preparation->samples;
+    double samples = (double)result->samples;
+    costs->samples += result->samples;
     double known = (double)costs->samples, weight = fmax(samples / known, fmin(samples / 4096, 1));
-    costs->fetch_s += weight * (preparation->fetch_s / samples - costs->fetch_s);
-    costs->decode_s += weight * (preparation->decode_s / samples - costs->decode_s);
-    costs->transform_s += weight * (preparation->transform_s / samples - costs->transform_s);
-    costs->bytes += weight * ((double)preparation->receipt.size_bytes / samples - costs->bytes);
-    costs->fetched_bytes += weight * ((double)preparation->fetched_bytes / samples - costs->fetched_bytes);
+    costs->fetch_s += weight * (result->fetch_s / samples - costs->fetch_s);
+    costs->decode_s += weight * (result->decode_s / samples - costs->decode_s);
+    costs->transform_s += weight * (result->transform_s / samples - costs->transform_s);
+    costs->bytes += weight * ((double)result->receipt.size_bytes / samples - costs->bytes);
+    costs->fetched_bytes += weight * ((double)result->fetched_bytes / samples - costs->fetched_bytes);
 }
 
 uint64_t fth_scheduler_expected_bytes(const fth_scheduler *scheduler, const fth_known_item *item)
@@ -95,8 +95,8 @@ static fth_costs sample_costs(const fth_scheduler *scheduler, bool *measured)
     return costs;
 }
 
-fth_form fth_scheduler_choose_form(const fth_scheduler *scheduler, const fth_job_spec *spec, int64_t set_count,
-                                   bool files, char why[256])
+fth_cache_format fth_scheduler_choose_format(const fth_scheduler *scheduler, const fth_job_spec *spec,
+                                             int64_t set_count, bool files, char why[256])
 {
     bool measured;
     fth_costs costs = sample_costs(scheduler, &measured);
@@ -106,23 +106,23 @@ fth_form fth_scheduler_choose_form(const fth_scheduler *scheduler, const fth_job
     const fth_scheduled_job *twin = find_twin(scheduler, spec);
     int relatives = count_relatives(scheduler, spec);
 
-    if (spec->form != FTH_FORM_AUTO) {
-        snprintf(why, 256, "%s: as asked for", fth_form_name(spec->form));
-        return spec->form;
+    if (spec->format != FTH_FORMAT_AUTO) {
+        snprintf(why, 256, "%s: as asked for", fth_cache_format_name(spec->format));
+        return spec->format;
     }
     if (!files) {
         snprintf(why, 256, "batches: the images are not files, so there is nothing to decode");
-        return FTH_FORM_BATCHES;
+        return FTH_FORMAT_BATCHES;
     }
     if (twin) {
-        snprintf(why, 256, "%s: another job has the same batches", fth_form_name(twin->spec.form));
-        return twin->spec.form;
+        snprintf(why, 256, "%s: another job has the same batches", fth_cache_format_name(twin->spec.format));
+        return twin->spec.format;
     }
     if (spec->sharing == FTH_SHARE_NONE) {
         snprintf(why, 256,
                  "batches: order and augmentation are the job's own, bit for bit those of a run without the "
                  "cache; share=order lets jobs have decoded images in common");
-        return FTH_FORM_BATCHES;
+        return FTH_FORMAT_BATCHES;
     }
     bool fits = set_bytes <= memory_share * memory;
     bool worth_it = costs.decode_s > 2 * read_s;
@@ -133,18 +133,18 @@ fth_form fth_scheduler_choose_form(const fth_scheduler *scheduler, const fth_job
                  "decoded, %s the %.1f GB of the cache; %d other %s its order",
                  1e3 * costs.decode_s, basis, 1e3 * read_s, set_bytes / 1e9, fits ? "which fit in" : "more than",
                  memory / 1e9, relatives, relatives == 1 ? "job has" : "jobs have");
-        return FTH_FORM_DECODED;
+        return FTH_FORMAT_DECODED;
     }
     if (others_differ && !worth_it) {
         snprintf(why, 256,
                  "encoded: decoding takes only %.2f ms a sample (%s), fetching %.2f ms; jobs differ in what they do to "
                  "samples",
                  1e3 * costs.decode_s, basis, 1e3 * costs.fetch_s);
-        return FTH_FORM_ENCODED;
+        return FTH_FORMAT_ENCODED;
     }
     snprintf(why, 256, "batches: jobs that share everything need each batch once; decoding takes %.2f ms a sample (%s)",
              1e3 * costs.decode_s, basis);
-    return FTH_FORM_BATCHES;
+    return FTH_FORMAT_BATCHES;
 }
 
 /* ---- where a job joins ---- */
@@ -157,7 +157,7 @@ static bool has_all_between(const fth_scheduler *scheduler, const fth_job_spec *
     fth_job_spec joining = *spec;
     int64_t *samples = NULL, passed = place - begin, of = spec->share.of > 1 ? spec->share.of : 1;
     joining.rotation = begin;
-    uint64_t items = (uint64_t)(spec->form == FTH_FORM_BATCHES ? passed / spec->batch / of : passed / of);
+    uint64_t items = (uint64_t)(spec->format == FTH_FORMAT_BATCHES ? passed / spec->batch / of : passed / of);
     if (items > scheduler->items.counts[FTH_ITEM_READY]) /* no need to look */
         return false;
     if (fth_allocate((size_t)spec->batch, sizeof *samples, &samples) != FTH_OK)
@@ -166,11 +166,11 @@ static bool has_all_between(const fth_scheduler *scheduler, const fth_job_spec *
     for (int64_t number = 0; there && number * spec->batch * of < passed; number++) {
         fth_batch_plan plan = {.samples = samples};
         fth_job_plan_batch(&joining, set_count, number, &plan);
-        if (spec->form == FTH_FORM_BATCHES) {
+        if (spec->format == FTH_FORMAT_BATCHES) {
             there = fth_scheduler_state(scheduler, fth_job_batch_id(&joining, &plan), NULL, NULL) == FTH_ITEM_READY;
             continue;
         }
-        fth_item_kind kind = spec->form == FTH_FORM_DECODED ? FTH_ITEM_DECODED : FTH_ITEM_ENCODED;
+        fth_item_kind kind = spec->format == FTH_FORMAT_DECODED ? FTH_ITEM_DECODED : FTH_ITEM_ENCODED;
         for (int64_t i = 0; there && i < plan.count; i++)
             there = fth_scheduler_state(scheduler, fth_job_sample_id(&joining, kind, samples[i]), NULL, NULL) ==
                     FTH_ITEM_READY;

@@ -18,7 +18,7 @@ static const double time_to_take_s = 2; /* what a consumer waited for, before it
 static const double rank_s = 1e-6;      /* between consumers that begin to wait at the same time */
 static const double pace_memory = 0.85; /* weight of what was known, for a batch */
 enum { FIRST_STEPS = 8, MIN_STEPS = 4, MAX_STEPS = 1024, MAX_NEEDS_OF_JOB = 1 << 15, NEXT_EPOCH_PART = 8 };
-static const double least_lead_s = 0.5, preparing_times = 4;
+static const double least_lead_s = 0.5, order_times = 4;
 
 /* ---- when ---- */
 
@@ -49,7 +49,7 @@ static double next_time(const fth_scheduler *scheduler, const fth_consumer *cons
 
 double fth_consumer_lead_s(const fth_scheduler *scheduler, const fth_consumer *consumer)
 {
-    return least_lead_s + preparing_times * fth_scheduler_group(scheduler, consumer->job->group)->preparing_s;
+    return least_lead_s + order_times * fth_scheduler_group(scheduler, consumer->job->group)->order_s;
 }
 
 double fth_consumer_time(const fth_scheduler *scheduler, const fth_consumer *consumer, uint32_t turn)
@@ -111,7 +111,7 @@ static bool add_need(fth_scheduler *scheduler, fth_consumer *consumer, uint32_t 
     if (known->state == FTH_ITEM_UNKNOWN)
         fth_item_table_set_state(&scheduler->items, item, FTH_ITEM_WAITING, 0);
     if (known->state == FTH_ITEM_FAILED && consumer->fresh) { /* a job that begins again: so do the tries */
-        fth_makers_forget(scheduler, item);
+        fth_item_failure_forget(scheduler, item);
         fth_item_table_set_state(&scheduler->items, item, FTH_ITEM_WAITING, 0);
         fth_needs_rewind(scheduler, item);
     }
@@ -173,7 +173,7 @@ uint32_t fth_consumer_candidate(fth_scheduler *scheduler, fth_consumer *consumer
         for (; step->untried; step->untried = scheduler->needs[step->untried].sibling) {
             uint32_t item = scheduler->needs[step->untried].item;
             const fth_known_item *known = &scheduler->items.items[item];
-            if (known->state == FTH_ITEM_WAITING && !known->trouble)
+            if (known->state == FTH_ITEM_WAITING && !known->failure)
                 return item;
         }
     }

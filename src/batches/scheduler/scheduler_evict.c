@@ -8,68 +8,70 @@
 
 /* How much later something must be needed to make room: what is thrown away has cost something. */
 static const double least_gain_s = 0.5;
-static const double victims_age_s = 0.02; /* for each so many items: */
+static const double candidates_age_s = 0.02; /* for each so many items: */
 enum { ITEMS_PER_LOOK = 5000 };
 
-static int compare_victims(const void *first, const void *second)
+static int compare_candidates(const void *first, const void *second)
 {
     const double *a = first, *b = second; /* needed_s comes first */
     return (*a < *b) - (*a > *b);
 }
 
-static bool is_victim(const fth_known_item *known)
+static bool is_candidate(const fth_known_item *known)
 {
     return known->state == FTH_ITEM_READY && known->needs;
 }
 
 /* Puts an item on a heap whose root is needed first of all in it, in place of that if it is
  * full. */
-static void offer_victim(fth_victims *victims, uint32_t item, double needed_s)
+static void offer_candidate(fth_eviction_candidates *candidates, uint32_t item, double needed_s)
 {
     size_t at = 0;
-    if (victims->count == FTH_MAX_VICTIMS) {
-        if (needed_s <= victims->list[0].needed_s)
+    if (candidates->count == FTH_MAX_EVICTION_CANDIDATES) {
+        if (needed_s <= candidates->list[0].needed_s)
             return;
         for (;;) {
             size_t child = 2 * at + 1;
-            if (child + 1 < victims->count && victims->list[child + 1].needed_s < victims->list[child].needed_s)
+            if (child + 1 < candidates->count &&
+                candidates->list[child + 1].needed_s < candidates->list[child].needed_s)
                 child++;
-            if (child >= victims->count || victims->list[child].needed_s >= needed_s)
+            if (child >= candidates->count || candidates->list[child].needed_s >= needed_s)
                 break;
-            victims->list[at] = victims->list[child];
+            candidates->list[at] = candidates->list[child];
             at = child;
         }
     } else {
-        at = victims->count++;
-        for (; at > 0 && victims->list[(at - 1) / 2].needed_s > needed_s; at = (at - 1) / 2)
-            victims->list[at] = victims->list[(at - 1) / 2];
+        at = candidates->count++;
+        for (; at > 0 && candidates->list[(at - 1) / 2].needed_s > needed_s; at = (at - 1) / 2)
+            candidates->list[at] = candidates->list[(at - 1) / 2];
     }
-    victims->list[at].needed_s = needed_s;
-    victims->list[at].item = item;
+    candidates->list[at].needed_s = needed_s;
+    candidates->list[at].item = item;
 }
 
-static void find_victims(fth_scheduler *scheduler)
+static void find_candidates(fth_scheduler *scheduler)
 {
-    fth_victims *victims = &scheduler->victims;
-    victims->count = victims->at = 0;
-    victims->made_s = scheduler->now_s;
+    fth_eviction_candidates *candidates = &scheduler->candidates;
+    candidates->count = candidates->at = 0;
+    candidates->made_s = scheduler->now_s;
     for (uint32_t item = 1; item < scheduler->items.count; item++)
-        if (is_victim(&scheduler->items.items[item]))
-            offer_victim(victims, item, fth_item_needed_s(scheduler, item, NULL));
-    qsort(victims->list, victims->count, sizeof *victims->list, compare_victims);
+        if (is_candidate(&scheduler->items.items[item]))
+            offer_candidate(candidates, item, fth_item_needed_s(scheduler, item, NULL));
+    qsort(candidates->list, candidates->count, sizeof *candidates->list, compare_candidates);
 }
 
 /* Whether items that are needed after `limit_s` have that many bytes. */
-static bool victims_cover(fth_scheduler *scheduler, uint64_t bytes, double limit_s)
+static bool candidates_cover(fth_scheduler *scheduler, uint64_t bytes, double limit_s)
 {
-    fth_victims *victims = &scheduler->victims;
-    double age = victims_age_s * (1 + (double)scheduler->items.count / ITEMS_PER_LOOK);
-    if (scheduler->now_s >= victims->made_s + age || victims->made_s == 0)
-        find_victims(scheduler);
+    fth_eviction_candidates *candidates = &scheduler->candidates;
+    double age = candidates_age_s * (1 + (double)scheduler->items.count / ITEMS_PER_LOOK);
+    if (scheduler->now_s >= candidates->made_s + age || candidates->made_s == 0)
+        find_candidates(scheduler);
     uint64_t covered = 0;
-    for (size_t i = victims->at; i < victims->count && victims->list[i].needed_s > limit_s && covered < bytes; i++) {
-        const fth_known_item *known = &scheduler->items.items[victims->list[i].item];
-        covered += is_victim(known) ? known->size_bytes : 0;
+    for (size_t i = candidates->at; i < candidates->count && candidates->list[i].needed_s > limit_s && covered < bytes;
+         i++) {
+        const fth_known_item *known = &scheduler->items.items[candidates->list[i].item];
+        covered += is_candidate(known) ? known->size_bytes : 0;
     }
     return covered >= bytes;
 }
@@ -89,14 +91,14 @@ bool fth_scheduler_has_room(fth_scheduler *scheduler, uint64_t size_bytes, doubl
         return false; /* what others come to later is worth more than a longer lead */
     if (lacking <= unused + later || used == unused + later) /* alone, something may be tried that is too large */
         return true;
-    return victims_cover(scheduler, lacking - unused - later, needed_s + (urgency == FTH_NOW ? 0 : least_gain_s));
+    return candidates_cover(scheduler, lacking - unused - later, needed_s + (urgency == FTH_NOW ? 0 : least_gain_s));
 }
 
 /* The next to go; 0: there is none. */
-static uint32_t choose_victim(fth_scheduler *scheduler, bool *looked)
+static uint32_t choose_candidate(fth_scheduler *scheduler, bool *looked)
 {
     const fth_item_table *items = &scheduler->items;
-    fth_victims *victims = &scheduler->victims;
+    fth_eviction_candidates *candidates = &scheduler->candidates;
     if (items->oldest[FTH_LIST_SPENT])
         return items->oldest[FTH_LIST_SPENT];
     if (items->oldest[FTH_LIST_FOUND])
@@ -104,16 +106,17 @@ static uint32_t choose_victim(fth_scheduler *scheduler, bool *looked)
     if (items->newest[FTH_LIST_LATER])
         return items->newest[FTH_LIST_LATER];
     for (;;) {
-        while (victims->at < victims->count) {
-            uint32_t item = victims->list[victims->at].item;
-            double needed_s = victims->list[victims->at].needed_s;
-            victims->at++;
-            if (is_victim(&items->items[item]) && fth_item_needed_s(scheduler, item, NULL) >= needed_s - least_gain_s)
+        while (candidates->at < candidates->count) {
+            uint32_t item = candidates->list[candidates->at].item;
+            double needed_s = candidates->list[candidates->at].needed_s;
+            candidates->at++;
+            if (is_candidate(&items->items[item]) &&
+                fth_item_needed_s(scheduler, item, NULL) >= needed_s - least_gain_s)
                 return item;
         }
         if (*looked)
             return 0;
-        find_victims(scheduler);
+        find_candidates(scheduler);
         *looked = true;
     }
 }
@@ -129,7 +132,7 @@ size_t fth_scheduler_evict(fth_scheduler *scheduler, uint64_t needed_bytes, doub
     if (goal > 0)
         fth_jobs_expire(scheduler);
     while (freed < goal && count < room) {
-        uint32_t item = choose_victim(scheduler, &looked);
+        uint32_t item = choose_candidate(scheduler, &looked);
         if (!item)
             break;
         ids[count++] = scheduler->items.items[item].id;

@@ -1,12 +1,10 @@
 /* What the scheduler's files share. Who owns what:
  *
- *     scheduler_items.c    the table of known items, by id; their states, sizes, and lists of those that nobody needs soon
- *     scheduler_jobs.c     jobs, and groups of items that they have in common
- *     scheduler_consumers.c  the processes of jobs (consumers), and the needs that connect them with items
- *     scheduler_makers.c   who prepares items, and what they failed at
- *     scheduler_evict.c    what is dropped
- *     scheduler_advice.c   measured costs, and what they advise
- *     scheduler.c          the events
+ *     scheduler_items.c    the table of known items, by id; their states, sizes, and lists of those that nobody needs
+ * soon scheduler_jobs.c     jobs, and groups of items that they have in common scheduler_consumers.c  the processes of
+ * jobs (consumers), and the needs that connect them with items scheduler_makers.c   who prepares items, and what they
+ * failed at scheduler_evict.c    what is dropped scheduler_advice.c   measured costs, and what they advise scheduler.c
+ * the events
  *
  * Records are in pools and refer to each other by index, from 1 on; 0 is none. A pool may move when
  * it grows: an index stays valid, a pointer into it does not. */
@@ -39,9 +37,9 @@ typedef struct fth_known_item {
     uint32_t newer, older; /* in its list */
     uint32_t group;        /* 0: not known, and then it has no needs */
     uint32_t decoded;      /* images that were decoded for it */
-    uint32_t trouble;
+    uint32_t failure;
     uint8_t state, kind, list;
-    uint8_t maker; /* who was given it last */
+    uint8_t prefetcher; /* who was given it last */
     bool wanted;
 } fth_known_item;
 
@@ -84,8 +82,8 @@ typedef struct fth_item_group {
     fth_batch_memo *memos; /* by place; of samples NULL */
     int jobs, making;
     uint64_t made;
-    double mean_bytes;  /* of an item; 0: not known */
-    double preparing_s; /* from taking an order to its end */
+    double mean_bytes; /* of an item; 0: not known */
+    double order_s;    /* from taking an order to its end */
 } fth_item_group;
 
 typedef struct fth_scheduled_job {
@@ -142,50 +140,54 @@ typedef struct fth_item_need {
 
 /* ---- makers ---- */
 
-enum { FTH_MAX_MAKERS = 64, FTH_MAKER_NAME = 128, FTH_ANY_MAKER = -1 /* one that has failed at nothing */ };
+enum {
+    FTH_MAX_PREFETCHERS = 64,
+    FTH_PREFETCHER_NAME = 128,
+    FTH_ANY_PREFETCHER = -1 /* one that has failed at nothing */
+};
 
-typedef struct fth_trouble {
-    uint64_t makers;        /* who failed at it, a bit each */
+typedef struct fth_item_failure {
+    uint64_t prefetchers;   /* who failed at it, a bit each */
     int tries, lacked_room; /* the cache's failures are counted apart */
     double retry_s;
     fth_status status;
     char reason[480];
-} fth_trouble;
+} fth_item_failure;
 
-typedef struct fth_makers {
-    char names[FTH_MAX_MAKERS][FTH_MAKER_NAME];
-    double seen_s[FTH_MAX_MAKERS];
+typedef struct fth_prefetcher_list {
+    char names[FTH_MAX_PREFETCHERS][FTH_PREFETCHER_NAME];
+    double seen_s[FTH_MAX_PREFETCHERS];
     int count;
-    fth_trouble **troubles; /* by index less 1; NULL: free */
-    size_t trouble_count, trouble_capacity;
+    fth_item_failure **failures; /* by index less 1; NULL: free */
+    size_t failure_count, failure_capacity;
     uint32_t *again; /* items to be tried again */
     size_t again_count, again_capacity;
-} fth_makers;
+} fth_prefetcher_list;
 
-int fth_makers_find(fth_makers *makers, const char *name, double now_s);
+int fth_prefetcher_list_find(fth_prefetcher_list *prefetchers, const char *name, double now_s);
 /* The item's trouble, made if it has none; NULL: no memory. */
-fth_trouble *fth_makers_trouble(fth_scheduler *scheduler, uint32_t item);
-void fth_makers_forget(fth_scheduler *scheduler, uint32_t item);
+fth_item_failure *fth_item_failure_add(fth_scheduler *scheduler, uint32_t item);
+void fth_item_failure_forget(fth_scheduler *scheduler, uint32_t item);
 /* Whether there is a maker at work other than this one. */
-bool fth_makers_has_other(const fth_makers *makers, int maker, double now_s);
+bool fth_prefetcher_list_has_other(const fth_prefetcher_list *prefetchers, int prefetcher, double now_s);
 /* Whether this maker may try it (again) now. */
-bool fth_makers_may_try(const fth_scheduler *scheduler, uint32_t item, int maker, double now_s);
+bool fth_prefetcher_may_try(const fth_scheduler *scheduler, uint32_t item, int prefetcher, double now_s);
 /* When somebody may try something again, after now. */
-double fth_makers_next_try(const fth_scheduler *scheduler, double now_s);
+double fth_prefetchers_next_try(const fth_scheduler *scheduler, double now_s);
 
 /* ---- victims, costs ---- */
 
-enum { FTH_MAX_VICTIMS = 256 };
+enum { FTH_MAX_EVICTION_CANDIDATES = 256 };
 
 /* Items that are needed last, the last of all first; as of some time ago. */
-typedef struct fth_victims {
+typedef struct fth_eviction_candidates {
     struct {
         double needed_s;
         uint32_t item;
-    } list[FTH_MAX_VICTIMS];
+    } list[FTH_MAX_EVICTION_CANDIDATES];
     size_t count, at;
     double made_s;
-} fth_victims;
+} fth_eviction_candidates;
 
 /* Means over items of a kind, for one sample. */
 typedef struct fth_costs {
@@ -197,8 +199,8 @@ struct fth_scheduler {
     fth_scheduler_options options;
     double now_s; /* the latest that an event had */
     fth_item_table items;
-    fth_makers makers;
-    fth_victims victims;
+    fth_prefetcher_list prefetchers;
+    fth_eviction_candidates candidates;
     fth_scheduled_job **jobs; /* by id */
     size_t job_count, job_capacity;
     fth_consumer **consumers; /* some NULL */
@@ -268,7 +270,7 @@ typedef enum fth_urgency {
 bool fth_scheduler_has_room(fth_scheduler *scheduler, uint64_t size_bytes, double needed_s, fth_urgency urgency);
 
 /* ---- scheduler_advice.c ---- */
-void fth_costs_add(fth_costs *costs, const fth_preparation *preparation);
+void fth_costs_add(fth_costs *costs, const fth_prefetch_result *result);
 uint64_t fth_scheduler_expected_bytes(const fth_scheduler *scheduler, const fth_known_item *item);
 
 #endif

@@ -193,7 +193,7 @@ fth_status fth_scheduler_add_job(fth_scheduler *scheduler, uint64_t id, const ft
 
     FTH_REQUIRE(!fth_scheduler_find_job(scheduler, id), FTH_INVALID, "job %llu is known already",
                 (unsigned long long)id);
-    FTH_REQUIRE(spec->form != FTH_FORM_AUTO, FTH_INVALID, "job %llu: what is cached for it is not chosen",
+    FTH_REQUIRE(spec->format != FTH_FORMAT_AUTO, FTH_INVALID, "job %llu: what is cached for it is not chosen",
                 (unsigned long long)id);
     FTH_TRY(fth_job_spec_check(spec, set_count));
     FTH_TRY(fth_grow(&scheduler->jobs, scheduler->job_count, &scheduler->job_capacity, sizeof *scheduler->jobs));
@@ -203,9 +203,9 @@ fth_status fth_scheduler_add_job(fth_scheduler *scheduler, uint64_t id, const ft
     job->spec = *spec;
     job->set_count = set_count;
     job->per_epoch = fth_job_batches_per_epoch(spec, set_count);
-    job->kind = spec->form == FTH_FORM_BATCHES   ? FTH_ITEM_BATCH
-                : spec->form == FTH_FORM_DECODED ? FTH_ITEM_DECODED
-                                                 : FTH_ITEM_ENCODED;
+    job->kind = spec->format == FTH_FORMAT_BATCHES   ? FTH_ITEM_BATCH
+                : spec->format == FTH_FORMAT_DECODED ? FTH_ITEM_DECODED
+                                                     : FTH_ITEM_ENCODED;
     job->left_s = now_s;
     FTH_TRY(join_group(scheduler, job));
     memmove(scheduler->jobs + place + 1, scheduler->jobs + place,
@@ -419,7 +419,7 @@ void fth_item_drop(fth_scheduler *scheduler, uint32_t item)
 {
     fth_known_item *known = &scheduler->items.items[item];
     fth_item_group *group = fth_scheduler_group(scheduler, known->group);
-    fth_makers_forget(scheduler, item);
+    fth_item_failure_forget(scheduler, item);
     if (group && group->samples)
         group->samples[known->place] = 0;
     if (group && group->memos)

@@ -414,7 +414,7 @@ static void write_batch_cache(fth_reporter *reporter)
                   {"decoded_for_it", figures.decoded_for_it},
                   {"decoded_by_others", figures.decoded_by_others}};
     set_position(reporter, event);
-    set_text(event, "form", fth_form_name(choice.form));
+    set_text(event, "form", fth_cache_format_name(choice.format));
     set_text(event, "share", fth_sharing_name(choice.sharing));
     set_text(event, "why", figures.why);
     set_integer(event, "rotation", choice.rotation);

@@ -26,7 +26,7 @@ static json_t *describe_run(const fth_run_selection *selection, const fth_setup 
     fth_batches_choice choice;
     if (run && fth_batches_get_choice(setup->dataset, &choice))
         json_object_set_new(json_object_get(run, "data"), "batch_cache",
-                            json_pack("{s:s, s:I, s:s}", "form", fth_form_name(choice.form), "rotation",
+                            json_pack("{s:s, s:I, s:s}", "form", fth_cache_format_name(choice.format), "rotation",
                                       (json_int_t)choice.rotation, "share", fth_sharing_name(choice.sharing)));
     return run;
 }

@@ -72,10 +72,10 @@ fth_status fth_adapt_batch_cache(fth_run_selection *selection)
     fth_train_options *options = &selection->options;
     const json_t *chosen = json_object_get(json_object_get(selection->run, "data"), "batch_cache");
     const char *name = json_string_value(json_object_get(chosen, "form"));
-    fth_form form;
+    fth_cache_format form;
     if (!chosen || !fth_batches_is_address(options->data))
         return FTH_OK;
-    if (!name || !fth_form_find(name, &form) || !json_is_integer(json_object_get(chosen, "rotation")))
+    if (!name || !fth_cache_format_find(name, &form) || !json_is_integer(json_object_get(chosen, "rotation")))
         return fth_fail(FTH_CORRUPT, "%s/run.json: what was chosen for the batch cache cannot be read",
                         selection->folder ? selection->folder : selection->id);
     char *address =

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "batches/payload.h"
-#include "batches/prefetch/prepare.h"
+#include "batches/prefetch/item_task.h"
 #include "data/source/provider.h"
 
 static const fth_dataset_options plain = {.seed = 5, .validation_fraction = 0.2, .threads = 2, .max_bad_images = 0.5};
@@ -52,33 +52,33 @@ static void spoil_photo(int i)
     test_write(name, "\xff\xd8\xff\xe0 spoilt", 11);
 }
 
-static fth_preparer *open_preparer(const char *address, const fth_dataset_options *options)
+static fth_prefetch_set *open_preparer(const char *address, const fth_dataset_options *options)
 {
     char path[1024];
-    fth_preparer *preparer = NULL;
+    fth_prefetch_set *preparer = NULL;
     snprintf(path, sizeof path, "%s/%s", test_folder, address);
-    if (fth_preparer_open(strcmp(address, "photos") == 0 ? path : address, options, &preparer) != FTH_OK)
+    if (fth_prefetch_set_open(strcmp(address, "photos") == 0 ? path : address, options, &preparer) != FTH_OK)
         fail_msg("%s", fth_error_message());
     return preparer;
 }
 
-static fth_job_spec make_spec(const fth_preparer *preparer, int64_t batch)
+static fth_job_spec make_spec(const fth_prefetch_set *preparer, int64_t batch)
 {
     fth_job_spec spec = {.data = "photos", .batch = batch, .shuffle = true, .order_seed = 11, .augment_seed = 11};
-    char *transform = fth_dataset_describe_preparation(fth_preparer_dataset(preparer), FTH_TRAIN);
-    snprintf(spec.version, sizeof spec.version, "%s", fth_preparer_version(preparer));
+    char *transform = fth_dataset_describe_preparation(fth_prefetch_set_dataset(preparer), FTH_TRAIN);
+    snprintf(spec.version, sizeof spec.version, "%s", fth_prefetch_set_version(preparer));
     snprintf(spec.transform, sizeof spec.transform, "%s", transform);
-    spec.form = FTH_FORM_BATCHES;
+    spec.format = FTH_FORMAT_BATCHES;
     free(transform);
     return spec;
 }
 
-static int64_t count_of(const fth_preparer *preparer, const fth_job_spec *spec)
+static int64_t count_of(const fth_prefetch_set *preparer, const fth_job_spec *spec)
 {
-    return fth_dataset_get_info(fth_preparer_dataset(preparer))->count[spec->split];
+    return fth_dataset_get_info(fth_prefetch_set_dataset(preparer))->count[spec->split];
 }
 
-static fth_order order_batch(const fth_preparer *preparer, const fth_job_spec *spec, int64_t number)
+static fth_order order_batch(const fth_prefetch_set *preparer, const fth_job_spec *spec, int64_t number)
 {
     fth_order order = {.kind = FTH_ITEM_BATCH, .spec = *spec, .number = number};
     fth_batch_plan plan = {.samples = calloc((size_t)spec->batch, sizeof *plan.samples)};
@@ -93,10 +93,10 @@ static fth_order order_sample(const fth_job_spec *spec, fth_item_kind kind, int6
     return (fth_order){.kind = kind, .spec = *spec, .number = sample, .id = fth_job_sample_id(spec, kind, sample)};
 }
 
-static fth_status prepare(fth_preparing_thread *thread, const fth_order *order, fth_cache *cache,
-                          fth_preparation *preparation)
+static fth_status prepare(fth_prefetch_tools *thread, const fth_order *order, fth_cache *cache,
+                          fth_prefetch_result *preparation)
 {
-    *preparation = (fth_preparation){0};
+    *preparation = (fth_prefetch_result){0};
     return fth_prepare(thread, order, cache, test_deadline_in(60), preparation);
 }
 
@@ -104,9 +104,9 @@ static fth_status prepare(fth_preparing_thread *thread, const fth_order *order, 
 
 /* Every batch of two epochs as a loader of the same set makes it. `helpers` makers take turns at
  * the pieces. */
-static void compare_with_loader(fth_preparer *preparer, const fth_job_spec *spec, fth_cache *cache, int helpers)
+static void compare_with_loader(fth_prefetch_set *preparer, const fth_job_spec *spec, fth_cache *cache, int helpers)
 {
-    const fth_dataset *dataset = fth_preparer_dataset(preparer);
+    const fth_dataset *dataset = fth_prefetch_set_dataset(preparer);
     int64_t per_epoch = fth_job_batches_per_epoch(spec, count_of(preparer, spec));
     const fth_loader_options options = {.batch = spec->batch,
                                         .split = spec->split,
@@ -116,23 +116,23 @@ static void compare_with_loader(fth_preparer *preparer, const fth_job_spec *spec
                                         .batch_limit = 2 * per_epoch,
                                         .augmentation = spec->augmentation};
     fth_loader *loader = NULL;
-    fth_preparing_thread *threads[3];
+    fth_prefetch_tools *threads[3];
     const fth_batch *expected;
     size_t image_bytes = 0;
 
     for (int i = 0; i < helpers; i++)
-        assert_int_equal(fth_preparing_thread_create(preparer, NULL, &threads[i]), FTH_OK);
+        assert_int_equal(fth_prefetch_tools_create(preparer, NULL, &threads[i]), FTH_OK);
     assert_int_equal(fth_loader_open(dataset, &options, &loader), FTH_OK);
     for (int64_t number = 0; number < options.batch_limit; number++) {
         fth_order order = order_batch(preparer, spec, number);
         fth_item_task *task = NULL;
-        fth_preparation preparation;
+        fth_prefetch_result preparation;
         fth_batch_payload made;
         fth_receipt receipt = {0};
         char *text = NULL;
         if (fth_item_task_begin(threads[0], &order, cache, test_deadline_in(60), &task) != FTH_OK)
             fail_msg("%s", fth_error_message());
-        for (int i = 0; fth_item_task_help(task, threads[i]);)
+        for (int i = 0; fth_item_task_run_piece(task, threads[i]);)
             i = (i + 1) % helpers;
         assert_int_equal(fth_item_task_left(task), 0);
         if (fth_item_task_end(task, &preparation) != FTH_OK)
@@ -156,7 +156,7 @@ static void compare_with_loader(fth_preparer *preparer, const fth_job_spec *spec
     }
     fth_loader_free(loader);
     for (int i = 0; i < helpers; i++)
-        fth_preparing_thread_free(threads[i]);
+        fth_prefetch_tools_free(threads[i]);
 }
 
 static void batches_are_as_from_a_loader(void **state)
@@ -164,14 +164,14 @@ static void batches_are_as_from_a_loader(void **state)
     (void)state;
     fth_dataset_options options = plain;
     options.transform = "random-resized-crop=40,flip,colour-jitter=0.3:0.2:0.1:0.05";
-    fth_preparer *preparer = open_preparer("photos", &options);
+    fth_prefetch_set *preparer = open_preparer("photos", &options);
     fth_job_spec spec = make_spec(preparer, 11);
     for (int helpers = 1; helpers <= 3; helpers += 2) {
         fth_cache *cache = memory_cache_create();
         compare_with_loader(preparer, &spec, cache, helpers);
         memory_cache_free(cache);
     }
-    fth_preparer_free(preparer);
+    fth_prefetch_set_free(preparer);
 }
 
 static void images_in_memory_are_as_from_a_loader(void **state)
@@ -181,7 +181,7 @@ static void images_in_memory_are_as_from_a_loader(void **state)
     for (size_t i = 0; i < FTH_COUNT_OF(transforms); i++) {
         fth_dataset_options options = plain;
         options.transform = options.validation_transform = transforms[i];
-        fth_preparer *preparer = open_preparer("digits", &options);
+        fth_prefetch_set *preparer = open_preparer("digits", &options);
         fth_job_spec spec = make_spec(preparer, 100);
         fth_cache *cache = memory_cache_create();
         spec.split = FTH_VALIDATION;
@@ -189,7 +189,7 @@ static void images_in_memory_are_as_from_a_loader(void **state)
         compare_with_loader(preparer, &spec, cache, 1);
         assert_int_equal(cache->gets, 0);
         memory_cache_free(cache);
-        fth_preparer_free(preparer);
+        fth_prefetch_set_free(preparer);
     }
 }
 
@@ -200,14 +200,14 @@ static void encoded_samples_are_taken_from_the_cache(void **state)
     (void)state;
     fth_dataset_options options = plain;
     options.transform = "random-resized-crop=32";
-    fth_preparer *preparer = open_preparer("photos", &options);
-    fth_preparing_thread *thread = NULL;
+    fth_prefetch_set *preparer = open_preparer("photos", &options);
+    fth_prefetch_tools *thread = NULL;
     fth_job_spec spec = make_spec(preparer, 12);
     fth_cache *cache = memory_cache_create(), *direct = memory_cache_create();
     fth_order order = order_batch(preparer, &spec, 0);
-    fth_preparation preparation, from_files;
+    fth_prefetch_result preparation, from_files;
 
-    assert_int_equal(fth_preparing_thread_create(preparer, NULL, &thread), FTH_OK);
+    assert_int_equal(fth_prefetch_tools_create(preparer, NULL, &thread), FTH_OK);
     assert_int_equal(prepare(thread, &order, direct, &from_files), FTH_OK);
     assert_true(from_files.fetched_bytes > 0 && direct->gets > 0 &&
                 direct->gets <= 8); /* not asked for again in vain */
@@ -224,8 +224,8 @@ static void encoded_samples_are_taken_from_the_cache(void **state)
     assert_int_equal(preparation.fetched_bytes, 0);
     assert_int_equal(preparation.decoded, 12);
     assert_int_equal(cache->found, 12);
-    fth_preparing_thread_free(thread);
-    fth_preparer_free(preparer);
+    fth_prefetch_tools_free(thread);
+    fth_prefetch_set_free(preparer);
     memory_cache_free(cache);
     memory_cache_free(direct);
 }
@@ -240,7 +240,7 @@ static void bad_images_are_replaced_as_in_a_loader(void **state)
     spoil_photo(5);
     spoil_photo(6);
     spoil_photo(13);
-    fth_preparer *preparer = open_preparer("photos", &options);
+    fth_prefetch_set *preparer = open_preparer("photos", &options);
     fth_job_spec spec = make_spec(preparer, 8);
     fth_cache *cache = memory_cache_create();
     int64_t listed = 0;
@@ -265,9 +265,10 @@ static void bad_images_are_replaced_as_in_a_loader(void **state)
         free(text);
     }
     assert_true(listed >= 2); /* of those that are not held out */
-    assert_int_equal(fth_dataset_bad_image_count(fth_preparer_dataset(preparer)) > 0, 1); /* the loader's own count */
+    assert_int_equal(fth_dataset_bad_image_count(fth_prefetch_set_dataset(preparer)) > 0,
+                     1); /* the loader's own count */
     memory_cache_free(cache);
-    fth_preparer_free(preparer);
+    fth_prefetch_set_free(preparer);
 }
 
 /* A job reports the whole name, as it does without the cache. */
@@ -283,15 +284,15 @@ static void long_names_of_bad_images_are_whole(void **state)
         snprintf(name, sizeof name, "photos/cat/%d%s-end.jpg", i, rest);
         test_write(name, "no picture", 10);
     }
-    fth_preparer *preparer = open_preparer("photos", &options);
+    fth_prefetch_set *preparer = open_preparer("photos", &options);
     fth_job_spec spec = make_spec(preparer, 8);
-    fth_preparing_thread *thread = NULL;
+    fth_prefetch_tools *thread = NULL;
     fth_cache *cache = memory_cache_create();
     int listed = 0;
-    assert_int_equal(fth_preparing_thread_create(preparer, NULL, &thread), FTH_OK);
+    assert_int_equal(fth_prefetch_tools_create(preparer, NULL, &thread), FTH_OK);
     for (int64_t number = 0; number < fth_job_batches_per_epoch(&spec, count_of(preparer, &spec)); number++) {
         fth_order order = order_batch(preparer, &spec, number);
-        fth_preparation preparation;
+        fth_prefetch_result preparation;
         fth_receipt receipt = {0};
         fth_batch_payload batch;
         char *text = NULL;
@@ -307,18 +308,18 @@ static void long_names_of_bad_images_are_whole(void **state)
         free(text);
     }
     assert_true(listed > 0);
-    fth_preparing_thread_free(thread);
+    fth_prefetch_tools_free(thread);
     memory_cache_free(cache);
-    fth_preparer_free(preparer);
+    fth_prefetch_set_free(preparer);
 }
 
 static void unreadable_samples_are_items_with_an_error(void **state)
 {
     (void)state;
     spoil_photo(7);
-    fth_preparer *preparer = open_preparer("photos", &plain);
+    fth_prefetch_set *preparer = open_preparer("photos", &plain);
     fth_job_spec spec = make_spec(preparer, 8);
-    fth_preparing_thread *thread = NULL;
+    fth_prefetch_tools *thread = NULL;
     fth_cache *cache = memory_cache_create();
     int errors = 0, three = 0;
     char name[64], path[1024];
@@ -326,12 +327,12 @@ static void unreadable_samples_are_items_with_an_error(void **state)
     photo_name(8, name);
     snprintf(path, sizeof path, "%s/%s", test_folder, name);
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(fth_preparing_thread_create(preparer, NULL, &thread), FTH_OK);
+    assert_int_equal(fth_prefetch_tools_create(preparer, NULL, &thread), FTH_OK);
     for (int split = 0; split < 2; split++) {
         spec.split = (fth_split)split;
         for (int64_t i = 0; i < count_of(preparer, &spec); i++) {
             fth_order order = order_sample(&spec, FTH_ITEM_DECODED, i);
-            fth_preparation preparation;
+            fth_prefetch_result preparation;
             fth_sample_payload sample;
             fth_receipt receipt = {0};
             char *text = NULL;
@@ -353,27 +354,27 @@ static void unreadable_samples_are_items_with_an_error(void **state)
     }
     assert_int_equal(errors, 2);
     assert_int_equal(three, PHOTOS - 2);
-    fth_preparing_thread_free(thread);
-    fth_preparer_free(preparer);
+    fth_prefetch_tools_free(thread);
+    fth_prefetch_set_free(preparer);
     memory_cache_free(cache);
 }
 
 static void a_set_of_bad_images_fails(void **state)
 {
     (void)state;
-    fth_preparer *preparer = open_preparer("photos", &plain);
+    fth_prefetch_set *preparer = open_preparer("photos", &plain);
     fth_job_spec spec = make_spec(preparer, 8);
     fth_order order = order_batch(preparer, &spec, 0);
-    fth_preparing_thread *thread = NULL;
-    fth_preparation preparation;
+    fth_prefetch_tools *thread = NULL;
+    fth_prefetch_result preparation;
     fth_cache *cache = memory_cache_create();
     for (int i = 0; i < PHOTOS; i++)
         spoil_photo(i);
-    assert_int_equal(fth_preparing_thread_create(preparer, NULL, &thread), FTH_OK);
+    assert_int_equal(fth_prefetch_tools_create(preparer, NULL, &thread), FTH_OK);
     assert_int_equal(prepare(thread, &order, cache, &preparation), FTH_CORRUPT);
     assert_int_equal(cache->puts, 0);
-    fth_preparing_thread_free(thread);
-    fth_preparer_free(preparer);
+    fth_prefetch_tools_free(thread);
+    fth_prefetch_set_free(preparer);
     memory_cache_free(cache);
 }
 
@@ -382,13 +383,13 @@ static void a_set_of_bad_images_fails(void **state)
 static void what_cannot_be_made_leaves_nothing(void **state)
 {
     (void)state;
-    fth_preparer *preparer = open_preparer("photos", &plain);
+    fth_prefetch_set *preparer = open_preparer("photos", &plain);
     fth_job_spec spec = make_spec(preparer, 8);
     const fth_order good = order_batch(preparer, &spec, 1);
-    fth_preparing_thread *thread = NULL;
-    fth_preparation preparation;
+    fth_prefetch_tools *thread = NULL;
+    fth_prefetch_result preparation;
     fth_cache *cache = memory_cache_create();
-    assert_int_equal(fth_preparing_thread_create(preparer, NULL, &thread), FTH_OK);
+    assert_int_equal(fth_prefetch_tools_create(preparer, NULL, &thread), FTH_OK);
 
     fth_order order = good;
     order.number = 2; /* another batch's id */
@@ -419,8 +420,8 @@ static void what_cannot_be_made_leaves_nothing(void **state)
     assert_int_equal(cache->puts, 0);
     cache->refuse = false;
     assert_int_equal(prepare(thread, &good, cache, &preparation), FTH_OK);
-    fth_preparing_thread_free(thread);
-    fth_preparer_free(preparer);
+    fth_prefetch_tools_free(thread);
+    fth_prefetch_set_free(preparer);
     memory_cache_free(cache);
 }
 
@@ -429,7 +430,7 @@ static void what_cannot_be_made_leaves_nothing(void **state)
 static void orders_and_preparations_are_read_back(void **state)
 {
     (void)state;
-    fth_preparer *preparer = open_preparer("digits", &plain);
+    fth_prefetch_set *preparer = open_preparer("digits", &plain);
     fth_job_spec spec = make_spec(preparer, 8);
     const fth_order orders[] = {order_batch(preparer, &spec, 3), order_sample(&spec, FTH_ITEM_DECODED, 5)};
     for (size_t i = 0; i < FTH_COUNT_OF(orders); i++) {
@@ -458,20 +459,20 @@ static void orders_and_preparations_are_read_back(void **state)
     json_decref(other);
     assert_int_equal(fth_order_load(NULL, &read), FTH_INVALID);
 
-    const fth_preparation preparation = {.receipt = {{{1, UINT64_MAX}}, 12345, UINT64_C(0xfedcba9876543210)},
-                                         .fetch_s = 0.25,
-                                         .decode_s = 1.5,
-                                         .transform_s = 0.125,
-                                         .fetched_bytes = 77,
-                                         .samples = 8,
-                                         .decoded = 7,
-                                         .bad = 1,
-                                         .bad_name = "cat/ä.jpg",
-                                         .bad_reason = "JPEG: \"cut\""};
-    fth_preparation loaded;
-    json_t *json = fth_preparation_save(&preparation);
+    const fth_prefetch_result preparation = {.receipt = {{{1, UINT64_MAX}}, 12345, UINT64_C(0xfedcba9876543210)},
+                                             .fetch_s = 0.25,
+                                             .decode_s = 1.5,
+                                             .transform_s = 0.125,
+                                             .fetched_bytes = 77,
+                                             .samples = 8,
+                                             .decoded = 7,
+                                             .bad = 1,
+                                             .bad_name = "cat/ä.jpg",
+                                             .bad_reason = "JPEG: \"cut\""};
+    fth_prefetch_result loaded;
+    json_t *json = fth_prefetch_result_save(&preparation);
     assert_non_null(json);
-    assert_int_equal(fth_preparation_load(json, &loaded), FTH_OK);
+    assert_int_equal(fth_prefetch_result_load(json, &loaded), FTH_OK);
     assert_memory_equal(&loaded.receipt, &preparation.receipt, sizeof loaded.receipt);
     assert_true(loaded.fetch_s == 0.25 && loaded.decode_s == 1.5 && loaded.transform_s == 0.125);
     assert_int_equal(loaded.fetched_bytes, 77);
@@ -484,11 +485,11 @@ static void orders_and_preparations_are_read_back(void **state)
     {
         json_t *wrong = json_deep_copy(json);
         json_object_set_new(wrong, key, json_integer(-1));
-        assert_int_equal(fth_preparation_load(wrong, &loaded), FTH_INVALID);
+        assert_int_equal(fth_prefetch_result_load(wrong, &loaded), FTH_INVALID);
         json_decref(wrong);
     }
     json_decref(json);
-    fth_preparer_free(preparer);
+    fth_prefetch_set_free(preparer);
 }
 
 int main(void)

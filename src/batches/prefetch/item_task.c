@@ -1,12 +1,12 @@
 /* See prepare.h. Three objects:
  *
- *     fth_preparer           a data set, its version, and which samples are known to be bad
- *     fth_preparing_thread   a thread's decoder and buffers (fth_sample_maker)
+ *     fth_prefetch_set           a data set, its version, and which samples are known to be bad
+ *     fth_prefetch_tools   a thread's decoder and buffers (fth_sample_maker)
  *     fth_item_task             one item being made: begin -> pieces, by several threads -> end
  *
  * The entry's memory is the cache's from begin on. A piece writes only its own images and labels;
  * what pieces add up to is guarded by the task's mutex. */
-#include "batches/prefetch/prepare.h"
+#include "batches/prefetch/item_task.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -36,7 +36,7 @@ typedef struct bad_sample {
     char name[BAD_TEXT], reason[BAD_TEXT];
 } bad_sample;
 
-struct fth_preparer {
+struct fth_prefetch_set {
     fth_dataset *dataset;
     bool files; /* samples are image files, of which some may be bad */
     char version[FTH_VERSION_TEXT];
@@ -47,10 +47,10 @@ struct fth_preparer {
     atomic_size_t known; /* bad_count, to be read without the mutex */
 };
 
-fth_status fth_preparer_open(const char *address, const fth_dataset_options *options, fth_preparer **preparer)
+fth_status fth_prefetch_set_open(const char *address, const fth_dataset_options *options, fth_prefetch_set **set)
 {
     fth_status status = FTH_OK;
-    fth_preparer *opened = NULL;
+    fth_prefetch_set *opened = NULL;
     fth_dataset_options own = *options;
     fth_provided_set facts;
 
@@ -62,53 +62,53 @@ fth_status fth_preparer_open(const char *address, const fth_dataset_options *opt
     FTH_TRY(fth_dataset_version(opened->dataset, opened->version));
     fth_dataset_describe_provided(opened->dataset, &facts);
     opened->files = facts.files;
-    *preparer = opened;
+    *set = opened;
     opened = NULL;
 
 out:
-    fth_preparer_free(opened);
+    fth_prefetch_set_free(opened);
     return status;
 }
 
-void fth_preparer_free(fth_preparer *preparer)
+void fth_prefetch_set_free(fth_prefetch_set *set)
 {
-    if (!preparer)
+    if (!set)
         return;
-    for (size_t i = 0; i < preparer->bad_count; i++)
-        free(preparer->bad[i]);
-    free(preparer->bad);
-    fth_dataset_free(preparer->dataset);
-    pthread_mutex_destroy(&preparer->mutex);
-    free(preparer);
+    for (size_t i = 0; i < set->bad_count; i++)
+        free(set->bad[i]);
+    free(set->bad);
+    fth_dataset_free(set->dataset);
+    pthread_mutex_destroy(&set->mutex);
+    free(set);
 }
 
-const fth_dataset *fth_preparer_dataset(const fth_preparer *preparer)
+const fth_dataset *fth_prefetch_set_dataset(const fth_prefetch_set *set)
 {
-    return preparer->dataset;
+    return set->dataset;
 }
 
-const char *fth_preparer_version(const fth_preparer *preparer)
+const char *fth_prefetch_set_version(const fth_prefetch_set *set)
 {
-    return preparer->version;
+    return set->version;
 }
 
 /* With the mutex held. */
-static const bad_sample *find_bad(const fth_preparer *preparer, fth_split split, int64_t sample)
+static const bad_sample *find_bad(const fth_prefetch_set *set, fth_split split, int64_t sample)
 {
-    for (size_t i = 0; i < preparer->bad_count; i++)
-        if (preparer->bad[i]->sample == sample && preparer->bad[i]->split == split)
-            return preparer->bad[i];
+    for (size_t i = 0; i < set->bad_count; i++)
+        if (set->bad[i]->sample == sample && set->bad[i]->split == split)
+            return set->bad[i];
     return NULL;
 }
 
 /* NULL: it is not known to be bad. */
-static const bad_sample *look_for_bad(fth_preparer *preparer, fth_split split, int64_t sample)
+static const bad_sample *look_for_bad(fth_prefetch_set *set, fth_split split, int64_t sample)
 {
-    if (atomic_load_explicit(&preparer->known, memory_order_relaxed) == 0)
+    if (atomic_load_explicit(&set->known, memory_order_relaxed) == 0)
         return NULL;
-    pthread_mutex_lock(&preparer->mutex);
-    const bad_sample *found = find_bad(preparer, split, sample);
-    pthread_mutex_unlock(&preparer->mutex);
+    pthread_mutex_lock(&set->mutex);
+    const bad_sample *found = find_bad(set, split, sample);
+    pthread_mutex_unlock(&set->mutex);
     return found;
 }
 
@@ -126,57 +126,56 @@ static void copy_text(const char *text, char *copy, size_t size)
 }
 
 /* Notes a sample that the calling thread's error message is about. */
-static fth_status note_bad(fth_preparer *preparer, fth_split split, int64_t sample, const char *name,
+static fth_status note_bad(fth_prefetch_set *set, fth_split split, int64_t sample, const char *name,
                            const bad_sample **noted)
 {
     fth_status status = FTH_OK;
     bad_sample *bad = NULL;
 
-    pthread_mutex_lock(&preparer->mutex);
-    *noted = find_bad(preparer, split, sample);
+    pthread_mutex_lock(&set->mutex);
+    *noted = find_bad(set, split, sample);
     if (*noted)
         goto out;
-    FTH_TRY(fth_grow(&preparer->bad, preparer->bad_count, &preparer->bad_capacity, sizeof *preparer->bad));
+    FTH_TRY(fth_grow(&set->bad, set->bad_count, &set->bad_capacity, sizeof *set->bad));
     FTH_TRY(fth_allocate(1, sizeof *bad, &bad));
     bad->split = split;
     bad->sample = sample;
     copy_text(name, bad->name, sizeof bad->name);
     copy_text(fth_error_message(), bad->reason, sizeof bad->reason);
-    preparer->bad[preparer->bad_count++] = bad;
-    atomic_store_explicit(&preparer->known, preparer->bad_count, memory_order_relaxed);
+    set->bad[set->bad_count++] = bad;
+    atomic_store_explicit(&set->known, set->bad_count, memory_order_relaxed);
     *noted = bad;
-    fth_log_warning("%s: %s cannot be read (%s)", fth_dataset_get_info(preparer->dataset)->name, bad->name,
-                    bad->reason);
+    fth_log_warning("%s: %s cannot be read (%s)", fth_dataset_get_info(set->dataset)->name, bad->name, bad->reason);
 
 out:
-    pthread_mutex_unlock(&preparer->mutex);
+    pthread_mutex_unlock(&set->mutex);
     return status;
 }
 
 /* ---- threads ---- */
 
-struct fth_preparing_thread {
-    fth_preparer *preparer;
+struct fth_prefetch_tools {
+    fth_prefetch_set *set;
     const atomic_bool *stop;
     fth_sample_maker *maker;
 };
 
-fth_status fth_preparing_thread_create(fth_preparer *preparer, const atomic_bool *stop, fth_preparing_thread **thread)
+fth_status fth_prefetch_tools_create(fth_prefetch_set *set, const atomic_bool *stop, fth_prefetch_tools **thread)
 {
     fth_status status = fth_allocate(1, sizeof **thread, thread);
     if (status != FTH_OK)
         return status;
-    (*thread)->preparer = preparer;
+    (*thread)->set = set;
     (*thread)->stop = stop;
-    status = fth_sample_maker_create(preparer->dataset, &(*thread)->maker);
+    status = fth_sample_maker_create(set->dataset, &(*thread)->maker);
     if (status != FTH_OK) {
-        fth_preparing_thread_free(*thread);
+        fth_prefetch_tools_free(*thread);
         *thread = NULL;
     }
     return status;
 }
 
-void fth_preparing_thread_free(fth_preparing_thread *thread)
+void fth_prefetch_tools_free(fth_prefetch_tools *thread)
 {
     if (!thread)
         return;
@@ -184,15 +183,15 @@ void fth_preparing_thread_free(fth_preparing_thread *thread)
     free(thread);
 }
 
-fth_preparer *fth_preparing_thread_preparer(const fth_preparing_thread *thread)
+fth_prefetch_set *fth_prefetch_tools_set(const fth_prefetch_tools *thread)
 {
-    return thread->preparer;
+    return thread->set;
 }
 
 /* ---- an item being made ---- */
 
 struct fth_item_task {
-    fth_preparer *preparer;
+    fth_prefetch_set *set;
     fth_order order;
     fth_cache *cache;
     fth_deadline deadline;
@@ -208,7 +207,7 @@ struct fth_item_task {
     atomic_bool look_around; /* the cache may have encoded samples of it */
 
     pthread_mutex_t mutex; /* guards what follows */
-    fth_preparation sum;
+    fth_prefetch_result sum;
     json_t *bad; /* [[sample, name, cause], ...] */
     fth_status status;
     char message[768];
@@ -226,15 +225,15 @@ static void free_task(fth_item_task *task)
     free(task);
 }
 
-static fth_status check_order(const fth_preparer *preparer, const fth_order *order)
+static fth_status check_order(const fth_prefetch_set *set, const fth_order *order)
 {
     fth_status status = FTH_OK;
-    const fth_dataset_info *info = fth_dataset_get_info(preparer->dataset);
+    const fth_dataset_info *info = fth_dataset_get_info(set->dataset);
     int64_t count = info->count[order->spec.split];
 
-    FTH_REQUIRE(strcmp(order->spec.version, preparer->version) == 0, FTH_IO, /* here: others may have it */
+    FTH_REQUIRE(strcmp(order->spec.version, set->version) == 0, FTH_IO, /* here: others may have it */
                 "%s has version %.12s here, and %.12s is asked for: the data has changed, or is another", info->name,
-                preparer->version, order->spec.version);
+                set->version, order->spec.version);
     if (order->kind == FTH_ITEM_BATCH)
         FTH_TRY(fth_job_spec_check(&order->spec, count));
     else
@@ -251,7 +250,7 @@ static fth_status begin_batch(fth_item_task *task, fth_sample_maker *maker)
 {
     fth_status status = FTH_OK;
     const fth_job_spec *spec = &task->order.spec;
-    const fth_dataset_info *info = fth_dataset_get_info(task->preparer->dataset);
+    const fth_dataset_info *info = fth_dataset_get_info(task->set->dataset);
     int shape[3];
     char id[FTH_ITEM_ID_TEXT];
 
@@ -280,21 +279,21 @@ out:
     return status;
 }
 
-fth_status fth_item_task_begin(fth_preparing_thread *thread, const fth_order *order, fth_cache *cache,
+fth_status fth_item_task_begin(fth_prefetch_tools *thread, const fth_order *order, fth_cache *cache,
                                fth_deadline deadline, fth_item_task **task)
 {
     fth_status status = FTH_OK;
     fth_item_task *begun = NULL;
 
-    FTH_TRY(check_order(thread->preparer, order));
+    FTH_TRY(check_order(thread->set, order));
     FTH_TRY(fth_allocate(1, sizeof *begun, &begun));
     pthread_mutex_init(&begun->mutex, NULL);
-    begun->preparer = thread->preparer;
+    begun->set = thread->set;
     begun->order = *order;
     begun->cache = cache;
     begun->deadline = deadline;
     begun->plan.count = 1;
-    atomic_init(&begun->look_around, thread->preparer->files);
+    atomic_init(&begun->look_around, thread->set->files);
     if (order->kind == FTH_ITEM_BATCH)
         FTH_TRY(begin_batch(begun, thread->maker));
     else
@@ -312,13 +311,13 @@ out:
 /* A run of samples of a batch, in the hands of one thread, and what it costs. */
 typedef struct batch_piece {
     fth_item_task *task;
-    fth_preparing_thread *thread;
+    fth_prefetch_tools *thread;
     int64_t begin, end;
     bool done[PIECE_SAMPLES]; /* made from what the cache had */
-    fth_preparation cost;
+    fth_prefetch_result cost;
 } batch_piece;
 
-static void add_cost(fth_item_task *task, const fth_preparation *cost)
+static void add_cost(fth_item_task *task, const fth_prefetch_result *cost)
 {
     pthread_mutex_lock(&task->mutex);
     task->sum.fetch_s += cost->fetch_s;
@@ -409,14 +408,14 @@ static fth_status read_sample(batch_piece *piece, int64_t sample, fth_raw_sample
 static fth_status make_sample(batch_piece *piece, int64_t place)
 {
     fth_item_task *task = piece->task;
-    fth_preparer *preparer = task->preparer;
-    const fth_dataset_info *info = fth_dataset_get_info(preparer->dataset);
+    fth_prefetch_set *set = task->set;
+    const fth_dataset_info *info = fth_dataset_get_info(set->dataset);
     fth_split split = task->order.spec.split;
     int64_t count = info->count[split], first = task->plan.samples[place];
 
     for (int64_t tries = 0; tries < count; tries++) {
         int64_t sample = (first + tries) % count;
-        const bad_sample *bad = look_for_bad(preparer, split, sample);
+        const bad_sample *bad = look_for_bad(set, split, sample);
         if (!bad) {
             fth_raw_sample raw;
             fth_status status = read_sample(piece, sample, &raw);
@@ -424,10 +423,10 @@ static fth_status make_sample(batch_piece *piece, int64_t place)
                 status = finish_sample(piece, place, &raw);
             if (status == FTH_OK)
                 return FTH_OK;
-            if (status != FTH_CORRUPT || !preparer->files)
+            if (status != FTH_CORRUPT || !set->files)
                 return fth_fail_within(status, "batch %" PRId64 ", sample %" PRId64 " (%s) of %s", task->plan.number,
                                        sample, raw.name ? raw.name : "", info->name);
-            status = note_bad(preparer, split, sample, raw.name, &bad);
+            status = note_bad(set, split, sample, raw.name, &bad);
             if (status != FTH_OK)
                 return status;
         }
@@ -525,7 +524,7 @@ static fth_status make_item(batch_piece *piece)
                                   .label = raw.label,
                                   .name = raw.name};
     if (status == FTH_CORRUPT) { /* for good: everybody is to know */
-        FTH_TRY(note_bad(task->preparer, order->spec.split, order->number, raw.name, &bad));
+        FTH_TRY(note_bad(task->set, order->spec.split, order->number, raw.name, &bad));
         add_bad(task, bad);
         payload.error = bad->reason;
     } else if (status != FTH_OK) {
@@ -547,7 +546,7 @@ int64_t fth_item_task_left(const fth_item_task *task)
     return left > 0 ? left : 0;
 }
 
-bool fth_item_task_help(fth_item_task *task, fth_preparing_thread *thread)
+bool fth_item_task_run_piece(fth_item_task *task, fth_prefetch_tools *thread)
 {
     int64_t begin = atomic_fetch_add(&task->next, PIECE_SAMPLES), count = task->plan.count;
     if (begin >= count)
@@ -578,7 +577,7 @@ static fth_status seal_batch(fth_item_task *task)
     return status;
 }
 
-fth_status fth_item_task_end(fth_item_task *task, fth_preparation *preparation)
+fth_status fth_item_task_end(fth_item_task *task, fth_prefetch_result *result)
 {
     fth_status status = FTH_OK;
 
@@ -591,21 +590,21 @@ fth_status fth_item_task_end(fth_item_task *task, fth_preparation *preparation)
     void *entry = task->entry;
     task->entry = NULL; /* given up by put */
     FTH_TRY(fth_cache_put(task->cache, entry, &task->sum.receipt));
-    *preparation = task->sum;
+    *result = task->sum;
 
 out:
     free_task(task);
     return status;
 }
 
-fth_status fth_prepare(fth_preparing_thread *thread, const fth_order *order, fth_cache *cache, fth_deadline deadline,
-                       fth_preparation *preparation)
+fth_status fth_prepare(fth_prefetch_tools *thread, const fth_order *order, fth_cache *cache, fth_deadline deadline,
+                       fth_prefetch_result *result)
 {
     fth_item_task *task = NULL;
     fth_status status = fth_item_task_begin(thread, order, cache, deadline, &task);
     if (status != FTH_OK)
         return status;
-    while (fth_item_task_help(task, thread))
+    while (fth_item_task_run_piece(task, thread))
         ;
-    return fth_item_task_end(task, preparation);
+    return fth_item_task_end(task, result);
 }

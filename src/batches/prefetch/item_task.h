@@ -32,51 +32,51 @@ json_t *fth_receipt_save(const fth_receipt *receipt);
 fth_status fth_receipt_load(const json_t *json, fth_receipt *receipt);
 
 /* What it cost. */
-typedef struct fth_preparation {
+typedef struct fth_prefetch_result {
     fth_receipt receipt;
     double fetch_s, decode_s, transform_s; /* of all threads together */
     uint64_t fetched_bytes;
     int64_t samples, decoded;            /* samples in it; images that were decoded for it */
     int64_t bad;                         /* samples that cannot be read */
     char bad_name[160], bad_reason[160]; /* of the first */
-} fth_preparation;
+} fth_prefetch_result;
 /* {"receipt":[ID, SIZE, "CHECKSUM as 16 hex digits"], and the other members by their names}. */
-json_t *fth_preparation_save(const fth_preparation *preparation);
-fth_status fth_preparation_load(const json_t *json, fth_preparation *preparation);
+json_t *fth_prefetch_result_save(const fth_prefetch_result *result);
+fth_status fth_prefetch_result_load(const json_t *json, fth_prefetch_result *result);
 
-typedef struct fth_preparer fth_preparer;                 /* a data set; any thread */
-typedef struct fth_preparing_thread fth_preparing_thread; /* one thread's tools */
+typedef struct fth_prefetch_set fth_prefetch_set;     /* a data set; any thread */
+typedef struct fth_prefetch_tools fth_prefetch_tools; /* one thread's tools */
 
 /* `address` as --data has it. */
-fth_status fth_preparer_open(const char *address, const fth_dataset_options *options, fth_preparer **preparer);
-void fth_preparer_free(fth_preparer *preparer);
-const fth_dataset *fth_preparer_dataset(const fth_preparer *preparer);
-const char *fth_preparer_version(const fth_preparer *preparer);
+fth_status fth_prefetch_set_open(const char *address, const fth_dataset_options *options, fth_prefetch_set **set);
+void fth_prefetch_set_free(fth_prefetch_set *set);
+const fth_dataset *fth_prefetch_set_dataset(const fth_prefetch_set *set);
+const char *fth_prefetch_set_version(const fth_prefetch_set *set);
 
 /* Once *stop (may be NULL) is set, what it fetches ends with FTH_INTERRUPTED. */
-fth_status fth_preparing_thread_create(fth_preparer *preparer, const atomic_bool *stop, fth_preparing_thread **thread);
-void fth_preparing_thread_free(fth_preparing_thread *thread);
-fth_preparer *fth_preparing_thread_preparer(const fth_preparing_thread *thread);
+fth_status fth_prefetch_tools_create(fth_prefetch_set *set, const atomic_bool *stop, fth_prefetch_tools **thread);
+void fth_prefetch_tools_free(fth_prefetch_tools *thread);
+fth_prefetch_set *fth_prefetch_tools_set(const fth_prefetch_tools *thread);
 
 /* Makes the item and puts it into the cache. Encoded samples that a batch needs come from there
  * too, where it has them. FTH_INVALID: the order is wrong, whoever has it. FTH_NO_MEMORY: no room
  * in the cache. FTH_IO (the data has another version here), FTH_PEER_LOST, FTH_TIMEOUT: worth
  * another try, here or elsewhere. */
-fth_status fth_prepare(fth_preparing_thread *thread, const fth_order *order, fth_cache *cache, fth_deadline deadline,
-                       fth_preparation *preparation);
+fth_status fth_prepare(fth_prefetch_tools *thread, const fth_order *order, fth_cache *cache, fth_deadline deadline,
+                       fth_prefetch_result *result);
 
 /* ---- the same, by several threads ---- */
 
 typedef struct fth_item_task fth_item_task;
-fth_status fth_item_task_begin(fth_preparing_thread *thread, const fth_order *order, fth_cache *cache,
+fth_status fth_item_task_begin(fth_prefetch_tools *thread, const fth_order *order, fth_cache *cache,
                                fth_deadline deadline, fth_item_task **task);
 /* Takes a piece, and makes it; false: none was left. Any number of threads, each with tools for the
  * same preparer. */
-bool fth_item_task_help(fth_item_task *task, fth_preparing_thread *thread);
+bool fth_item_task_run_piece(fth_item_task *task, fth_prefetch_tools *thread);
 int64_t fth_item_task_left(const fth_item_task *task); /* samples that nobody has taken */
 /* Nobody takes pieces any more, and it ends as FTH_INTERRUPTED. */
 void fth_item_task_stop(fth_item_task *task);
 /* When nobody helps any more: puts the item, or says why it could not be made. Frees it. */
-fth_status fth_item_task_end(fth_item_task *task, fth_preparation *preparation);
+fth_status fth_item_task_end(fth_item_task *task, fth_prefetch_result *result);
 
 #endif

@@ -1,6 +1,6 @@
 /* See remote_preparer.h. A data set that cannot be opened is not tried again for a while: orders
  * for it fail with the reason. */
-#include "batches/prefetch/remote_preparer.h"
+#include "batches/prefetch/remote_prefetcher.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -12,32 +12,32 @@
 #include "batches/described_set.h"
 #include "http/http.h"
 
-enum { MOST_SETS = 64 };
+enum { MAX_SETS = 64 };
 #define ASK_S       10.0
 #define TRY_AGAIN_S 5.0
 
 typedef struct open_set {
     char name[FTH_DATA_NAME];
-    fth_preparer *preparer; /* NULL: it could not be opened ... */
-    double failed_s;        /* ... then, */
-    fth_status status;      /* for this reason */
+    fth_prefetch_set *set; /* NULL: it could not be opened ... */
+    double failed_s;       /* ... then, */
+    fth_status status;     /* for this reason */
     char reason[512];
 } open_set;
 
-struct fth_remote_preparer {
-    fth_remote_preparer_options with; /* texts in it are only used to open */
+struct fth_remote_prefetcher {
+    fth_remote_prefetcher_options with; /* texts in it are only used to open */
     fth_coordinator_link *link;
     fth_cache *cache;
     fth_prefetchers *threads;
 
     pthread_mutex_t mutex; /* guards what follows; held while a data set is opened */
-    open_set *sets[MOST_SETS];
+    open_set *sets[MAX_SETS];
     int set_count;
 };
 
 /* ---- data sets ---- */
 
-static fth_status open_preparer(fth_remote_preparer *remote, const char *name, fth_preparer **preparer)
+static fth_status open_set_here(fth_remote_prefetcher *remote, const char *name, fth_prefetch_set **set)
 {
     fth_status status = FTH_OK;
     fth_described_set described = {0};
@@ -53,7 +53,7 @@ static fth_status open_preparer(fth_remote_preparer *remote, const char *name, f
                                          .validation_fraction = described.source.validation_fraction,
                                          .random_split = described.source.random_split,
                                          .threads = 1};
-    FTH_TRY(fth_preparer_open(described.source.address, &options, preparer));
+    FTH_TRY(fth_prefetch_set_open(described.source.address, &options, set));
 
 out:
     fth_described_set_release(&described);
@@ -64,7 +64,7 @@ out:
 }
 
 /* With the mutex held. */
-static open_set *find_set(fth_remote_preparer *remote, const char *name)
+static open_set *find_set(fth_remote_prefetcher *remote, const char *name)
 {
     for (int i = 0; i < remote->set_count; i++)
         if (strcmp(remote->sets[i]->name, name) == 0)
@@ -72,44 +72,44 @@ static open_set *find_set(fth_remote_preparer *remote, const char *name)
     return NULL;
 }
 
-static fth_status lend_preparer(void *context, const char *data, fth_preparer **preparer)
+static fth_status lend_set(void *context, const char *data, fth_prefetch_set **lent)
 {
     fth_status status = FTH_OK;
-    fth_remote_preparer *remote = context;
+    fth_remote_prefetcher *remote = context;
 
     pthread_mutex_lock(&remote->mutex);
     open_set *set = find_set(remote, data);
     if (!set) {
-        FTH_REQUIRE(remote->set_count < MOST_SETS, FTH_IO, "more than %d data sets", MOST_SETS);
+        FTH_REQUIRE(remote->set_count < MAX_SETS, FTH_IO, "more than %d data sets", MAX_SETS);
         FTH_TRY(fth_allocate(1, sizeof *set, &set));
         snprintf(set->name, sizeof set->name, "%s", data);
         remote->sets[remote->set_count++] = set;
     }
-    if (!set->preparer && (set->failed_s == 0 || fth_clock_seconds() - set->failed_s > TRY_AGAIN_S)) {
-        set->status = open_preparer(remote, data, &set->preparer);
+    if (!set->set && (set->failed_s == 0 || fth_clock_seconds() - set->failed_s > TRY_AGAIN_S)) {
+        set->status = open_set_here(remote, data, &set->set);
         if (set->status != FTH_OK) {
             set->failed_s = fth_clock_seconds();
             snprintf(set->reason, sizeof set->reason, "%s", fth_error_message());
             fth_log_warning("cannot open %s here: %s", data, set->reason);
         }
     }
-    if (!set->preparer) {
+    if (!set->set) {
         /* Another machine may well be able to. */
         status = set->status == FTH_INVALID || set->status == FTH_UNSUPPORTED ? FTH_IO : set->status;
         status = fth_fail(status, "%s", set->reason);
     }
-    *preparer = set->preparer;
+    *lent = set->set;
 
 out:
     pthread_mutex_unlock(&remote->mutex);
     return status;
 }
 
-const char *fth_remote_preparer_version(fth_remote_preparer *remote, const char *data)
+const char *fth_remote_prefetcher_version(fth_remote_prefetcher *remote, const char *data)
 {
     pthread_mutex_lock(&remote->mutex);
     const open_set *set = find_set(remote, data);
-    const char *version = set && set->preparer ? fth_preparer_version(set->preparer) : NULL;
+    const char *version = set && set->set ? fth_prefetch_set_version(set->set) : NULL;
     pthread_mutex_unlock(&remote->mutex);
     return version;
 }
@@ -118,27 +118,27 @@ const char *fth_remote_preparer_version(fth_remote_preparer *remote, const char 
 
 static bool take(void *context, const char *prefetcher, fth_deadline deadline, fth_order *order)
 {
-    fth_remote_preparer *remote = context;
+    fth_remote_prefetcher *remote = context;
     (void)prefetcher;
     return remote->with.take(remote->with.context, remote, deadline, order);
 }
 
 static void done(void *context, const char *prefetcher, const fth_order *order, fth_status status, const char *reason,
-                 const fth_preparation *preparation, double cost_usd)
+                 const fth_prefetch_result *result, double cost_usd)
 {
-    fth_remote_preparer *remote = context;
+    fth_remote_prefetcher *remote = context;
     (void)prefetcher;
     (void)cost_usd;
-    remote->with.done(remote->with.context, order, status, reason, preparation);
+    remote->with.done(remote->with.context, order, status, reason, result);
 }
 
-json_t *fth_result_save(const fth_order *order, fth_status status, const char *reason,
-                        const fth_preparation *preparation)
+json_t *fth_order_save_outcome(const fth_order *order, fth_status status, const char *reason,
+                               const fth_prefetch_result *result)
 {
     char id[FTH_ITEM_ID_TEXT];
     fth_item_id_format(order->id, id);
     if (status == FTH_OK)
-        return json_pack("{s:s, s:o}", "id", id, "preparation", fth_preparation_save(preparation));
+        return json_pack("{s:s, s:o}", "id", id, "preparation", fth_prefetch_result_save(result));
     char *text = fth_text_to_utf8(reason);
     json_t *json = json_pack("{s:s, s:s, s:s}", "id", id, "status", fth_status_name(status), "error", text ? text : "");
     free(text);
@@ -147,10 +147,10 @@ json_t *fth_result_save(const fth_order *order, fth_status status, const char *r
 
 /* ---- opening and closing ---- */
 
-fth_status fth_remote_preparer_open(const fth_remote_preparer_options *options, fth_remote_preparer **remote)
+fth_status fth_remote_prefetcher_open(const fth_remote_prefetcher_options *options, fth_remote_prefetcher **remote)
 {
     fth_status status = FTH_OK;
-    fth_remote_preparer *opened = NULL;
+    fth_remote_prefetcher *opened = NULL;
     char threads[32];
     char *cache = NULL;
 
@@ -172,19 +172,18 @@ fth_status fth_remote_preparer_open(const fth_remote_preparer_options *options, 
     snprintf(threads, sizeof threads, "threads:%d", options->threads > 0 ? options->threads : fth_processors_usable());
     FTH_TRY(fth_prefetchers_start(
         threads,
-        &(fth_order_source){
-            .context = opened, .take = take, .done = done, .preparer = lend_preparer, .cache = opened->cache},
+        &(fth_order_source){.context = opened, .take = take, .done = done, .set = lend_set, .cache = opened->cache},
         &(fth_prefetch_options){.answer_s = options->limit_s}, &opened->threads));
     *remote = opened;
     opened = NULL;
 
 out:
     fth_wipe_text(cache);
-    fth_remote_preparer_close(opened);
+    fth_remote_prefetcher_close(opened);
     return status;
 }
 
-void fth_remote_preparer_close(fth_remote_preparer *remote)
+void fth_remote_prefetcher_close(fth_remote_prefetcher *remote)
 {
     if (!remote)
         return;
@@ -192,7 +191,7 @@ void fth_remote_preparer_close(fth_remote_preparer *remote)
     fth_cache_free(remote->cache);
     fth_coordinator_link_free(remote->link);
     for (int i = 0; i < remote->set_count; i++) {
-        fth_preparer_free(remote->sets[i]->preparer);
+        fth_prefetch_set_free(remote->sets[i]->set);
         free(remote->sets[i]);
     }
     pthread_mutex_destroy(&remote->mutex);

@@ -6,9 +6,9 @@
 
 #include "batches/prefetch/prefetch.h"
 
-typedef struct fth_remote_preparer fth_remote_preparer;
+typedef struct fth_remote_prefetcher fth_remote_prefetcher;
 
-typedef struct fth_remote_preparer_options {
+typedef struct fth_remote_prefetcher_options {
     const char *url;                  /* of the coordinator */
     const char *pinned_key, *ca_file; /* as fth_http_client_options */
     const char *cache;                /* as the coordinator names it: "shm" is its own memory */
@@ -17,22 +17,22 @@ typedef struct fth_remote_preparer_options {
     /* Where orders come from, and results go; as in fth_order_source. Outlives the remote
      * preparer. */
     void *context;
-    bool (*take)(void *context, fth_remote_preparer *remote, fth_deadline deadline, fth_order *order);
+    bool (*take)(void *context, fth_remote_prefetcher *remote, fth_deadline deadline, fth_order *order);
     void (*done)(void *context, const fth_order *order, fth_status status, const char *reason,
-                 const fth_preparation *preparation);
-} fth_remote_preparer_options;
+                 const fth_prefetch_result *result);
+} fth_remote_prefetcher_options;
 
 /* Opens the cache, which must be reachable; data sets when they are first needed. */
-fth_status fth_remote_preparer_open(const fth_remote_preparer_options *options, fth_remote_preparer **remote);
+fth_status fth_remote_prefetcher_open(const fth_remote_prefetcher_options *options, fth_remote_prefetcher **remote);
 /* Stops the threads: orders that are not finished end as FTH_INTERRUPTED. */
-void fth_remote_preparer_close(fth_remote_preparer *remote);
+void fth_remote_prefetcher_close(fth_remote_prefetcher *remote);
 
 /* The version of a data set that is open here; NULL: it is not. Lent until the remote preparer is
  * closed. */
-const char *fth_remote_preparer_version(fth_remote_preparer *remote, const char *data);
+const char *fth_remote_prefetcher_version(fth_remote_prefetcher *remote, const char *data);
 
 /* A result as coordinator.h has it: {"id", "preparation"}, or {"id", "status", "error"}. */
-json_t *fth_result_save(const fth_order *order, fth_status status, const char *reason,
-                        const fth_preparation *preparation);
+json_t *fth_order_save_outcome(const fth_order *order, fth_status status, const char *reason,
+                               const fth_prefetch_result *result);
 
 #endif

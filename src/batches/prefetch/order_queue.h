@@ -11,29 +11,29 @@
 
 #define FTH_ORDER_S 120.0 /* that an order may take: who asked gives up before that */
 
-typedef struct fth_order_desk fth_order_desk;
+typedef struct fth_order_queue fth_order_queue;
 
-typedef struct fth_order_desk_options {
+typedef struct fth_order_queue_options {
     const char *url;                  /* the one coordinator whose orders are taken; NULL: any that an order names */
     const char *pinned_key, *ca_file; /* as fth_http_client_options; outlive the desk */
     int threads;                      /* 0: one per core */
-} fth_order_desk_options;
+} fth_order_queue_options;
 
-fth_status fth_order_desk_open(const fth_order_desk_options *options, fth_order_desk **desk);
+fth_status fth_order_queue_open(const fth_order_queue_options *options, fth_order_queue **queue);
 /* Orders that are not finished end as FTH_INTERRUPTED, and no more are taken. */
-void fth_order_desk_stop(fth_order_desk *desk);
-void fth_order_desk_free(fth_order_desk *desk); /* stops it first */
+void fth_order_queue_stop(fth_order_queue *queue);
+void fth_order_queue_free(fth_order_queue *queue); /* stops it first */
 
 /* Who gave an order. */
-typedef struct fth_desk_asker {
+typedef struct fth_order_requester {
     void *context;
     void (*accepted)(void *context);               /* before any answer, by the thread that submits; may be NULL */
     bool (*is_abandoned)(void *context);           /* nobody waits for it any more; any thread */
     void (*answer)(void *context, json_t *result); /* once, if it was accepted; any thread; takes the result */
-} fth_desk_asker;
+} fth_order_requester;
 
 /* {order, "cache", "address"}. FTH_INVALID: it is no order; FTH_NO_MEMORY: there are too many. The
- * answer is fth_result_save()'s. Does not wait. */
-fth_status fth_order_desk_submit(fth_order_desk *desk, const json_t *order, const fth_desk_asker *asker);
+ * answer is fth_order_save_outcome()'s. Does not wait. */
+fth_status fth_order_queue_submit(fth_order_queue *queue, const json_t *order, const fth_order_requester *requester);
 
 #endif

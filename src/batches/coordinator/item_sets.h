@@ -1,0 +1,18 @@
+/* Which data set an item of the cache is of, so that a key that may not read the set gets no item
+ * of it: a table by id. Not locked by itself. */
+#ifndef FTH_BATCHES_COORDINATOR_OWNERS_H
+#define FTH_BATCHES_COORDINATOR_OWNERS_H
+
+#include "batches/item.h"
+
+typedef struct fth_item_sets fth_item_sets;
+
+fth_status fth_item_sets_create(fth_item_sets **sets);
+void fth_item_sets_free(fth_item_sets *sets);
+/* `owner` is not negative. Without memory it is not noted: nobody with a limited key gets the
+ * item. */
+void fth_item_sets_put(fth_item_sets *sets, fth_item_id id, int set);
+void fth_item_sets_remove(fth_item_sets *sets, fth_item_id id);
+int fth_item_sets_get(const fth_item_sets *sets, fth_item_id id); /* -1: not known */
+
+#endif

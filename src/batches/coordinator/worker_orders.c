@@ -1,0 +1,337 @@
+/* See coordinator_workers.h. */
+#include "batches/coordinator/worker_orders.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_ROOM = 64, MAX_NAME = 120, MAX_WAIT_MS = 10000, GRACE_S = 5, SILENCE_S = 3, CONFIRM_S = 2 };
+
+typedef struct assigned_order {
+    fth_order order;
+    char worker[MAX_NAME + 1];
+    double until_s, heard_s; /* when it must be done; when its worker last said something */
+    struct assigned_order *next;
+} assigned_order;
+
+typedef struct held_take {
+    fth_exchange *exchange;
+    char worker[MAX_NAME + 1];
+    int room;
+    double until_s;
+    struct held_take *next;
+} held_take;
+
+struct fth_worker_orders {
+    fth_dispatcher *dispatcher;
+    fth_cache *cache;
+    double limit_s;
+
+    pthread_mutex_t mutex; /* of all below; the dispatcher's comes after it */
+    assigned_order *assigned;
+    held_take *held; /* longest waiting first */
+    bool closed;
+};
+
+fth_status fth_worker_orders_create(fth_dispatcher *dispatcher, fth_cache *cache, double limit_s,
+                                    fth_worker_orders **result)
+{
+    fth_worker_orders *workers = NULL;
+    fth_status status = fth_allocate(1, sizeof *workers, &workers);
+    *result = workers;
+    if (status != FTH_OK)
+        return status;
+    *workers = (fth_worker_orders){.dispatcher = dispatcher, .cache = cache, .limit_s = limit_s};
+    pthread_mutex_init(&workers->mutex, NULL);
+    return FTH_OK;
+}
+
+void fth_worker_orders_free(fth_worker_orders *workers)
+{
+    if (!workers)
+        return;
+    fth_worker_orders_close(workers);
+    while (workers->assigned) {
+        assigned_order *assigned = workers->assigned;
+        workers->assigned = assigned->next;
+        free(assigned);
+    }
+    pthread_mutex_destroy(&workers->mutex);
+    free(workers);
+}
+
+static fth_status read_worker(const json_t *request, char name[MAX_NAME + 1])
+{
+    const char *text = json_string_value(json_object_get(request, "prefetcher"));
+    if (!text || !*text || strlen(text) > MAX_NAME)
+        return fth_fail(FTH_INVALID, "\"prefetcher\" must be a name of 1 to %d bytes", (int)MAX_NAME);
+    memcpy(name, text, strlen(text) + 1);
+    return FTH_OK;
+}
+
+/* ---- taking; with the lock held ---- */
+
+/* A worker is alive: its orders stay its own. */
+static void note_heard(fth_worker_orders *workers, const char *worker)
+{
+    double now = fth_clock_seconds();
+    for (assigned_order *assigned = workers->assigned; assigned; assigned = assigned->next)
+        if (strcmp(assigned->worker, worker) == 0)
+            assigned->heard_s = now;
+}
+
+/* Orders for a worker that are due now, which are lent from now on. */
+static json_t *assign(fth_worker_orders *workers, const char *worker, int room)
+{
+    json_t *orders = json_array();
+    for (int i = 0; i < room; i++) {
+        assigned_order *assigned = calloc(1, sizeof *assigned);
+        if (!assigned || !fth_dispatcher_take(workers->dispatcher, worker, (fth_deadline){0}, &assigned->order)) {
+            free(assigned);
+            break;
+        }
+        memcpy(assigned->worker, worker, strlen(worker) + 1);
+        assigned->heard_s = fth_clock_seconds();
+        assigned->until_s = assigned->heard_s + workers->limit_s;
+        assigned->next = workers->assigned;
+        workers->assigned = assigned;
+        json_array_append_new(orders, fth_order_save(&assigned->order));
+    }
+    return orders;
+}
+
+/* Takes back orders that are overdue, of workers of which nothing is heard, or, of the one that has
+ * `begun` again, all. Without the lock. */
+static void take_back(fth_worker_orders *workers, const char *begun)
+{
+    double now = fth_clock_seconds();
+    char reason[MAX_NAME + 80];
+    assigned_order *returned = NULL;
+    pthread_mutex_lock(&workers->mutex);
+    for (assigned_order **at = &workers->assigned; *at;) {
+        assigned_order *assigned = *at;
+        bool stays = begun ? strcmp(assigned->worker, begun) != 0
+                           : now < assigned->until_s && now - assigned->heard_s < SILENCE_S;
+        if (stays) {
+            at = &assigned->next;
+            continue;
+        }
+        *at = assigned->next;
+        assigned->next = returned;
+        returned = assigned;
+    }
+    pthread_mutex_unlock(&workers->mutex);
+    while (returned) {
+        assigned_order *assigned = returned;
+        returned = assigned->next;
+        if (begun)
+            snprintf(reason, sizeof reason, "the worker %s was started again", assigned->worker);
+        else if (now < assigned->until_s)
+            snprintf(reason, sizeof reason, "the worker %s has gone: nothing was heard of it for %d s",
+                     assigned->worker, SILENCE_S);
+        else
+            snprintf(reason, sizeof reason, "the worker %s did not hand it in within %g s", assigned->worker,
+                     workers->limit_s);
+        fth_dispatcher_done(workers->dispatcher, assigned->worker, &assigned->order, FTH_TIMEOUT, reason, NULL, 0);
+        free(assigned);
+    }
+}
+
+static void answer_orders(fth_worker_orders *workers, fth_exchange *exchange, json_t *orders)
+{
+    fth_exchange_answer_json(exchange, 200,
+                             json_pack("{s:o, s:f, s:s}", "orders", orders, "limit_s", workers->limit_s, "cache",
+                                       fth_cache_name(workers->cache)));
+}
+
+fth_status fth_worker_orders_take(fth_worker_orders *workers, fth_exchange *exchange, const json_t *request)
+{
+    fth_status status = FTH_OK;
+    json_int_t room = json_integer_value(json_object_get(request, "room"));
+    json_int_t wait_ms = json_integer_value(json_object_get(request, "wait_ms"));
+    held_take *held = NULL, **last = NULL;
+    bool locked = false;
+
+    FTH_TRY(fth_allocate(1, sizeof *held, &held));
+    FTH_TRY(read_worker(request, held->worker));
+    FTH_REQUIRE(room >= 1 && room <= MAX_ROOM, FTH_INVALID, "\"room\" must be 1 to %d", (int)MAX_ROOM);
+    wait_ms = wait_ms < 0 ? 0 : wait_ms > MAX_WAIT_MS ? MAX_WAIT_MS : wait_ms;
+    held->room = (int)room;
+    if (json_is_true(json_object_get(request, "begins")))
+        take_back(workers, held->worker);
+    pthread_mutex_lock(&workers->mutex);
+    locked = true;
+    note_heard(workers, held->worker);
+    json_t *orders = assign(workers, held->worker, held->room);
+    if (json_array_size(orders) > 0 || wait_ms == 0 || workers->closed) {
+        answer_orders(workers, exchange, orders);
+        goto out;
+    }
+    json_decref(orders);
+    held->exchange = exchange;
+    held->until_s = fth_clock_seconds() + 1e-3 * (double)wait_ms;
+    fth_exchange_hold(exchange, 1e-3 * (double)wait_ms + GRACE_S, 503);
+    for (last = &workers->held; *last; last = &(*last)->next)
+        ;
+    *last = held;
+    held = NULL;
+
+out:
+    if (locked)
+        pthread_mutex_unlock(&workers->mutex);
+    free(held);
+    return status;
+}
+
+/* ---- handing in ---- */
+
+/* The lent order of an id, taken off the list; NULL: it is no longer lent to this worker. */
+static assigned_order *claim(fth_worker_orders *workers, const char *worker, fth_item_id id)
+{
+    for (assigned_order **at = &workers->assigned; *at; at = &(*at)->next)
+        if (fth_item_id_equal((*at)->order.id, id) && strcmp((*at)->worker, worker) == 0) {
+            assigned_order *found = *at;
+            *at = found->next;
+            return found;
+        }
+    return NULL;
+}
+
+/* What a worker says of an item is believed only if the cache has it. */
+static fth_status check_receipt(const fth_worker_orders *workers, const fth_order *order, const fth_receipt *receipt,
+                                fth_deadline deadline)
+{
+    if (!fth_item_id_equal(order->id, receipt->id))
+        return fth_fail(FTH_CORRUPT, "the receipt is for another item");
+    return fth_cache_confirm(workers->cache, receipt, deadline);
+}
+
+static void finish_one(fth_worker_orders *workers, const assigned_order *assigned, const json_t *reported,
+                       fth_deadline deadline)
+{
+    fth_prefetch_result result = {0};
+    const char *error = json_string_value(json_object_get(reported, "error"));
+    const char *name = json_string_value(json_object_get(reported, "status"));
+    fth_status status = FTH_OK;
+    if (error) {
+        status = name ? fth_status_find(name) : FTH_IO;
+        status = status == FTH_OK ? FTH_IO : status;
+        fth_dispatcher_done(workers->dispatcher, assigned->worker, &assigned->order, status, error, NULL, 0);
+        return;
+    }
+    status = fth_prefetch_result_load(json_object_get(reported, "preparation"), &result);
+    if (status == FTH_OK)
+        status = check_receipt(workers, &assigned->order, &result.receipt, deadline);
+    fth_dispatcher_done(workers->dispatcher, assigned->worker, &assigned->order, status,
+                        status == FTH_OK ? NULL : fth_error_message(), &result, 0);
+}
+
+fth_status fth_worker_orders_finish(fth_worker_orders *workers, fth_exchange *exchange, const json_t *request)
+{
+    fth_status status = FTH_OK;
+    const json_t *results = json_object_get(request, "results"), *result;
+    char worker[MAX_NAME + 1];
+    size_t index;
+    int late = 0;
+
+    const fth_deadline deadline = fth_deadline_in(CONFIRM_S); /* of all together: an HTTP thread waits */
+    FTH_TRY(read_worker(request, worker));
+    FTH_REQUIRE(json_is_array(results), FTH_INVALID, "\"results\" must be a list");
+    pthread_mutex_lock(&workers->mutex);
+    note_heard(workers, worker);
+    pthread_mutex_unlock(&workers->mutex);
+    json_array_foreach(results, index, result)
+    {
+        fth_item_id id;
+        const char *text = json_string_value(json_object_get(result, "id"));
+        FTH_REQUIRE(text && fth_item_id_parse(text, &id), FTH_INVALID, "\"id\" is no item's");
+        pthread_mutex_lock(&workers->mutex);
+        assigned_order *assigned = claim(workers, worker, id);
+        pthread_mutex_unlock(&workers->mutex);
+        if (assigned)
+            finish_one(workers, assigned, result, deadline);
+        late += assigned == NULL;
+        free(assigned);
+    }
+    fth_exchange_answer_json(exchange, 200, json_pack("{s:i}", "late", late));
+
+out:
+    return status;
+}
+
+fth_status fth_worker_orders_put(fth_worker_orders *workers, fth_exchange *exchange, fth_item_id id)
+{
+    fth_status status = FTH_OK;
+    size_t size = 0;
+    const void *body = fth_exchange_body(exchange, &size);
+    void *entry = NULL;
+    fth_item_header header;
+
+    FTH_REQUIRE(fth_cache_segment(workers->cache), FTH_INVALID, "entries go to %s, not to this server",
+                fth_cache_name(workers->cache));
+    FTH_REQUIRE(fth_dispatcher_look(workers->dispatcher, id, NULL, NULL) == FTH_ITEM_BEING_MADE, FTH_INVALID,
+                "nobody asked for this item, or it is there already");
+    FTH_TRY(fth_item_check(body, size, id, NULL));
+    FTH_TRY(fth_cache_begin(workers->cache, size, &entry));
+    memcpy(entry, body, size);
+    memcpy(&header, body, sizeof header);
+    const fth_receipt receipt = {.id = id, .size_bytes = size, .checksum = header.checksum};
+    FTH_TRY(fth_cache_put(workers->cache, entry, &receipt));
+    fth_exchange_answer_json(exchange, 200, json_pack("{s:o}", "receipt", fth_receipt_save(&receipt)));
+
+out:
+    return status;
+}
+
+/* ---- now and then ---- */
+
+static void answer_held(fth_worker_orders *workers, bool all)
+{
+    double now = fth_clock_seconds();
+    for (held_take **at = &workers->held; *at;) {
+        held_take *held = *at;
+        bool gone = all || fth_exchange_is_abandoned(held->exchange); /* which would take orders with it */
+        bool due = gone || now >= held->until_s;
+        json_t *orders = gone ? json_array() : assign(workers, held->worker, held->room);
+        if (!due && json_array_size(orders) == 0) {
+            json_decref(orders);
+            at = &held->next;
+            continue;
+        }
+        *at = held->next;
+        answer_orders(workers, held->exchange, orders);
+        free(held);
+    }
+}
+
+bool fth_worker_orders_tick(fth_worker_orders *workers)
+{
+    take_back(workers, NULL);
+    pthread_mutex_lock(&workers->mutex);
+    answer_held(workers, false);
+    bool some = workers->held != NULL;
+    pthread_mutex_unlock(&workers->mutex);
+    return some;
+}
+
+void fth_worker_orders_close(fth_worker_orders *workers)
+{
+    if (!workers)
+        return;
+    pthread_mutex_lock(&workers->mutex);
+    workers->closed = true;
+    answer_held(workers, true);
+    pthread_mutex_unlock(&workers->mutex);
+}
+
+size_t fth_worker_orders_count(fth_worker_orders *workers)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&workers->mutex);
+    for (const assigned_order *assigned = workers->assigned; assigned; assigned = assigned->next)
+        count++;
+    pthread_mutex_unlock(&workers->mutex);
+    return count;
+}
