@@ -71,6 +71,10 @@ typedef struct fth_option {
     int side;          /* for commands that are made of several processes: an enum of the table's owner */
 } fth_option;
 
+/* How a row of a table begins: {FTH_OPTION_ROW("lr", NUMBER, train_options, lr), .fallback = "0.01"}. */
+#define FTH_OPTION_ROW(flag, kind, type, member) FTH_OPTION_ROW_AT(flag, kind, offsetof(type, member))
+#define FTH_OPTION_ROW_AT(flag, kind, at)        .name = flag, .type = FTH_OPTION_##kind, .offset = at
+
 /* Which rows were set by a file or flag: the first member of every struct that a table
  * describes. */
 enum { FTH_MAX_OPTIONS = 128 };
@@ -94,6 +98,12 @@ typedef struct fth_option_table {
     const char *const *commands;
     fth_option_view view;
 } fth_option_table;
+
+/* A table of all `rows`, an array, for one command; `type` is the struct they describe. */
+#define FTH_OPTION_TABLE(rows, type)                                                                                   \
+    {                                                                                                                  \
+        .options = rows, .count = sizeof(rows) / sizeof *(rows), .struct_size = sizeof(type)                           \
+    }
 
 /* The table as one of its commands sees it: other flags are an error that names the commands to use
  * them with. */

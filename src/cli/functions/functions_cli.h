@@ -46,35 +46,24 @@ const char *fth_cli_text_member(const json_t *object, const char *key);
 /* Rows for an fth_provider_flags that lies at `at` in the command's options. */
 /* clang-format off: a macro of rows is read by rows */
 #define FTH_PROVIDER_ROWS(at)                                                                                          \
-    {.name = "provider",                                                                                               \
-     .type = FTH_OPTION_CHOICE,                                                                                        \
-     .offset = (at) + offsetof(fth_provider_flags, provider),                                                          \
+    {FTH_OPTION_ROW_AT("provider", CHOICE, (at) + offsetof(fth_provider_flags, provider)),                             \
      .fallback = "local",                                                                                              \
      .argument = "NAME",                                                                                               \
      .list = fth_cli_provider_choice,                                                                                  \
      .help = "the platform",                                                                                           \
      .group = "Platform"},                                                                                             \
-        {.name = "host",                                                                                               \
-         .type = FTH_OPTION_TEXT,                                                                                      \
-         .offset = (at) + offsetof(fth_provider_flags, host),                                                          \
-         .argument = "HOST|URL|FOLDER",                                                                                \
+        {FTH_OPTION_ROW_AT("host", TEXT, (at) + offsetof(fth_provider_flags, host)), .argument = "HOST|URL|FOLDER",    \
          .check = fth_address_check_plain,                                                                             \
          .help =                                                                                                       \
              "OpenWhisk's API host, else WHISK_APIHOST or ~/.wskprops; Lambda's address, else AWS_ENDPOINT_URL or "    \
              "AWS; local: the folder of its state"},                                                                   \
-        {.name = "region",                                                                                             \
-         .type = FTH_OPTION_TEXT,                                                                                      \
-         .offset = (at) + offsetof(fth_provider_flags, region),                                                        \
-         .argument = "REGION",                                                                                         \
+        {FTH_OPTION_ROW_AT("region", TEXT, (at) + offsetof(fth_provider_flags, region)), .argument = "REGION",         \
          .help = "of AWS; else AWS_REGION, the profile's"},                                                            \
-        {.name = "ca-file",                                                                                            \
-         .type = FTH_OPTION_TEXT,                                                                                      \
-         .offset = (at) + offsetof(fth_provider_flags, ca_file),                                                       \
-         .argument = "FILE",                                                                                           \
+        {FTH_OPTION_ROW_AT("ca-file", TEXT, (at) + offsetof(fth_provider_flags, ca_file)), .argument = "FILE",         \
          .help = "certificates to trust instead of the system's"},                                                     \
     {                                                                                                                  \
-        .name = "insecure", .type = FTH_OPTION_SWITCH, .offset = (at) + offsetof(fth_provider_flags, insecure),        \
-        .help = "take any certificate of OpenWhisk's, as wsk -i: whoever stands between can read its key"              \
+        FTH_OPTION_ROW_AT("insecure", SWITCH, (at) + offsetof(fth_provider_flags, insecure)),                          \
+            .help = "take any certificate of OpenWhisk's, as wsk -i: whoever stands between can read its key"          \
     }
 /* clang-format on */
 

@@ -11,13 +11,12 @@ typedef struct logs_options {
     bool json;
 } logs_options;
 
-#define AT(member) .offset = offsetof(logs_options, member)
+#define ROW(flag, kind, member) FTH_OPTION_ROW(flag, kind, logs_options, member)
 static const fth_option rows[] = {
     FTH_PROVIDER_ROWS(offsetof(logs_options, platform)),
-    {.name = "json", .type = FTH_OPTION_SWITCH, AT(json), .help = "as one JSON object, {\"name\", \"id\", \"logs\"}"},
+    {ROW("json", SWITCH, json), .help = "as one JSON object, {\"name\", \"id\", \"logs\"}"},
 };
-static const fth_option_table table = {
-    .options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(logs_options)};
+static const fth_option_table table = FTH_OPTION_TABLE(rows, logs_options);
 
 static void show(const logs_options *asked, const char *name, const char *id, char *text)
 {

@@ -11,39 +11,22 @@ typedef struct package_options {
     bool json;
 } package_options;
 
-#define AT(member) .offset = offsetof(package_options, member)
+#define ROW(flag, kind, member) FTH_OPTION_ROW(flag, kind, package_options, member)
 static const fth_option rows[] = {
-    {.name = "zip",
-     .type = FTH_OPTION_TEXT,
-     AT(zip),
-     .argument = "FILE",
+    {ROW("zip", TEXT, zip), .argument = "FILE",
      .help = "write the zip that Lambda takes, for its runtime provided.al2023; -: to standard output",
      .group = "The package"},
-    {.name = "image",
-     .type = FTH_OPTION_TEXT,
-     AT(image),
-     .argument = "FILE",
+    {ROW("image", TEXT, image), .argument = "FILE",
      .help = "write an OCI image archive, for `podman load`, `skopeo copy oci-archive:FILE` and `docker load`"},
-    {.name = "name",
-     .type = FTH_OPTION_TEXT,
-     AT(name),
-     .fallback = "farthing-function:" FTH_VERSION,
-     .argument = "NAME:TAG",
+    {ROW("name", TEXT, name), .fallback = "farthing-function:" FTH_VERSION, .argument = "NAME:TAG",
      .help = "the image's name, once it is loaded"},
-    {.name = "program",
-     .type = FTH_OPTION_TEXT,
-     AT(program),
-     .argument = "FILE",
+    {ROW("program", TEXT, program), .argument = "FILE",
      .help = "the program to package; else the farthing-function that was installed with this one"},
-    {.name = "certificates",
-     .type = FTH_OPTION_TEXT,
-     AT(certificates),
-     .argument = "FILE",
+    {ROW("certificates", TEXT, certificates), .argument = "FILE",
      .help = "certificates (PEM) that the function trusts; else this system's"},
-    {.name = "json", .type = FTH_OPTION_SWITCH, AT(json), .help = "report as one JSON object"},
+    {ROW("json", SWITCH, json), .help = "report as one JSON object"},
 };
-static const fth_option_table table = {
-    .options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(package_options)};
+static const fth_option_table table = FTH_OPTION_TABLE(rows, package_options);
 
 static const char *given(const char *text)
 {

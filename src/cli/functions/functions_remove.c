@@ -9,13 +9,12 @@ typedef struct remove_options {
     bool json;
 } remove_options;
 
-#define AT(member) .offset = offsetof(remove_options, member)
+#define ROW(flag, kind, member) FTH_OPTION_ROW(flag, kind, remove_options, member)
 static const fth_option rows[] = {
     FTH_PROVIDER_ROWS(offsetof(remove_options, platform)),
-    {.name = "json", .type = FTH_OPTION_SWITCH, AT(json), .help = "report as one JSON object for each"},
+    {ROW("json", SWITCH, json), .help = "report as one JSON object for each"},
 };
-static const fth_option_table table = {
-    .options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(remove_options)};
+static const fth_option_table table = FTH_OPTION_TABLE(rows, remove_options);
 
 static void show(const remove_options *asked, const char *name)
 {

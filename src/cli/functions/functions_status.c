@@ -12,13 +12,12 @@ typedef struct status_options {
     bool json;
 } status_options;
 
-#define AT(member) .offset = offsetof(status_options, member)
+#define ROW(flag, kind, member) FTH_OPTION_ROW(flag, kind, status_options, member)
 static const fth_option rows[] = {
     FTH_PROVIDER_ROWS(offsetof(status_options, platform)),
-    {.name = "json", .type = FTH_OPTION_SWITCH, AT(json), .help = "as one JSON array"},
+    {ROW("json", SWITCH, json), .help = "as one JSON array"},
 };
-static const fth_option_table table = {
-    .options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(status_options)};
+static const fth_option_table table = FTH_OPTION_TABLE(rows, status_options);
 
 enum { CELL = 64 };
 

@@ -10,16 +10,12 @@ typedef struct man_options {
     char *folder;
 } man_options;
 
+#define ROW(flag, kind, member) FTH_OPTION_ROW(flag, kind, man_options, member)
 static const fth_option rows[] = {
-    {.name = "folder",
-     .type = FTH_OPTION_TEXT,
-     .offset = offsetof(man_options, folder),
-     .argument = "FOLDER",
-     .help = "write every page into this folder, as NAME.1, instead of one to standard output",
-     .group = "Options"},
+    {ROW("folder", TEXT, folder), .argument = "FOLDER",
+     .help = "write every page into this folder, as NAME.1, instead of one to standard output", .group = "Options"},
 };
-static const fth_option_table table = {
-    .options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(man_options)};
+static const fth_option_table table = FTH_OPTION_TABLE(rows, man_options);
 
 static void print_page(FILE *out, const fth_command *command)
 {

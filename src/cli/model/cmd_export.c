@@ -17,34 +17,20 @@ typedef struct export_options {
     int64_t classes;
 } export_options;
 
-#define AT(member) offsetof(export_options, member)
+#define AT(member)              offsetof(export_options, member)
+#define ROW(flag, kind, member) FTH_OPTION_ROW(flag, kind, export_options, member)
 
 static const fth_option export_rows[] = {
     FTH_MODEL_FLAG_ROWS(AT(model)),
-    {.name = "to",
-     .type = FTH_OPTION_CHOICE,
-     .offset = AT(to),
-     .fallback = "onnx",
-     .argument = "FORMAT",
+    {ROW("to", CHOICE, to), .fallback = "onnx", .argument = "FORMAT",
      .help = "safetensors, with PyTorch's names; onnx, opset 17; or huggingface, a folder for transformers",
      .choices = fth_save_formats},
-    {.name = "out",
-     .type = FTH_OPTION_TEXT,
-     .offset = AT(out),
-     .argument = "FILE",
-     .help = "file to write, or folder of huggingface; -: standard output"},
-    {.name = "classes",
-     .type = FTH_OPTION_INTEGER,
-     .offset = AT(classes),
-     .fallback = "0",
-     .argument = "N",
-     .help = "how many there are; 0: as the file has them",
-     .minimum = 0,
-     .maximum = 1 << 20},
+    {ROW("out", TEXT, out), .argument = "FILE", .help = "file to write, or folder of huggingface; -: standard output"},
+    {ROW("classes", INTEGER, classes), .fallback = "0", .argument = "N",
+     .help = "how many there are; 0: as the file has them", .minimum = 0, .maximum = 1 << 20},
     FTH_S3_FLAG_ROWS(AT(s3)),
 };
-static const fth_option_table export_table = {
-    .options = export_rows, .count = FTH_COUNT_OF(export_rows), .struct_size = sizeof(export_options)};
+static const fth_option_table export_table = FTH_OPTION_TABLE(export_rows, export_options);
 
 static fth_status export_model(const export_options *options)
 {

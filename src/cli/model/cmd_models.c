@@ -10,15 +10,11 @@ typedef struct models_options {
     bool json;
 } models_options;
 
+#define ROW(flag, kind, member) FTH_OPTION_ROW(flag, kind, models_options, member)
 static const fth_option models_rows[] = {
-    {.name = "json",
-     .type = FTH_OPTION_SWITCH,
-     .offset = offsetof(models_options, json),
-     .help = "print JSON, one object per model",
-     .group = "Options"},
+    {ROW("json", SWITCH, json), .help = "print JSON, one object per model", .group = "Options"},
 };
-static const fth_option_table models_table = {
-    .options = models_rows, .count = FTH_COUNT_OF(models_rows), .struct_size = sizeof(models_options)};
+static const fth_option_table models_table = FTH_OPTION_TABLE(models_rows, models_options);
 
 static fth_status count_parameters(const fth_model *model, int64_t *count)
 {

@@ -16,25 +16,16 @@ typedef struct weights_options {
     bool json;
 } weights_options;
 
-#define AT(member) offsetof(weights_options, member)
+#define AT(member)              offsetof(weights_options, member)
+#define ROW(flag, kind, member) FTH_OPTION_ROW(flag, kind, weights_options, member)
 
 static const fth_option weights_rows[] = {
-    {.name = "json",
-     .type = FTH_OPTION_SWITCH,
-     .offset = AT(json),
-     .help = "print one JSON object",
-     .group = "Options"},
-    {.name = "runs",
-     .type = FTH_OPTION_TEXT,
-     .offset = AT(runs),
-     .fallback = "runs",
-     .argument = "FOLDER",
-     .help = "where runs are",
+    {ROW("json", SWITCH, json), .help = "print one JSON object", .group = "Options"},
+    {ROW("runs", TEXT, runs), .fallback = "runs", .argument = "FOLDER", .help = "where runs are",
      .check = fth_record_check_runs_folder},
     FTH_S3_FLAG_ROWS(AT(s3)),
 };
-static const fth_option_table weights_table = {
-    .options = weights_rows, .count = FTH_COUNT_OF(weights_rows), .struct_size = sizeof(weights_options)};
+static const fth_option_table weights_table = FTH_OPTION_TABLE(weights_rows, weights_options);
 
 /* ---- what there is to say ---- */
 

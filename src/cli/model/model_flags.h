@@ -18,44 +18,26 @@ typedef struct fth_model_flags {
  * table. */
 /* clang-format off: a macro of rows is read by rows */
 #define FTH_MODEL_FLAG_ROWS(at)                                                                                        \
-    {.name = "weights",                                                                                                \
-     .type = FTH_OPTION_TEXT,                                                                                          \
-     .offset = (at) + offsetof(fth_model_flags, weights),                                                              \
-     .address = true,                                                                                                  \
+    {FTH_OPTION_ROW_AT("weights", TEXT, (at) + offsetof(fth_model_flags, weights)), .address = true,                   \
      .argument = "FILE|RUN",                                                                                           \
      .help = "the model: a file (safetensors, PyTorch's .pth), a run's best, also in a store, or a folder with one",   \
      .group = "Options"},                                                                                              \
-        {.name = "runs",                                                                                               \
-         .type = FTH_OPTION_TEXT,                                                                                      \
-         .offset = (at) + offsetof(fth_model_flags, runs),                                                             \
-         .fallback = "runs",                                                                                           \
-         .argument = "FOLDER",                                                                                         \
-         .help = "where runs are",                                                                                     \
-         .check = fth_record_check_runs_folder},                                                                       \
-        {.name = "model",                                                                                              \
-         .type = FTH_OPTION_TEXT,                                                                                      \
-         .offset = (at) + offsetof(fth_model_flags, name),                                                             \
-         .argument = "NAME",                                                                                           \
-         .list = fth_model_choice,                                                                                     \
-         .help = "network, where neither the file nor its tensors say"},                                               \
-        {.name = "stem",                                                                                               \
-         .type = FTH_OPTION_CHOICE,                                                                                    \
-         .offset = (at) + offsetof(fth_model_flags, stem),                                                             \
-         .fallback = "standard",                                                                                       \
-         .argument = "KIND",                                                                                           \
-         .help = "with --model, of a ResNet: small for the one with a 3×3 stem",                                       \
+        {FTH_OPTION_ROW_AT("runs", TEXT, (at) + offsetof(fth_model_flags, runs)), .fallback = "runs",                  \
+         .argument = "FOLDER", .help = "where runs are", .check = fth_record_check_runs_folder},                       \
+        {FTH_OPTION_ROW_AT("model", TEXT, (at) + offsetof(fth_model_flags, name)), .argument = "NAME",                 \
+         .list = fth_model_choice, .help = "network, where neither the file nor its tensors say"},                     \
+        {FTH_OPTION_ROW_AT("stem", CHOICE, (at) + offsetof(fth_model_flags, stem)), .fallback = "standard",            \
+         .argument = "KIND", .help = "with --model, of a ResNet: small for the one with a 3×3 stem",                   \
          .choices = fth_model_stems},                                                                                  \
-        {.name = "normalize",                                                                                          \
-         .type = FTH_OPTION_TEXT,                                                                                      \
-         .offset = (at) + offsetof(fth_model_flags, normalize),                                                        \
-         .argument = "HOW",                                                                                            \
+        {FTH_OPTION_ROW_AT("normalize", TEXT, (at) + offsetof(fth_model_flags, normalize)), .argument = "HOW",         \
          .list = fth_normalization_choice,                                                                             \
          .help = "mean and deviation of pixels, if not as the file says: imagenet, cifar, mnist, none or MEAN/STD",    \
          .check = fth_normalization_check},                                                                            \
     {                                                                                                                  \
-        .name = "size", .type = FTH_OPTION_INTEGER, .offset = (at) + offsetof(fth_model_flags, size), .fallback = "0", \
-        .argument = "N", .help = "side of the model's input; 0: as the file says, or as the model was published",      \
-        .minimum = 0, .maximum = 4096                                                                                  \
+        FTH_OPTION_ROW_AT("size", INTEGER, (at) + offsetof(fth_model_flags, size)),                                    \
+            .fallback = "0", .argument = "N",                                                                          \
+            .help = "side of the model's input; 0: as the file says, or as the model was published", .minimum = 0,     \
+            .maximum = 4096                                                                                            \
     }
 /* clang-format on */
 

@@ -13,24 +13,15 @@ typedef struct prices_options {
     bool yaml, json;
 } prices_options;
 
+#define ROW(flag, kind, member) FTH_OPTION_ROW(flag, kind, prices_options, member)
 static const fth_option prices_rows[] = {
-    {.name = "prices",
-     .type = FTH_OPTION_TEXT,
-     .offset = offsetof(prices_options, prices),
-     .argument = "FILE",
+    {ROW("prices", TEXT, prices), .argument = "FILE",
      .help = "catalogue to show; else FARTHING_PRICES, ~/.config/farthing/prices.yaml or the built-in examples",
      .group = "Options"},
-    {.name = "yaml",
-     .type = FTH_OPTION_SWITCH,
-     .offset = offsetof(prices_options, yaml),
-     .help = "print the built-in catalogue as a file to edit"},
-    {.name = "json",
-     .type = FTH_OPTION_SWITCH,
-     .offset = offsetof(prices_options, json),
-     .help = "print JSON, one a line"},
+    {ROW("yaml", SWITCH, yaml), .help = "print the built-in catalogue as a file to edit"},
+    {ROW("json", SWITCH, json), .help = "print JSON, one a line"},
 };
-static const fth_option_table prices_table = {
-    .options = prices_rows, .count = FTH_COUNT_OF(prices_rows), .struct_size = sizeof(prices_options)};
+static const fth_option_table prices_table = FTH_OPTION_TABLE(prices_rows, prices_options);
 
 static bool is_wanted(const char *cloud, const char *name, const fth_arguments *arguments)
 {

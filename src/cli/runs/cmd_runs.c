@@ -17,22 +17,13 @@ typedef struct runs_options {
     bool json;
 } runs_options;
 
+#define ROW(flag, kind, member) FTH_OPTION_ROW(flag, kind, runs_options, member)
 static const fth_option runs_rows[] = {
-    {.name = "runs",
-     .type = FTH_OPTION_TEXT,
-     .offset = offsetof(runs_options, runs),
-     .fallback = "runs",
-     .argument = "FOLDER",
-     .help = "folder with the runs",
-     .check = fth_record_check_runs_folder,
-     .group = "Options"},
-    {.name = "json",
-     .type = FTH_OPTION_SWITCH,
-     .offset = offsetof(runs_options, json),
-     .help = "print JSON, one object per run"},
+    {ROW("runs", TEXT, runs), .fallback = "runs", .argument = "FOLDER", .help = "folder with the runs",
+     .check = fth_record_check_runs_folder, .group = "Options"},
+    {ROW("json", SWITCH, json), .help = "print JSON, one object per run"},
 };
-static const fth_option_table runs_table = {
-    .options = runs_rows, .count = FTH_COUNT_OF(runs_rows), .struct_size = sizeof(runs_options)};
+static const fth_option_table runs_table = FTH_OPTION_TABLE(runs_rows, runs_options);
 
 /* ---- listing ---- */
 

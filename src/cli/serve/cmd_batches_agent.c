@@ -12,38 +12,17 @@ typedef struct agent_flags {
     double idle_s;
 } agent_flags;
 
+#define ROW(flag, kind, member) FTH_OPTION_ROW(flag, kind, agent_flags, member)
 static const fth_option rows[] = {
-    {.name = "url",
-     .type = FTH_OPTION_TEXT,
-     .offset = offsetof(agent_flags, url),
-     .argument = "URL",
-     .address = true,
-     .help = "the coordinator: http://HOST:PORT"},
-    {.name = "pinned-key",
-     .type = FTH_OPTION_TEXT,
-     .offset = offsetof(agent_flags, pinned_key),
-     .argument = "FINGERPRINT",
-     .help = "of the coordinator's key"},
-    {.name = "ca-file",
-     .type = FTH_OPTION_TEXT,
-     .offset = offsetof(agent_flags, ca_file),
-     .argument = "FILE",
-     .help = "certificates that the coordinator's may be signed by"},
-    {.name = "memory",
-     .type = FTH_OPTION_INTEGER,
-     .offset = offsetof(agent_flags, memory_bytes),
-     .argument = "BYTES",
-     .maximum = 1e15,
+    {ROW("url", TEXT, url), .argument = "URL", .address = true, .help = "the coordinator: http://HOST:PORT"},
+    {ROW("pinned-key", TEXT, pinned_key), .argument = "FINGERPRINT", .help = "of the coordinator's key"},
+    {ROW("ca-file", TEXT, ca_file), .argument = "FILE", .help = "certificates that the coordinator's may be signed by"},
+    {ROW("memory", INTEGER, memory_bytes), .argument = "BYTES", .maximum = 1e15,
      .help = "for entries; 0: a quarter of what is free, 1 GiB at most"},
-    {.name = "idle",
-     .type = FTH_OPTION_DURATION,
-     .offset = offsetof(agent_flags, idle_s),
-     .fallback = "30s",
-     .argument = "TIME",
+    {ROW("idle", DURATION, idle_s), .fallback = "30s", .argument = "TIME",
      .help = "without clients, after which it ends"},
 };
-static const fth_option_table table = {
-    .options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(agent_flags)};
+static const fth_option_table table = FTH_OPTION_TABLE(rows, agent_flags);
 
 static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
 {

@@ -14,22 +14,14 @@ typedef struct keys_options {
     char *role, *data;
 } keys_options;
 
+#define ROW(flag, kind, member) FTH_OPTION_ROW(flag, kind, keys_options, member)
 static const fth_option rows[] = {
-    {.name = "role",
-     .type = FTH_OPTION_CHOICE,
-     .offset = offsetof(keys_options, role),
-     .fallback = "train",
-     .argument = "ROLE",
-     .list = fth_role_choice,
+    {ROW("role", CHOICE, role), .fallback = "train", .argument = "ROLE", .list = fth_role_choice,
      .help = "read: pull; train: push too; admin: everything"},
-    {.name = "data",
-     .type = FTH_OPTION_TEXT,
-     .offset = offsetof(keys_options, data),
-     .argument = "NAMES",
+    {ROW("data", TEXT, data), .argument = "NAMES",
      .help = "of the data sets that `farthing serve batches` has, only these, with commas between them"},
 };
-static const fth_option_table table = {
-    .options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(keys_options)};
+static const fth_option_table table = FTH_OPTION_TABLE(rows, keys_options);
 
 static fth_status append(const char *path, const char *line)
 {

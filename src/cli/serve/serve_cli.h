@@ -32,55 +32,32 @@ void fth_serving_url(const fth_serving_flags *flags, bool tls, int port, char ur
 /* Rows for an fth_serving_flags that lies at `at` in the command's options. */
 /* clang-format off: a macro of rows is read by rows */
 #define FTH_SERVING_ROWS(at, usual_port)                                                                               \
-    {.name = "port",                                                                                                   \
-     .type = FTH_OPTION_INTEGER,                                                                                       \
-     .offset = (at) + offsetof(fth_serving_flags, port),                                                               \
-     .fallback = usual_port,                                                                                           \
-     .argument = "N",                                                                                                  \
-     .maximum = 65535,                                                                                                 \
-     .help = "0: any free one"},                                                                                       \
-        {.name = "address",                                                                                            \
-         .type = FTH_OPTION_TEXT,                                                                                      \
-         .offset = (at) + offsetof(fth_serving_flags, address),                                                        \
-         .fallback = "127.0.0.1",                                                                                      \
-         .argument = "IP",                                                                                             \
-         .help = "0.0.0.0 serves other machines, which needs --keys"},                                                 \
-        {.name = "host-name",                                                                                          \
-         .type = FTH_OPTION_TEXT,                                                                                      \
-         .offset = (at) + offsetof(fth_serving_flags, host_names),                                                     \
-         .argument = "NAMES",                                                                                          \
+    {FTH_OPTION_ROW_AT("port", INTEGER, (at) + offsetof(fth_serving_flags, port)), .fallback = usual_port,             \
+     .argument = "N", .maximum = 65535, .help = "0: any free one"},                                                    \
+        {FTH_OPTION_ROW_AT("address", TEXT, (at) + offsetof(fth_serving_flags, address)), .fallback = "127.0.0.1",     \
+         .argument = "IP", .help = "0.0.0.0 serves other machines, which needs --keys"},                               \
+        {FTH_OPTION_ROW_AT("host-name", TEXT, (at) + offsetof(fth_serving_flags, host_names)), .argument = "NAMES",    \
          .help =                                                                                                       \
              "names, with commas between them, that the server is reached by; addresses, localhost, this machine's "   \
              "name and those in its certificate are known. Requests for another name are refused unless they are "     \
              "signed"},                                                                                                \
-        {.name = "keys",                                                                                               \
-         .type = FTH_OPTION_TEXT,                                                                                      \
-         .offset = (at) + offsetof(fth_serving_flags, keys),                                                           \
-         .argument = "FILE",                                                                                           \
+        {FTH_OPTION_ROW_AT("keys", TEXT, (at) + offsetof(fth_serving_flags, keys)), .argument = "FILE",                \
          .help = "who may ask: `farthing keys` makes a line of it; or the environment's FARTHING_KEYS"},               \
-        {.name = "tls",                                                                                                \
-         .type = FTH_OPTION_SWITCH,                                                                                    \
-         .offset = (at) + offsetof(fth_serving_flags, tls),                                                            \
+        {FTH_OPTION_ROW_AT("tls", SWITCH, (at) + offsetof(fth_serving_flags, tls)),                                    \
          .help = "serve https; with a certificate made here, to be pinned"},                                           \
-        {.name = "certificate",                                                                                        \
-         .type = FTH_OPTION_TEXT,                                                                                      \
-         .offset = (at) + offsetof(fth_serving_flags, certificate),                                                    \
-         .argument = "FILE",                                                                                           \
+        {FTH_OPTION_ROW_AT("certificate", TEXT, (at) + offsetof(fth_serving_flags, certificate)), .argument = "FILE",  \
          .help = "a real certificate (chain), PEM, for https"},                                                        \
-        {.name = "key",                                                                                                \
-         .type = FTH_OPTION_TEXT,                                                                                      \
-         .offset = (at) + offsetof(fth_serving_flags, key),                                                            \
-         .argument = "FILE",                                                                                           \
+        {FTH_OPTION_ROW_AT("key", TEXT, (at) + offsetof(fth_serving_flags, key)), .argument = "FILE",                  \
          .help = "and its private key"},                                                                               \
     {                                                                                                                  \
-        .name = "max-rate", .type = FTH_OPTION_NUMBER, .offset = (at) + offsetof(fth_serving_flags, max_rate),         \
-        .fallback = "0", .argument = "N", .maximum = 1e9, .help = "requests a second of one address; 0: any"           \
+        FTH_OPTION_ROW_AT("max-rate", NUMBER, (at) + offsetof(fth_serving_flags, max_rate)),                           \
+            .fallback = "0", .argument = "N", .maximum = 1e9, .help = "requests a second of one address; 0: any"       \
     }
 /* For servers that otherwise have a token. */
 #define FTH_SERVING_OPEN_ROW(at)                                                                                       \
     {                                                                                                                  \
-        .name = "unsigned", .type = FTH_OPTION_SWITCH, .offset = (at) + offsetof(fth_serving_flags, open),             \
-        .help = "answer every user of this machine, not only the one that runs the server"                             \
+        FTH_OPTION_ROW_AT("unsigned", SWITCH, (at) + offsetof(fth_serving_flags, open)),                               \
+            .help = "answer every user of this machine, not only the one that runs the server"                         \
     }
 /* clang-format on */
 

@@ -18,79 +18,35 @@ typedef struct serve_options {
     bool json;
 } serve_options;
 
-#define AT(member) .offset = offsetof(serve_options, member)
+#define ROW(flag, kind, member) FTH_OPTION_ROW(flag, kind, serve_options, member)
 static const fth_option rows[] = {
-    {.name = "folder",
-     .type = FTH_OPTION_TEXT,
-     AT(folder),
-     .argument = "FOLDER",
+    {ROW("folder", TEXT, folder), .argument = "FOLDER",
      .help = "where functions and activations are kept; else farthing/functions in the user's data folder, as "
              "`farthing functions --provider local` uses it",
      .group = "Functions"},
-    {.name = "program",
-     .type = FTH_OPTION_TEXT,
-     AT(program),
-     .argument = "FILE",
+    {ROW("program", TEXT, program), .argument = "FILE",
      .help =
          "the function that runs for images; else the farthing-function installed with this program, or this program"},
-    {.name = "max-processes",
-     .type = FTH_OPTION_INTEGER,
-     AT(max_processes),
-     .fallback = "64",
-     .argument = "N",
-     .minimum = 1,
-     .maximum = 10000,
+    {ROW("max-processes", INTEGER, max_processes), .fallback = "64", .argument = "N", .minimum = 1, .maximum = 10000,
      .help = "that run or are kept warm at once"},
-    {.name = "max-activations",
-     .type = FTH_OPTION_INTEGER,
-     AT(max_activations),
-     .fallback = "100",
-     .argument = "N",
-     .minimum = 1,
-     .maximum = 1e6,
+    {ROW("max-activations", INTEGER, max_activations), .fallback = "100", .argument = "N", .minimum = 1, .maximum = 1e6,
      .help = "that run or wait at once; more are refused with 429"},
-    {.name = "idle",
-     .type = FTH_OPTION_DURATION,
-     AT(idle_s),
-     .fallback = "60s",
-     .argument = "TIME",
-     .help = "that a process is kept warm"},
-    {.name = "port",
-     .type = FTH_OPTION_INTEGER,
-     AT(port),
-     .fallback = "3233",
-     .argument = "N",
-     .maximum = 65535,
-     .help = "0: any free one",
+    {ROW("idle", DURATION, idle_s), .fallback = "60s", .argument = "TIME", .help = "that a process is kept warm"},
+    {ROW("port", INTEGER, port), .fallback = "3233", .argument = "N", .maximum = 65535, .help = "0: any free one",
      .group = "Serving"},
-    {.name = "address",
-     .type = FTH_OPTION_TEXT,
-     AT(address),
-     .fallback = "127.0.0.1",
-     .argument = "IP",
+    {ROW("address", TEXT, address), .fallback = "127.0.0.1", .argument = "IP",
      .help = "0.0.0.0 serves other machines, which needs --certificate"},
-    {.name = "host-name",
-     .type = FTH_OPTION_TEXT,
-     AT(host_names),
-     .argument = "NAMES",
+    {ROW("host-name", TEXT, host_names), .argument = "NAMES",
      .help = "names, with commas between them, that the server is reached by; addresses, localhost, this machine's "
              "name and those in its certificate are known"},
-    {.name = "api-key",
-     .type = FTH_OPTION_TEXT,
-     AT(api_key),
-     .argument = "FILE",
+    {ROW("api-key", TEXT, api_key), .argument = "FILE",
      .help = "file with the UUID:KEY that callers need: OpenWhisk's key, and its halves are Lambda's access key and "
              "secret key; else the file key in the folder, which is made at first"},
-    {.name = "certificate",
-     .type = FTH_OPTION_TEXT,
-     AT(certificate),
-     .argument = "FILE",
-     .help = "a certificate (chain), PEM, for https"},
-    {.name = "key", .type = FTH_OPTION_TEXT, AT(key), .argument = "FILE", .help = "and its private key"},
-    {.name = "json", .type = FTH_OPTION_SWITCH, AT(json), .help = "say where it serves as one JSON object"},
+    {ROW("certificate", TEXT, certificate), .argument = "FILE", .help = "a certificate (chain), PEM, for https"},
+    {ROW("key", TEXT, key), .argument = "FILE", .help = "and its private key"},
+    {ROW("json", SWITCH, json), .help = "say where it serves as one JSON object"},
 };
-static const fth_option_table table = {
-    .options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(serve_options)};
+static const fth_option_table table = FTH_OPTION_TABLE(rows, serve_options);
 
 static void tell_where(const serve_options *asked, const fth_platform *platform, int port)
 {

@@ -28,21 +28,13 @@ static inline fth_function_options fth_function_flags_read(const fth_function_fl
 /* Rows for an fth_function_flags that lies at `at` in the command's options. */
 /* clang-format off: a macro of rows is read by rows */
 #define FTH_FUNCTION_ROWS(at)                                                                                          \
-    {.name = "threads",                                                                                                \
-     .type = FTH_OPTION_INTEGER,                                                                                       \
-     .offset = (at) + offsetof(fth_function_flags, threads),                                                           \
-     .fallback = "0",                                                                                                  \
-     .argument = "N",                                                                                                  \
-     .maximum = 1024,                                                                                                  \
-     .help = "that compute; 0: as many as the platform gives"},                                                        \
-        {.name = "cache",                                                                                              \
-         .type = FTH_OPTION_TEXT,                                                                                      \
-         .offset = (at) + offsetof(fth_function_flags, cache),                                                         \
-         .argument = "FOLDER",                                                                                         \
+    {FTH_OPTION_ROW_AT("threads", INTEGER, (at) + offsetof(fth_function_flags, threads)), .fallback = "0",             \
+     .argument = "N", .maximum = 1024, .help = "that compute; 0: as many as the platform gives"},                      \
+        {FTH_OPTION_ROW_AT("cache", TEXT, (at) + offsetof(fth_function_flags, cache)), .argument = "FOLDER",           \
          .help = "for shards of data, kept between invocations; else farthing-UID in TMPDIR or /tmp"},                 \
     {                                                                                                                  \
-        .name = "cache-mb", .type = FTH_OPTION_INTEGER, .offset = (at) + offsetof(fth_function_flags, cache_mb),       \
-        .fallback = "400", .argument = "MB", .minimum = 1, .maximum = 1e7, .help = "that they may take"                \
+        FTH_OPTION_ROW_AT("cache-mb", INTEGER, (at) + offsetof(fth_function_flags, cache_mb)),                         \
+            .fallback = "400", .argument = "MB", .minimum = 1, .maximum = 1e7, .help = "that they may take"            \
     }
 /* clang-format on */
 

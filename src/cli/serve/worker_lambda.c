@@ -8,18 +8,13 @@ typedef struct lambda_options {
     char *api;
 } lambda_options;
 
-#define AT(member) .offset = offsetof(lambda_options, member)
+#define ROW(flag, kind, member) FTH_OPTION_ROW(flag, kind, lambda_options, member)
 static const fth_option rows[] = {
-    {.name = "api",
-     .type = FTH_OPTION_TEXT,
-     AT(api),
-     .argument = "HOST:PORT",
-     .help = "Lambda's Runtime API; else AWS_LAMBDA_RUNTIME_API, which Lambda sets",
-     .group = "The function"},
+    {ROW("api", TEXT, api), .argument = "HOST:PORT",
+     .help = "Lambda's Runtime API; else AWS_LAMBDA_RUNTIME_API, which Lambda sets", .group = "The function"},
     FTH_FUNCTION_ROWS(offsetof(lambda_options, function)),
 };
-static const fth_option_table table = {
-    .options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(lambda_options)};
+static const fth_option_table table = FTH_OPTION_TABLE(rows, lambda_options);
 
 static fth_status work(const void *given, const fth_stop *stop)
 {

@@ -16,27 +16,16 @@ typedef struct action_options {
     bool json;
 } action_options;
 
-#define AT(member) .offset = offsetof(action_options, member)
+#define ROW(flag, kind, member) FTH_OPTION_ROW(flag, kind, action_options, member)
 static const fth_option rows[] = {
-    {.name = "port",
-     .type = FTH_OPTION_INTEGER,
-     AT(port),
-     .fallback = "8080",
-     .argument = "N",
-     .maximum = 65535,
-     .help = "where the platform calls it; 0: any free one",
-     .group = "The action"},
-    {.name = "address",
-     .type = FTH_OPTION_TEXT,
-     AT(address),
-     .fallback = "0.0.0.0",
-     .argument = "IP",
+    {ROW("port", INTEGER, port), .fallback = "8080", .argument = "N", .maximum = 65535,
+     .help = "where the platform calls it; 0: any free one", .group = "The action"},
+    {ROW("address", TEXT, address), .fallback = "0.0.0.0", .argument = "IP",
      .help = "127.0.0.1 where it is no container: whoever reaches it can run jobs"},
     FTH_FUNCTION_ROWS(offsetof(action_options, function)),
-    {.name = "json", .type = FTH_OPTION_SWITCH, AT(json), .help = "say where it serves as one JSON object"},
+    {ROW("json", SWITCH, json), .help = "say where it serves as one JSON object"},
 };
-static const fth_option_table table = {
-    .options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(action_options)};
+static const fth_option_table table = FTH_OPTION_TABLE(rows, action_options);
 
 static void tell_where(const action_options *asked, int port)
 {

@@ -20,53 +20,25 @@ typedef struct worker_options {
     bool unsigned_orders, json;
 } worker_options;
 
-#define AT(member) .offset = offsetof(worker_options, member)
+#define ROW(flag, kind, member) FTH_OPTION_ROW(flag, kind, worker_options, member)
 static const fth_option rows[] = {
-    {.name = "server",
-     .type = FTH_OPTION_TEXT,
-     AT(server),
-     .address = true,
-     .argument = "URL",
+    {ROW("server", TEXT, server), .address = true, .argument = "URL",
      .help = "the coordinator (`farthing serve batches`) to work for; with --port, whose orders alone are taken",
      .group = "Working"},
-    {.name = "server-pin",
-     .type = FTH_OPTION_TEXT,
-     AT(server_pin),
-     .argument = "sha256//...",
+    {ROW("server-pin", TEXT, server_pin), .argument = "sha256//...",
      .help = "the fingerprint of its key, which it printed; trusts that key and no other"},
-    {.name = "server-ca",
-     .type = FTH_OPTION_TEXT,
-     AT(server_ca),
-     .argument = "FILE",
-     .help = "certificates to trust instead of the system's"},
-    {.name = "server-timeout",
-     .type = FTH_OPTION_DURATION,
-     AT(server_timeout_s),
-     .fallback = "2m",
-     .argument = "TIME",
+    {ROW("server-ca", TEXT, server_ca), .argument = "FILE", .help = "certificates to trust instead of the system's"},
+    {ROW("server-timeout", DURATION, server_timeout_s), .fallback = "2m", .argument = "TIME",
      .help = "how long a coordinator that does not answer is tried again"},
-    {.name = "threads",
-     .type = FTH_OPTION_INTEGER,
-     AT(threads),
-     .fallback = "0",
-     .argument = "N",
-     .maximum = 256,
+    {ROW("threads", INTEGER, threads), .fallback = "0", .argument = "N", .maximum = 256,
      .help = "that fetch and decode; 0: one per core"},
-    {.name = "name",
-     .type = FTH_OPTION_TEXT,
-     AT(name),
-     .argument = "NAME",
-     .help = "by which the coordinator knows it; else host and process"},
-    {.name = "unsigned",
-     .type = FTH_OPTION_SWITCH,
-     AT(unsigned_orders),
-     .group = "As a function",
+    {ROW("name", TEXT, name), .argument = "NAME", .help = "by which the coordinator knows it; else host and process"},
+    {ROW("unsigned", SWITCH, unsigned_orders), .group = "As a function",
      .help = "take unsigned orders from every address: where a platform checks who calls a function"},
     FTH_SERVING_ROWS(offsetof(worker_options, serving), "0"),
-    {.name = "json", .type = FTH_OPTION_SWITCH, AT(json), .help = "say where it serves as one JSON object"},
+    {ROW("json", SWITCH, json), .help = "say where it serves as one JSON object"},
 };
-static const fth_option_table table = {
-    .options = rows, .count = FTH_COUNT_OF(rows), .struct_size = sizeof(worker_options)};
+static const fth_option_table table = FTH_OPTION_TABLE(rows, worker_options);
 
 static const char *given(const char *text)
 {

@@ -24,31 +24,16 @@ typedef struct doctor_options {
     fth_s3_flags s3;
 } doctor_options;
 
+#define ROW(flag, kind, member) FTH_OPTION_ROW(flag, kind, doctor_options, member)
 static const fth_option doctor_rows[] = {
-    {.name = "data",
-     .type = FTH_OPTION_TEXT,
-     .offset = offsetof(doctor_options, data),
-     .address = true,
-     .fallback = "digits",
-     .argument = "NAME|FOLDER",
-     .list = fth_dataset_choice,
-     .help = "data set to try",
-     .group = "Options"},
-    {.name = "runs",
-     .type = FTH_OPTION_TEXT,
-     .offset = offsetof(doctor_options, runs),
-     .fallback = "runs",
-     .argument = "FOLDER",
-     .help = "folder in which runs will be kept",
+    {ROW("data", TEXT, data), .address = true, .fallback = "digits", .argument = "NAME|FOLDER",
+     .list = fth_dataset_choice, .help = "data set to try", .group = "Options"},
+    {ROW("runs", TEXT, runs), .fallback = "runs", .argument = "FOLDER", .help = "folder in which runs will be kept",
      .check = fth_record_check_runs_folder},
-    {.name = "json",
-     .type = FTH_OPTION_SWITCH,
-     .offset = offsetof(doctor_options, json),
-     .help = "print JSON, one object per check"},
+    {ROW("json", SWITCH, json), .help = "print JSON, one object per check"},
     FTH_S3_FLAG_ROWS(offsetof(doctor_options, s3)),
 };
-static const fth_option_table doctor_table = {
-    .options = doctor_rows, .count = FTH_COUNT_OF(doctor_rows), .struct_size = sizeof(doctor_options)};
+static const fth_option_table doctor_table = FTH_OPTION_TABLE(doctor_rows, doctor_options);
 
 /* "note": something optional that is not there. */
 typedef enum check_state { CHECK_OK, CHECK_NOTE, CHECK_WARN, CHECK_FAIL } check_state;

@@ -21,55 +21,27 @@ typedef struct store_options {
 
 static const char *const methods[] = {"get", "put", NULL};
 
-#define AT(member) .offset = offsetof(store_options, member)
+#define ROW(flag, kind, member) FTH_OPTION_ROW(flag, kind, store_options, member)
 static const fth_option store_rows[] = {
-    {.name = "recursive",
-     .type = FTH_OPTION_SWITCH,
-     AT(recursive),
-     .help = "all that lies below (also -r)",
-     .group = "Options"},
-    {.name = "long", .type = FTH_OPTION_SWITCH, AT(list_long), .help = "ls: with size and time (also -l)"},
-    {.name = "json", .type = FTH_OPTION_SWITCH, AT(json), .help = "ls, cp: print JSON, one object a line"},
-    {.name = "parallel",
-     .type = FTH_OPTION_INTEGER,
-     AT(parallel),
-     .fallback = "8",
-     .argument = "N",
-     .minimum = 1,
-     .maximum = 64,
+    {ROW("recursive", SWITCH, recursive), .help = "all that lies below (also -r)", .group = "Options"},
+    {ROW("long", SWITCH, list_long), .help = "ls: with size and time (also -l)"},
+    {ROW("json", SWITCH, json), .help = "ls, cp: print JSON, one object a line"},
+    {ROW("parallel", INTEGER, parallel), .fallback = "8", .argument = "N", .minimum = 1, .maximum = 64,
      .help = "cp: objects copied at once"},
-    {.name = "verify", .type = FTH_OPTION_SWITCH, AT(verify), .help = "cp: read the copy back and compare its SHA-256"},
-    {.name = "yes", .type = FTH_OPTION_SWITCH, AT(yes), .help = "rm -r: do not ask, up to 1,000 objects (also -y)"},
-    {.name = "force", .type = FTH_OPTION_SWITCH, AT(force), .help = "rm -r: do not ask, however many there are"},
-    {.name = "confirm",
-     .type = FTH_OPTION_TEXT,
-     AT(confirm),
-     .argument = "ADDRESS",
+    {ROW("verify", SWITCH, verify), .help = "cp: read the copy back and compare its SHA-256"},
+    {ROW("yes", SWITCH, yes), .help = "rm -r: do not ask, up to 1,000 objects (also -y)"},
+    {ROW("force", SWITCH, force), .help = "rm -r: do not ask, however many there are"},
+    {ROW("confirm", TEXT, confirm), .argument = "ADDRESS",
      .help = "rm -r: the address again, which deletes a folder that holds more than runs"},
-    {.name = "all", .type = FTH_OPTION_SWITCH, AT(all), .help = "rm -r: a whole bucket or top-level folder may go"},
-    {.name = "method",
-     .type = FTH_OPTION_CHOICE,
-     AT(method),
-     .fallback = "get",
-     .choices = methods,
-     .help = "presign: what the link is for"},
-    {.name = "expires",
-     .type = FTH_OPTION_DURATION,
-     AT(expires_s),
-     .fallback = "1h",
-     .argument = "TIME",
+    {ROW("all", SWITCH, all), .help = "rm -r: a whole bucket or top-level folder may go"},
+    {ROW("method", CHOICE, method), .fallback = "get", .choices = methods, .help = "presign: what the link is for"},
+    {ROW("expires", DURATION, expires_s), .fallback = "1h", .argument = "TIME",
      .help = "presign: how long the link works"},
-    {.name = "timeout",
-     .type = FTH_OPTION_DURATION,
-     AT(timeout_s),
-     .fallback = "1m",
-     .argument = "TIME",
+    {ROW("timeout", DURATION, timeout_s), .fallback = "1m", .argument = "TIME",
      .help = "give up on a request, its retries included, after this long"},
     FTH_S3_FLAG_ROWS(offsetof(store_options, s3)),
 };
-#undef AT
-static const fth_option_table store_table = {
-    .options = store_rows, .count = FTH_COUNT_OF(store_rows), .struct_size = sizeof(store_options)};
+static const fth_option_table store_table = FTH_OPTION_TABLE(store_rows, store_options);
 
 static fth_store_options how_to_open(const store_options *options)
 {

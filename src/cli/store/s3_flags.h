@@ -16,27 +16,17 @@ fth_store_options fth_s3_store_options(const fth_s3_flags *flags, double deadlin
 /* Rows for an fth_s3_flags that lies at `at` in the command's options. */
 /* clang-format off: a macro of rows is read by rows */
 #define FTH_S3_FLAG_ROWS(at)                                                                                           \
-    {.name = "s3-endpoint",                                                                                            \
-     .type = FTH_OPTION_TEXT,                                                                                          \
-     .offset = (at) + offsetof(fth_s3_flags, endpoint),                                                                \
-     .check = fth_address_check_plain,                                                                                 \
-     .argument = "URL",                                                                                                \
-     .help = "an S3 server other than AWS; else AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's",                 \
-     .group = "S3"},                                                                                                   \
-        {.name = "s3-region",                                                                                          \
-         .type = FTH_OPTION_TEXT,                                                                                      \
-         .offset = (at) + offsetof(fth_s3_flags, region),                                                              \
-         .argument = "NAME",                                                                                           \
+    {FTH_OPTION_ROW_AT("s3-endpoint", TEXT, (at) + offsetof(fth_s3_flags, endpoint)),                                  \
+     .check = fth_address_check_plain, .argument = "URL",                                                              \
+     .help = "an S3 server other than AWS; else AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's", .group = "S3"}, \
+        {FTH_OPTION_ROW_AT("s3-region", TEXT, (at) + offsetof(fth_s3_flags, region)), .argument = "NAME",              \
          .help = "else AWS_REGION, AWS_DEFAULT_REGION, the profile's, us-east-1"},                                     \
-        {.name = "s3-style",                                                                                           \
-         .type = FTH_OPTION_CHOICE,                                                                                    \
-         .offset = (at) + offsetof(fth_s3_flags, style),                                                               \
-         .fallback = "auto",                                                                                           \
+        {FTH_OPTION_ROW_AT("s3-style", CHOICE, (at) + offsetof(fth_s3_flags, style)), .fallback = "auto",              \
          .choices = fth_s3_styles,                                                                                     \
          .help = "the bucket in the path or in the host's name; auto: in the path where an endpoint is given"},        \
     {                                                                                                                  \
-        .name = "profile", .type = FTH_OPTION_TEXT, .offset = (at) + offsetof(fth_s3_flags, profile),                  \
-        .argument = "NAME", .help = "of ~/.aws/credentials; else AWS_PROFILE"                                          \
+        FTH_OPTION_ROW_AT("profile", TEXT, (at) + offsetof(fth_s3_flags, profile)),                                    \
+            .argument = "NAME", .help = "of ~/.aws/credentials; else AWS_PROFILE"                                      \
     }
 /* clang-format on */
 

@@ -15,7 +15,8 @@ typedef struct bench_options {
     double seconds;
 } bench_options;
 
-#define AT(member) offsetof(bench_options, member)
+#define AT(member)              offsetof(bench_options, member)
+#define ROW(flag, kind, member) FTH_OPTION_ROW(flag, kind, bench_options, member)
 
 #define TEXT(member, default_value, shown, text)                                                                       \
     {                                                                                                                  \
@@ -34,12 +35,7 @@ typedef struct bench_options {
     }
 
 static const fth_option bench_rows[] = {
-    {.name = "model",
-     .type = FTH_OPTION_TEXT,
-     .offset = AT(model),
-     .fallback = "mnist-cnn",
-     .argument = "NAME",
-     .list = fth_model_choice,
+    {ROW("model", TEXT, model), .fallback = "mnist-cnn", .argument = "NAME", .list = fth_model_choice,
      .help = "network"},
     INTEGER(batch, "64", 1, 1e6, "images per batch"),
     INTEGER(channels, "0", 0, 1024, "channels of an image; 0: as published"),
@@ -50,21 +46,11 @@ static const fth_option bench_rows[] = {
     CHOICE(precision, "f32", "TYPE", "type of the computation", fth_precision_choice),
     TEXT(device, "auto", "NAME", "back end"),
     CHOICE(optimizer, "sgd", "NAME", "rule of the update", fth_optimizer_choice),
-    {.name = "seconds",
-     .type = FTH_OPTION_DURATION,
-     .offset = AT(seconds),
-     .fallback = "8",
-     .argument = "TIME",
-     .help = "how long to measure"},
-    {.name = "times",
-     .type = FTH_OPTION_TEXT,
-     .offset = AT(times),
-     .fallback = "",
-     .argument = "FILE",
+    {ROW("seconds", DURATION, seconds), .fallback = "8", .argument = "TIME", .help = "how long to measure"},
+    {ROW("times", TEXT, times), .fallback = "", .argument = "FILE",
      .help = "write the times of layers to FILE, for --device emulated; a step is then slower"},
 };
-static const fth_option_table bench_table = {
-    .options = bench_rows, .count = FTH_COUNT_OF(bench_rows), .struct_size = sizeof(bench_options)};
+static const fth_option_table bench_table = FTH_OPTION_TABLE(bench_rows, bench_options);
 
 static fth_status set_number(fth_train_options *options, const char *name, int64_t value)
 {
