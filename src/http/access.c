@@ -12,13 +12,14 @@
 #include "http/host.h"
 #include "http/local_token.h"
 #include "http/request_limit.h"
+#include "http/server_internal.h"
 
 struct fth_access {
     fth_keys *keys; /* or NULL */
     char *address;
     bool open;
-    fth_local_token *token; /* without keys, unless open; NULL until the port is known */
-    _Atomic(fth_keys *) token_keys;
+    fth_local_token *token; /* without keys, unless open; made once the port is known */
+    fth_keys *token_keys;
     fth_hosts *hosts;
     fth_rates *rates; /* or NULL */
     double max_requests_per_s;
@@ -29,15 +30,19 @@ struct fth_access {
 enum { MAX_MESSAGE = 512 };
 static const char BEARER[] = "Bearer ";
 
-__attribute__((format(printf, 4, 5))) static void refuse(const fth_refuser *refuser, fth_exchange *exchange,
-                                                         fth_access_refusal why, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void refuse(fth_exchange *exchange, fth_access_refusal why,
+                                                         const char *format, ...)
 {
+    static const int codes[] = {
+        [FTH_ACCESS_FORBIDDEN] = 403, [FTH_ACCESS_UNSIGNED] = 401, [FTH_ACCESS_CLOCK] = 401, [FTH_ACCESS_BODY] = 401,
+        [FTH_ACCESS_HOST] = 403,      [FTH_ACCESS_ORIGIN] = 403,   [FTH_ACCESS_BUSY] = 503,  [FTH_ACCESS_RATE] = 429};
+    const fth_server_options *options = &exchange->server->options;
     char message[MAX_MESSAGE];
     va_list arguments;
     va_start(arguments, format);
-    fth_printable_format(message, sizeof message, format, arguments); /* it may quote what is not UTF-8 */
+    fth_printable_format(message, sizeof message, format, arguments); /* it may quote bytes that are not UTF-8 */
     va_end(arguments);
-    refuser->refuse(refuser->context, exchange, why, message);
+    options->refuse(options->context, exchange, why, codes[why], message);
 }
 
 static bool is_loopback(const char *address)
@@ -107,7 +112,7 @@ fth_status fth_access_set_port(fth_access *access, int port)
     line = fth_format(FTH_LOCAL_ACCESS_KEY " %s admin", fth_local_token_secret(access->token));
     FTH_REQUIRE(line, FTH_NO_MEMORY, "no memory for a token");
     FTH_TRY(fth_keys_parse(line, "the token", &keys));
-    atomic_store(&access->token_keys, keys);
+    access->token_keys = keys;
 
 out:
     fth_wipe_text(line);
@@ -134,58 +139,54 @@ static fth_role unsigned_role(const fth_access *access)
 
 /* A request that nobody signed, by the name that it is for. What is open to everybody on a server
  * with keys is asked for under whatever name a monitor or a load balancer knows. */
-static bool check_host(const fth_access *access, const fth_refuser *refuser, fth_exchange *exchange,
-                       const fth_route *route)
+static bool check_host(const fth_access *access, fth_exchange *exchange, const fth_route *route)
 {
     const char *host = fth_exchange_header(exchange, "Host");
     if ((access->keys && route->role == FTH_ROLE_NONE) || fth_hosts_know(access->hosts, host))
         return true;
-    refuse(refuser, exchange, FTH_ACCESS_HOST,
+    refuse(exchange, FTH_ACCESS_HOST,
            "\"%.100s\" is not a name of this server; if it is meant to be, start it with --host-name", host);
     return false;
 }
 
-static bool check_origin(const fth_refuser *refuser, fth_exchange *exchange)
+static bool check_origin(fth_exchange *exchange)
 {
     const char *origin = fth_exchange_header(exchange, "Origin");
-    if (!fth_origin_is_foreign(origin, fth_exchange_header(exchange, "Sec-Fetch-Site"),
-                               fth_exchange_header(exchange, "Host")))
+    if (!fth_exchange_is_cross_origin(exchange))
         return true;
-    refuse(refuser, exchange, FTH_ACCESS_ORIGIN,
-           "a page in a browser asks (Origin: %.100s); this server is for programs", origin ? origin : "not said");
+    refuse(exchange, FTH_ACCESS_ORIGIN, "a page in a browser asks (Origin: %.100s); this server is for programs",
+           origin ? origin : "not said");
     return false;
 }
 
-static void refuse_signature(const fth_refuser *refuser, fth_exchange *exchange, fth_signature_result result,
-                             const fth_signed *who, bool has_keys)
+static void refuse_signature(fth_exchange *exchange, fth_signature_result result, const fth_signed *who, bool has_keys)
 {
     bool ahead = who->ahead_s > 0;
     if (result == FTH_SIGNATURE_FULL) {
-        refuse(refuser, exchange, FTH_ACCESS_BUSY, "too many signed requests; try again later");
+        refuse(exchange, FTH_ACCESS_BUSY, "too many signed requests; try again later");
     } else if (result == FTH_SIGNATURE_OLD || result == FTH_SIGNATURE_FUTURE) {
-        refuse(refuser, exchange, FTH_ACCESS_CLOCK,
+        refuse(exchange, FTH_ACCESS_CLOCK,
                "the time of the request lies %" PRId64 " s in the %s of the server's clock; "
                "check the clocks of both machines",
                ahead ? who->ahead_s : -who->ahead_s, ahead ? "future" : "past");
     } else {
         fth_exchange_set_header(exchange, "WWW-Authenticate", has_keys ? "FTH1" : "Bearer");
         if (result == FTH_SIGNATURE_MISSING && !has_keys)
-            refuse(refuser, exchange, FTH_ACCESS_UNSIGNED,
+            refuse(exchange, FTH_ACCESS_UNSIGNED,
                    "the token is missing: without --keys or --unsigned the server answers the user that runs it "
                    "(`farthing token`)");
         else
-            refuse(refuser, exchange, FTH_ACCESS_UNSIGNED, "the signature is %s", fth_signature_result_name(result));
+            refuse(exchange, FTH_ACCESS_UNSIGNED, "the signature is %s", fth_signature_result_name(result));
     }
 }
 
 /* The token itself, as curl sends it. */
-static bool admit_token(const fth_access *access, const fth_refuser *refuser, fth_exchange *exchange, const char *token,
-                        fth_role *role)
+static bool admit_token(const fth_access *access, fth_exchange *exchange, const char *token, fth_role *role)
 {
     const char *secret = fth_local_token_secret(access->token);
     if (strlen(token) != strlen(secret) || CRYPTO_memcmp(token, secret, strlen(secret)) != 0) {
         fth_exchange_set_header(exchange, "WWW-Authenticate", "Bearer");
-        refuse(refuser, exchange, FTH_ACCESS_UNSIGNED, "the token is not the one of this server (`farthing token`)");
+        refuse(exchange, FTH_ACCESS_UNSIGNED, "the token is not the one of this server (`farthing token`)");
         return false;
     }
     *role = FTH_ROLE_ADMIN;
@@ -193,29 +194,25 @@ static bool admit_token(const fth_access *access, const fth_refuser *refuser, ft
     return true;
 }
 
-bool fth_access_admit(fth_access *access, const fth_refuser *refuser, fth_exchange *exchange, const fth_route *route,
-                      fth_role *role)
+bool fth_access_admit(fth_access *access, fth_exchange *exchange, fth_role *role)
 {
+    const fth_route *route = exchange->route;
     const char *method = fth_exchange_method(exchange);
     const char *header = fth_exchange_header(exchange, "Authorization");
     bool changes = strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0;
 
     if (access->rates && !fth_rates_allow(access->rates, fth_exchange_client(exchange))) {
-        refuse(refuser, exchange, FTH_ACCESS_RATE, "more than %g requests a second", access->max_requests_per_s);
+        refuse(exchange, FTH_ACCESS_RATE, "more than %g requests a second", access->max_requests_per_s);
         return false;
     }
-    if (!check_origin(refuser, exchange))
+    if (!check_origin(exchange))
         return false;
     *role = unsigned_role(access);
     if ((access->open && !access->keys) || (route->role <= *role && !header))
-        return check_host(access, refuser, exchange, route);
-    fth_keys *keys = access->keys ? access->keys : atomic_load(&access->token_keys);
-    if (!keys) {
-        refuse(refuser, exchange, FTH_ACCESS_BUSY, "the server is starting; try again");
-        return false;
-    }
+        return check_host(access, exchange, route);
+    fth_keys *keys = access->keys ? access->keys : access->token_keys;
     if (!access->keys && header && strncmp(header, BEARER, strlen(BEARER)) == 0)
-        return admit_token(access, refuser, exchange, header + strlen(BEARER), role);
+        return admit_token(access, exchange, header + strlen(BEARER), role);
     fth_signed *who = calloc(1, sizeof *who);
     if (!who)
         return false;
@@ -229,15 +226,15 @@ bool fth_access_admit(fth_access *access, const fth_refuser *refuser, fth_exchan
         fth_exchange_set_data(exchange, who, free);
         return true;
     }
-    refuse_signature(refuser, exchange, result, who, access->keys != NULL);
+    refuse_signature(exchange, result, who, access->keys != NULL);
     free(who);
     return false;
 }
 
-void fth_access_forbid(const fth_refuser *refuser, fth_exchange *exchange, const fth_route *route, fth_role role)
+void fth_access_forbid(fth_exchange *exchange, fth_role role)
 {
-    refuse(refuser, exchange, FTH_ACCESS_FORBIDDEN, "this key's role is %s; %s is needed", fth_role_name(role),
-           fth_role_name(route->role));
+    refuse(exchange, FTH_ACCESS_FORBIDDEN, "this key's role is %s; %s is needed", fth_role_name(role),
+           fth_role_name(exchange->route->role));
 }
 
 const fth_signed *fth_access_signer(const fth_exchange *exchange)
@@ -246,14 +243,15 @@ const fth_signed *fth_access_signer(const fth_exchange *exchange)
     return who && *who->access ? who : NULL;
 }
 
-bool fth_access_check_body(const fth_access *access, const fth_refuser *refuser, fth_exchange *exchange)
+bool fth_access_check_body(fth_exchange *exchange)
 {
+    const fth_access *access = exchange->server->options.access;
     const fth_signed *who = fth_exchange_get_data(exchange);
     size_t size = 0;
     const void *body = fth_exchange_body(exchange, &size);
-    if (who ? fth_signed_body_matches(who, body, size) : !access->keys)
+    if (!access || (who ? fth_signed_body_matches(who, body, size) : !access->keys))
         return true;
-    refuse(refuser, exchange, FTH_ACCESS_BODY, "the body is not the one that was signed");
+    refuse(exchange, FTH_ACCESS_BODY, "the body is not the one that was signed");
     return false;
 }
 

@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "http/host.h"
 #include "http/server_internal.h"
 
 const char *fth_exchange_method(const fth_exchange *exchange)
@@ -51,6 +52,13 @@ const void *fth_exchange_body(const fth_exchange *exchange, size_t *size_bytes)
 {
     *size_bytes = (size_t)exchange->body.size_bytes;
     return exchange->body.bytes;
+}
+
+bool fth_exchange_is_cross_origin(const fth_exchange *exchange)
+{
+    return fth_origin_is_foreign(fth_exchange_header(exchange, "Origin"),
+                                 fth_exchange_header(exchange, "Sec-Fetch-Site"),
+                                 fth_exchange_header(exchange, "Host"));
 }
 
 void fth_exchange_set_data(fth_exchange *exchange, void *data, void (*release)(void *data))

@@ -13,7 +13,7 @@ static const int counted_codes[FTH_COUNTED_CODES] = {0,   200, 201, 202, 206, 30
 fth_status fth_routes_check(const fth_server_options *options)
 {
     for (const fth_route *route = options->routes; route->method; route++) {
-        if (route->role != FTH_ROLE_NONE && !options->admit)
+        if (route->role != FTH_ROLE_NONE && !options->admit && !options->access)
             return fth_fail(FTH_INVALID, "%s %s needs the role %s, and this server does not know its callers",
                             route->method, route->path, fth_role_name(route->role));
         if (route->max_body_bytes == FTH_SERVER_BODY && options->max_body_bytes == 0)
@@ -57,34 +57,34 @@ static bool find_route(fth_exchange *exchange)
     return false;
 }
 
-static void forbid(fth_exchange *exchange, fth_role role)
+/* Sets the caller's role, or refuses. */
+static bool identify(fth_exchange *exchange, fth_role *role)
 {
     const fth_server_options *options = &exchange->server->options;
-    if (options->forbid)
-        options->forbid(options->context, exchange, exchange->route, role);
-    if (!exchange->answered)
-        fth_exchange_refuse(exchange, 403, "the role %s is needed here", fth_role_name(exchange->route->role));
+    *role = FTH_ROLE_NONE;
+    if (options->access)
+        return fth_access_admit(options->access, exchange, role);
+    return !options->admit || options->admit(options->context, exchange, exchange->route, role);
 }
 
 bool fth_routes_admit(fth_exchange *exchange)
 {
-    const fth_server_options *options = &exchange->server->options;
-    fth_role role = FTH_ROLE_NONE;
+    fth_role role;
 
     if (!find_route(exchange))
         return false;
-    bool admitted = !options->admit || options->admit(options->context, exchange, exchange->route, &role);
+    bool admitted = identify(exchange, &role);
     if (exchange->answered)
         return false;
-    if (!admitted) {
+    if (!admitted)
         fth_exchange_refuse(exchange, 403, "not allowed");
-        return false;
-    }
-    if (role < exchange->route->role) {
-        forbid(exchange, role);
-        return false;
-    }
-    return true;
+    else if (role >= exchange->route->role)
+        return true;
+    else if (exchange->server->options.access)
+        fth_access_forbid(exchange, role);
+    else
+        fth_exchange_refuse(exchange, 403, "the role %s is needed here", fth_role_name(exchange->route->role));
+    return false;
 }
 
 uint64_t fth_routes_body_limit(const fth_exchange *exchange)

@@ -429,6 +429,8 @@ fth_status fth_server_start(const fth_server_options *options, fth_server **resu
     FTH_REQUIRE(!tls || MHD_is_feature_supported(MHD_FEATURE_TLS) == MHD_YES, FTH_UNSUPPORTED,
                 "libmicrohttpd was built without TLS here");
     FTH_TRY(open_socket(options->address ? options->address : "127.0.0.1", options->port, &fd, &server->port));
+    if (options->access)
+        FTH_TRY(fth_access_set_port(options->access, server->port));
 
     struct MHD_OptionItem items[] = {
         {MHD_OPTION_LISTEN_SOCKET, fd, NULL},

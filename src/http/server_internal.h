@@ -139,6 +139,14 @@ void fth_server_connection_cut_off(const fth_server_connection *connection);
 /* Ends those whose headers take too long; returns when to look again. */
 double fth_server_connections_look(fth_server *server, double now);
 
+/* access.c */
+/* Makes the server's token, if it needs one; before the server answers requests. */
+fth_status fth_access_set_port(fth_access *access, int port);
+/* Decides about a request before its body is read: sets the caller's role, or refuses. */
+bool fth_access_admit(fth_access *access, fth_exchange *exchange, fth_role *role);
+/* Refuses a caller whose role is too low. */
+void fth_access_forbid(fth_exchange *exchange, fth_role role);
+
 /* routes.c */
 /* FTH_INVALID if a route needs what the server's options do not have. */
 fth_status fth_routes_check(const fth_server_options *options);

@@ -19,7 +19,7 @@ struct fth_parameter_service {
     fth_server *_Atomic http; /* NULL until it has started: handlers run earlier */
 };
 
-static void refuse(void *context, fth_exchange *exchange, fth_access_refusal why, const char *message)
+static void refuse(void *context, fth_exchange *exchange, fth_access_refusal why, int code, const char *message)
 {
     static const fth_refusal refusals[] = {
         [FTH_ACCESS_FORBIDDEN] = FTH_REFUSAL_FORBIDDEN, [FTH_ACCESS_UNSIGNED] = FTH_REFUSAL_UNSIGNED,
@@ -27,18 +27,8 @@ static void refuse(void *context, fth_exchange *exchange, fth_access_refusal why
         [FTH_ACCESS_HOST] = FTH_REFUSAL_HOST,           [FTH_ACCESS_ORIGIN] = FTH_REFUSAL_ORIGIN,
         [FTH_ACCESS_BUSY] = FTH_REFUSAL_BUSY,           [FTH_ACCESS_RATE] = FTH_REFUSAL_RATE};
     fth_parameter_service *service = context;
+    (void)code;
     fth_refuse(service->with.metrics, exchange, refusals[why], "%s", message);
-}
-
-static bool admit(void *context, fth_exchange *exchange, const fth_route *route, fth_role *role)
-{
-    fth_parameter_service *service = context;
-    return fth_access_admit(service->with.access, &(fth_refuser){service, refuse}, exchange, route, role);
-}
-
-static void forbid(void *context, fth_exchange *exchange, const fth_route *route, fth_role role)
-{
-    fth_access_forbid(&(fth_refuser){context, refuse}, exchange, route, role);
 }
 
 /* The worker that a request names; "" if it names none, or another key's. True if it is known: its
@@ -263,7 +253,7 @@ static bool read_worker(fth_parameter_service *service, fth_exchange *exchange, 
 
 static void submit_for_worker(fth_parameter_service *service, fth_exchange *exchange, fth_server_request_kind kind)
 {
-    if (!fth_access_check_body(service->with.access, &(fth_refuser){service, refuse}, exchange))
+    if (!fth_access_check_body(exchange))
         return;
     fth_server_request *request = make_request(service, exchange, kind);
     if (request && read_worker(service, exchange, request, kind != FTH_REQUEST_REGISTER))
@@ -303,7 +293,7 @@ static void list_shards(void *context, fth_exchange *exchange)
 static void save_checkpoint(void *context, fth_exchange *exchange)
 {
     fth_parameter_service *service = context;
-    if (!fth_access_check_body(service->with.access, &(fth_refuser){service, refuse}, exchange))
+    if (!fth_access_check_body(exchange))
         return;
     fth_server_request *request = make_request(service, exchange, FTH_REQUEST_CHECKPOINT);
     if (request)
@@ -345,8 +335,8 @@ fth_status fth_parameter_service_start(const fth_parameter_service_options *with
                                                    .port = options->port,
                                                    .routes = routes,
                                                    .context = service,
-                                                   .admit = admit,
-                                                   .forbid = forbid,
+                                                   .access = with->access,
+                                                   .refuse = refuse,
                                                    .max_body_bytes = with->model->max_body_bytes,
                                                    .certificate_pem = options->certificate_pem,
                                                    .key_pem = options->key_pem,

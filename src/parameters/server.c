@@ -302,7 +302,6 @@ static fth_status start_serving(fth_parameters *server)
                                                                          .metrics = server->metrics,
                                                                          .options = options},
                                         &server->service));
-    FTH_TRY(fth_access_set_port(server->access, fth_parameter_service_port(server->service)));
 
 out:
     return status;

@@ -189,11 +189,9 @@ static bool is_lambda(const fth_route *route)
 static bool admit(void *context, fth_exchange *exchange, const fth_route *route, fth_role *role)
 {
     const fth_platform_service *service = context;
-    const char *host = fth_exchange_header(exchange, "Host");
     *role = FTH_ROLE_NONE;
-    if (!fth_hosts_know(service->hosts, host) ||
-        fth_origin_is_foreign(fth_exchange_header(exchange, "Origin"), fth_exchange_header(exchange, "Sec-Fetch-Site"),
-                              host)) {
+    if (!fth_hosts_know(service->hosts, fth_exchange_header(exchange, "Host")) ||
+        fth_exchange_is_cross_origin(exchange)) {
         fth_exchange_answer_json(exchange, 403,
                                  json_pack("{s:s}", "error",
                                            "pages of other servers may not use this one; "

@@ -154,8 +154,8 @@ static fth_status serve_http(fth_coordinator *coordinator, const fth_coordinator
                                                                .port = options->port,
                                                                .routes = fth_coordinator_routes,
                                                                .context = parts,
-                                                               .admit = fth_coordinator_admit,
-                                                               .forbid = fth_coordinator_forbid,
+                                                               .access = parts->access,
+                                                               .refuse = fth_coordinator_refuse,
                                                                .max_body_bytes = largest,
                                                                .certificate_pem = options->certificate_pem,
                                                                .key_pem = options->key_pem,
@@ -231,7 +231,6 @@ fth_status fth_coordinator_start(const fth_coordinator_options *options, fth_coo
                               &parts->access));
     FTH_TRY(open_state(coordinator, options));
     FTH_TRY(serve_http(coordinator, options));
-    FTH_TRY(fth_access_set_port(parts->access, coordinator->port));
     if (coordinator->segment)
         FTH_TRY(serve_this_machine(coordinator));
     FTH_TRY(fth_watcher_start(parts->watcher, atomic_load(&parts->local)));

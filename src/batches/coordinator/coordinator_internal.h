@@ -29,8 +29,7 @@ typedef struct fth_coordinator_parts {
 
 /* coordinator_routes.c */
 extern const fth_route fth_coordinator_routes[]; /* their context is an fth_coordinator_parts */
-bool fth_coordinator_admit(void *parts, fth_exchange *exchange, const fth_route *route, fth_role *role);
-void fth_coordinator_forbid(void *parts, fth_exchange *exchange, const fth_route *route, fth_role role);
+void fth_coordinator_refuse(void *parts, fth_exchange *exchange, fth_access_refusal why, int code, const char *message);
 
 /* coordinator_report.c */
 /* What `who` (NULL: anybody) may see. */

@@ -30,34 +30,19 @@ static void answer_failure(fth_exchange *exchange, fth_status status)
     answer_error(exchange, code, status, fth_error_message());
 }
 
-static void refuse(void *context, fth_exchange *exchange, fth_access_refusal why, const char *message)
-{
-    static const int codes[] = {
-        [FTH_ACCESS_FORBIDDEN] = 403, [FTH_ACCESS_UNSIGNED] = 401, [FTH_ACCESS_CLOCK] = 401, [FTH_ACCESS_BODY] = 401,
-        [FTH_ACCESS_HOST] = 403,      [FTH_ACCESS_ORIGIN] = 403,   [FTH_ACCESS_BUSY] = 503,  [FTH_ACCESS_RATE] = 429};
-    (void)context;
-    answer_error(exchange, codes[why], why == FTH_ACCESS_BUSY || why == FTH_ACCESS_RATE ? FTH_IO : FTH_INVALID,
-                 message);
-}
-
-bool fth_coordinator_admit(void *context, fth_exchange *exchange, const fth_route *route, fth_role *role)
-{
-    const fth_coordinator_parts *parts = context;
-    return fth_access_admit(parts->access, &(fth_refuser){NULL, refuse}, exchange, route, role);
-}
-
-void fth_coordinator_forbid(void *context, fth_exchange *exchange, const fth_route *route, fth_role role)
+void fth_coordinator_refuse(void *context, fth_exchange *exchange, fth_access_refusal why, int code,
+                            const char *message)
 {
     (void)context;
-    fth_access_forbid(&(fth_refuser){NULL, refuse}, exchange, route, role);
+    answer_error(exchange, code, why == FTH_ACCESS_BUSY || why == FTH_ACCESS_RATE ? FTH_IO : FTH_INVALID, message);
 }
 
 /* The body as JSON, which is what was signed; NULL: refused. json_decref() it. */
-static json_t *read_body(const fth_coordinator_parts *parts, fth_exchange *exchange)
+static json_t *read_body(fth_exchange *exchange)
 {
     size_t size = 0;
     json_error_t error;
-    if (!fth_access_check_body(parts->access, &(fth_refuser){NULL, refuse}, exchange))
+    if (!fth_access_check_body(exchange))
         return NULL;
     const char *body = fth_exchange_body(exchange, &size);
     json_t *json = size > 0 ? json_loadb(body, size, JSON_REJECT_DUPLICATES, &error) : NULL;
@@ -99,7 +84,7 @@ static void register_job(void *context, fth_exchange *exchange)
 {
     fth_coordinator_parts *parts = context;
     uint64_t job = 0;
-    json_t *answer = NULL, *request = read_body(parts, exchange);
+    json_t *answer = NULL, *request = read_body(exchange);
     if (!request)
         return;
     const char *agent = json_string_value(json_object_get(request, "agent"));
@@ -127,7 +112,7 @@ static void get_job(void *context, fth_exchange *exchange)
 static void sync_agent(void *context, fth_exchange *exchange)
 {
     fth_coordinator_parts *parts = context;
-    json_t *request = read_body(parts, exchange);
+    json_t *request = read_body(exchange);
     if (!request)
         return;
     fth_status status = fth_agents_sync(parts->agents, exchange, request, fth_access_signer(exchange));
@@ -175,7 +160,7 @@ static void hand_to_workers(fth_coordinator_parts *parts, fth_exchange *exchange
                             fth_status (*act)(fth_worker_orders *workers, fth_exchange *exchange,
                                               const json_t *request))
 {
-    json_t *request = refuse_limited(parts, exchange) ? NULL : read_body(parts, exchange);
+    json_t *request = refuse_limited(parts, exchange) ? NULL : read_body(exchange);
     if (!request)
         return;
     fth_status status = FTH_OK;
@@ -204,8 +189,7 @@ static void put_item(void *context, fth_exchange *exchange)
 {
     fth_coordinator_parts *parts = context;
     fth_item_id id;
-    if (refuse_limited(parts, exchange) ||
-        !fth_access_check_body(parts->access, &(fth_refuser){NULL, refuse}, exchange))
+    if (refuse_limited(parts, exchange) || !fth_access_check_body(exchange))
         return;
     if (!fth_item_id_parse(rest_of_path(exchange, "/v1/items/"), &id)) {
         answer_error(exchange, 404, FTH_INVALID, "that is no item's id");

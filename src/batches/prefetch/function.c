@@ -23,28 +23,17 @@ struct fth_prefetch_function {
 
 /* ---- HTTP ---- */
 
-static void refuse(void *context, fth_exchange *exchange, fth_access_refusal why, const char *message)
+static void refuse(void *context, fth_exchange *exchange, fth_access_refusal why, int code, const char *message)
 {
-    static const int codes[] = {
-        [FTH_ACCESS_FORBIDDEN] = 403, [FTH_ACCESS_UNSIGNED] = 401, [FTH_ACCESS_CLOCK] = 401, [FTH_ACCESS_BODY] = 401,
-        [FTH_ACCESS_HOST] = 403,      [FTH_ACCESS_ORIGIN] = 403,   [FTH_ACCESS_BUSY] = 503,  [FTH_ACCESS_RATE] = 429};
-    (void)context;
-    fth_exchange_answer_json(exchange, codes[why], json_pack("{s:s}", "error", message));
+    (void)context, (void)why;
+    fth_exchange_answer_json(exchange, code, json_pack("{s:s}", "error", message));
 }
 
-static bool admit(void *context, fth_exchange *exchange, const fth_route *route, fth_role *role)
+static bool admit_all(void *context, fth_exchange *exchange, const fth_route *route, fth_role *role)
 {
-    fth_prefetch_function *function = context;
-    if (function->access)
-        return fth_access_admit(function->access, &(fth_refuser){NULL, refuse}, exchange, route, role);
+    (void)context, (void)exchange, (void)route;
     *role = FTH_ROLE_ADMIN;
     return true;
-}
-
-static void forbid(void *context, fth_exchange *exchange, const fth_route *route, fth_role role)
-{
-    (void)context;
-    fth_access_forbid(&(fth_refuser){NULL, refuse}, exchange, route, role);
 }
 
 static void hold(void *context)
@@ -70,7 +59,7 @@ static void handle_order(void *context, fth_exchange *exchange)
     json_t *body = json_loadb(bytes ? bytes : "", size_bytes, 0, NULL);
     const json_t *value = json_object_get(body, "value");
 
-    if (function->access && !fth_access_check_body(function->access, &(fth_refuser){NULL, refuse}, exchange))
+    if (!fth_access_check_body(exchange))
         goto answered;
     fth_status status = fth_order_queue_submit(function->queue, value ? value : body,
                                                &(fth_order_requester){exchange, hold, is_abandoned, answer});
@@ -132,13 +121,12 @@ fth_status fth_prefetch_function_start(const fth_prefetch_function_options *opti
                                                    .port = options->port,
                                                    .routes = routes,
                                                    .context = started,
-                                                   .admit = admit,
-                                                   .forbid = forbid,
+                                                   .access = started->access,
+                                                   .refuse = refuse,
+                                                   .admit = admit_all,
                                                    .certificate_pem = options->certificate_pem,
                                                    .key_pem = options->key_pem},
                              &started->server));
-    if (started->access)
-        FTH_TRY(fth_access_set_port(started->access, fth_server_port(started->server)));
     *function = started;
     started = NULL;
 
