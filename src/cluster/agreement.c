@@ -1,5 +1,5 @@
-/* See configuration.h. */
-#include "cluster/configuration.h"
+/* See agreement.h. */
+#include "cluster/agreement.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -28,30 +28,47 @@ static char *add(char *list, const char *key, const json_t *first, const char *f
     return longer;
 }
 
-char *fth_configuration_difference(const char *first, const char *first_host, const char *second,
-                                   const char *second_host)
+fth_status fth_agreement_set(fth_agreement *agreement, const char *text, const char *node)
+{
+    fth_agreement_release(agreement);
+    agreement->text = strdup(text);
+    agreement->node = strdup(node);
+    if (agreement->text && agreement->node)
+        return FTH_OK;
+    fth_agreement_release(agreement);
+    return fth_fail(FTH_NO_MEMORY, "no memory for a member's configuration");
+}
+
+void fth_agreement_release(fth_agreement *agreement)
+{
+    free(agreement->text);
+    free(agreement->node);
+    *agreement = (fth_agreement){0};
+}
+
+char *fth_agreement_difference(const fth_agreement *agreement, const char *text, const char *node)
 {
     char *list = NULL;
     int named = 0;
     const char *key;
     json_t *value;
 
-    if (strcmp(first, second) == 0)
+    if (strcmp(agreement->text, text) == 0)
         return NULL;
-    json_t *one = json_loads(first, 0, NULL), *other = json_loads(second, 0, NULL);
+    json_t *one = json_loads(agreement->text, 0, NULL), *other = json_loads(text, 0, NULL);
     if (!json_is_object(one) || !json_is_object(other)) {
-        list = fth_format("%s and %s were given different options", first_host, second_host);
+        list = fth_format("%s and %s were given different options", agreement->node, node);
     } else {
         json_object_foreach(one, key, value)
         {
             const json_t *its = json_object_get(other, key);
             if ((!its || !json_equal(value, its)) && named++ < MOST_NAMED)
-                list = add(list, key, value, first_host, its, second_host);
+                list = add(list, key, value, agreement->node, its, node);
         }
         json_object_foreach(other, key, value)
         {
             if (!json_object_get(one, key) && named++ < MOST_NAMED)
-                list = add(list, key, NULL, first_host, value, second_host);
+                list = add(list, key, NULL, agreement->node, value, node);
         }
         if (named > MOST_NAMED && list) {
             char *longer = fth_format("%s; and %d more", list, named - MOST_NAMED);

@@ -1,4 +1,4 @@
-/* See group_keys.h: a hash table with chains. Groups of a few hundred members put some thousand
+/* See group_keys.h: a hash table with chains. A group of a few hundred members has some thousand
  * keys. */
 #include "cluster/group_keys.h"
 
@@ -16,6 +16,7 @@ typedef struct entry {
 } entry;
 
 struct fth_group_keys {
+    int64_t generation;
     entry *buckets[BUCKETS];
     size_t count, size_bytes;
 };
@@ -25,7 +26,7 @@ fth_status fth_group_keys_create(fth_group_keys **keys)
     return fth_allocate(1, sizeof **keys, keys);
 }
 
-void fth_group_keys_clear(fth_group_keys *keys)
+static void clear(fth_group_keys *keys)
 {
     for (size_t i = 0; i < BUCKETS; i++) {
         for (entry *each = keys->buckets[i], *next; each; each = next) {
@@ -39,11 +40,18 @@ void fth_group_keys_clear(fth_group_keys *keys)
     keys->count = keys->size_bytes = 0;
 }
 
+void fth_group_keys_select(fth_group_keys *keys, int64_t generation)
+{
+    if (keys->generation != generation)
+        clear(keys);
+    keys->generation = generation;
+}
+
 void fth_group_keys_free(fth_group_keys *keys)
 {
     if (!keys)
         return;
-    fth_group_keys_clear(keys);
+    clear(keys);
     free(keys);
 }
 
@@ -69,7 +77,7 @@ fth_status fth_group_keys_put(fth_group_keys *keys, const char *key, const void 
     size_t before = each ? each->size : 0;
     if (strlen(key) > FTH_MAX_KEY || !*key || size > FTH_MAX_KEY_BYTES ||
         keys->size_bytes - before + size > MOST_BYTES || (!each && keys->count >= MOST_KEYS))
-        return fth_fail(FTH_INVALID, "key \"%.64s\" of %zu bytes is beyond what a group may put", key, size);
+        return fth_fail(FTH_INVALID, "key \"%.64s\" of %zu bytes exceeds the limits of a group", key, size);
     void *copy = malloc(size + 1);
     if (copy && !each) {
         entry **bucket = &keys->buckets[bucket_of(key)];

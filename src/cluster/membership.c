@@ -70,8 +70,8 @@ struct fth_membership {
 /* How long a call waits once a stop was asked for; NULL: it takes no notice of that. */
 typedef struct stop_patience {
     fth_stop *stop; /* NULL: nobody can ask */
-    bool
-        in_group; /* this process was in a group, whose members stop together: they are given the time to form the next one */
+    bool in_group; /* this process was in a group, whose members stop together: they are given the time to form the next
+                      one */
 } stop_patience;
 
 /* Of the time that there is, at most half. */

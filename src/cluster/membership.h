@@ -5,7 +5,8 @@
  * of its members is lost or leaves, or when new members wait to join it; those that are left join
  * again and get the next one.
  *
- *     open -> find_run -> prepare: data, device, plans -> join -> train ... the group ends: on_end() -> join -> train ...
+ *     open -> find_run -> prepare: data, device, plans -> join -> train ... the group ends: on_end() -> join -> train
+ * ...
  *          -> leave -> close
  *
  * One member finds the run (which may be in a store, with a lease to wait for) and shares what it

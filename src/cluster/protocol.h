@@ -1,16 +1,18 @@
-/* What rendezvous.c and membership.c say to each other, beyond what is at the top of
- * rendezvous.c. */
+/* What the rendezvous (rendezvous.c) and its clients (rendezvous_client.c) share, besides the
+ * requests listed at the top of rendezvous.c. */
 #ifndef FTH_CLUSTER_PROTOCOL_H
 #define FTH_CLUSTER_PROTOCOL_H
 
-/* In every answer as "service", so that something else on the port is recognized. */
+/* In every answer as "service", so that another server on the port is recognized. */
 #define FTH_RENDEZVOUS_NAME "farthing rendezvous"
 
-/* Codes of answers with a meaning of their own. */
+/* HTTP codes with a meaning of their own. */
 enum {
-    FTH_RENDEZVOUS_GONE = 410,  /* the caller is not a member any more */
-    FTH_RENDEZVOUS_ENDED = 412, /* its group has ended */
+    FTH_RENDEZVOUS_GONE = 410,  /* the caller is no longer a member */
+    FTH_RENDEZVOUS_ENDED = 412, /* the caller's group has ended */
     FTH_RENDEZVOUS_MOVED = 421  /* the rendezvous is elsewhere: at "moved", "host:port" */
 };
+
+enum { FTH_RENDEZVOUS_MAX_NAME = 256 }; /* of nodes, hosts, runs and addresses */
 
 #endif
