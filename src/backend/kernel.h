@@ -89,14 +89,14 @@ fth_plan_value fth_plan_next_copy(const fth_plan *plan, fth_plan_value of, fth_p
 /* Whether the node being prepared is one of the backward pass. */
 bool fth_plan_is_backward(const fth_plan *plan);
 
-/* True if nothing after the node being prepared reads `value` and it lives in the arena: an op may
- * work in place. */
-bool fth_plan_dies_here(const fth_plan *plan, fth_value value);
-/* `value` shares the memory of `of` from now on (in place, or a view). */
-void fth_plan_alias(fth_plan *plan, fth_plan_value value, fth_plan_value of);
-/* True if both are the same value, or one was made an alias of the other or of what that one is an
- * alias of. */
-bool fth_plan_share_memory(const fth_plan *plan, fth_plan_value a, fth_plan_value b);
+/* Lets the step that writes `written` put it in the memory of `read`, which the same step reads.
+ * The kernel promises that each element of `read` is read before the same element of `written` is
+ * written. Call it once for each operand of which this is true. Once all steps are known, the plan
+ * reuses the memory of the first such operand that nothing else needs: no later step, and no other
+ * operand of this step. Either value may be none. */
+void fth_plan_may_overwrite(fth_plan *plan, fth_plan_value written, fth_plan_value read);
+/* Makes `value` a view: the numbers of `of`, in the same memory. */
+void fth_plan_set_view(fth_plan *plan, fth_plan_value value, fth_plan_value of);
 /* True if any later node reads `value` or a flat vector keeps it: kernels may skip unused
  * outputs. */
 bool fth_plan_is_used(const fth_plan *plan, fth_value value);

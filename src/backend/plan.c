@@ -301,32 +301,20 @@ bool fth_plan_is_backward(const fth_plan *plan)
     return plan->current_node >= fth_graph_forward_node_count(plan->graph);
 }
 
-bool fth_plan_dies_here(const fth_plan *plan, fth_value value)
+void fth_plan_may_overwrite(fth_plan *plan, fth_plan_value written, fth_plan_value read)
 {
-    if (fth_graph_value(plan->graph, value)->kind != FTH_VALUE_RESULT)
-        return false;
-    fth_plan_value root = fth_plan_root(plan, fth_plan_value_of(plan, value));
-    if (plan->values[root.index].storage != FTH_IN_ARENA)
-        return false;
-    /* Nothing that shares the memory may be read later. */
-    for (int v = 0; v < fth_graph_value_count(plan->graph); v++) {
-        if (fth_plan_value_equal(fth_plan_root(plan, fth_plan_value_of(plan, v)), root) &&
-            plan->values[v].last_reader > plan->current_node)
-            return false;
-    }
-    return root.index < fth_graph_value_count(plan->graph); /* a copy may have other readers */
+    if (!fth_plan_value_exists(written) || !fth_plan_value_exists(read))
+        return;
+    plan_value *value = &plan->values[written.index];
+    assert(value->over_count < MAX_OVERWRITTEN);
+    value->over[value->over_count++] = read;
 }
 
-void fth_plan_alias(fth_plan *plan, fth_plan_value value, fth_plan_value of)
+void fth_plan_set_view(fth_plan *plan, fth_plan_value value, fth_plan_value of)
 {
     assert(!fth_plan_value_exists(plan->values[value.index].alias_of) &&
            !fth_plan_value_equal(fth_plan_root(plan, of), value));
     plan->values[value.index].alias_of = of;
-}
-
-bool fth_plan_share_memory(const fth_plan *plan, fth_plan_value a, fth_plan_value b)
-{
-    return fth_plan_value_equal(fth_plan_root(plan, a), fth_plan_root(plan, b));
 }
 
 bool fth_plan_is_used(const fth_plan *plan, fth_value value)

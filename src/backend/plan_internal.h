@@ -8,14 +8,18 @@
 
 #include "backend/kernel.h"
 
+enum { MAX_OVERWRITTEN = 2 };
+
 typedef struct plan_value {
     fth_storage storage;
     size_t vector_offset; /* floats, for values in flat vectors */
     void *layout;
     size_t size_bytes;
-    fth_plan_value alias_of; /* towards the family's root; none for a root */
-    fth_plan_value copy_of;  /* none: not a copy */
-    int last_reader;         /* main values: last node that reads it; INT_MAX: kept to the end; -1: none */
+    fth_plan_value alias_of;              /* towards the family's root; none for a root */
+    fth_plan_value copy_of;               /* none: not a copy */
+    fth_plan_value over[MAX_OVERWRITTEN]; /* operands that it may overwrite, the preferred first */
+    int over_count;
+    int last_reader; /* main values: last node that reads it; INT_MAX: kept to the end; -1: none */
     void *data;
 } plan_value;
 

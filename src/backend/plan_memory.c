@@ -1,4 +1,5 @@
-/* What follows from a plan's steps: the lifetime of each value and so its place in the arena, and
+/* What follows from a plan's steps: which results overwrite an operand, the lifetime of each value
+ * and so its place in the arena, and
  * which gradients are final after which step. */
 #include <limits.h>
 #include <stdlib.h>
@@ -13,6 +14,58 @@ static void extend_lifetime(fth_plan *plan, fth_area *areas, fth_plan_value valu
     if (step > area->last_step)
         area->last_step = step;
 }
+
+/* ---- writing over an operand ---- */
+
+static int count_in_family(const fth_plan *plan, const fth_plan_value *values, int count, fth_plan_value root)
+{
+    int found = 0;
+    for (int i = 0; i < count; i++)
+        found += fth_plan_value_equal(fth_plan_root(plan, values[i]), root);
+    return found;
+}
+
+/* Whether step `s` may write `written` into the memory of `read`. */
+static bool can_overwrite(const fth_plan *plan, const fth_area *areas, int s, fth_plan_value written,
+                          fth_plan_value read)
+{
+    const fth_step *step = &plan->steps[s].step;
+    const plan_value *value = &plan->values[written.index];
+    const fth_plan_value to = fth_plan_root(plan, written), from = fth_plan_root(plan, read);
+    const bool is_input = from.index < fth_graph_value_count(plan->graph) &&
+                          fth_graph_value(plan->graph, from.index)->kind == FTH_VALUE_INPUT;
+    const int reads = count_in_family(plan, step->reads, step->read_count, from);
+
+    return plan->values[to.index].storage == FTH_IN_ARENA && plan->values[from.index].storage == FTH_IN_ARENA &&
+           !is_input && value->size_bytes == plan->values[read.index].size_bytes && /* elements of the same size */
+           areas[to.index].first_step == s && areas[from.index].last_step == s &&
+           /* every operand in that memory is one that may be overwritten, and nothing else is written there */
+           reads > 0 && reads == count_in_family(plan, value->over, value->over_count, from) &&
+           count_in_family(plan, step->writes, step->write_count, from) == 0 &&
+           count_in_family(plan, step->writes, step->write_count, to) == 1;
+}
+
+static void overwrite_operands(fth_plan *plan, fth_area *areas)
+{
+    for (int s = 0; s < (int)plan->step_count; s++) {
+        const fth_step *step = &plan->steps[s].step;
+        for (int w = 0; w < step->write_count; w++) {
+            const plan_value *value = &plan->values[step->writes[w].index];
+            for (int i = 0; i < value->over_count; i++) {
+                if (!can_overwrite(plan, areas, s, step->writes[w], value->over[i]))
+                    continue;
+                const fth_plan_value to = fth_plan_root(plan, step->writes[w]);
+                const fth_plan_value from = fth_plan_root(plan, value->over[i]);
+                plan->values[to.index].alias_of = from;
+                areas[from.index].last_step = areas[to.index].last_step;
+                areas[to.index] = (fth_area){.first_step = INT_MAX, .last_step = -1};
+                break;
+            }
+        }
+    }
+}
+
+/* ---- placing ---- */
 
 fth_status fth_plan_place_values(fth_plan *plan)
 {
@@ -35,6 +88,7 @@ fth_status fth_plan_place_values(fth_plan *plan)
         if (plan->values[v].last_reader == INT_MAX)
             extend_lifetime(plan, areas, fth_plan_value_of(plan, v), (int)plan->step_count); /* read after the last */
     }
+    overwrite_operands(plan, areas);
     for (size_t v = 0; v < plan->value_count; v++) {
         const int32_t root = fth_plan_root(plan, (fth_plan_value){(int32_t)v}).index;
         if (plan->values[root].storage != FTH_IN_ARENA)

@@ -125,6 +125,8 @@ static fth_status add_activation(fth_plan *plan, const char *name, activation_ki
                                  fth_plan_value dy, fth_plan_value result)
 {
     const cpu_format *layout = cpu_layout(plan, of);
+    fth_plan_may_overwrite(plan, result, dy);
+    fth_plan_may_overwrite(plan, result, of);
     const cpu_call call = {.run = run_activation,
                            .values = {of, dy, result},
                            .value_count = 3,
@@ -139,7 +141,6 @@ static fth_status prepare(fth_plan *plan, const fth_node *node, activation_kind 
     const fth_plan_value x = fth_plan_value_of(plan, node->inputs[0]), y = fth_plan_value_of(plan, node->outputs[0]);
     const cpu_format layout = *cpu_layout(plan, x);
     fth_plan_value written;
-    cpu_write_in_place(plan, node->inputs[0], node->outputs[0]);
     FTH_TRY(cpu_begin_write(plan, y, &layout, &written));
     FTH_TRY(add_activation(plan, node->op->name, kind, x, FTH_NO_PLAN_VALUE, written));
     FTH_TRY(cpu_end_write(plan, y, written));

@@ -54,8 +54,6 @@ static fth_status prepare(fth_plan *plan, const fth_node *node)
     if (gradient) {
         call.values[STATISTICS] = fth_plan_value_of(plan, node->inputs[3]);
         FTH_TRY(cpu_read_plain(plan, node->inputs[4], dtype, &call.values[DY]));
-        if (fth_plan_value_equal(call.values[QKV], fth_plan_value_of(plan, node->inputs[0])))
-            cpu_write_in_place(plan, node->inputs[0], node->outputs[0]);
     } else {
         FTH_TRY(cpu_fix_plain(plan, node->outputs[1]));
         call.values[STATISTICS] = fth_plan_value_of(plan, node->outputs[1]);
@@ -64,6 +62,8 @@ static fth_status prepare(fth_plan *plan, const fth_node *node)
     call.sizes[1] = (int64_t)fth_align_up((size_t)packed_attention_scratch_floats(&p, gradient), 16);
     FTH_TRY(cpu_add_scratch_floats(plan, call.sizes[0] * call.sizes[1], &call.values[SCRATCH]));
     FTH_TRY(cpu_begin_write(plan, target, &layout, &call.values[RESULT]));
+    if (gradient)
+        fth_plan_may_overwrite(plan, call.values[RESULT], call.values[QKV]);
     FTH_TRY(cpu_add_call(plan, node->op->name, &call));
     FTH_TRY(cpu_end_write(plan, target, call.values[RESULT]));
 out:

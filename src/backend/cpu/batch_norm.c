@@ -409,8 +409,9 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
         call.values[AT_VARIANCE] = running_variance;
         call.write_count = OUT_MASK + 1 - OUT_Y;
     }
-    cpu_write_in_place(plan, node->inputs[X], node->outputs[Y]);
     FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[Y]), &layout, &call.values[OUT_Y]));
+    fth_plan_may_overwrite(plan, call.values[OUT_Y], call.values[IN_X]);
+    fth_plan_may_overwrite(plan, call.values[OUT_Y], call.values[IN_RESIDUAL]);
     if (a->relu && fth_plan_is_used(plan, node->outputs[MASK])) {
         call.values[OUT_MASK] = fth_plan_value_of(plan, node->outputs[MASK]);
         FTH_TRY(set_mask_layout(plan, &w, call.values[OUT_MASK]));
@@ -528,11 +529,10 @@ static fth_status place_residual_gradient(fth_plan *plan, const fth_node *node, 
     const fth_value dresidual = node->outputs[GRAD_DRESIDUAL];
     *written = FTH_NO_PLAN_VALUE;
     if (!a->relu) {
-        fth_plan_alias(plan, fth_plan_value_of(plan, dresidual), dy);
+        fth_plan_set_view(plan, fth_plan_value_of(plan, dresidual), dy);
     } else {
-        if (fth_plan_value_equal(dy, fth_plan_value_of(plan, node->inputs[GRAD_DY])))
-            cpu_write_in_place(plan, node->inputs[GRAD_DY], dresidual);
         *written = fth_plan_value_of(plan, dresidual);
+        fth_plan_may_overwrite(plan, *written, dy);
     }
     FTH_TRY(cpu_set_layout(plan, fth_plan_value_of(plan, dresidual), layout));
 out:

@@ -105,6 +105,7 @@ fth_status cpu_add_blocked_grad_input(fth_plan *plan, const fth_node *node, cons
         FTH_TRY(cpu_read_stored(plan, sum->inputs[sum->inputs[0] == node->outputs[0]], &call.values[2]));
     FTH_TRY(cpu_add_scratch_floats(plan, kernels->grad_input_floats(&c, threads), &call.values[3]));
     FTH_TRY(cpu_begin_write_stored(plan, dx, &call.values[4]));
+    fth_plan_may_overwrite(plan, call.values[4], call.values[2]);
     FTH_TRY(cpu_add_call(plan, name, &call));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, dx), call.values[4]));
 out:

@@ -92,10 +92,6 @@ fth_status cpu_begin_write_stored(fth_plan *plan, fth_value value, fth_plan_valu
 /* Makes an output's layout plain f32 unless it has one already. */
 fth_status cpu_fix_plain(fth_plan *plan, fth_value value);
 
-/* Lets output `to` reuse the memory of input `from` if nothing else needs it and the layouts allow
- * it. */
-bool cpu_write_in_place(fth_plan *plan, fth_value from, fth_value to);
-
 fth_status cpu_add_scratch(fth_plan *plan, size_t size_bytes, fth_plan_value *scratch);
 fth_status cpu_add_scratch_floats(fth_plan *plan, int64_t count, fth_plan_value *scratch);
 
@@ -149,7 +145,7 @@ fth_status cpu_write_chosen(fth_plan *plan, fth_plan_value value, const_dnnl_pri
                             dnnl_query_t what, fth_plan_value *as);
 
 /* Reads the dy of an activation's gradient in the layout of the node's first input, and makes a
- * place for dx: over dy where possible (elementwise.c). */
+ * place for dx (elementwise.c). */
 fth_status cpu_begin_gradient(fth_plan *plan, const fth_node *node, fth_plan_value *dy, fth_plan_value *dx);
 
 /* A value that a gradient reads long after it was computed: the value itself, or a recomputation
@@ -158,15 +154,9 @@ fth_status cpu_begin_gradient(fth_plan *plan, const fth_node *node, fth_plan_val
  * (activation.c). */
 fth_status cpu_read_again(fth_plan *plan, fth_value value, fth_plan_value *as);
 
-/* sum = a + b, through ReLU if `relu`; `sum` may be `a` (elementwise.c). */
-fth_status cpu_add_sum(fth_plan *plan, fth_value a, fth_value b, bool relu, fth_value sum);
-
 /* x = max(x, 0) in place, after the primitive that computed x. Keeps NaN; a ReLU fused into
  * oneDNN's primitive would turn it into 0. */
 fth_status cpu_add_relu(fth_plan *plan, fth_plan_value x);
-
-/* dx = dy, but 0 where y <= 0. `dx` has its layout already, the same as y's and dy's. */
-fth_status cpu_add_relu_gradient(fth_plan *plan, fth_plan_value y, fth_plan_value dy, fth_plan_value dx);
 
 /* ---- kernels ---- */
 

@@ -44,7 +44,8 @@ static fth_status prepare_dropout(fth_plan *plan, const fth_node *node)
         const cpu_format layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
         if (!cpu_layout(plan, fth_plan_value_of(plan, node->outputs[0]))) {
             FTH_TRY(cpu_set_layout(plan, fth_plan_value_of(plan, node->outputs[0]), &layout));
-            fth_plan_alias(plan, fth_plan_value_of(plan, node->outputs[0]), fth_plan_value_of(plan, node->inputs[0]));
+            fth_plan_set_view(plan, fth_plan_value_of(plan, node->outputs[0]),
+                              fth_plan_value_of(plan, node->inputs[0]));
         } else {
             FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]),
                                   fth_plan_value_of(plan, node->inputs[0])));
@@ -52,7 +53,8 @@ static fth_status prepare_dropout(fth_plan *plan, const fth_node *node)
         goto out;
     }
     FTH_TRY(cpu_read_rows(plan, node->inputs[0], &x));
-    FTH_TRY(cpu_begin_rows(plan, node->outputs[0], node->inputs[0], x, &y));
+    FTH_TRY(cpu_begin_rows(plan, node->outputs[0], &y));
+    fth_plan_may_overwrite(plan, y, x);
     const cpu_call call = {.run = run_dropout,
                            .values = {x, y},
                            .value_count = 2,

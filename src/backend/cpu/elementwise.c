@@ -13,8 +13,6 @@ fth_status cpu_begin_gradient(fth_plan *plan, const fth_node *node, fth_plan_val
     fth_status status = FTH_OK;
     const cpu_format layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
     FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[1]), &layout, dy));
-    if (fth_plan_value_equal(*dy, fth_plan_value_of(plan, node->inputs[1])))
-        cpu_write_in_place(plan, node->inputs[1], node->outputs[0]);
     FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, dx));
 out:
     return status;
@@ -137,6 +135,8 @@ static fth_status add_loop(fth_plan *plan, const char *name, loop what, fth_plan
                            fth_plan_value result)
 {
     const cpu_format *layout = cpu_layout(plan, a);
+    fth_plan_may_overwrite(plan, result, b);
+    fth_plan_may_overwrite(plan, result, a);
     const cpu_call call = {.run = run_loop,
                            .values = {a, b, result},
                            .value_count = 3,
@@ -150,17 +150,11 @@ fth_status cpu_add_relu(fth_plan *plan, fth_plan_value x)
     return add_loop(plan, "relu", RELU, x, x, x);
 }
 
-fth_status cpu_add_relu_gradient(fth_plan *plan, fth_plan_value y, fth_plan_value dy, fth_plan_value dx)
-{
-    return add_loop(plan, "relu_grad", RELU_GRADIENT, y, dy, dx);
-}
-
 static fth_status prepare_relu(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
     const cpu_format layout = *cpu_layout(plan, fth_plan_value_of(plan, node->inputs[0]));
     fth_plan_value y;
-    cpu_write_in_place(plan, node->inputs[0], node->outputs[0]);
     FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &y));
     FTH_TRY(add_loop(plan, "relu", RELU, fth_plan_value_of(plan, node->inputs[0]),
                      fth_plan_value_of(plan, node->inputs[0]), y));
@@ -176,35 +170,27 @@ static fth_status prepare_relu_grad(fth_plan *plan, const fth_node *node)
     if (cpu_winograd_makes_relu_gradient(plan, node))
         return FTH_OK; /* the convolution before it writes its output */
     FTH_TRY(cpu_begin_gradient(plan, node, &dy, &dx));
-    FTH_TRY(cpu_add_relu_gradient(plan, fth_plan_value_of(plan, node->inputs[0]), dy, dx));
+    FTH_TRY(add_loop(plan, "relu_grad", RELU_GRADIENT, fth_plan_value_of(plan, node->inputs[0]), dy, dx));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), dx));
-out:
-    return status;
-}
-
-fth_status cpu_add_sum(fth_plan *plan, fth_value a, fth_value b, bool relu, fth_value sum)
-{
-    fth_status status = FTH_OK;
-    const cpu_format layout = *cpu_layout(plan, fth_plan_value_of(plan, a));
-    fth_plan_value second, y;
-    FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, b), &layout, &second));
-    if (a != sum)
-        cpu_write_in_place(plan, a, sum);
-    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, sum), &layout, &y));
-    FTH_TRY(add_loop(plan, relu ? "add, relu" : "add", relu ? SUM_RELU : SUM, fth_plan_value_of(plan, a), second, y));
-    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, sum), y));
 out:
     return status;
 }
 
 static fth_status prepare_add(fth_plan *plan, const fth_node *node)
 {
+    fth_status status = FTH_OK;
     const fth_add_attributes *a = node->attributes;
-    if (cpu_pointwise_makes_sum(plan, node)) {
-        cpu_pointwise_sum_in_place(plan, node);
+    const fth_plan_value first = fth_plan_value_of(plan, node->inputs[0]);
+    const cpu_format layout = *cpu_layout(plan, first);
+    fth_plan_value second, y;
+    if (cpu_pointwise_makes_sum(plan, node))
         return FTH_OK; /* the convolution before it writes its output */
-    }
-    return cpu_add_sum(plan, node->inputs[0], node->inputs[1], a->relu, node->outputs[0]);
+    FTH_TRY(cpu_read_as(plan, fth_plan_value_of(plan, node->inputs[1]), &layout, &second));
+    FTH_TRY(cpu_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &y));
+    FTH_TRY(add_loop(plan, a->relu ? "add, relu" : "add", a->relu ? SUM_RELU : SUM, first, second, y));
+    FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
+out:
+    return status;
 }
 
 const fth_kernel cpu_relu = {&fth_op_relu, prepare_relu};

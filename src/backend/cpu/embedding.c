@@ -108,7 +108,7 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
     for (int i = 0; i < node->input_count; i++) /* all plain: inputs and parameters */
         FTH_TRY(cpu_read_plain(plan, node->inputs[i], i < count ? dnnl_s32 : dnnl_f32, &call.values[i]));
     fth_plan_value *y = &call.values[node->input_count];
-    FTH_TRY(cpu_begin_rows(plan, node->outputs[0], FTH_NO_VALUE, FTH_NO_PLAN_VALUE, y));
+    FTH_TRY(cpu_begin_rows(plan, node->outputs[0], y));
     FTH_TRY(cpu_add_call(plan, "embedding", &call));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), *y));
 out:

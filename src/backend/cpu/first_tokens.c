@@ -44,7 +44,7 @@ static fth_status prepare(fth_plan *plan, const fth_node *node,
                                run == run_gradient ? to.dims[0] : from.dims[0]}};
     FTH_TRY(cpu_read_rows(plan, node->inputs[0], &call.values[0]));
     FTH_TRY(cpu_read_plain(plan, node->inputs[1], dnnl_s32, &call.values[1]));
-    FTH_TRY(cpu_begin_rows(plan, node->outputs[0], FTH_NO_VALUE, FTH_NO_PLAN_VALUE, &call.values[2]));
+    FTH_TRY(cpu_begin_rows(plan, node->outputs[0], &call.values[2]));
     FTH_TRY(cpu_add_call(plan, node->op->name, &call));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), call.values[2]));
 out:

@@ -227,14 +227,13 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
     if (a->residual)
         FTH_TRY(cpu_read_rows(plan, node->inputs[RESIDUAL], &call.values[3]));
     call.values[5] = FTH_NO_PLAN_VALUE;
-    /* add_row() writes dropout(x) before it reads the residual, so it must not overwrite that. */
-    const bool reads_twice = a->residual && fth_plan_share_memory(plan, call.values[0], call.values[3]);
     if (keeps_sum)
-        FTH_TRY(
-            cpu_begin_rows(plan, sum, reads_twice ? FTH_NO_VALUE : node->inputs[X], call.values[0], &call.values[5]));
+        FTH_TRY(cpu_begin_rows(plan, sum, &call.values[5]));
     call.values[6] = if_used(plan, node->outputs[STATISTICS]);
     FTH_TRY(cpu_fix_plain(plan, node->outputs[STATISTICS]));
-    FTH_TRY(cpu_begin_rows(plan, y, keeps_sum ? FTH_NO_VALUE : node->inputs[X], call.values[0], &call.values[7]));
+    FTH_TRY(cpu_begin_rows(plan, y, &call.values[7]));
+    /* Not the residual: add_row() writes dropout(x) before it reads that. */
+    fth_plan_may_overwrite(plan, call.values[keeps_sum ? 5 : 7], call.values[0]);
     FTH_TRY(cpu_add_call(plan, "layer_norm", &call));
     if (keeps_sum)
         FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, sum), call.values[5]));
@@ -260,8 +259,10 @@ static fth_status prepare_gradient(fth_plan *plan, const fth_node *node)
     call.values[6] = if_used(plan, node->outputs[DSHIFT]);
     call.values[7] = FTH_NO_PLAN_VALUE;
     if (twice)
-        FTH_TRY(cpu_begin_rows(plan, node->outputs[DRESIDUAL], dy, call.values[1], &call.values[7]));
-    FTH_TRY(cpu_begin_rows(plan, dx, twice ? sum : dy, call.values[twice ? 0 : 1], &call.values[8]));
+        FTH_TRY(cpu_begin_rows(plan, node->outputs[DRESIDUAL], &call.values[7]));
+    FTH_TRY(cpu_begin_rows(plan, dx, &call.values[8]));
+    fth_plan_may_overwrite(plan, call.values[7], call.values[1]);
+    fth_plan_may_overwrite(plan, call.values[8], call.values[twice ? 0 : 1]);
     FTH_TRY(cpu_add_call(plan, "layer_norm_grad", &call));
     if (twice)
         FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[DRESIDUAL]), call.values[7]));

@@ -235,15 +235,6 @@ fth_status cpu_fix_plain(fth_plan *plan, fth_value value)
     return cpu_set_layout(plan, fth_plan_value_of(plan, value), &plain);
 }
 
-bool cpu_write_in_place(fth_plan *plan, fth_value from, fth_value to)
-{
-    fth_plan_value source = fth_plan_value_of(plan, from), target = fth_plan_value_of(plan, to);
-    if (cpu_layout(plan, target) || fth_plan_storage(plan, target) != FTH_IN_ARENA || !fth_plan_dies_here(plan, from))
-        return false;
-    fth_plan_alias(plan, target, source);
-    return true;
-}
-
 fth_status cpu_add_scratch_floats(fth_plan *plan, int64_t count, fth_plan_value *scratch)
 {
     return cpu_add_scratch(plan, (size_t)count * sizeof(float), scratch);

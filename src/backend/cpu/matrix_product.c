@@ -28,7 +28,7 @@ static fth_status prepare(fth_plan *plan, const fth_node *node)
     FTH_TRY(cpu_describe_matrix_product(cpu_device_of(plan)->engine, &a_format, &b_format, &y_format, &descriptor));
     FTH_TRY(cpu_read_rows(plan, node->inputs[0], &a));
     FTH_TRY(cpu_read_rows(plan, node->inputs[1], &b));
-    FTH_TRY(cpu_begin_rows(plan, node->outputs[0], FTH_NO_VALUE, FTH_NO_PLAN_VALUE, &y));
+    FTH_TRY(cpu_begin_rows(plan, node->outputs[0], &y));
     const cpu_argument arguments[] = {
         {DNNL_ARG_SRC, a, false, &a_format}, {DNNL_ARG_WEIGHTS, b, false, &b_format}, {DNNL_ARG_DST, y, true, NULL}};
     FTH_TRY(cpu_add_primitive(plan, "matrix_product", &descriptor, arguments, 3));

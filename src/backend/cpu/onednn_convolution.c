@@ -73,7 +73,7 @@ static fth_status view_with_groups(fth_plan *plan, const fth_convolution_attribu
     cpu_format layout = cpu_plain(&shape, dnnl_f32);
     FTH_TRY(fth_plan_add_value(plan, view));
     FTH_TRY(cpu_set_layout(plan, *view, &layout));
-    fth_plan_alias(plan, *view, fth_plan_value_of(plan, weight));
+    fth_plan_set_view(plan, *view, fth_plan_value_of(plan, weight));
 out:
     return status;
 }

@@ -63,45 +63,16 @@ const fth_node *cpu_pointwise_sum_of(const fth_plan *plan, const fth_node *grad_
     return sum && sum->op == &fth_op_add && !a->relu && sum->inputs[0] != sum->inputs[1] ? sum : NULL;
 }
 
-/* The input of the addition that such a grad_input computes; -1: none. */
-static int input_made(const fth_plan *plan, const fth_node *sum)
+bool cpu_pointwise_makes_sum(const fth_plan *plan, const fth_node *sum)
 {
     for (int i = 0; i < 2; i++) {
         const fth_node *node = cpu_producer_of(plan, sum->inputs[i]);
         if (node && node->op == &fth_op_convolution_grad_input &&
             cpu_convolution_chosen(plan, node, CPU_GRAD_INPUT) == &cpu_pointwise_convolution &&
             cpu_pointwise_sum_of(plan, node) == sum)
-            return i;
+            return true;
     }
-    return -1;
-}
-
-bool cpu_pointwise_makes_sum(const fth_plan *plan, const fth_node *sum)
-{
-    return input_made(plan, sum) >= 0;
-}
-
-/* Whether the steps below read or write the value itself rather than a copy. */
-static bool is_blocked(const fth_plan *plan, fth_value value)
-{
-    const fth_shape shape = fth_plan_type(plan, value).shape;
-    const cpu_format blocked = cpu_blocked(plan, &shape, cpu_compute_dtype(plan));
-    return cpu_format_equal(cpu_layout(plan, fth_plan_value_of(plan, value)), &blocked);
-}
-
-void cpu_pointwise_sum_in_place(fth_plan *plan, const fth_node *sum)
-{
-    const int made = input_made(plan, sum);
-    const fth_value added = sum->inputs[1 - made], dx = sum->outputs[0];
-    const fth_value dy = cpu_producer_of(plan, sum->inputs[made])->inputs[0];
-    const fth_plan_value target = fth_plan_value_of(plan, dx), memory = fth_plan_value_of(plan, added);
-    /* In x + convolution(x), both are the same gradient: every panel reads all of dy, so dx must
-     * not overwrite it. */
-    if (fth_plan_share_memory(plan, memory, fth_plan_value_of(plan, dy)))
-        return;
-    if (is_blocked(plan, added) && is_blocked(plan, dx) && fth_plan_storage(plan, target) == FTH_IN_ARENA &&
-        fth_plan_dies_here(plan, added))
-        fth_plan_alias(plan, target, memory);
+    return false;
 }
 
 /* ---- steps ---- */

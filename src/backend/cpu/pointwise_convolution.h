@@ -9,8 +9,5 @@
 /* The addition that such a grad_input computes as well; NULL: none. */
 const fth_node *cpu_pointwise_sum_of(const fth_plan *plan, const fth_node *grad_input);
 bool cpu_pointwise_makes_sum(const fth_plan *plan, const fth_node *sum);
-/* Lets the sum reuse the memory of the other gradient if nothing after the addition, the node being
- * prepared, reads it. */
-void cpu_pointwise_sum_in_place(fth_plan *plan, const fth_node *sum);
 
 #endif

@@ -65,7 +65,7 @@ static fth_status add_whole(fth_plan *plan, fth_value first, bool shares, fth_pl
     FTH_TRY(fth_plan_add_value(plan, whole));
     FTH_TRY(cpu_set_layout(plan, *whole, &plain));
     if (shares)
-        fth_plan_alias(plan, *whole, fth_plan_value_of(plan, first));
+        fth_plan_set_view(plan, *whole, fth_plan_value_of(plan, first));
 out:
     return status;
 }

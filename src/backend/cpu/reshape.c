@@ -12,14 +12,14 @@ static fth_status prepare_reshape(fth_plan *plan, const fth_node *node)
     FTH_TRY(cpu_read_plain(plan, node->inputs[0], dtype, &source));
     if (!cpu_layout(plan, target)) {
         FTH_TRY(cpu_set_layout(plan, target, &layout));
-        fth_plan_alias(plan, target, source);
+        fth_plan_set_view(plan, target, source);
         goto out;
     }
     /* The output has its own memory: copy from a view. */
     fth_plan_value view;
     FTH_TRY(fth_plan_add_value(plan, &view));
     FTH_TRY(cpu_set_layout(plan, view, &layout));
-    fth_plan_alias(plan, view, source);
+    fth_plan_set_view(plan, view, source);
     FTH_TRY(cpu_end_write(plan, target, view));
 out:
     return status;

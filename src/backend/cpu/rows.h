@@ -81,15 +81,11 @@ static inline fth_status cpu_read_rows(fth_plan *plan, fth_value value, fth_plan
     return cpu_read_plain(plan, value, cpu_compute_dtype(plan), as);
 }
 
-/* The same for an output, through cpu_begin_write(). It reuses the memory of input `from` where
- * possible (FTH_NO_VALUE: never); `as_read` is what cpu_read_rows() gave for that input. */
-static inline fth_status cpu_begin_rows(fth_plan *plan, fth_value value, fth_value from, fth_plan_value as_read,
-                                        fth_plan_value *as)
+/* The same for an output, through cpu_begin_write(). */
+static inline fth_status cpu_begin_rows(fth_plan *plan, fth_value value, fth_plan_value *as)
 {
     const fth_shape shape = fth_plan_type(plan, value).shape;
     const cpu_format plain = cpu_plain(&shape, cpu_compute_dtype(plan));
-    if (from != FTH_NO_VALUE && fth_plan_value_equal(as_read, fth_plan_value_of(plan, from)))
-        cpu_write_in_place(plan, from, value);
     return cpu_begin_write(plan, fth_plan_value_of(plan, value), &plain, as);
 }
 

@@ -229,8 +229,8 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
         FTH_TRY(fth_plan_set_layout(plan, mask, &bits, sizeof bits,
                                     cuda_norm_mask_bytes(norm.type, norm.rows, norm.channels)));
     }
-    cuda_write_in_place(plan, node->inputs[X], x, node->outputs[0]);
     FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &y));
+    fth_plan_may_overwrite(plan, y, x);
     cuda_call call = {.run = run_apply,
                       .values = {x, fth_plan_value_of(plan, node->inputs[SCALE]),
                                  fth_plan_value_of(plan, node->inputs[SHIFT]),
@@ -303,8 +303,8 @@ static fth_status prepare_grad(fth_plan *plan, const fth_node *node)
     }
     if (bits) { /* the gradient before the ReLU: the residual's too */
         g = fth_plan_value_of(plan, node->outputs[3]);
-        cuda_write_in_place(plan, terms[0], dy, node->outputs[3]);
         FTH_TRY(cuda_set_layout(plan, g, &layout));
+        fth_plan_may_overwrite(plan, g, dy);
     }
     FTH_TRY(cuda_fix_plain(plan, node->outputs[1]));
     FTH_TRY(cuda_fix_plain(plan, node->outputs[2]));

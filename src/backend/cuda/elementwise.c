@@ -21,11 +21,9 @@ static fth_status add_elementwise(fth_plan *plan, const char *name, cuda_element
     FTH_TRY(cuda_read(plan, a, &left));
     if (b != FTH_NO_VALUE)
         FTH_TRY(cuda_read(plan, b, &right));
-    /* a + a shares both inputs: writing over one is writing over the other, element by element,
-     * which is fine */
-    if (!cuda_write_in_place(plan, a, left, y) && b != FTH_NO_VALUE)
-        cuda_write_in_place(plan, b, right, y);
     FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, y), &layout, &result));
+    fth_plan_may_overwrite(plan, result, left);
+    fth_plan_may_overwrite(plan, result, right);
     cuda_call call = {.run = run_elementwise, .values = {left, right, result}, .value_count = 3, .write_count = 1};
     call.sizes[0] = cuda_layout_elements(&layout);
     call.type = layout.type;
@@ -239,9 +237,9 @@ static fth_status prepare_activation_grad(fth_plan *plan, cuda_elementwise what,
     fth_plan_value read, dy, dx;
     FTH_TRY(cuda_read(plan, node->inputs[0], &read));
     FTH_TRY(cuda_read(plan, node->inputs[1], &dy));
-    if (!cuda_write_in_place(plan, node->inputs[1], dy, node->outputs[0]))
-        cuda_write_in_place(plan, node->inputs[0], read, node->outputs[0]);
     FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &dx));
+    fth_plan_may_overwrite(plan, dx, dy);
+    fth_plan_may_overwrite(plan, dx, read);
     FTH_TRY(add_activation_grad(plan, what, cuda_bias_taker(plan, node->outputs[0]), &layout, read, dy, dx));
     FTH_TRY(cuda_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), dx));
 out:

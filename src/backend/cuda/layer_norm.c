@@ -54,10 +54,10 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
     FTH_TRY(read_vector(plan, node->inputs[SHIFT], &shift));
     if (a->residual)
         FTH_TRY(cuda_read(plan, node->inputs[RESIDUAL], &residual));
-    cuda_write_in_place(plan, node->inputs[X], x, keeps_sum ? sum : y);
     FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, y), &layout, &result));
     if (keeps_sum)
         FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, sum), &layout, &kept));
+    fth_plan_may_overwrite(plan, keeps_sum ? kept : result, x);
     if (fth_plan_is_used(plan, statistics)) {
         FTH_TRY(cuda_fix_plain(plan, statistics));
         numbers = fth_plan_value_of(plan, statistics);
@@ -110,12 +110,12 @@ static fth_status prepare_gradient(fth_plan *plan, const fth_node *node)
     if (two)
         FTH_TRY(cuda_read(plan, terms[1], &second));
     FTH_TRY(read_vector(plan, node->inputs[2], &scale));
-    cuda_write_in_place(plan, sum, kept, dx);
     FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, dx), &layout, &before));
+    fth_plan_may_overwrite(plan, before, kept);
     if (fth_plan_is_used(plan, dresidual)) {
-        if (!two)
-            cuda_write_in_place(plan, dy, first, dresidual);
         FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, dresidual), &layout, &after));
+        if (!two)
+            fth_plan_may_overwrite(plan, after, first);
     }
     FTH_TRY(write_vector(plan, node->outputs[1], &dscale));
     FTH_TRY(write_vector(plan, node->outputs[2], &dshift));

@@ -160,16 +160,6 @@ fth_status cuda_end_write(fth_plan *plan, fth_plan_value value, fth_plan_value a
     return fth_plan_value_equal(as, value) ? FTH_OK : add_conversion(plan, as, value);
 }
 
-bool cuda_write_in_place(fth_plan *plan, fth_value from, fth_plan_value as, fth_value to)
-{
-    fth_plan_value target = fth_plan_value_of(plan, to);
-    if (!fth_plan_value_equal(as, fth_plan_value_of(plan, from)) || cuda_layout_of(plan, target) ||
-        fth_plan_storage(plan, target) != FTH_IN_ARENA || !fth_plan_dies_here(plan, from))
-        return false;
-    fth_plan_alias(plan, target, as);
-    return true;
-}
-
 fth_status cuda_add_scratch(fth_plan *plan, size_t size_bytes, fth_plan_value *scratch)
 {
     fth_status status = FTH_OK;

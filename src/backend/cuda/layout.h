@@ -47,8 +47,6 @@ fth_status cuda_read_as(fth_plan *plan, fth_plan_value value, const cuda_layout 
 fth_status cuda_read(fth_plan *plan, fth_value value, fth_plan_value *as); /* in its standard layout */
 fth_status cuda_begin_write(fth_plan *plan, fth_plan_value value, const cuda_layout *layout, fth_plan_value *as);
 fth_status cuda_end_write(fth_plan *plan, fth_plan_value value, fth_plan_value as);
-/* Lets output `to` take over the memory of input `from`, which is read as `as`. */
-bool cuda_write_in_place(fth_plan *plan, fth_value from, fth_plan_value as, fth_value to);
 fth_status cuda_add_scratch(fth_plan *plan, size_t size_bytes, fth_plan_value *scratch);
 /* Gives an output whose layout is not fixed a plain one in f32. */
 fth_status cuda_fix_plain(fth_plan *plan, fth_value value);

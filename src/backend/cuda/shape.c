@@ -86,12 +86,12 @@ static fth_status prepare_reshape(fth_plan *plan, const fth_node *node)
     FTH_TRY(cuda_read_as(plan, fth_plan_value_of(plan, node->inputs[0]), &plain, &source));
     if (!cuda_layout_of(plan, target)) {
         FTH_TRY(cuda_set_layout(plan, target, &layout));
-        fth_plan_alias(plan, target, source);
+        fth_plan_set_view(plan, target, source);
         goto out;
     }
     FTH_TRY(fth_plan_add_value(plan, &view));
     FTH_TRY(cuda_set_layout(plan, view, &layout));
-    fth_plan_alias(plan, view, source);
+    fth_plan_set_view(plan, view, source);
     FTH_TRY(cuda_end_write(plan, target, view));
 out:
     return status;
@@ -120,14 +120,14 @@ static fth_status prepare_dropout(fth_plan *plan, const fth_node *node)
     if (fth_plan_get_options(plan).mode == FTH_PLAN_EVALUATE || a->probability == 0) {
         if (!cuda_layout_of(plan, fth_plan_value_of(plan, node->outputs[0]))) {
             FTH_TRY(cuda_set_layout(plan, fth_plan_value_of(plan, node->outputs[0]), &layout));
-            fth_plan_alias(plan, fth_plan_value_of(plan, node->outputs[0]), x);
+            fth_plan_set_view(plan, fth_plan_value_of(plan, node->outputs[0]), x);
         } else {
             FTH_TRY(cuda_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), x));
         }
         goto out;
     }
-    cuda_write_in_place(plan, node->inputs[0], x, node->outputs[0]);
     FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &y));
+    fth_plan_may_overwrite(plan, y, x);
     cuda_call call = {.run = run_dropout, .values = {x, y}, .value_count = 2, .write_count = 1};
     call.sizes[0] = layout.n;
     call.sizes[1] = layout.c;

@@ -43,12 +43,13 @@ static fth_status prepare(fth_plan *plan, const fth_node *node)
     if (gradient) {
         FTH_TRY(portable_read(plan, node->inputs[3], false, &values[STATISTICS]));
         FTH_TRY(portable_read(plan, node->inputs[4], false, &values[DY]));
-        portable_write_in_place(plan, node->inputs[0], node->outputs[0]);
     } else {
         FTH_TRY(portable_begin_write(plan, node->outputs[1], false, &values[STATISTICS]));
     }
     FTH_TRY(portable_add_scratch(plan, (size_t)packed_attention_scratch_floats(&c.packed, gradient), &values[SCRATCH]));
     FTH_TRY(portable_begin_write(plan, node->outputs[0], false, &values[RESULT]));
+    if (gradient)
+        fth_plan_may_overwrite(plan, values[RESULT], values[QKV]);
     FTH_TRY(portable_add_call(plan, node, &c.call, sizeof c));
     FTH_TRY(portable_end_write(plan, node->outputs[0], values[RESULT]));
 out:

@@ -58,11 +58,9 @@ static fth_status prepare(fth_plan *plan, const fth_node *node, bool channels_la
     c->call.write_count = 1;
     for (int i = 0; i < out; i++)
         FTH_TRY(portable_read(plan, node->inputs[i], channels_last, &values[i]));
-    for (int i = 0; i < out && !portable_get_layout(plan, fth_plan_value_of(plan, node->outputs[0])); i++)
-        if (fth_plan_value_equal(values[i], fth_plan_value_of(plan, node->inputs[i])) &&
-            portable_write_in_place(plan, node->inputs[i], node->outputs[0]))
-            break;
     FTH_TRY(portable_begin_write(plan, node->outputs[0], channels_last, &values[out]));
+    for (int i = 0; i < out; i++)
+        fth_plan_may_overwrite(plan, values[out], values[i]);
     FTH_TRY(portable_add_call(plan, node, &c->call, sizeof *c));
     FTH_TRY(portable_end_write(plan, node->outputs[0], values[out]));
 out:

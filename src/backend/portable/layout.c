@@ -113,16 +113,6 @@ fth_status portable_end_write(fth_plan *plan, fth_value value, fth_plan_value as
     return fth_plan_value_equal(as, main_value) ? FTH_OK : add_reorder(plan, as, main_value);
 }
 
-bool portable_write_in_place(fth_plan *plan, fth_value from, fth_value to)
-{
-    const fth_plan_value target = fth_plan_value_of(plan, to);
-    if (fth_plan_layout(plan, target) || fth_plan_storage(plan, target) != FTH_IN_ARENA ||
-        !fth_plan_dies_here(plan, from))
-        return false;
-    fth_plan_alias(plan, target, fth_plan_value_of(plan, from));
-    return true;
-}
-
 fth_status portable_add_scratch(fth_plan *plan, size_t floats, fth_plan_value *scratch)
 {
     fth_status status = FTH_OK;

@@ -9,8 +9,8 @@
  *     step.c             steps
  *     convolution.c ...  one file per op or family: prepares its steps
  *     packed_attention.c attention head by head, which the CPU back end takes too
- *     level/             the loops (level.h), compiled once per level of vector instructions; the device takes the best that
- *                        the processor has, or that FARTHING_MAX_ISA allows
+ *     level/             the loops (level.h), compiled once per level of vector instructions; the device takes the best
+ * that the processor has, or that FARTHING_MAX_ISA allows
  *
  * Tensors are plain, or channels-last where an op gains by it: (N, H, W, C) in memory, so that
  * vectors run along channels and the three products of a convolution need no rearranged copy of the
@@ -47,9 +47,6 @@ fth_status portable_read(fth_plan *plan, fth_value value, bool channels_last, ft
  * otherwise (flat vectors, outputs); portable_end_write() then adds the copy. */
 fth_status portable_begin_write(fth_plan *plan, fth_value value, bool channels_last, fth_plan_value *as);
 fth_status portable_end_write(fth_plan *plan, fth_value value, fth_plan_value as);
-/* Lets `to` take over the memory of `from` if nothing else needs it; before
- * portable_begin_write(). */
-bool portable_write_in_place(fth_plan *plan, fth_value from, fth_value to);
 fth_status portable_add_scratch(fth_plan *plan, size_t floats, fth_plan_value *scratch);
 
 /* ---- steps (step.c) ---- */

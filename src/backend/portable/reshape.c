@@ -11,7 +11,7 @@ static fth_status prepare(fth_plan *plan, const fth_node *node)
         return portable_add_plain(plan, node, &plain_reshape);
     FTH_TRY(portable_read(plan, node->inputs[0], false, &source));
     FTH_TRY(portable_describe_plain(plan, node->outputs[0]));
-    fth_plan_alias(plan, target, source);
+    fth_plan_set_view(plan, target, source);
 out:
     return status;
 }
