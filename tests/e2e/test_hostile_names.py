@@ -91,7 +91,7 @@ def test_store(hostile):
     out, _ = run(hostile, "store", "ls", "-r", "set", "--json")
     assert len([json.loads(line) for line in out.splitlines()]) == 4 * 3
     copy = b"copy" + CLASSES[2]
-    run(hostile, "store", "cp", "-r", "set", copy)
+    run(hostile, "store", "cp", "-r", "set", copy, code=1)  # what was left out
     out, _ = run(hostile, "store", "rm", "-r", "-y", "--confirm", copy, copy)
     assert "copy" + SHOWN[2] in out
 
