@@ -40,8 +40,8 @@ static fth_status describe_given(const fth_train_options *options, fth_model_fac
 {
     if (fth_options_is_set(&fth_train_option_table, options, "model"))
         given->model = options->model;
-    given->height = given->width = (int)options->image_size;
-    return fth_normalization_parse(options->normalize, &given->normalization);
+    given->height = given->width = (int)options->images.size;
+    return fth_normalization_parse(options->images.normalize, &given->normalization);
 }
 
 fth_status fth_predictor_open(const char *path, const fth_network *network, const char *const *options,

@@ -80,7 +80,7 @@ static void drop_renamed(fth_train_options *options)
     fth_train_own *own = &options->own;
     if (own->network && strcmp(options->model, own->network->name) != 0)
         own->network = NULL;
-    if (own->images && strcmp(options->data, own->images->name) != 0)
+    if (own->images && strcmp(options->data.address, own->images->name) != 0)
         own->images = NULL;
 }
 

@@ -287,12 +287,17 @@ static bool is_choice(const char *text, const char *name)
     return colon ? strncmp(text, name, length) == 0 && text[length] : strcmp(text, name) == 0;
 }
 
-static fth_status check_choice(const fth_option *option, const char *text, const char *subject)
+/* *index, which may be NULL: of the choice that `text` names. */
+static fth_status check_choice(const fth_option *option, const char *text, const char *subject, unsigned *index)
 {
     fth_choice choice;
-    for (size_t i = 0; (choice = fth_options_choice(option, i)).name; i++)
-        if (is_choice(text, choice.name))
-            return FTH_OK;
+    for (unsigned i = 0; (choice = fth_options_choice(option, i)).name; i++) {
+        if (!is_choice(text, choice.name))
+            continue;
+        if (index)
+            *index = i;
+        return FTH_OK;
+    }
     return option->list ? fth_fail_choice(subject, text, option->list) : fail_choice(subject, text, option->choices);
 }
 
@@ -311,8 +316,9 @@ static fth_status set_value(const fth_option *option, void *values, const char *
         if (!fth_options_parse_switch(text, place))
             return fth_fail(FTH_INVALID, "%s must be yes or no, not '%.80s'", subject, text);
         return FTH_OK;
+    case FTH_OPTION_ENUM: return check_choice(option, text, subject, place);
     case FTH_OPTION_CHOICE: {
-        fth_status status = check_choice(option, text, subject);
+        fth_status status = check_choice(option, text, subject, NULL);
         return status == FTH_OK ? set_text(place, text) : status;
     }
     case FTH_OPTION_OPTIONAL:
@@ -344,7 +350,7 @@ static fth_status set_checked(const fth_option *option, void *values, const char
     char subject[300];
     format_subject(option, where, subject, sizeof subject);
     if (option->check) {
-        fth_status status = option->type == FTH_OPTION_CHOICE ? check_choice(option, text, subject) : FTH_OK;
+        fth_status status = option->type == FTH_OPTION_CHOICE ? check_choice(option, text, subject, NULL) : FTH_OK;
         if (status != FTH_OK)
             return status;
         status = option->check(text);
@@ -433,6 +439,7 @@ static json_t *value_to_json(const fth_option *option, const void *values)
     case FTH_OPTION_DURATION: return json_real(*(const double *)place);
     case FTH_OPTION_SWITCH: return json_boolean(*(const bool *)place);
     case FTH_OPTION_AMOUNT: return amount_to_json(*(const fth_amount *)place);
+    case FTH_OPTION_ENUM: return json_string(fth_options_choice(option, *(const unsigned *)place).name);
     case FTH_OPTION_TEXT:
     case FTH_OPTION_CHOICE:
     case FTH_OPTION_OPTIONAL: return json_string(text_of(option, values));
@@ -448,6 +455,7 @@ static bool is_default(const fth_option *option, const void *values)
     case FTH_OPTION_INTEGER: return *(const int64_t *)place == strtoll(fallback, NULL, 10);
     case FTH_OPTION_NUMBER: return *(const double *)place == strtod(fallback, NULL);
     case FTH_OPTION_SWITCH: return !*(const bool *)place;
+    case FTH_OPTION_ENUM: return strcmp(fth_options_choice(option, *(const unsigned *)place).name, fallback) == 0;
     default: assert(is_text(option)); return strcmp(text_of(option, values), fallback) == 0;
     }
 }
@@ -488,7 +496,7 @@ static fth_status set_from_json(const fth_option *option, void *values, const js
         *(bool *)place_of(option, values) = json_is_true(json);
         return FTH_OK;
     }
-    if (option->type == FTH_OPTION_AMOUNT && json_is_string(json))
+    if ((option->type == FTH_OPTION_AMOUNT || option->type == FTH_OPTION_ENUM) && json_is_string(json))
         return set_checked(option, values, json_string_value(json), where);
     bool numeric = option->type == FTH_OPTION_NUMBER || option->type == FTH_OPTION_DURATION;
     bool whole = option->type == FTH_OPTION_INTEGER || option->type == FTH_OPTION_AMOUNT;

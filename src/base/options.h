@@ -22,6 +22,7 @@ typedef enum fth_option_type {
     FTH_OPTION_NUMBER,   /* double; within 0 to 1 it may also be written as a percentage, "10%" */
     FTH_OPTION_SWITCH,   /* bool; --name, --no-name, --name yes|no */
     FTH_OPTION_CHOICE,   /* char *, one of `choices` or `list` */
+    FTH_OPTION_ENUM,     /* an enum: the index of the value in `choices` or `list` */
     FTH_OPTION_DURATION, /* double seconds, from "30s" */
     FTH_OPTION_AMOUNT,   /* fth_amount: "200", or a share, "6%" */
     FTH_OPTION_OPTIONAL  /* char *: a flag whose argument may be left out; then the value is "auto" */
@@ -52,7 +53,7 @@ typedef struct fth_option {
     const char *argument; /* "N", "NAME|FOLDER": for help; completion offers files for FILE, folders for FOLDER, ... */
     const char *help;
     double minimum, maximum; /* numbers; both 0: any */
-    /* CHOICE: the values there are. TEXT: words that completion offers, among others that `check`
+    /* CHOICE, ENUM: the values there are. TEXT: words that completion offers, among others that `check`
      * allows. */
     const char *const *choices;            /* NULL-terminated; or */
     fth_choices list;                      /* a function that gives them one by one */

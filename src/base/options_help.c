@@ -41,7 +41,8 @@ static void append(char *text, size_t size, const char *piece)
 static void append_choices(const fth_option *option, char *text, size_t size)
 {
     fth_choice choice;
-    for (size_t i = 0; option->type == FTH_OPTION_CHOICE && (choice = fth_options_choice(option, i)).name; i++) {
+    const bool lists = option->type == FTH_OPTION_CHOICE || option->type == FTH_OPTION_ENUM;
+    for (size_t i = 0; lists && (choice = fth_options_choice(option, i)).name; i++) {
         append(text, size, i == 0 ? "; one of " : ", ");
         append(text, size, choice.name);
         if (choice.summary) {

@@ -84,8 +84,8 @@ static fth_status make(fth_train_model *model, const fth_train_parameters *param
     FTH_TRY(set_option(&model->options, "model", fth_worker_model(client)));
     FTH_TRY(fth_train_options_resolve(&model->options));
     model->options.batch = parameters->batch;
-    model->options.accumulate = parameters->interval > 1 ? 2 : 1; /* whether gradients are added up */
-    model->options.momentum = 0; /* the server updates: no memory for an optimizer's state here */
+    model->options.optimizer.accumulate = parameters->interval > 1 ? 2 : 1; /* whether gradients are added up */
+    model->options.optimizer.momentum = 0; /* the server updates: no memory for an optimizer's state here */
     FTH_TRY(read_input(fth_worker_input(client), &engine));
     FTH_REQUIRE(engine.classes >= 2 && engine.classes <= MAX_CLASSES, FTH_CORRUPT,
                 "the parameter server has a model of %d classes", engine.classes);

@@ -196,11 +196,6 @@ static fth_status announce(void *state, const json_t *found)
     return fth_worker_group_announce(self->group, found);
 }
 
-static fth_wire find_wire(const char *name)
-{
-    return strcmp(name, "f16") == 0 ? FTH_WIRE_F16 : strcmp(name, "bf16") == 0 ? FTH_WIRE_BF16 : FTH_WIRE_F32;
-}
-
 static fth_status connect_worker(fth_engine *engine, const fth_train_options *options, fth_stop *stop, void **state,
                                  fth_peer_place *place)
 {
@@ -212,11 +207,11 @@ static fth_status connect_worker(fth_engine *engine, const fth_train_options *op
         FTH_TRY(meet(options, stop, state, &run));
     self = *state;
     self->engine = engine;
-    fth_gradient_exchange_options exchange = {.wire = find_wire(options->wire),
+    fth_gradient_exchange_options exchange = {.wire = (fth_wire)options->peers.wire,
                                               .after_backward = fth_engine_is_synchronized(engine)};
-    FTH_TRY(fth_bucket_parse(options->bucket, &exchange.bucket_bytes));
+    FTH_TRY(fth_bucket_parse(options->peers.bucket, &exchange.bucket_bytes));
     FTH_TRY(fth_gradient_exchange_create(engine, &exchange, &self->exchange));
-    if (options->shard_update)
+    if (options->peers.shard_update)
         FTH_TRY(fth_update_shards_create(engine, fth_shared_memory_get(fth_gradient_exchange_memory(self->exchange)),
                                          &self->shards));
     FTH_TRY(form_first_group(self, place));
@@ -454,7 +449,7 @@ static json_t *take_event(void *state)
 
 static fth_status check(const fth_train_options *options)
 {
-    if (options->batch_per_worker > 0 && fth_options_is_set(&fth_train_option_table, options, "batch"))
+    if (options->peers.batch_per_worker > 0 && fth_options_is_set(&fth_train_option_table, options, "batch"))
         return fth_fail(FTH_INVALID,
                         "--batch is what all workers have together, --batch-per-worker what each has: give "
                         "one of them");

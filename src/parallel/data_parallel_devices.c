@@ -48,7 +48,8 @@ static bool are_different(const device_identity *identities, int size)
 /* Only what gradients in f32 need, between whichever machines there are. */
 static bool may_use(const fth_train_options *options)
 {
-    return strcmp(options->transport, "auto") == 0 && strcmp(options->wire, "f32") == 0 && !options->shard_update;
+    return strcmp(options->peers.transport, "auto") == 0 && options->peers.wire == FTH_WIRE_F32 &&
+           !options->peers.shard_update;
 }
 
 static fth_status open_group(fth_data_parallel *self, const fth_group_view *view)

@@ -94,7 +94,7 @@ static fth_status describe_self(const fth_worker_group *group, json_t **facts)
     *facts = json_pack("{s:s, s:i}", "launcher", group->launched.launcher, "processors", fth_processors_usable());
     FTH_REQUIRE(*facts, FTH_NO_MEMORY, "no memory for what others know of this process");
     FTH_TRY(fth_spending_create(&spending));
-    fth_spending_begin_identify(spending, options.watch);
+    fth_spending_begin_identify(spending, options.store.watch);
     FTH_TRY(fth_spending_find_price(spending, &options, NULL));
     fth_spending_describe_machine(spending, *facts);
 
@@ -284,7 +284,7 @@ static fth_status open_collective(fth_worker_group *group, const fth_shared_memo
                                   .members = members,
                                   .keys = {group->membership, fth_membership_put, fth_membership_get},
                                   .address = address && *address ? address : NULL,
-                                  .transport = group->options->transport,
+                                  .transport = group->options->peers.transport,
                                   .timeout_s = COLLECTIVE_TIMEOUT_S,
                                   .memory = memory,
                                   .unreached = &unreached},

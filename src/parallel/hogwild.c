@@ -57,17 +57,17 @@ struct hogwild {
 
 static bool hogwild_starts_processes(const fth_train_options *options)
 {
-    return options->processes > 0;
+    return options->peers.processes > 0;
 }
 
 static int choose_workers(const fth_train_options *options)
 {
     int cores = fth_processors_usable();
-    int64_t asked = options->processes > 0 ? options->processes : options->workers;
+    int64_t asked = options->peers.processes > 0 ? options->peers.processes : options->peers.workers;
     if (asked > cores)
         fth_log_warning("%d workers on %s take turns; %s", (int)asked, FTH_COUNTED(cores, "usable core"),
-                        options->processes > 0 ? "more processes than cores are no faster"
-                                               : "--workers 0 starts one per core");
+                        options->peers.processes > 0 ? "more processes than cores are no faster"
+                                                     : "--workers 0 starts one per core");
     if (asked == 0)
         asked = cores < FTH_MAX_WORKERS ? cores : FTH_MAX_WORKERS;
     return (int)asked;
@@ -154,7 +154,7 @@ static fth_status hogwild_open(fth_engine *engine, const fth_train_options *opti
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
     hogwild_plan plan = {.workers = choose_workers(options),
                          .processes = hogwild_starts_processes(options),
-                         .worker_state = strcmp(options->hogwild_momentum, "worker") == 0,
+                         .worker_state = options->peers.hogwild_momentum == FTH_OWNED_BY_WORKER,
                          .options = text,
                          .engine = engine};
 
@@ -252,7 +252,7 @@ static fth_status report_failure(hogwild *all, int number, fth_status status)
 
 static fth_status look_for_hangs(hogwild *all, double now)
 {
-    double timeout_s = all->options->worker_timeout_s;
+    double timeout_s = all->options->peers.worker_timeout_s;
     if (now - all->moved_s < timeout_s)
         return FTH_OK;
     bool busy = false;
@@ -443,9 +443,9 @@ static void hogwild_describe(const void *state, json_t *event)
 
 static fth_status hogwild_check(const fth_train_options *options)
 {
-    if (options->workers > 0 && options->processes > 0)
+    if (options->peers.workers > 0 && options->peers.processes > 0)
         return fth_fail(FTH_INVALID, "--workers are threads and --processes are processes: give one of them");
-    if (options->accumulate > 1)
+    if (options->optimizer.accumulate > 1)
         return fth_fail(FTH_INVALID, "--strategy hogwild updates after every batch: --accumulate cannot be above 1; "
                                      "use a larger --batch");
     return FTH_OK;

@@ -32,7 +32,7 @@ typedef struct local {
 static int choose_count(const fth_train_options *options)
 {
     int cores = fth_processors_usable();
-    return options->workers > 0 ? (int)options->workers : cores < MAX_WORKERS ? cores : MAX_WORKERS;
+    return options->peers.workers > 0 ? (int)options->peers.workers : cores < MAX_WORKERS ? cores : MAX_WORKERS;
 }
 
 /* ---- a worker's command line ---- */
@@ -135,11 +135,11 @@ static int64_t count_steps(const local *all, fth_consistency consistency)
 {
     const fth_train_options *options = all->options;
     int64_t samples = fth_parameters_epoch_samples(all->server), sum = 0, most = 0;
-    if (options->steps > 0)
-        return options->steps;
+    if (options->limits.steps > 0)
+        return options->limits.steps;
     for (int i = 0; i < all->count; i++) {
         int64_t share = fth_share_samples((fth_share){.index = i, .of = all->count}, samples);
-        int64_t batches = options->epochs * fth_batches_per_epoch(share, options->batch);
+        int64_t batches = options->limits.epochs * fth_batches_per_epoch(share, options->batch);
         sum += batches;
         most = batches > most ? batches : most;
     }
@@ -203,18 +203,18 @@ static fth_status find_run(fth_train_options *options)
     fth_status status = FTH_OK;
     char identity[17], *folder = NULL;
 
-    if (!*options->resume || *options->name)
+    if (!*options->resume || *options->saving.name)
         return FTH_OK;
     if (strcmp(options->resume, "auto") != 0) {
-        FTH_TRY(fth_record_locate(options->runs, options->resume, &folder));
+        FTH_TRY(fth_record_locate(options->saving.runs, options->resume, &folder));
     } else {
         fth_options_identity(&fth_train_option_table, options, identity);
-        FTH_TRY(fth_record_find(options->runs, identity, false, &folder));
+        FTH_TRY(fth_record_find(options->saving.runs, identity, false, &folder));
     }
     if (folder) {
         const char *slash = strrchr(folder, '/');
-        free(options->name);
-        options->name = fth_format("%s", slash ? slash + 1 : folder);
+        free(options->saving.name);
+        options->saving.name = fth_format("%s", slash ? slash + 1 : folder);
     }
 
 out:
@@ -244,13 +244,13 @@ fth_status fth_local_server_check(const fth_train_options *options)
         if (option->side == FTH_SIDE_ONE_WORKER && fth_options_is_set(table, options, option->name))
             return refuse_option(option->name);
     }
-    if (strcmp(options->precision, "f32") != 0)
+    if (options->precision != FTH_PRECISION_F32)
         return refuse_option("precision");
-    if (options->accumulate > 1)
+    if (options->optimizer.accumulate > 1)
         return refuse_option("accumulate");
-    FTH_TRY(fth_consistency_parse(options->consistency, &consistency));
+    FTH_TRY(fth_consistency_parse(options->server.consistency, &consistency));
     FTH_REQUIRE(consistency.kind != FTH_CONSISTENCY_SYNC || consistency.count <= count, FTH_INVALID,
-                "--consistency %s waits for more workers than --workers %d", options->consistency, count);
+                "--consistency %s waits for more workers than --workers %d", options->server.consistency, count);
 
 out:
     return status;
@@ -301,10 +301,10 @@ fth_status fth_local_server_run(fth_train_options *options, const char *program,
 
     *outcome = (fth_train_outcome){0};
     FTH_TRY(fth_local_server_check(options));
-    FTH_TRY(fth_consistency_parse(options->consistency, &server.consistency));
+    FTH_TRY(fth_consistency_parse(options->server.consistency, &server.consistency));
     FTH_TRY(fth_device_check_name(options->device)); /* only the workers open it */
     warn_about_own_run_options(options);
-    FTH_TRY(fth_parameters_set_interval(options->checkpoint_every, &server));
+    FTH_TRY(fth_parameters_set_interval(options->saving.every, &server));
     FTH_TRY(find_run(options));
     FTH_TRY(fth_parameters_start(&server, &all.server));
     outcome->run_folder = fth_format("%s", fth_parameters_run_folder(all.server));

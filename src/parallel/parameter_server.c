@@ -46,11 +46,12 @@ static fth_status check_model(const worker *w, const fth_train_options *options)
 
     fth_service_describe_input(engine, fth_dataset_get_info(engine->dataset)->text.tokenizer, input, sizeof input);
     FTH_REQUIRE(strcmp(fth_worker_model(w->client), options->model) == 0, FTH_INVALID, "%s serves %s, not --model %s%s",
-                options->server, fth_worker_model(w->client), options->model, hint);
+                options->server.url, fth_worker_model(w->client), options->model, hint);
     FTH_REQUIRE(strcmp(fth_worker_input(w->client), input) == 0 && fth_worker_classes(w->client) == engine->classes,
-                FTH_INVALID, "%s serves a model for %s%s in %s; %s has %s in %d%s", options->server,
+                FTH_INVALID, "%s serves a model for %s%s in %s; %s has %s in %d%s", options->server.url,
                 engine->longest > 0 ? "" : "images of ", fth_worker_input(w->client),
-                FTH_COUNTED(fth_worker_classes(w->client), "class"), options->data, input, engine->classes, hint);
+                FTH_COUNTED(fth_worker_classes(w->client), "class"), options->data.address, input, engine->classes,
+                hint);
     const fth_normalization *theirs = fth_worker_normalization(w->client);
     const fth_normalization *ours = &fth_dataset_get_info(engine->dataset)->normalization;
     if (theirs->channels > 0 && !fth_normalization_equal(theirs, ours)) {
@@ -59,7 +60,7 @@ static fth_status check_model(const worker *w, const fth_train_options *options)
         fth_normalization_format(ours, used);
         status =
             fth_fail(FTH_INVALID, "%s expects images normalized as %s, but this worker uses %s: give --normalize %s",
-                     options->server, expected, used, expected);
+                     options->server.url, expected, used, expected);
     }
 
 out:
@@ -88,7 +89,7 @@ static fth_status connect_worker(fth_engine *engine, const fth_train_options *op
 
     (void)place; /* --share says it: each worker has batches of its own */
     *state = NULL;
-    FTH_REQUIRE(*options->server, FTH_INVALID,
+    FTH_REQUIRE(*options->server.url, FTH_INVALID,
                 "this run has a parameter server: give --server URL, or --strategy parameter-server to start a server "
                 "and workers here");
     if (strcmp(fth_engine_precision(engine), "f16") == 0) /* of --precision auto */
@@ -97,17 +98,17 @@ static fth_status connect_worker(fth_engine *engine, const fth_train_options *op
     FTH_TRY(fth_allocate(1, sizeof *w, &w));
     w->engine = engine;
     w->events = json_array();
-    FTH_TRY(fth_replica_create(engine, options->compress, &w->replica));
-    fth_worker_options client = {.url = options->server,
-                                 .worker = options->worker,
-                                 .pinned_key = options->server_pin,
-                                 .ca_file = options->server_ca,
-                                 .patience_s = options->server_timeout_s,
+    FTH_TRY(fth_replica_create(engine, options->server.compress, &w->replica));
+    fth_worker_options client = {.url = options->server.url,
+                                 .worker = options->server.worker,
+                                 .pinned_key = options->server.pin,
+                                 .ca_file = options->server.ca,
+                                 .patience_s = options->server.timeout_s,
                                  .stop = stop};
     FTH_TRY(fth_worker_open(&client, &w->client));
     FTH_TRY(check_model(w, options));
     FTH_TRY(fth_replica_connect(w->replica, w->client));
-    w->server = options->server;
+    w->server = options->server.url;
     *state = w;
     w = NULL;
 
@@ -194,31 +195,32 @@ static json_t *take_event(void *state)
 /* Without a server to work for, one is started here, with workers of its own. */
 static bool starts_processes(const fth_train_options *options)
 {
-    return !*options->server;
+    return !*options->server.url;
 }
 
 static fth_status check(const fth_train_options *options)
 {
-    if (*options->server && options->workers > 0)
+    if (*options->server.url && options->peers.workers > 0)
         return fth_fail(FTH_INVALID, "--workers are those of a server of this machine's own; with --server URL this "
                                      "command is one worker");
-    if (*options->server && fth_options_is_set(&fth_train_option_table, options, "consistency"))
-        return fth_fail(FTH_INVALID, "--consistency is for the server to say: %s", options->server);
-    if (*options->server && strncmp(options->server, "http://", 7) != 0 && strncmp(options->server, "https://", 8) != 0)
+    if (*options->server.url && fth_options_is_set(&fth_train_option_table, options, "consistency"))
+        return fth_fail(FTH_INVALID, "--consistency is for the server to say: %s", options->server.url);
+    if (*options->server.url && strncmp(options->server.url, "http://", 7) != 0 &&
+        strncmp(options->server.url, "https://", 8) != 0)
         return fth_fail(FTH_INVALID, "--server %s is not a URL: http://HOST:PORT or https://HOST:PORT",
-                        options->server);
-    if (strcmp(options->precision, "f16") == 0)
+                        options->server.url);
+    if (options->precision == FTH_PRECISION_F16)
         return refuse_f16();
-    if (*options->test)
+    if (*options->data.test)
         return fth_fail(FTH_INVALID,
                         "--test %s: a parameter server keeps no best model to measure; use `farthing "
                         "evaluate` when it has ended",
-                        options->test);
-    if (*options->server_pin && !fth_tls_is_fingerprint(options->server_pin))
+                        options->data.test);
+    if (*options->server.pin && !fth_tls_is_fingerprint(options->server.pin))
         return fth_fail(FTH_INVALID,
                         "--server-pin \"%s\" is not a fingerprint: sha256// and 44 characters, as the server "
                         "printed it",
-                        options->server_pin);
+                        options->server.pin);
     return starts_processes(options) ? fth_local_server_check(options) : FTH_OK;
 }
 

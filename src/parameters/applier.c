@@ -149,7 +149,8 @@ static fth_refusal check_age(const fth_applier *applier, const fth_gradient *gra
 
     if (fth_served_position_progress(applier->with.position) >= 1) {
         snprintf(message, FTH_MAX_REFUSAL, "training has ended: --%s %" PRId64 " is reached",
-                 train->steps > 0 ? "steps" : "epochs", train->steps > 0 ? train->steps : train->epochs);
+                 train->limits.steps > 0 ? "steps" : "epochs",
+                 train->limits.steps > 0 ? train->limits.steps : train->limits.epochs);
         return FTH_REFUSAL_FINISHED;
     }
     if (staleness < 0) {

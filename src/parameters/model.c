@@ -45,7 +45,7 @@ static fth_status choose_split(fth_served_model *model, const char *checkpoints)
     fth_status status = FTH_OK;
     json_t *run = NULL;
     char *folder = NULL;
-    const char *split = "stratified";
+    fth_validation_split split = FTH_SPLIT_STRATIFIED;
 
     if (!fth_usual_is_open(model->train, "validation-split"))
         return FTH_OK;
@@ -54,9 +54,9 @@ static fth_status choose_split(fth_served_model *model, const char *checkpoints)
         FTH_TRY(fth_record_read_run(folder, &run));
         const char *before =
             json_string_value(json_object_get(json_object_get(run, "configuration"), "validation-split"));
-        split = !before || strcmp(before, "random") == 0 ? "random" : "stratified";
+        split = !before || strcmp(before, "random") == 0 ? FTH_SPLIT_RANDOM : FTH_SPLIT_STRATIFIED;
     }
-    model->adapted.validation_split = (char *)(uintptr_t)split; /* lent */
+    model->adapted.data.validation_split = split;
 
 out:
     json_decref(run);
@@ -71,8 +71,8 @@ static fth_status open_validation(fth_served_model *model)
     fth_train_options used = *model->train; /* lends its texts */
     if (model->shards && model->shards->held_out.fraction > 0) {
         used.seed = (int64_t)model->shards->held_out.seed;
-        used.validation_fraction = model->shards->held_out.fraction;
-        used.validation_split = (char *)(uintptr_t)(model->shards->held_out.by_class ? "stratified" : "random");
+        used.data.validation_fraction = model->shards->held_out.fraction;
+        used.data.validation_split = model->shards->held_out.by_class ? FTH_SPLIT_STRATIFIED : FTH_SPLIT_RANDOM;
     }
     return fth_service_open_data(&used, model->tokenizer, &model->dataset);
 }
@@ -108,8 +108,8 @@ static fth_status choose_model(fth_served_model *model)
         fth_log_info("no --model was given: training %s, as is usual for %s", model->usual.model,
                      info->kind == FTH_DATASET_TEXT ? "text" : "such images");
     model->adapted.model = (char *)(uintptr_t)model->usual.model; /* lent */
-    model->adapted.optimizer = (char *)(uintptr_t)model->usual.optimizer;
-    model->adapted.lr = model->usual.lr;
+    model->adapted.optimizer.name = (char *)(uintptr_t)model->usual.optimizer;
+    model->adapted.optimizer.lr = model->usual.lr;
     return fth_options_check_length(model->train);
 }
 
@@ -159,18 +159,19 @@ static fth_status open_data(fth_served_model *model, const fth_parameters_option
         FTH_TRY(open_validation(model));
         const fth_dataset_info *info = fth_dataset_get_info(model->dataset);
         if (shards)
-            FTH_TRY(check_against_shards(shards, info, train->data));
+            FTH_TRY(check_against_shards(shards, info, train->data.address));
         model->channels = info->channels;
         model->height = info->height;
         model->width = info->width;
         model->classes = info->classes;
         if (model->epoch_samples == 0)
             model->epoch_samples = info->count[FTH_TRAIN];
-        FTH_REQUIRE(info->count[FTH_VALIDATION] > 0, FTH_INVALID, "%s has no samples to validate with", train->data);
+        FTH_REQUIRE(info->count[FTH_VALIDATION] > 0, FTH_INVALID, "%s has no samples to validate with",
+                    train->data.address);
         FTH_TRY(choose_model(model));
         FTH_TRY(take_text(model, info));
         model->normalization = info->normalization;
-    } else if (shards && !*train->normalize) {
+    } else if (shards && !*train->images.normalize) {
         model->normalization = shards->normalization;
     } else {
         FTH_TRY(fth_service_find_normalization(train, &model->normalization));
@@ -225,11 +226,11 @@ static fth_status set_length(fth_served_model *model, const fth_parameters_optio
         int64_t samples = train->batch * (counted ? consistency->count : 1);
         model->updates_per_epoch = (model->epoch_samples + samples - 1) / samples;
     }
-    if (options->ends_by_epochs && train->epochs > 0) {
-        FTH_REQUIRE(model->epoch_samples > 0 || train->steps > 0, FTH_INVALID,
+    if (options->ends_by_epochs && train->limits.epochs > 0) {
+        FTH_REQUIRE(model->epoch_samples > 0 || train->limits.steps > 0, FTH_INVALID,
                     "--epochs ends the training, but nothing says how many samples an epoch has: give --data, "
                     "--epoch-samples, or --steps instead");
-        model->end_samples = train->epochs * model->epoch_samples;
+        model->end_samples = train->limits.epochs * model->epoch_samples;
     }
     FTH_TRY(fth_service_rate(train, 1, 0, model->updates_per_epoch, &rate)); /* the schedule can be followed */
 
@@ -295,7 +296,8 @@ json_t *fth_served_model_describe(const fth_served_model *model, const fth_param
     fth_options_identity(&fth_train_option_table, options->train, identity);
     fth_consistency_format(options->consistency, consistency, sizeof consistency);
     json_object_set_new(configuration, "strategy", json_string("parameter-server"));
-    json_object_set_new(configuration, "validation-split", json_string(model->train->validation_split));
+    json_object_set_new(configuration, "validation-split",
+                        json_string(fth_validation_split_names[model->train->data.validation_split]));
     json_object_set_new(configuration, "model", json_string(model->usual.model));
     json_object_set_new(configuration, "optimizer", json_string(model->usual.optimizer));
     json_object_set_new(configuration, "lr", json_real(fth_served_model_base_rate(model)));

@@ -22,8 +22,8 @@ char *fth_served_record_find(const fth_train_options *train, const char *checkpo
             text[strcspn(text, "\n")] = '\0';
             folder = fth_format("%s", text);
         }
-    } else if (*train->name) {
-        folder = fth_path_join(train->runs, train->name);
+    } else if (*train->saving.name) {
+        folder = fth_path_join(train->saving.runs, train->saving.name);
     }
     if (folder) {
         run_json = fth_path_join(folder, "run.json");
@@ -55,7 +55,7 @@ fth_status fth_served_record_open(const fth_train_options *train, const char *ch
         FTH_TRY(fth_record_configure(record->record, description, machine));
     } else {
         hint = fth_format("%s-server", train->model);
-        FTH_TRY(fth_record_create(train->runs, train->name, hint, description, machine, &record->record));
+        FTH_TRY(fth_record_create(train->saving.runs, train->saving.name, hint, description, machine, &record->record));
     }
     record->state_folder =
         checkpoints ? fth_format("%s", checkpoints) : fth_path_join(fth_record_folder(record->record), "checkpoints");

@@ -70,9 +70,9 @@ static fth_status check_options(const fth_parameters_options *options)
 {
     fth_status status = FTH_OK;
     FTH_REQUIRE(options->lease_s > 0, FTH_INVALID, "a lease must be longer than nothing");
-    FTH_REQUIRE(options->train->accumulate <= 1, FTH_INVALID,
+    FTH_REQUIRE(options->train->optimizer.accumulate <= 1, FTH_INVALID,
                 "gradients are accumulated by workers, not by the server");
-    FTH_REQUIRE(strcmp(options->train->precision, "f32") == 0, FTH_INVALID, "the server's parameters are f32");
+    FTH_REQUIRE(options->train->precision == FTH_PRECISION_F32, FTH_INVALID, "the server's parameters are f32");
 
 out:
     return status;
@@ -100,11 +100,12 @@ static fth_status open_shards(fth_parameters *server)
     fth_status status = FTH_OK;
     const fth_parameters_options *options = &server->options;
     const fth_train_options *train = options->train;
-    bool by_epochs = options->ends_by_epochs && train->steps == 0;
+    bool by_epochs = options->ends_by_epochs && train->limits.steps == 0;
 
     FTH_TRY(fth_shards_create((uint64_t)train->seed, &server->shards.table));
     if (server->shards.listing)
-        FTH_TRY(fth_shard_listing_add(server->shards.listing, by_epochs ? train->epochs : 0, server->shards.table));
+        FTH_TRY(
+            fth_shard_listing_add(server->shards.listing, by_epochs ? train->limits.epochs : 0, server->shards.table));
 
 out:
     return status;
@@ -130,7 +131,7 @@ static fth_status open_state(fth_parameters *server)
     const fth_parameters_options *options = &server->options;
     const fth_served_model *model = server->model;
 
-    FTH_TRY(fth_served_position_create(&(fth_served_length){.steps = options->train->steps,
+    FTH_TRY(fth_served_position_create(&(fth_served_length){.steps = options->train->limits.steps,
                                                             .samples = model->end_samples,
                                                             .epoch_samples = model->epoch_samples,
                                                             .listed = model->shards != NULL},
@@ -212,7 +213,7 @@ static void report_start(fth_parameters *server)
     bool resumed = fth_served_record_resumed(server->record);
     json_t *event = json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:f}", "id", fth_served_record_id(server->record),
                               "folder", fth_served_record_folder(server->record), "model", train->model, "data",
-                              server->model->dataset   ? train->data
+                              server->model->dataset   ? train->data.address
                               : server->shards.listing ? fth_shard_listing_address(server->shards.listing)
                                                        : "the workers'",
                               "device", server->model->device->description, "parameters",
@@ -411,7 +412,7 @@ const fth_normalization *fth_parameters_normalization(const fth_parameters *serv
 
 const char *fth_parameters_split(const fth_parameters *server)
 {
-    return server->model->train->validation_split;
+    return fth_validation_split_names[server->model->train->data.validation_split];
 }
 
 const char *fth_parameters_model(const fth_parameters *server)
@@ -455,10 +456,10 @@ static double seconds_left(const fth_parameters *server, int64_t samples, double
     const fth_train_options *train = server->options.train;
     int64_t epoch_samples = server->model->epoch_samples;
     double version = (double)fth_parameters_version(server), left = NAN;
-    if (train->steps > 0 && version > 0)
-        left = ((double)train->steps - version) * (double)samples / version;
-    else if (train->steps == 0 && train->epochs > 0 && epoch_samples > 0)
-        left = (double)(train->epochs * epoch_samples - samples);
+    if (train->limits.steps > 0 && version > 0)
+        left = ((double)train->limits.steps - version) * (double)samples / version;
+    else if (train->limits.steps == 0 && train->limits.epochs > 0 && epoch_samples > 0)
+        left = (double)(train->limits.epochs * epoch_samples - samples);
     return left < 0 ? 0 : left / pace;
 }
 
@@ -469,17 +470,17 @@ void fth_parameters_get_progress(fth_parameters *server, fth_progress *progress)
     fth_tally recent;
     double pace = NAN;
     fth_worker_totals_get_recent(server->totals, &recent, &pace);
-    *progress = (fth_progress){.epochs = train->epochs,
+    *progress = (fth_progress){.epochs = train->limits.epochs,
                                .step = fth_parameters_version(server),
-                               .steps = train->steps,
+                               .steps = train->limits.steps,
                                .loss = fth_tally_loss(&recent),
                                .accuracy = fth_tally_accuracy(&recent),
                                .samples_per_s = fth_tally_samples_per_s(&recent),
                                .elapsed_s = fth_served_position_elapsed_s(server->position),
                                .left_s = seconds_left(server, samples, pace)};
     progress->epoch = epoch_samples > 0 ? samples / epoch_samples + 1 : 1;
-    if (train->epochs > 0 && progress->epoch > train->epochs)
-        progress->epoch = train->epochs;
+    if (train->limits.epochs > 0 && progress->epoch > train->limits.epochs)
+        progress->epoch = train->limits.epochs;
 }
 
 int fth_parameters_workers(fth_parameters *server)
@@ -504,10 +505,10 @@ fth_status fth_parameters_wait(fth_parameters *server, double seconds)
 static const char *reason_to_end(const fth_parameters *server)
 {
     const fth_train_options *train = server->options.train;
-    if (train->steps > 0)
+    if (train->limits.steps > 0)
         return "steps";
     bool reached = server->model->end_samples > 0 && fth_parameters_progress(server) >= 1;
-    bool epochs_alone = train->epochs > 0 && train->for_s <= 0 && !*train->until;
+    bool epochs_alone = train->limits.epochs > 0 && train->limits.for_s <= 0 && !*train->limits.until;
     return reached || epochs_alone ? "epochs" : "workers";
 }
 

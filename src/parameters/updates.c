@@ -260,7 +260,7 @@ fth_status fth_updates_add(fth_updates *updates, const fth_gradient *gradient, c
     bool first = updates->gradients == 0, updated = false;
     double weight = weight_of(gradient, how->averaged);
     /* A step that is one gradient's needs no sum; either way gives the same numbers. */
-    bool direct = how->steps && first && !how->averaged && model->train->clip <= 0 &&
+    bool direct = how->steps && first && !how->averaged && model->train->optimizer.clip <= 0 &&
                   fth_gradient_is_plain(model->layout, gradient);
 
     updates->averaged = how->averaged;

@@ -57,7 +57,7 @@ static void on_abandon(void *context, const char *message)
     char *lease = NULL;
     size_t size = 0;
     fprintf(stderr, "abandoned: %s\n", message);
-    bool good = fth_store_open(options->checkpoints, NULL, &store) == FTH_OK &&
+    bool good = fth_store_open(options->store.checkpoints, NULL, &store) == FTH_OK &&
                 is_in_store(store, "best/step-000000000001-f000001.safetensors") &&
                 is_in_store(store, "events/000001.jsonl") &&
                 fth_store_get(store, "lease.json", 1 << 20, &lease, &size, NULL) == FTH_OK && lease &&

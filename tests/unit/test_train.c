@@ -33,12 +33,12 @@ static void defaults_are_as_documented(void **state)
     fth_train_options options;
     assert_int_equal(fth_options_set_defaults(&fth_train_option_table, &options), FTH_OK);
     assert_string_equal(options.model, "auto");
-    assert_string_equal(options.data, "digits");
+    assert_string_equal(options.data.address, "digits");
     assert_int_equal(options.batch, 64);
-    assert_string_equal(options.optimizer, "auto");
-    assert_true(options.momentum == 0.9);
-    assert_int_equal(options.accumulate, 1);
-    assert_string_equal(options.checkpoint_every, "30s");
+    assert_string_equal(options.optimizer.name, "auto");
+    assert_true(options.optimizer.momentum == 0.9);
+    assert_int_equal(options.optimizer.accumulate, 1);
+    assert_string_equal(options.saving.every, "30s");
     assert_string_equal(options.resume, "");
     assert_string_equal(options.strategy, "single");
     assert_int_equal(fth_train_options_check(&options), FTH_OK);
@@ -70,8 +70,8 @@ static void flags_are_read_and_checked(void **state)
     fth_train_options options = PARSE(FTH_OK, "--batch", "16", "--for", "2m", "--until=accuracy=0.99", "--nesterov",
                                       "--resume", "--lr", "1e-2");
     assert_int_equal(options.batch, 16);
-    assert_true(options.for_s == 120);
-    assert_true(options.nesterov);
+    assert_true(options.limits.for_s == 120);
+    assert_true(options.optimizer.nesterov);
     assert_string_equal(options.resume, "auto");
     release(&options);
 

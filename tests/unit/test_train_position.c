@@ -46,8 +46,8 @@ static int tear_down(void **state)
 static fth_position begin(int64_t epochs, int64_t steps)
 {
     fth_position position;
-    options.epochs = epochs;
-    options.steps = steps;
+    options.limits.epochs = epochs;
+    options.limits.steps = steps;
     assert_int_equal(fth_position_begin(engine, &options, constant, SAMPLES, &position), FTH_OK);
     return position;
 }
@@ -66,7 +66,7 @@ static void the_nearer_limit_is_the_end(void **state)
 
     assert_int_equal(fth_position_begin(engine, &options, cosine, SAMPLES, &position), FTH_INVALID);
     assert_message_has("--epochs or --steps");
-    options.epochs = INT64_MAX / 2;
+    options.limits.epochs = INT64_MAX / 2;
     assert_int_equal(fth_position_begin(engine, &options, constant, SAMPLES, &position), FTH_INVALID);
     assert_message_has("more than can be counted");
 }

@@ -28,7 +28,7 @@ static double one(fth_device *device, const fth_graph *graph, int64_t batch, fth
     return 1;
 }
 
-static log_lines advise(const char *asked, const fth_backend *backend)
+static log_lines advise(unsigned asked, const fth_backend *backend)
 {
     log_lines lines = {0};
     fth_device device = {.backend = backend};
@@ -42,15 +42,15 @@ static void a_slower_precision_is_noted(void **state)
 {
     (void)state;
     const fth_backend slow = {.relative_time = two_and_a_half}, even = {.relative_time = one}, unknown = {0};
-    const log_lines lines = advise("bf16", &slow);
+    const log_lines lines = advise(FTH_PRECISION_BF16, &slow);
     assert_int_equal(lines.count, 1);
     assert_string_equal(lines.last,
                         "bf16 is slower than f32 for this network on this CPU (about 2.5 x); --precision f32 is "
                         "faster");
-    assert_int_equal(advise("f32", &slow).count, 0);
-    assert_int_equal(advise("auto", &slow).count, 0);
-    assert_int_equal(advise("bf16", &even).count, 0);
-    assert_int_equal(advise("bf16", &unknown).count, 0);
+    assert_int_equal(advise(FTH_PRECISION_F32, &slow).count, 0);
+    assert_int_equal(advise(FTH_PRECISION_AUTO, &slow).count, 0);
+    assert_int_equal(advise(FTH_PRECISION_BF16, &even).count, 0);
+    assert_int_equal(advise(FTH_PRECISION_BF16, &unknown).count, 0);
 }
 
 int main(void)

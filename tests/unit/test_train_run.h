@@ -49,7 +49,7 @@ static void run_prepare(void **state)
     assert_int_equal(fth_options_set_defaults(&fth_train_option_table, &run.options), FTH_OK);
     run.options.own.images = &run_images;
     run.options.batch = RUN_BATCH;
-    run.options.threads = run.options.loader_threads = 1;
+    run.options.threads = run.options.data.loader_threads = 1;
     assert_int_equal(fth_spending_create(&run.spending), FTH_OK);
     assert_int_equal(fth_reporter_create(&run_observer, &run.reporter), FTH_OK);
 }

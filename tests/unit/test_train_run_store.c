@@ -19,10 +19,10 @@ static int start(void **state)
     test_path(local, "run");
     test_path(store, "store");
     fth_options_set_defaults(&fth_train_option_table, &options);
-    free(options.lease);
-    options.lease = strdup("off");
-    free(options.checkpoints);
-    options.checkpoints = strdup(store);
+    free(options.store.lease);
+    options.store.lease = strdup("off");
+    free(options.store.checkpoints);
+    options.store.checkpoints = strdup(store);
     return fth_folder_create(local) == FTH_OK ? 0 : -1;
 }
 

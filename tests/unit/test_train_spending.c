@@ -148,7 +148,7 @@ static void a_price_given_on_another_machine_is_not_this_ones(void **state)
 static void a_budget_needs_a_price(void **state)
 {
     (void)state;
-    set_text(&options.budget, "5usd");
+    set_text(&options.limits.budget, "5usd");
     assert_int_equal(fth_spending_find_price(spending, &options, NULL), FTH_INVALID);
     assert_message_has("--price");
 }
@@ -156,7 +156,7 @@ static void a_budget_needs_a_price(void **state)
 static void set_budget(const char *budget)
 {
     set_text(&options.price, "3600"); /* a dollar a second */
-    set_text(&options.budget, budget);
+    set_text(&options.limits.budget, budget);
     assert_int_equal(fth_spending_find_price(spending, &options, NULL), FTH_OK);
 }
 

@@ -134,7 +134,7 @@ static fth_status relay_drain(void *state, fth_step_result *result)
 
 static fth_status relay_check(const fth_train_options *options)
 {
-    return options->accumulate > 1 ? fth_fail(FTH_INVALID, "a relay does not accumulate") : FTH_OK;
+    return options->optimizer.accumulate > 1 ? fth_fail(FTH_INVALID, "a relay does not accumulate") : FTH_OK;
 }
 
 static const char *const relay_options[] = {"server", "compress", NULL};
@@ -1094,8 +1094,8 @@ static void followers_take_the_options_of_the_run(void **state)
     assert_null(strstr(text, "secret"));
     free(text);
     assert_int_equal(fth_shared_run_follow(&asked, run, &followed), FTH_OK);
-    assert_string_equal(followed.options.data, "https://host.example/x.tar");
-    assert_true(followed.options.lr == 0.25 && followed.options.seed == 7 && followed.options.threads == 3);
+    assert_string_equal(followed.options.data.address, "https://host.example/x.tar");
+    assert_true(followed.options.optimizer.lr == 0.25 && followed.options.seed == 7 && followed.options.threads == 3);
     assert_string_equal(followed.id, found.id);
     assert_string_equal(followed.identity, found.identity);
     fth_run_selection_release(&followed);

@@ -113,10 +113,10 @@ static int set_up(void **state)
 {
     memset(&workers, 0, sizeof workers);
     run_prepare(state);
-    run.options.accumulate = 3;
-    run.options.epochs = 4;
-    run.options.warmup.count = 4;
-    run.options.lr = 0.8;
+    run.options.optimizer.accumulate = 3;
+    run.options.limits.epochs = 4;
+    run.options.schedule.warmup.count = 4;
+    run.options.optimizer.lr = 0.8;
     run_open(&strategy);
     return 0;
 }

@@ -242,8 +242,7 @@ static void check_wrong_data(void **state)
     (void)state;
     assert_int_equal(fth_options_set_defaults(&fth_train_option_table, &options), FTH_OK);
     assert_int_equal(fth_options_set(&fth_train_option_table, &options, "model", "mnist-cnn", "model"), FTH_OK);
-    fth_engine_options text = {
-        .train = &options, .longest = LONGEST, .classes = CLASSES, .training_samples = SAMPLES};
+    fth_engine_options text = {.train = &options, .longest = LONGEST, .classes = CLASSES, .training_samples = SAMPLES};
     assert_int_equal(fth_engine_create(&text, device, &engine), FTH_INVALID);
     assert_non_null(strstr(fth_error_message(), "mnist-cnn is a model for images, and the data has text"));
     assert_int_equal(fth_options_set(&fth_train_option_table, &options, "model", "bert-tiny", "model"), FTH_OK);
@@ -363,14 +362,14 @@ static void check_no_groups_without_need(void **state)
     (void)state;
     assert_int_equal(fth_options_set_defaults(&fth_train_option_table, &options), FTH_OK);
     assert_int_equal(fth_options_set(&fth_train_option_table, &options, "model", "mnist-cnn", "model"), FTH_OK);
-    options.weight_decay = 0.1;
+    options.optimizer.weight_decay = 0.1;
     assert_int_equal(fth_train_options_find_model(&options, &model), FTH_OK);
     fth_model_options size = {.channels = 1, .height = 28, .width = 28, .classes = 10};
     assert_int_equal(fth_model_create_graph(model, &size, &graph), FTH_OK);
     assert_int_equal(fth_parameter_groups_create(&options, graph, &groups), FTH_OK);
     assert_int_equal(fth_parameter_groups_get(groups).range_count, 0);
     fth_parameter_groups_free(groups);
-    options.layer_decay = 0.9;
+    options.optimizer.layer_decay = 0.9;
     assert_int_equal(fth_parameter_groups_create(&options, graph, &groups), FTH_INVALID);
     assert_non_null(strstr(fth_error_message(), "--layer-decay"));
     fth_graph_free(graph);

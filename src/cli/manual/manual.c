@@ -227,7 +227,7 @@ static void print_flag(FILE *out, const fth_option *option)
 static void print_choices(FILE *out, const fth_option *option)
 {
     fth_choice choice;
-    if (option->type != FTH_OPTION_CHOICE)
+    if (option->type != FTH_OPTION_CHOICE && option->type != FTH_OPTION_ENUM)
         return;
     fputs("One of", out);
     for (size_t i = 0; (choice = fth_options_choice(option, i)).name; i++) {

@@ -16,7 +16,7 @@ static fth_status read_configuration(const fth_train_options *options, const cha
 {
     fth_status status = FTH_OK;
     fth_record_summary summary = {0};
-    FTH_TRY(fth_cli_read_run(options->runs, run, store, &summary));
+    FTH_TRY(fth_cli_read_run(options->saving.runs, run, store, &summary));
     *configuration = json_deep_copy(json_object_get(summary.run, "configuration"));
     FTH_REQUIRE(*configuration, FTH_CORRUPT, "%s/run.json has no configuration", summary.folder);
     json_object_del(*configuration, "weights"); /* where that run started from */
@@ -31,9 +31,10 @@ static fth_status open_weights(const fth_train_options *options, const char *tex
                                json_t **configuration)
 {
     fth_status status = FTH_OK;
-    const fth_store_options store = {
-        .s3_endpoint = options->s3_endpoint, .s3_region = options->s3_region, .s3_style = options->s3_style};
-    FTH_TRY(fth_cli_find_weights(text, options->runs, &store, weights));
+    const fth_store_options store = {.s3_endpoint = options->store.s3_endpoint,
+                                     .s3_region = options->store.s3_region,
+                                     .s3_style = options->store.s3_style};
+    FTH_TRY(fth_cli_find_weights(text, options->saving.runs, &store, weights));
     if (weights->run)
         FTH_TRY(read_configuration(options, weights->run, &store, configuration));
 out:
@@ -70,7 +71,7 @@ static fth_status print_result(const fth_train_options *options, const char *wei
     fth_text_loss(result->loss, loss, sizeof loss);
     fth_duration_format(result->seconds, time, sizeof time);
     fth_print_line(stdout, "%s on %s: validation accuracy %s, loss %s over %s in %s; weights %s", options->model,
-                   options->data, accuracy, loss, FTH_COUNTED(result->samples, "sample"), time, weights);
+                   options->data.address, accuracy, loss, FTH_COUNTED(result->samples, "sample"), time, weights);
     if (!confusion)
         return FTH_OK;
     if (asked ? options->per_class : fth_confusion_classes(confusion) <= MOST_LISTED) {

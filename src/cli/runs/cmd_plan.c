@@ -7,6 +7,7 @@
 
 #include "cli/cli.h"
 #include "cli/runs/plan_functions.h"
+#include "collective/collective.h"
 #include "cost/cost.h"
 #include "parallel/link_measurement.h"
 #include "parallel/parallel.h"
@@ -115,20 +116,20 @@ static fth_status describe_run(const plan_options *asked, const fth_train_option
     fth_status status = FTH_OK;
     size_t bucket_bytes = 0;
     *run = (fth_scaling_run){.batch = options->batch,
-                             .batch_per_worker = options->batch_per_worker,
+                             .batch_per_worker = options->peers.batch_per_worker,
                              .samples = INT64_MAX,
-                             .accumulate = options->accumulate,
-                             .rate_rule = strcmp(options->scale_lr, "sqrt") == 0     ? FTH_RATE_SQRT
-                                          : strcmp(options->scale_lr, "linear") == 0 ? FTH_RATE_LINEAR
-                                                                                     : FTH_RATE_KEPT,
+                             .accumulate = options->optimizer.accumulate,
+                             .rate_rule = options->optimizer.scale_lr == FTH_SCALE_SQRT     ? FTH_RATE_SQRT
+                                          : options->optimizer.scale_lr == FTH_SCALE_LINEAR ? FTH_RATE_LINEAR
+                                                                                            : FTH_RATE_KEPT,
                              .workers_per_node = (int)asked->workers,
                              .local = {.latency_s = 20e-6, .bytes_per_s = 10e9},
                              .rounds = FTH_ROUNDS_DIRECT,
-                             .bytes_per_float = strcmp(options->wire, "f32") == 0 ? 4 : 2,
-                             .sharded_update = options->shard_update,
+                             .bytes_per_float = options->peers.wire == FTH_WIRE_F32 ? 4 : 2,
+                             .sharded_update = options->peers.shard_update,
                              .usd_per_hour = NAN};
     FTH_TRY(fth_link_parse(*asked->link ? asked->link : assumed_link, &run->link));
-    FTH_TRY(fth_bucket_parse(options->bucket, &bucket_bytes));
+    FTH_TRY(fth_bucket_parse(options->peers.bucket, &bucket_bytes));
     run->bucket_floats = bucket_bytes / sizeof(float);
     if (*asked->price)
         FTH_TRY(fth_usd_parse(asked->price, &run->usd_per_hour));

@@ -67,9 +67,9 @@ static void describe_job(const fth_functions_question *question, const fth_train
     const fth_profile_result *profile = &plan->profile;
     const fth_worker_profile *worker = &profile->profiles[0];
     const double epoch = (double)profile->training_samples;
-    plan->epochs = options->epochs > 0  ? (double)options->epochs
-                   : options->steps > 0 ? (double)options->steps * (double)options->batch / epoch
-                                        : USUAL_EPOCHS;
+    plan->epochs = options->limits.epochs > 0  ? (double)options->limits.epochs
+                   : options->limits.steps > 0 ? (double)options->limits.steps * (double)options->batch / epoch
+                                               : USUAL_EPOCHS;
     plan->job = (fth_job_shape){.samples = epoch * plan->epochs,
                                 .batch = (double)options->batch,
                                 .batch_s = worker->compute_s + worker->before_s,

@@ -181,7 +181,7 @@ static void tell_where(const serve_options *asked, const fth_parameters *server,
 static char *describe_going_on(const serve_options *asked, const fth_train_options *train, const fth_parameters *server)
 {
     const char *folder = fth_parameters_run_folder(server), *slash = strrchr(folder, '/');
-    if (*train->name || *asked->checkpoints)
+    if (*train->saving.name || *asked->checkpoints)
         return fth_format("the same command continues the run");
     return fth_format("the same command with --name %s continues the run", slash ? slash + 1 : folder);
 }
@@ -200,7 +200,7 @@ static fth_status wait_for_end(fth_parameters *server, const serve_options *aske
         status = fth_parameters_wait(server, look_every_s);
         double progress = fth_parameters_progress(server), now = fth_clock_seconds();
         bool trained = progress >= 1, alone = fth_parameters_workers(server) == 0;
-        if (!trained && !(alone && train->steps == 0 && !*asked->shards && progress >= nearly))
+        if (!trained && !(alone && train->limits.steps == 0 && !*asked->shards && progress >= nearly))
             reached_s = 0;
         else if (reached_s == 0)
             reached_s = now;
@@ -243,9 +243,9 @@ static fth_status serve(const fth_option_table *table, const serve_options *aske
     FTH_TRY(complete(asked, &train));
     FTH_TRY(fth_consistency_parse(asked->consistency, &options.consistency));
     FTH_TRY(set_model_facts(table, asked, &options));
-    FTH_TRY(fth_parameters_set_interval(train.checkpoint_every, &options));
+    FTH_TRY(fth_parameters_set_interval(train.saving.every, &options));
     FTH_TRY(fth_durability_find(asked->durability, &options.durability));
-    tls = fth_path_join(train.runs, "tls");
+    tls = fth_path_join(train.saving.runs, "tls");
     FTH_TRY(fth_serving_read(&asked->serving, tls, &secrets));
     options.keys = secrets.keys;
     options.open = asked->serving.open;

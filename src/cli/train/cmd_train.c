@@ -154,15 +154,15 @@ static void print_end(const fth_train_outcome *outcome)
 static void print_report_command(const fth_invocation *invocation, const fth_train_options *options,
                                  const fth_train_outcome *outcome)
 {
-    char *usual = outcome->id ? fth_path_join(options->runs, outcome->id) : NULL;
+    char *usual = outcome->id ? fth_path_join(options->saving.runs, outcome->id) : NULL;
     const bool found = usual && strcmp(usual, outcome->run_folder) == 0;
     fputs("see it with: ", stdout);
     fth_cli_print_word(stdout, invocation->program);
     fputs(" report ", stdout);
     fth_cli_print_word(stdout, found ? outcome->id : outcome->run_folder);
-    if (found && strcmp(options->runs, "runs") != 0) {
+    if (found && strcmp(options->saving.runs, "runs") != 0) {
         fputs(" --runs ", stdout);
-        fth_cli_print_word(stdout, options->runs);
+        fth_cli_print_word(stdout, options->saving.runs);
     }
     putchar('\n');
     free(usual);
@@ -175,7 +175,7 @@ static fth_exit_code conclude(const fth_invocation *invocation, const fth_train_
         return outcome->interrupted ? FTH_EXIT_INTERRUPTED : FTH_EXIT_OK;
     if (outcome->interrupted) {
         FILE *output = options->json || ferror(stdout) ? stderr : stdout;
-        bool stored = *options->checkpoints;
+        bool stored = *options->store.checkpoints;
         bool anywhere = stored && !outcome->fenced && !outcome->local_copy &&
                         fth_options_is_set(&fth_train_option_table, options, "checkpoints");
         if (outcome->local_copy)
@@ -227,7 +227,7 @@ static void abandon(void *context, const char *message)
     (void)context;
     fth_log_info("%s; ending with exit code %d. This continues the run:", message, FTH_EXIT_INTERRUPTED);
     fputs("  ", stderr);
-    print_command(stderr, running.invocation, !*running.options->resume && !*running.options->checkpoints);
+    print_command(stderr, running.invocation, !*running.options->resume && !*running.options->store.checkpoints);
     _exit(FTH_EXIT_INTERRUPTED);
 }
 
@@ -270,7 +270,7 @@ out:;
 static fth_status check_strategy(const fth_train_options *options)
 {
     const fth_strategy *strategy = NULL;
-    bool names_run = *options->resume && (strcmp(options->resume, "auto") != 0 || *options->name);
+    bool names_run = *options->resume && (strcmp(options->resume, "auto") != 0 || *options->saving.name);
     if (names_run && !fth_options_is_set(&fth_train_option_table, options, "strategy"))
         return FTH_OK;
     return fth_strategy_choose(fth_strategies, options, &strategy);
@@ -282,14 +282,14 @@ static fth_status find_weights(fth_train_options *options)
 {
     fth_status status = FTH_OK;
     fth_cli_weights weights = {0};
-    char *run = fth_path_join(options->runs, options->weights);
+    char *run = fth_path_join(options->saving.runs, options->weights);
 
     FTH_REQUIRE(run, FTH_NO_MEMORY, "no memory for a path");
     const bool by_id = !strchr(options->weights, '/') && !fth_folder_exists(options->weights) &&
                        !fth_file_exists(options->weights) && fth_record_exists(run);
     if (!*options->weights || (!by_id && !fth_record_exists(options->weights)))
         goto out;
-    FTH_TRY(fth_cli_find_weights(options->weights, options->runs, NULL, &weights));
+    FTH_TRY(fth_cli_find_weights(options->weights, options->saving.runs, NULL, &weights));
     free(options->weights);
     options->weights = fth_format("%s", weights.path);
 
@@ -339,7 +339,7 @@ fth_exit_code fth_cli_train(const fth_command *command, const fth_invocation *in
         code = fth_cli_usage(command, "%s", fth_error_message());
         goto out;
     }
-    if (standby && !*options.checkpoints) {
+    if (standby && !*options.store.checkpoints) {
         code = fth_cli_usage(command, "say with --checkpoints URL which run to stand by for");
         goto out;
     }

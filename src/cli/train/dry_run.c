@@ -53,13 +53,14 @@ static fth_status check_store(const fth_train_options *options, store_facts *fac
     fth_status status = FTH_OK;
     fth_store *store = NULL;
     char *missing = NULL;
-    fth_store_options how = {
-        .s3_endpoint = options->s3_endpoint, .s3_region = options->s3_region, .s3_style = options->s3_style};
+    fth_store_options how = {.s3_endpoint = options->store.s3_endpoint,
+                             .s3_region = options->store.s3_region,
+                             .s3_style = options->store.s3_style};
 
-    FTH_TRY(fth_store_open(options->checkpoints, &how, &store));
+    FTH_TRY(fth_store_open(options->store.checkpoints, &how, &store));
     missing = fth_store_folder(store) ? first_missing(fth_store_folder(store)) : NULL;
     FTH_TRY(fth_doctor_write_store(store, facts->written, sizeof facts->written));
-    if (strcmp(options->lease, "off") != 0)
+    if (strcmp(options->store.lease, "off") != 0)
         FTH_TRY(fth_doctor_check_conditions(store, facts->conditions, sizeof facts->conditions));
 
 out:
@@ -184,7 +185,7 @@ static void print_json(const fth_train_options *asked, const fth_option_bits *by
 
 static void print_action(const fth_train_options *asked, const fth_train_plan *plan)
 {
-    const char *where = *asked->checkpoints ? asked->checkpoints : plan->options.runs;
+    const char *where = *asked->store.checkpoints ? asked->store.checkpoints : plan->options.saving.runs;
     if (plan->action == FTH_PLAN_NOTHING_LEFT)
         fth_print_line(stdout, "# run %s in %s is finished: nothing is left to do", plan->id, where);
     else if (plan->action == FTH_PLAN_RESUME_RUN)
@@ -202,7 +203,7 @@ static void print_facts(const fth_train_options *asked, const fth_train_plan *pl
     printf("# dry run: everything was checked, nothing was trained or saved\n");
     print_action(asked, plan);
     fth_print_line(stdout, "# model    %s, %s", plan->options.model, FTH_COUNTED(plan->parameters, "parameter"));
-    fth_print_line(stdout, "# data     %s, %s, %s to train, %s to validate", plan->options.data,
+    fth_print_line(stdout, "# data     %s, %s, %s to train, %s to validate", plan->options.data.address,
                    FTH_COUNTED(plan->classes, "class"),
                    FTH_COUNTED(plan->training_samples, plan->text ? "text" : "image"),
                    FTH_COUNTED(plan->validation_samples, NULL));
@@ -215,8 +216,8 @@ static void print_facts(const fth_train_options *asked, const fth_train_plan *pl
         fth_print_line(stdout, "# store    %s", store->written);
     if (*store->conditions)
         fth_print_line(stdout, "#          %s", store->conditions);
-    if (*asked->server)
-        fth_print_line(stdout, "# server   %s was not contacted", asked->server);
+    if (*asked->server.url)
+        fth_print_line(stdout, "# server   %s was not contacted", asked->server.url);
 }
 
 fth_exit_code fth_cli_dry_run(const fth_train_options *options, const fth_option_bits *by_flag)
@@ -226,7 +227,7 @@ fth_exit_code fth_cli_dry_run(const fth_train_options *options, const fth_option
     store_facts store = {0};
     fth_stop stop = FTH_STOP_INITIALIZER;
 
-    if (*options->checkpoints)
+    if (*options->store.checkpoints)
         FTH_TRY(check_store(options, &store));
     FTH_TRY(fth_train_check(options, fth_strategies, &stop, &plan));
     if (options->json) {

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "train/engine/engine_internal.h"
-#include "train/options/precision.h"
 #include "train/engine/recompute.h"
+#include "train/options/precision.h"
 
 /* ---- making one ---- */
 
@@ -38,7 +38,7 @@ static fth_status build_graph(fth_engine *engine, bool recompute)
         .longest = options->longest,
         .task = options->task,
         .classes = options->classes,
-        .label_smoothing = (float)options->train->label_smoothing,
+        .label_smoothing = (float)options->train->optimizer.label_smoothing,
         .freeze = options->evaluate_only && !options->keep_layout ? NULL : options->train->freeze,
         .freeze_statistics = options->train->freeze_statistics,
         .recompute = recompute};
@@ -123,7 +123,7 @@ static fth_status make_vectors(fth_engine *engine)
                   .trained = fth_graph_trained_floats(engine->graph),
                   .state_count = trains ? fth_weight_update_state_count(engine->update) : 0},
         .trains = trains,
-        .accumulates = trains && train->accumulate > 1,
+        .accumulates = trains && train->optimizer.accumulate > 1,
         .shared = options->shared};
     FTH_TRY(check_memory(engine, &made));
     FTH_TRY(fth_model_vectors_allocate(&engine->vectors, engine->device, &made));
@@ -149,7 +149,7 @@ fth_status fth_engine_create(const fth_engine_options *options, fth_device *devi
                                  &engine->precision));
     FTH_TRY(choose_what_is_kept(engine));
     FTH_TRY(make_vectors(engine));
-    engine->synchronized = strcmp(options->train->batch_norm, "synchronized") == 0;
+    engine->synchronized = options->train->peers.batch_norm == FTH_BATCH_NORM_SYNCHRONIZED;
     FTH_TRY(fth_plan_cache_create(
         engine->graph, device, (fth_plan_options){.precision = engine->precision, .synchronized = engine->synchronized},
         options->train->model, &engine->plans));
@@ -192,7 +192,7 @@ fth_device *fth_engine_device(const fth_engine *engine)
 
 double fth_engine_learning_rate(const fth_engine *engine)
 {
-    double asked = engine->options.train->lr;
+    double asked = engine->options.train->optimizer.lr;
     return asked > 0 || !engine->update ? asked : fth_weight_update_get_optimizer(engine->update)->default_lr;
 }
 
@@ -414,14 +414,15 @@ int64_t fth_engine_updates_per_epoch(const fth_engine *engine)
 {
     const fth_train_options *train = engine->options.train;
     return fth_batches_per_epoch(fth_batches_per_epoch(engine->options.training_samples, train->batch),
-                                 train->accumulate);
+                                 train->optimizer.accumulate);
 }
 
 int64_t fth_engine_updates(const fth_engine *engine, int64_t batches)
 {
     const fth_train_options *train = engine->options.train;
     int64_t per_epoch = fth_batches_per_epoch(engine->options.training_samples, train->batch);
-    return batches / per_epoch * fth_engine_updates_per_epoch(engine) + batches % per_epoch / train->accumulate;
+    return batches / per_epoch * fth_engine_updates_per_epoch(engine) +
+           batches % per_epoch / train->optimizer.accumulate;
 }
 
 fth_group fth_engine_group(const fth_engine *engine, const fth_batch *batch)
@@ -429,15 +430,15 @@ fth_group fth_engine_group(const fth_engine *engine, const fth_batch *batch)
     const fth_train_options *train = engine->options.train;
     int64_t samples = engine->options.training_samples;
     int64_t update = fth_engine_updates(engine, batch->number) + 1;
-    if (train->accumulate <= 1)
+    if (train->optimizer.accumulate <= 1)
         return (fth_group){.first = true,
                            .last = true,
                            .share = batch->whole > 0 ? (float)((double)batch->count / (double)batch->whole) : 1,
                            .update = update};
     int64_t batches = fth_batches_per_epoch(samples, train->batch);
     int64_t index = batch->number % batches;
-    int64_t begin = index / train->accumulate * train->accumulate;
-    int64_t end = begin + train->accumulate < batches ? begin + train->accumulate : batches;
+    int64_t begin = index / train->optimizer.accumulate * train->optimizer.accumulate;
+    int64_t end = begin + train->optimizer.accumulate < batches ? begin + train->optimizer.accumulate : batches;
     int64_t last_sample = end * train->batch < samples ? end * train->batch : samples;
     int64_t group_samples = last_sample - begin * train->batch;
     return (fth_group){.first = index == begin,

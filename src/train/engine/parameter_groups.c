@@ -68,7 +68,7 @@ static fth_status set_decays(const fth_train_options *options, const fth_graph *
 {
     fth_status status = FTH_OK;
     const fth_model *model = NULL;
-    const char *patterns = options->no_decay;
+    const char *patterns = options->optimizer.no_decay;
 
     FTH_TRY(fth_train_options_find_model(options, &model));
     if (!*patterns)
@@ -131,9 +131,9 @@ static fth_status make_ranges(const fth_train_options *options, const fth_graph 
                               fth_parameter_groups *groups)
 {
     fth_status status = FTH_OK;
-    const int layers = options->layer_decay < 1 ? count_layers(graph) : 0;
+    const int layers = options->optimizer.layer_decay < 1 ? count_layers(graph) : 0;
 
-    FTH_REQUIRE(options->layer_decay >= 1 || layers > 0, FTH_INVALID,
+    FTH_REQUIRE(options->optimizer.layer_decay >= 1 || layers > 0, FTH_INVALID,
                 "--layer-decay: the layers of %s have no numbers; it is for models for text, such as bert-mini",
                 options->model);
     FTH_TRY(fth_allocate(list->count + 1, sizeof *groups->ranges, &groups->ranges));
@@ -142,10 +142,11 @@ static fth_status make_ranges(const fth_train_options *options, const fth_graph 
         const size_t end = i + 1 < list->count ? list->members[i + 1].offset : fth_graph_trained_floats(graph);
         const int depth = layers > 0 ? find_depth(parameter->name, layers) : 0;
         int group = 0;
-        FTH_TRY(find_group(groups,
-                           (fth_update_group){.rate = (float)pow(options->layer_decay, depth),
-                                              .decay = parameter->decays || options->weight_decay == 0 ? 1 : 0},
-                           &group));
+        FTH_TRY(
+            find_group(groups,
+                       (fth_update_group){.rate = (float)pow(options->optimizer.layer_decay, depth),
+                                          .decay = parameter->decays || options->optimizer.weight_decay == 0 ? 1 : 0},
+                       &group));
         fth_update_range *last = groups->range_count > 0 ? &groups->ranges[groups->range_count - 1] : NULL;
         if (last && last->group == group)
             last->end = end;

@@ -7,8 +7,6 @@
 #include "backend/plan.h"
 #include "base/process.h"
 
-const char *const fth_recompute_choices[] = {"none", "layers", "auto", NULL};
-
 /* FARTHING_MEMORY_MB is for tests. */
 static double find_room(fth_device *device)
 {
@@ -38,8 +36,8 @@ fth_status fth_recompute_choose(const fth_engine_options *options, const fth_gra
     fth_plan *plan = NULL;
     double room = find_room(device);
 
-    *recompute = strcmp(train->recompute, "layers") == 0;
-    if (strcmp(train->recompute, "auto") != 0 || room <= 0)
+    *recompute = train->recompute == FTH_RECOMPUTE_LAYERS;
+    if (train->recompute != FTH_RECOMPUTE_AUTO || room <= 0)
         return FTH_OK;
     const fth_plan_options largest = {.batch = train->batch,
                                       .tokens = fth_text_capacity(train->batch * options->longest),

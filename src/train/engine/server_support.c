@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/model/classifier.h"
 #include "train/engine/engine_internal.h"
+#include "train/model/classifier.h"
 #include "train/train_internal.h"
 
 fth_status fth_service_rate(const fth_train_options *options, double base_rate, int64_t updates_done,
@@ -14,16 +14,16 @@ fth_status fth_service_rate(const fth_train_options *options, double base_rate, 
     fth_status status = FTH_OK;
     const fth_schedule *schedule = NULL;
     fth_schedule_position position = {.step = updates_done,
-                                      .total_steps = options->steps,
+                                      .total_steps = options->limits.steps,
                                       .steps_per_epoch = updates_per_epoch > 0 ? updates_per_epoch : 1,
-                                      .decay_every = options->decay_every,
-                                      .decay_factor = options->decay_factor};
+                                      .decay_every = options->schedule.decay_every,
+                                      .decay_factor = options->schedule.decay_factor};
 
-    FTH_TRY(fth_schedule_find(options->schedule, &schedule));
+    FTH_TRY(fth_schedule_find(options->schedule.name, &schedule));
     if (position.total_steps == 0 && updates_per_epoch > 0)
-        position.total_steps = options->epochs * updates_per_epoch;
-    FTH_TRY(fth_schedule_check_end(schedule, options->warmup, position.total_steps, "--steps"));
-    position.warmup = fth_amount_count(options->warmup, position.total_steps);
+        position.total_steps = options->limits.epochs * updates_per_epoch;
+    FTH_TRY(fth_schedule_check_end(schedule, options->schedule.warmup, position.total_steps, "--steps"));
+    position.warmup = fth_amount_count(options->schedule.warmup, position.total_steps);
     *rate = base_rate * fth_schedule_factor(schedule, &position);
 
 out:
@@ -39,7 +39,7 @@ fth_status fth_service_open_data(const fth_train_options *options, const fth_tok
     if (status != FTH_OK)
         return status;
     if (*normalize)
-        used.normalize = normalize;
+        used.images.normalize = normalize;
     status = fth_open_device_and_data(&used, &(fth_text_known){.tokenizer = tokenizer}, NULL, NULL, dataset, NULL);
     if (status == FTH_OK && fth_dataset_get_info(*dataset)->kind == FTH_DATASET_TEXT)
         return FTH_OK;
@@ -67,7 +67,7 @@ fth_status fth_service_find_normalization(const fth_train_options *options, fth_
 {
     char text[FTH_NORMALIZATION_TEXT];
     fth_status status = fth_options_find_normalization(options, text);
-    return status == FTH_OK ? fth_normalization_parse(*text ? text : options->normalize, normalization) : status;
+    return status == FTH_OK ? fth_normalization_parse(*text ? text : options->images.normalize, normalization) : status;
 }
 
 json_t *fth_service_describe_machine(const fth_device *device)

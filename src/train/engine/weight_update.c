@@ -43,17 +43,17 @@ fth_status fth_weight_update_create(const fth_train_options *options, const fth_
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *update, &update));
     update->device = device;
-    update->clip = options->clip;
+    update->clip = options->optimizer.clip;
     if (scales_loss)
         update->loss_scale.scale = FTH_FIRST_LOSS_SCALE;
     FTH_TRY(fth_usual_find(options, NULL, &usual));
     FTH_TRY(fth_optimizer_find(usual.optimizer, &update->optimizer));
-    update->arguments = (fth_update_arguments){.momentum = (float)options->momentum,
-                                               .weight_decay = (float)options->weight_decay,
-                                               .beta1 = (float)options->beta1,
-                                               .beta2 = (float)options->beta2,
-                                               .epsilon = (float)options->epsilon,
-                                               .nesterov = options->nesterov,
+    update->arguments = (fth_update_arguments){.momentum = (float)options->optimizer.momentum,
+                                               .weight_decay = (float)options->optimizer.weight_decay,
+                                               .beta1 = (float)options->optimizer.beta1,
+                                               .beta2 = (float)options->optimizer.beta2,
+                                               .epsilon = (float)options->optimizer.epsilon,
+                                               .nesterov = options->optimizer.nesterov,
                                                .diverged = &update->diverged};
     FTH_TRY(find_kernel(update));
     FTH_TRY(fth_parameter_groups_create(options, graph, &update->own_groups));

@@ -154,8 +154,8 @@ out:
 static fth_status summarize(const fth_setup *setup, measured_steps *steps, fth_worker_profile *profile)
 {
     size_t n = steps->count;
-    double accumulate = (double)setup->options->accumulate;
-    int threads = (int)setup->options->loader_threads > 0      ? (int)setup->options->loader_threads
+    double accumulate = (double)setup->options->optimizer.accumulate;
+    int threads = (int)setup->options->data.loader_threads > 0 ? (int)setup->options->data.loader_threads
                   : fth_dataset_is_transformed(setup->dataset) ? fth_processors_usable()
                                                                : 1;
     *profile = (fth_worker_profile){.jitter_s = find_deviation(steps->compute_s, n),

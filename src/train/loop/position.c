@@ -20,15 +20,15 @@ fth_status fth_position_set_batch(fth_position *position, const fth_engine *engi
     position->batches_per_epoch = fth_batches_per_epoch(samples, options->batch);
     position->steps_per_epoch = fth_engine_updates_per_epoch(engine);
     position->step = fth_engine_updates(engine, position->state.batches);
-    position->total_steps = options->steps;
-    if (options->epochs > 0) {
-        FTH_REQUIRE(options->epochs <= INT64_MAX / 4 / position->batches_per_epoch, FTH_INVALID,
-                    "--epochs %" PRId64 " is more than can be counted", options->epochs);
-        by_epochs = options->epochs * position->steps_per_epoch;
+    position->total_steps = options->limits.steps;
+    if (options->limits.epochs > 0) {
+        FTH_REQUIRE(options->limits.epochs <= INT64_MAX / 4 / position->batches_per_epoch, FTH_INVALID,
+                    "--epochs %" PRId64 " is more than can be counted", options->limits.epochs);
+        by_epochs = options->limits.epochs * position->steps_per_epoch;
     }
     if (by_epochs > 0 && (position->total_steps == 0 || by_epochs < position->total_steps))
         position->total_steps = by_epochs;
-    FTH_TRY(fth_schedule_check_end(schedule, options->warmup, position->total_steps, "--epochs or --steps"));
+    FTH_TRY(fth_schedule_check_end(schedule, options->schedule.warmup, position->total_steps, "--epochs or --steps"));
 
 out:
     return status;

@@ -273,7 +273,7 @@ void fth_reporter_write_start(fth_reporter *reporter, const fth_start_facts *fac
     set_text(event, "id", fth_record_id(reporter->record));
     set_text(event, "folder", folder);
     set_text(event, "model", from->options->model);
-    set_text(event, "data", from->options->data);
+    set_text(event, "data", from->options->data.address);
     set_text(event, "device", from->device->description);
     set_text(event, "strategy", facts->strategy->name);
     if (facts->strategy->describe)
@@ -521,7 +521,7 @@ json_t *fth_reporter_write_end(fth_reporter *reporter, const char *reason, const
         fth_json_set_number(event, "best_loss", state->best_loss);
         fth_json_set_number(event, "best_accuracy", state->best_accuracy);
         set_integer(event, "best_step", state->best_step);
-        set_text(event, "best_by", reporter->from.options->best_by);
+        set_text(event, "best_by", fth_best_measure_names[reporter->from.options->saving.best_by]);
     }
     set_totals(reporter, event);
     json_incref(event);
@@ -535,7 +535,8 @@ void fth_reporter_begin(fth_reporter *reporter)
 {
     const fth_position *position = reporter->from.position;
     reporter->since_event = (since_event){.began_s = position->state.elapsed_s, .began_step = position->step};
-    reporter->progress = (fth_progress){.epochs = reporter->from.options->epochs, .steps = position->total_steps};
+    reporter->progress =
+        (fth_progress){.epochs = reporter->from.options->limits.epochs, .steps = position->total_steps};
 }
 
 void fth_reporter_add_result(fth_reporter *reporter, const fth_step_result *result, double seconds)
@@ -556,11 +557,11 @@ static double seconds_left(const fth_reporter *reporter)
     const fth_position *position = reporter->from.position;
     double left = INFINITY, pace = fth_window_pace(&reporter->window);
     if (position->total_steps > 0 && pace > 0) {
-        double per_step = (double)(options->batch * options->accumulate);
+        double per_step = (double)(options->batch * options->optimizer.accumulate);
         left = (double)(position->total_steps - position->step) * per_step / pace;
     }
-    if (options->for_s > 0)
-        left = fmin(left, fmax(0, options->for_s - position->state.elapsed_s));
+    if (options->limits.for_s > 0)
+        left = fmin(left, fmax(0, options->limits.for_s - position->state.elapsed_s));
     return isfinite(left) ? left : NAN;
 }
 

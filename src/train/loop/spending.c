@@ -184,8 +184,8 @@ fth_status fth_spending_find_price(fth_spending *spending, fth_train_options *op
     } else {
         FTH_TRY(look_up_price(spending, options->prices));
     }
-    if (*options->budget) {
-        FTH_TRY(fth_usd_parse(options->budget, &spending->budget_usd));
+    if (*options->limits.budget) {
+        FTH_TRY(fth_usd_parse(options->limits.budget, &spending->budget_usd));
         FTH_REQUIRE(isfinite(spending->price.usd_per_hour), FTH_INVALID,
                     "--budget needs to know what this machine (%s) costs: give --price 0.526 (dollars an hour), or add "
                     "it to a catalogue (`farthing prices` says how)",

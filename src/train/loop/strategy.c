@@ -78,7 +78,7 @@ fth_status fth_strategy_choose(const fth_strategy *const *strategies, const fth_
 
     FTH_TRY(fth_strategy_find(strategies, options->strategy, strategy));
     FTH_TRY(check_options(strategies, *strategy, options));
-    FTH_REQUIRE(!*options->checkpoints || (*strategy)->takes_checkpoints, FTH_INVALID,
+    FTH_REQUIRE(!*options->store.checkpoints || (*strategy)->takes_checkpoints, FTH_INVALID,
                 "the model is the server's: --checkpoints belongs to `farthing serve parameters`");
     if ((*strategy)->check)
         FTH_TRY((*strategy)->check(options));

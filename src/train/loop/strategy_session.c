@@ -375,26 +375,26 @@ out:
 /* ---- updates ---- */
 
 /* --scale-lr */
-static double scale_of_workers(const char *how, int64_t workers)
+static double scale_of_workers(fth_rate_scaling how, int64_t workers)
 {
-    if (workers <= 1 || strcmp(how, "none") == 0)
+    if (workers <= 1 || how == FTH_SCALE_NONE)
         return 1;
-    return strcmp(how, "sqrt") == 0 ? sqrt((double)workers) : (double)workers;
+    return how == FTH_SCALE_SQRT ? sqrt((double)workers) : (double)workers;
 }
 
 /* Of the next update. */
 static double find_learning_rate(const fth_strategy_session *session)
 {
     const fth_setup *setup = session->setup;
-    fth_schedule_position position = {.step = session->position->step,
-                                      .total_steps = session->position->total_steps,
-                                      .steps_per_epoch = session->position->steps_per_epoch,
-                                      .warmup =
-                                          fth_amount_count(setup->options->warmup, session->position->total_steps),
-                                      .decay_every = setup->options->decay_every,
-                                      .decay_factor = setup->options->decay_factor};
+    fth_schedule_position position = {
+        .step = session->position->step,
+        .total_steps = session->position->total_steps,
+        .steps_per_epoch = session->position->steps_per_epoch,
+        .warmup = fth_amount_count(setup->options->schedule.warmup, session->position->total_steps),
+        .decay_every = setup->options->schedule.decay_every,
+        .decay_factor = setup->options->schedule.decay_factor};
     return fth_engine_learning_rate(setup->engine) * fth_schedule_factor(setup->schedule, &position) *
-           scale_of_workers(setup->options->scale_lr, session->position->state.workers);
+           scale_of_workers(setup->options->optimizer.scale_lr, session->position->state.workers);
 }
 
 static void add_result(fth_strategy_session *session, const fth_step_result *result, double seconds)

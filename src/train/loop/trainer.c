@@ -55,7 +55,7 @@ static fth_saver *get_saver(const fth_trainer *trainer)
 /* Where notices of preemption come from: --watch; else a run that lives in a store finds out. */
 static const char *choose_sources(const fth_train_options *options)
 {
-    return *options->watch ? options->watch : (*options->checkpoints ? "auto" : "none");
+    return *options->store.watch ? options->store.watch : (*options->store.checkpoints ? "auto" : "none");
 }
 
 /* Tells peers what was found, or why nothing was. */
@@ -360,12 +360,13 @@ static const char *reached_limit(const fth_trainer *trainer)
         if (reached)
             return "until";
     }
-    if (options->epochs > 0 && state->batches >= options->epochs * trainer->position.batches_per_epoch)
+    if (options->limits.epochs > 0 && state->batches >= options->limits.epochs * trainer->position.batches_per_epoch)
         return "epochs";
-    if (options->steps > 0 && trainer->position.step >= options->steps)
+    if (options->limits.steps > 0 && trainer->position.step >= options->limits.steps)
         return "steps";
     /* By the clock of the process that leads: the others end with it. */
-    if (options->for_s > 0 && state->elapsed_s >= options->for_s && !fth_strategy_session_follows(trainer->session))
+    if (options->limits.for_s > 0 && state->elapsed_s >= options->limits.for_s &&
+        !fth_strategy_session_follows(trainer->session))
         return "for";
     return fth_strategy_session_ended_by(trainer->session);
 }
@@ -496,7 +497,7 @@ static bool can_save(const fth_trainer *trainer)
  * not taken from the store under their hands. */
 static bool should_keep(const fth_trainer *trainer)
 {
-    const bool stored = *trainer->selection.options.checkpoints;
+    const bool stored = *trainer->selection.options.store.checkpoints;
     return !fth_strategy_session_follows(trainer->session) &&
            (!stored || fth_strategy_session_get_present(trainer->session) >= 0.5);
 }

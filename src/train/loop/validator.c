@@ -46,11 +46,11 @@ typedef struct candidate {
 
 /* Is the last validation better than the model that is kept? Where they are equal by the measure of
  * --best-by, the other measure decides; where that is equal too, the earlier model stays. */
-static bool is_best(const fth_train_state *state, const char *best_by)
+static bool is_best(const fth_train_state *state, fth_best_measure best_by)
 {
     double loss = state->best_loss - state->validation_loss;
     double accuracy = state->validation_accuracy - state->best_accuracy;
-    bool by_accuracy = strcmp(best_by, "accuracy") == 0;
+    bool by_accuracy = best_by == FTH_BEST_BY_ACCURACY;
     double first = by_accuracy ? accuracy : loss, second = by_accuracy ? loss : accuracy;
     return state->best_step < 0 || first > 0 || (first == 0 && second > 0);
 }
@@ -58,7 +58,7 @@ static bool is_best(const fth_train_state *state, const char *best_by)
 static fth_status keep_if_best(const fth_validator *validator, const candidate *weights)
 {
     const fth_validator_options *with = &validator->with;
-    const char *best_by = with->setup->options->best_by;
+    const fth_best_measure best_by = with->setup->options->saving.best_by;
     fth_train_state *state = &with->position->state;
     if (!is_best(state, best_by))
         return FTH_OK;
@@ -82,7 +82,7 @@ static fth_status keep_if_best(const fth_validator *validator, const candidate *
                                  (json_int_t)weights->step, "epoch",
                                  (double)weights->batches / (double)with->position->batches_per_epoch,
                                  "validation_loss", state->best_loss, "validation_accuracy", state->best_accuracy, "by",
-                                 best_by, "file", validator->best_path));
+                                 fth_best_measure_names[best_by], "file", validator->best_path));
     return FTH_OK;
 }
 

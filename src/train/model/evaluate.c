@@ -12,28 +12,28 @@ static void follow_file(const fth_model_facts *facts, char *normalize, fth_train
 {
     if (!fth_options_say_normalization(options) && facts->normalization.channels > 0) {
         fth_normalization_format(&facts->normalization, normalize);
-        options->normalize = normalize;
+        options->images.normalize = normalize;
     }
-    if (options->image_size > 0 || fth_transform_has_size(options->transform) ||
-        fth_transform_has_size(options->validation_transform))
+    if (options->images.size > 0 || fth_transform_has_size(options->images.transform) ||
+        fth_transform_has_size(options->images.validation_transform))
         return;
-    if (!*options->validation_transform && facts->transform)
-        options->validation_transform = facts->transform;
-    if (facts->height == facts->width && !fth_transform_has_size(options->validation_transform))
-        options->image_size = facts->height;
+    if (!*options->images.validation_transform && facts->transform)
+        options->images.validation_transform = facts->transform;
+    if (facts->height == facts->width && !fth_transform_has_size(options->images.validation_transform))
+        options->images.size = facts->height;
 }
 
 /* A run's transform for training is of no use here, and must not contradict the size that is asked
  * for. Its normalization counts where nothing else says one. `normalize` is as above. */
 static void leave_out_training(char *normalize, fth_train_options *options)
 {
-    const fth_normalization trained = fth_transform_get_normalization(options->transform);
-    if (options->image_size == 0 && !fth_transform_has_size(options->validation_transform))
+    const fth_normalization trained = fth_transform_get_normalization(options->images.transform);
+    if (options->images.size == 0 && !fth_transform_has_size(options->images.validation_transform))
         return; /* it says the size */
-    options->transform += strlen(options->transform);
+    options->images.transform += strlen(options->images.transform);
     if (trained.channels > 0 && !fth_options_say_normalization(options)) {
         fth_normalization_format(&trained, normalize);
-        options->normalize = normalize;
+        options->images.normalize = normalize;
     }
 }
 
@@ -58,14 +58,14 @@ static fth_status follow_text(const fth_weights *weights, const fth_model_facts 
     fth_status status = FTH_OK;
     const fth_option_table *table = &fth_train_option_table;
 
-    if (*options->vocab)
-        FTH_TRY(fth_tokenizer_open(options->vocab, &text->tokenizer));
+    if (*options->text.vocab)
+        FTH_TRY(fth_tokenizer_open(options->text.vocab, &text->tokenizer));
     else
         FTH_TRY(fth_weights_find_tokenizer(weights, options->weights, &text->tokenizer));
     if (facts->text.longest > 0 && !fth_options_is_set(table, options, "max-length"))
-        options->max_length = facts->text.longest;
+        options->text.max_length = facts->text.longest;
     if (facts->text.longest > 0 || facts->text.task != FTH_TASK_CLASSES)
-        options->task = (char *)(uintptr_t)fth_task_names[facts->text.task];
+        options->text.task = facts->text.task;
     if (has_names(facts)) {
         FTH_TRY(fth_allocate((size_t)facts->classes + 1, sizeof *text->class_names, &text->class_names));
         for (int i = 0; i < facts->classes; i++)
@@ -107,12 +107,13 @@ static fth_status check_classes(const fth_train_options *options, const fth_mode
                 return fth_fail(FTH_INVALID,
                                 "the class %s is number %d in %s but number %d in %s: the model cannot be measured on "
                                 "it; use data with the classes that it was trained on",
-                                of_file->class_names[i], i + 1, options->weights, j + 1, options->data);
+                                of_file->class_names[i], i + 1, options->weights, j + 1, options->data.address);
     }
     if (differing >= 0)
         fth_log_warning("the model was trained on classes of other names than those of %s (number %d: %s there, %s "
                         "here); they are taken to be the same, in this order",
-                        options->data, differing + 1, of_file->class_names[differing], info->class_names[differing]);
+                        options->data.address, differing + 1, of_file->class_names[differing],
+                        info->class_names[differing]);
     return FTH_OK;
 }
 
@@ -143,7 +144,8 @@ fth_status fth_evaluate(const fth_train_options *options, fth_confusion **confus
                                      NULL, &device, &dataset, NULL));
     const fth_dataset_info *info = fth_dataset_get_info(dataset);
     warn_about_normalization(options, &of_file, info);
-    FTH_REQUIRE(info->count[FTH_VALIDATION] > 0, FTH_INVALID, "%s has no samples to evaluate with", options->data);
+    FTH_REQUIRE(info->count[FTH_VALIDATION] > 0, FTH_INVALID, "%s has no samples to evaluate with",
+                options->data.address);
     FTH_TRY(check_classes(options, &of_file, info));
     FTH_TRY(fth_options_check_vocabulary(options, info));
     fth_engine_options engine_options = {
@@ -156,7 +158,7 @@ fth_status fth_evaluate(const fth_train_options *options, fth_confusion **confus
     fth_loader_options loader_options = {.split = FTH_VALIDATION,
                                          .batch = batch,
                                          .seed = (uint64_t)options->seed,
-                                         .threads = (int)options->loader_threads,
+                                         .threads = (int)options->data.loader_threads,
                                          .batch_limit = fth_batches_per_epoch(info->count[FTH_VALIDATION], batch)};
     FTH_TRY(fth_loader_open(dataset, &loader_options, &loader));
     if (confusion && engine_options.task == FTH_TASK_CLASSES)

@@ -60,7 +60,7 @@ fth_status fth_model_facts_of_run(const fth_train_options *options, const fth_da
     fth_status status = fth_model_facts_of_data(dataset, facts);
     facts->model = fth_format("%s", options->model);
     if (facts->text.longest > 0)
-        facts->text.longest = (int)options->max_length;
+        facts->text.longest = (int)options->text.max_length;
     return status;
 }
 

@@ -55,35 +55,31 @@ out:
 
 fth_status fth_train_options_read_run(fth_train_options *options, const json_t *configuration, const char *origin)
 {
-    const fth_option_table *table = &fth_train_option_table;
-    fth_status status = fth_options_from_json(table, options, configuration, origin);
-    if (status != FTH_OK || json_object_get(configuration, "validation-split"))
-        return status;
-    json_t *random = json_pack("{s:s}", "validation-split", "random");
-    status = fth_options_from_json(table, options, random, origin);
-    json_decref(random);
+    fth_status status = fth_options_from_json(&fth_train_option_table, options, configuration, origin);
+    if (status == FTH_OK && !json_object_get(configuration, "validation-split"))
+        options->data.validation_split = FTH_SPLIT_RANDOM;
     return status;
 }
 
 /* How images are varied and normalized is said once, or alike. */
 static fth_status check_images(const fth_train_options *options)
 {
-    const char *const transforms[] = {options->transform, options->validation_transform};
+    const char *const transforms[] = {options->images.transform, options->images.validation_transform};
     fth_normalization asked;
     char text[FTH_NORMALIZATION_TEXT];
-    if (strcmp(options->augment, "none") != 0 && *options->transform)
+    if (strcmp(options->images.augment, "none") != 0 && *options->images.transform)
         return fth_fail(FTH_INVALID,
                         "--augment %s and --transform both vary training images: give one of them (--transform has "
                         "pad-crop=4 and flip)",
-                        options->augment);
-    if (fth_normalization_parse(options->normalize, &asked) != FTH_OK || asked.channels == 0)
+                        options->images.augment);
+    if (fth_normalization_parse(options->images.normalize, &asked) != FTH_OK || asked.channels == 0)
         return FTH_OK; /* the table checks the text */
     for (size_t i = 0; i < FTH_COUNT_OF(transforms); i++) {
         fth_normalization said = fth_transform_get_normalization(transforms[i]);
         fth_normalization_format(&said, text);
         if (said.channels > 0 && !fth_normalization_equal(&asked, &said))
             return fth_fail(FTH_INVALID, "--normalize %s and normalize=%s in --%s differ: leave one of them out",
-                            options->normalize, text, i == 0 ? "transform" : "validation-transform");
+                            options->images.normalize, text, i == 0 ? "transform" : "validation-transform");
     }
     return FTH_OK;
 }
@@ -98,9 +94,9 @@ fth_status fth_train_options_check_kind(const fth_train_options *options, const 
         return FTH_OK;
     if (!fth_usual_needs_data(options) && fth_train_options_find_model(options, &model) == FTH_OK && model->build_text)
         return FTH_OK; /* the engine refuses the model */
-    if (strcmp(options->task, fth_task_names[FTH_TASK_CLASSES]) != 0)
+    if (options->text.task != FTH_TASK_CLASSES)
         return fth_fail(FTH_INVALID, "--task %s is for text; %s has images, whose labels are classes: leave --task out",
-                        options->task, info->name);
+                        fth_task_names[options->text.task], info->name);
     for (size_t i = 0; i < FTH_COUNT_OF(of_text); i++)
         if (fth_options_is_set(&fth_train_option_table, options, of_text[i]))
             return fth_fail(FTH_INVALID, "--%s is for text; %s has images: leave it out", of_text[i], info->name);
@@ -112,32 +108,34 @@ fth_status fth_train_options_check(const fth_train_options *options)
     const fth_option_table *table = &fth_train_option_table;
     const fth_optimizer *optimizer = NULL;
     fth_status status = FTH_OK;
-    if (strcmp(options->optimizer, FTH_AUTO) != 0)
-        status = fth_optimizer_find(options->optimizer, &optimizer);
+    if (strcmp(options->optimizer.name, FTH_AUTO) != 0)
+        status = fth_optimizer_find(options->optimizer.name, &optimizer);
     if (status != FTH_OK)
         return status;
-    if (options->lr <= 0 && fth_options_is_set(table, options, "lr"))
+    if (options->optimizer.lr <= 0 && fth_options_is_set(table, options, "lr"))
         return fth_fail(FTH_INVALID, "--lr must be above 0 (leave it out for the optimizer's default)");
-    if (options->epochs == 0 && fth_options_is_set(table, options, "epochs"))
+    if (options->limits.epochs == 0 && fth_options_is_set(table, options, "epochs"))
         return fth_fail(FTH_INVALID, "--epochs must be at least 1, not 0 (leave it out for no such limit)");
-    if (options->steps == 0 && fth_options_is_set(table, options, "steps"))
+    if (options->limits.steps == 0 && fth_options_is_set(table, options, "steps"))
         return fth_fail(FTH_INVALID, "--steps must be at least 1, not 0 (leave it out for no such limit)");
-    if (options->label_smoothing > 0 && strcmp(options->task, "classes") != 0)
-        return fth_fail(FTH_INVALID, "--label-smoothing is for --task classes, not for %s", options->task);
-    if (options->nesterov && optimizer && !optimizer->takes_nesterov)
-        return fth_fail(FTH_INVALID, "--optimizer %s takes no --nesterov; sgd does", options->optimizer);
-    if (options->nesterov && options->momentum <= 0)
+    if (options->optimizer.label_smoothing > 0 && options->text.task != FTH_TASK_CLASSES)
+        return fth_fail(FTH_INVALID, "--label-smoothing is for --task classes, not for %s",
+                        fth_task_names[options->text.task]);
+    if (options->optimizer.nesterov && optimizer && !optimizer->takes_nesterov)
+        return fth_fail(FTH_INVALID, "--optimizer %s takes no --nesterov; sgd does", options->optimizer.name);
+    if (options->optimizer.nesterov && options->optimizer.momentum <= 0)
         return fth_fail(FTH_INVALID, "--nesterov needs a --momentum above 0");
     if (options->freeze_statistics && !*options->freeze)
         return fth_fail(FTH_INVALID,
                         "--freeze-statistics applies to the layers that --freeze names; give --freeze too");
-    if (strncmp(options->checkpoints, "http://", 7) == 0 || strncmp(options->checkpoints, "https://", 8) == 0)
+    if (strncmp(options->store.checkpoints, "http://", 7) == 0 ||
+        strncmp(options->store.checkpoints, "https://", 8) == 0)
         return fth_fail(
             FTH_INVALID,
             "--checkpoints %.*s: web servers are for reading alone; a run lives in s3://, gs://, az:// or a "
             "folder (an S3 server's own address goes into --s3-endpoint)",
-            (int)strcspn(options->checkpoints, "?#"), options->checkpoints);
-    if (*options->checkpoints && *options->resume && strcmp(options->resume, "auto") != 0)
+            (int)strcspn(options->store.checkpoints, "?#"), options->store.checkpoints);
+    if (*options->store.checkpoints && *options->resume && strcmp(options->resume, "auto") != 0)
         return fth_fail(FTH_INVALID, "--checkpoints names the run and continues it by itself; leave out --resume %s",
                         options->resume);
     return check_images(options);

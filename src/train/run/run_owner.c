@@ -109,7 +109,7 @@ fth_status fth_run_owner_find_run(fth_run_owner *owner, const fth_train_options 
     fth_run_selection *selection = owner->with.selection;
     char group[FTH_LEASE_GROUP_BYTES];
 
-    if (!*asked->checkpoints)
+    if (!*asked->store.checkpoints)
         return fth_run_selection_find(asked, selection);
     FTH_TRY(fth_run_selection_prepare(asked, selection));
     FTH_TRY(fth_run_store_open(asked, &owner->run_store));
@@ -340,7 +340,7 @@ static fth_status find_folder(fth_run_owner *owner, bool *finished)
     fth_status status = FTH_OK;
     fth_run_selection *selection = owner->with.selection;
     fth_record_summary summary = {0};
-    char *folder = fth_path_join(selection->options.runs, selection->id);
+    char *folder = fth_path_join(selection->options.saving.runs, selection->id);
 
     *finished = false;
     FTH_REQUIRE(folder, FTH_NO_MEMORY, "no memory for a path");
@@ -380,7 +380,7 @@ static fth_status try_to_keep(fth_run_owner *owner, fth_deadline deadline, bool 
     bool found = true, finished = false;
 
     *kept = false;
-    if (*selection->options.checkpoints && !owner->run_store)
+    if (*selection->options.store.checkpoints && !owner->run_store)
         FTH_TRY(search_on(owner, deadline, &found, &finished));
     if (found && !finished && selection->stored_bytes == 0) /* it is in no store, or too short a time for an event */
         FTH_TRY(find_folder(owner, &finished));

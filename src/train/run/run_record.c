@@ -58,21 +58,21 @@ out:
 /* "mnist-cnn-digits": the model, and the last part of the data's name. free() it. */
 static char *make_hint(const fth_train_options *options)
 {
-    size_t length = strcspn(options->data, fth_batches_is_address(options->data) ? "?" : "");
-    while (length > 1 && options->data[length - 1] == '/')
+    size_t length = strcspn(options->data.address, fth_batches_is_address(options->data.address) ? "?" : "");
+    while (length > 1 && options->data.address[length - 1] == '/')
         length--;
     size_t begin = length;
-    while (begin > 0 && options->data[begin - 1] != '/')
+    while (begin > 0 && options->data.address[begin - 1] != '/')
         begin--;
     const int model = fth_usual_needs_data(options) ? 0 : (int)strcspn(options->model, "(");
     return fth_format("%.*s%s%.*s", model, options->model, model > 0 ? "-" : "", (int)(length - begin),
-                      options->data + begin);
+                      options->data.address + begin);
 }
 
 char *fth_run_record_make_id(const fth_train_options *options)
 {
     char *hint = make_hint(options);
-    char *id = *options->name ? fth_format("%s", options->name) : fth_record_make_id(hint);
+    char *id = *options->saving.name ? fth_format("%s", options->saving.name) : fth_record_make_id(hint);
     free(hint);
     return id;
 }
@@ -81,10 +81,10 @@ char *fth_run_record_make_id(const fth_train_options *options)
 static void report_new_run(const fth_train_options *options, const char *id)
 {
     fth_record_list others = {0};
-    const bool found = fth_record_list_unfinished(options->runs, &others) == FTH_OK && others.count > 0;
+    const bool found = fth_record_list_unfinished(options->saving.runs, &others) == FTH_OK && others.count > 0;
     char *ids = fth_record_list_format(&others);
-    fth_log_info("nothing to resume for this configuration in %s; starting a new run, %s%s%s%s", options->runs, id,
-                 found ? " (unfinished runs of others: " : "", found && ids ? ids : "",
+    fth_log_info("nothing to resume for this configuration in %s; starting a new run, %s%s%s%s", options->saving.runs,
+                 id, found ? " (unfinished runs of others: " : "", found && ids ? ids : "",
                  found ? "; --resume ID continues one)" : "");
     fth_record_list_release(&others);
     free(ids);
@@ -102,11 +102,11 @@ static fth_status create_record(const fth_run_selection *selection, const fth_se
     if (selection->created_s > 0)
         json_object_set_new(description, "created_s", json_real(selection->created_s));
     hint = make_hint(options);
-    fth_record_sweep(options->runs, selection->identity);
-    FTH_TRY(fth_record_create(options->runs, selection->id ? selection->id : options->name, hint, description, machine,
-                              record));
-    if (*options->resume && *options->name)
-        fth_log_info("there is no run %s to resume in %s; starting it", options->name, options->runs);
+    fth_record_sweep(options->saving.runs, selection->identity);
+    FTH_TRY(fth_record_create(options->saving.runs, selection->id ? selection->id : options->saving.name, hint,
+                              description, machine, record));
+    if (*options->resume && *options->saving.name)
+        fth_log_info("there is no run %s to resume in %s; starting it", options->saving.name, options->saving.runs);
     else if (*options->resume)
         report_new_run(options, fth_record_id(*record));
 

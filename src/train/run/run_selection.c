@@ -18,8 +18,9 @@ fth_status fth_run_selection_complete(fth_train_options *options)
     FTH_TRY(fth_train_options_check(options));
     if (!fth_usual_needs_data(options))
         FTH_TRY(fth_usual_apply(options, NULL));
-    if (options->epochs == 0 && options->steps == 0 && options->for_s <= 0 && !*options->until)
-        options->epochs = DEFAULT_EPOCHS;
+    if (options->limits.epochs == 0 && options->limits.steps == 0 && options->limits.for_s <= 0 &&
+        !*options->limits.until)
+        options->limits.epochs = DEFAULT_EPOCHS;
 
 out:
     return status;
@@ -115,7 +116,7 @@ fth_status fth_run_selection_check_longer(const fth_run_selection *selection, co
         status = fth_fail(FTH_INVALID,
                           "the run in %s was started with --%s %s, and this command would shorten it; give as much or "
                           "more, or leave the limit out",
-                          selection->options.checkpoints, name, before ? before : "?");
+                          selection->options.store.checkpoints, name, before ? before : "?");
         goto out;
     }
 
@@ -132,13 +133,13 @@ static bool reaches_limit(const fth_record_summary *summary, const fth_train_opt
     double epochs = json_number_value(json_object_get(summary->end, "epochs"));
     double accuracy = json_number_value(json_object_get(summary->end, "accuracy"));
     const json_t *loss = json_object_get(summary->end, "loss");
-    if (fth_goal_parse(options->until, &goal) == FTH_OK && loss &&
+    if (fth_goal_parse(options->limits.until, &goal) == FTH_OK && loss &&
         ((goal.kind == FTH_GOAL_ACCURACY && accuracy >= goal.value) ||
          (goal.kind == FTH_GOAL_LOSS && json_number_value(loss) <= goal.value)))
         return true;
-    return (options->epochs > 0 && epochs >= (double)options->epochs) ||
-           (options->steps > 0 && summary->steps >= options->steps) ||
-           (options->for_s > 0 && summary->elapsed_s >= options->for_s);
+    return (options->limits.epochs > 0 && epochs >= (double)options->limits.epochs) ||
+           (options->limits.steps > 0 && summary->steps >= options->limits.steps) ||
+           (options->limits.for_s > 0 && summary->elapsed_s >= options->limits.for_s);
 }
 
 /* Lays what was given now over the stored configuration in `options`. `in_store`: its store refuses
@@ -206,7 +207,7 @@ fth_status fth_run_selection_keep_best_by(fth_run_selection *selection)
 static fth_status find_newest(fth_run_selection *selection)
 {
     fth_status status = FTH_OK;
-    const char *runs = selection->options.runs;
+    const char *runs = selection->options.saving.runs;
     char *unfinished = NULL, *finished = NULL;
 
     FTH_TRY(fth_record_find(runs, selection->identity, false, &unfinished));
@@ -260,8 +261,8 @@ fth_status fth_run_selection_check_budget(fth_run_selection *selection)
     if (!reason || strcmp(reason, "budget") != 0)
         goto out;
     FTH_TRY(fth_ledger_make(&record, &ledger));
-    if (*selection->options.budget)
-        FTH_TRY(fth_usd_parse(selection->options.budget, &budget_usd));
+    if (*selection->options.limits.budget)
+        FTH_TRY(fth_usd_parse(selection->options.limits.budget, &budget_usd));
     /* What it ended with is by less than a step short of the budget it had; the same budget means
      * that it is done. */
     const char *before = json_string_value(json_object_get(json_object_get(record.run, "configuration"), "budget"));
@@ -343,10 +344,10 @@ fth_status fth_run_selection_find(const fth_train_options *asked, fth_run_select
     if (!*asked->resume)
         goto out;
     if (strcmp(asked->resume, "auto") != 0) {
-        FTH_TRY(fth_record_locate(asked->runs, asked->resume, &folder));
+        FTH_TRY(fth_record_locate(asked->saving.runs, asked->resume, &folder));
         FTH_TRY(use_named(asked, folder, selection));
-    } else if (*asked->name) {
-        folder = fth_path_join(asked->runs, asked->name);
+    } else if (*asked->saving.name) {
+        folder = fth_path_join(asked->saving.runs, asked->saving.name);
         if (fth_record_exists(folder))
             FTH_TRY(use_named(asked, folder, selection));
     } else {
@@ -365,7 +366,7 @@ out:
 static bool tells_run(const fth_train_options *asked)
 {
     const fth_option_table *table = &fth_train_option_table;
-    bool tells = *asked->name || *asked->checkpoints || *asked->server || asked->own.network;
+    bool tells = *asked->saving.name || *asked->store.checkpoints || *asked->server.url || asked->own.network;
     for (size_t i = 0; i < table->count && !tells; i++)
         tells = table->options[i].identity && fth_options_is_set(table, asked, table->options[i].name);
     return tells;
@@ -389,20 +390,20 @@ static fth_status choose_newest(fth_train_options *options)
     fth_record_list unfinished = {0};
     char *folder = NULL, *all = NULL;
 
-    FTH_TRY(fth_record_list_unfinished(options->runs, &unfinished));
+    FTH_TRY(fth_record_list_unfinished(options->saving.runs, &unfinished));
     if (unfinished.count > 0) {
         all = fth_record_list_format(&unfinished);
         FTH_TRY(set_text(unfinished.ids[0], &options->resume));
-        fth_log_info("resuming %s, the newest unfinished run in %s%s%s%s", options->resume, options->runs,
+        fth_log_info("resuming %s, the newest unfinished run in %s%s%s%s", options->resume, options->saving.runs,
                      unfinished.count > 1 ? " (of " : "", unfinished.count > 1 && all ? all : "",
                      unfinished.count > 1 ? "; --resume ID continues another)" : "");
         goto out;
     }
-    FTH_TRY(fth_record_find(options->runs, NULL, false, &folder));
+    FTH_TRY(fth_record_find(options->saving.runs, NULL, false, &folder));
     if (!folder) {
-        FTH_TRY(fth_record_find(options->runs, NULL, true, &folder));
+        FTH_TRY(fth_record_find(options->saving.runs, NULL, true, &folder));
         if (folder)
-            fth_log_info("no run in %s is unfinished; the newest is %s", options->runs, folder);
+            fth_log_info("no run in %s is unfinished; the newest is %s", options->saving.runs, folder);
     }
     if (folder)
         FTH_TRY(set_text(folder, &options->resume));
@@ -422,7 +423,7 @@ static fth_status follow_to_store(fth_train_options *options)
     json_t *run = NULL;
     char *folder = NULL;
 
-    if (fth_record_locate(options->runs, options->resume, &folder) != FTH_OK)
+    if (fth_record_locate(options->saving.runs, options->resume, &folder) != FTH_OK)
         goto out; /* a peer may have it */
     FTH_TRY(fth_record_read_run(folder, &run));
     const char *url = json_string_value(json_object_get(json_object_get(run, "configuration"), "checkpoints"));
@@ -433,8 +434,8 @@ static fth_status follow_to_store(fth_train_options *options)
     const char *slash = strrchr(folder, '/');
     char *runs = slash ? fth_format("%.*s", (int)(slash == folder ? 1 : slash - folder), folder) : fth_format(".");
     FTH_REQUIRE(runs, FTH_NO_MEMORY, "no memory for a path");
-    free(stored.runs);
-    stored.runs = runs; /* where its record is on this machine */
+    free(stored.saving.runs);
+    stored.saving.runs = runs; /* where its record is on this machine */
     FTH_TRY(set_text("", &stored.resume));
     fth_log_info("%s lives in %s, and is continued there", folder, url);
     fth_options_release(&fth_train_option_table, options);
@@ -455,7 +456,7 @@ fth_status fth_train_find_resumed(fth_train_options *options)
 
     if (*options->resume && !named && !tells_run(options))
         FTH_TRY(choose_newest(options));
-    if (*options->resume && strcmp(options->resume, "auto") != 0 && !*options->checkpoints)
+    if (*options->resume && strcmp(options->resume, "auto") != 0 && !*options->store.checkpoints)
         FTH_TRY(follow_to_store(options));
 
 out:

@@ -38,9 +38,10 @@ out:
 
 fth_status fth_run_store_open(const fth_train_options *options, fth_run_store **run)
 {
-    fth_store_options how = {
-        .s3_endpoint = options->s3_endpoint, .s3_region = options->s3_region, .s3_style = options->s3_style};
-    return open_run(options->checkpoints, options->lease, &how, run);
+    fth_store_options how = {.s3_endpoint = options->store.s3_endpoint,
+                             .s3_region = options->store.s3_region,
+                             .s3_style = options->store.s3_style};
+    return open_run(options->store.checkpoints, options->store.lease, &how, run);
 }
 
 void fth_run_store_free(fth_run_store *run)

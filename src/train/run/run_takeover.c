@@ -129,7 +129,7 @@ static fth_status check_local(const char *folder, const fth_stored_record *recor
  * first seconds has begun on this machine alone. */
 static fth_status has_begun_here(const fth_run_selection *selection, const fth_stored_record *record, bool *begun)
 {
-    char *folder = fth_path_join(selection->options.runs, get_id(record));
+    char *folder = fth_path_join(selection->options.saving.runs, get_id(record));
     if (!folder)
         return fth_fail(FTH_NO_MEMORY, "no memory for a path");
     *begun = *get_id(record) && is_copy(folder, record) && fth_record_has_begun(folder);
@@ -142,15 +142,15 @@ static fth_status has_begun_here(const fth_run_selection *selection, const fth_s
 static fth_status check_name(const fth_run_selection *selection, const fth_stored_record *record, const char *url)
 {
     fth_status status = FTH_OK;
-    const char *id = selection->id ? selection->id : selection->options.name;
-    char *folder = fth_path_join(selection->options.runs, id);
+    const char *id = selection->id ? selection->id : selection->options.saving.name;
+    char *folder = fth_path_join(selection->options.saving.runs, id);
 
     FTH_REQUIRE(folder, FTH_NO_MEMORY, "no memory for a path");
     FTH_REQUIRE(
         !*id || !fth_record_has_begun(folder) || is_copy(folder, record), FTH_INVALID,
         "there is a run %s in %s already, which %s does not hold; choose another --name or --runs, or remove it "
         "with farthing runs rm",
-        id, selection->options.runs, url);
+        id, selection->options.saving.runs, url);
 
 out:
     free(folder);
@@ -182,7 +182,7 @@ static fth_status take_record(fth_run_store *run, fth_run_selection *selection, 
     fth_status status = FTH_OK;
     const char *url = fth_run_store_url(run);
     const char *id = json_string_value(json_object_get(record->json, "id"));
-    char *folder = fth_path_join(selection->options.runs, id);
+    char *folder = fth_path_join(selection->options.saving.runs, id);
 
     FTH_TRY(check_local(folder, record, url));
     FTH_TRY(fth_record_restore(folder, record->run, record->events, record->events_bytes));
@@ -203,7 +203,7 @@ out:
 static bool is_announced(const fth_run_selection *selection, const fth_stored_record *record)
 {
     const char *identity = json_string_value(json_object_get(record->json, "identity"));
-    const char *id = get_id(record), *name = selection->options.name;
+    const char *id = get_id(record), *name = selection->options.saving.name;
     return *id && (!*name || strcmp(name, id) == 0) && identity && strcmp(identity, selection->identity) == 0 &&
            json_is_number(json_object_get(record->json, "created_s"));
 }
@@ -306,8 +306,8 @@ fth_status fth_stored_run_find(fth_run_store *run, fth_stop *stop, bool standby,
             fth_log_info("run %s had ended; this command asks for more, so it continues",
                          json_string_value(json_object_get(record.json, "id")));
     }
-    free(selection->options.checkpoints);
-    selection->options.checkpoints = fth_format("%s", url); /* what goes into the record has no secrets */
+    free(selection->options.store.checkpoints);
+    selection->options.store.checkpoints = fth_format("%s", url); /* what goes into the record has no secrets */
 
 out:
     fth_stored_record_release(&record);

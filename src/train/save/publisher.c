@@ -39,7 +39,8 @@ static fth_status open_place(fth_publisher *publisher, const fth_train_options *
 {
     fth_status status = FTH_OK;
     fth_run_store *run_store = publisher->run_store;
-    fth_checkpoint_place place = {.prefix = prefix, .keep = (int)options->keep, .keep_for_s = options->keep_for_s};
+    fth_checkpoint_place place = {
+        .prefix = prefix, .keep = (int)options->saving.keep, .keep_for_s = options->saving.keep_for_s};
 
     if (run_store) {
         place.store = fth_run_store_get(run_store);
@@ -50,7 +51,7 @@ static fth_status open_place(fth_publisher *publisher, const fth_train_options *
         place.fence = fth_run_store_owner(run_store);
         place.guard = fth_run_store_guard;
         place.guard_context = run_store;
-        place.unconditional = strcmp(options->lease, "off") == 0;
+        place.unconditional = strcmp(options->store.lease, "off") == 0;
         snprintf(publisher->name_suffix, sizeof publisher->name_suffix, "-f%06" PRId64 ".json", place.fence);
     } else {
         FTH_TRY(fth_store_open(publisher->folder, NULL, &publisher->own_store));

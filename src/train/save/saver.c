@@ -84,8 +84,8 @@ static fth_status begin_interval(fth_saver *saver)
     const fth_saver_options *options = &saver->options;
     fth_record_summary record = {0};
 
-    FTH_TRY(fth_interval_begin(options->train->checkpoint_every, &saver->interval));
-    FTH_TRY(fth_share_parse(options->train->checkpoint_overhead, &saver->facts.overhead));
+    FTH_TRY(fth_interval_begin(options->train->saving.every, &saver->interval));
+    FTH_TRY(fth_share_parse(options->train->saving.overhead, &saver->facts.overhead));
     if (saver->interval.automatic && options->resumed) {
         FTH_TRY(fth_record_read(options->folder, &record));
         saver->facts.interruptions = record.resumes + 1; /* and this one */

@@ -14,8 +14,8 @@
 
 bool fth_options_say_normalization(const fth_train_options *options)
 {
-    return *options->normalize || fth_transform_get_normalization(options->transform).channels > 0 ||
-           fth_transform_get_normalization(options->validation_transform).channels > 0;
+    return *options->images.normalize || fth_transform_get_normalization(options->images.transform).channels > 0 ||
+           fth_transform_get_normalization(options->images.validation_transform).channels > 0;
 }
 
 fth_status fth_options_find_normalization(const fth_train_options *options, char text[FTH_NORMALIZATION_TEXT])
@@ -59,8 +59,8 @@ fth_status fth_adapt_normalization(fth_run_selection *selection, const fth_strat
         *assumed = *options->weights && !*text;
     }
     if (*text) {
-        free(options->normalize);
-        options->normalize = fth_format("%s", text);
+        free(options->images.normalize);
+        options->images.normalize = fth_format("%s", text);
     }
 
 out:
@@ -73,25 +73,18 @@ fth_status fth_adapt_batch_cache(fth_run_selection *selection)
     const json_t *chosen = json_object_get(json_object_get(selection->run, "data"), "batch_cache");
     const char *name = json_string_value(json_object_get(chosen, "form"));
     fth_cache_format form;
-    if (!chosen || !fth_batches_is_address(options->data))
+    if (!chosen || !fth_batches_is_address(options->data.address))
         return FTH_OK;
     if (!name || !fth_cache_format_find(name, &form) || !json_is_integer(json_object_get(chosen, "rotation")))
         return fth_fail(FTH_CORRUPT, "%s/run.json: what was chosen for the batch cache cannot be read",
                         selection->folder ? selection->folder : selection->id);
     char *address =
-        fth_batches_address_with(options->data, form, json_integer_value(json_object_get(chosen, "rotation")));
+        fth_batches_address_with(options->data.address, form, json_integer_value(json_object_get(chosen, "rotation")));
     if (!address)
         return fth_fail(FTH_NO_MEMORY, "no memory for an address");
-    free(options->data);
-    options->data = address;
+    free(options->data.address);
+    options->data.address = address;
     return FTH_OK;
-}
-
-static fth_status set_split(const char *split, fth_train_options *options)
-{
-    free(options->validation_split);
-    options->validation_split = fth_format("%s", split);
-    return options->validation_split ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for the options");
 }
 
 fth_status fth_adapt_split(fth_run_selection *selection)
@@ -100,26 +93,37 @@ fth_status fth_adapt_split(fth_run_selection *selection)
     const json_t *stored = json_object_get(json_object_get(selection->run, "configuration"), "validation-split");
     if (!fth_usual_is_open(options, "validation-split"))
         return FTH_OK;
-    if (selection->run) /* of a version without the option: at random */
-        return set_split(stored ? json_string_value(stored) : "random", options);
-    return fth_batches_is_address(options->data) ? FTH_OK : set_split("stratified", options);
+    if (selection->run && stored) {
+        json_t *split = json_pack("{s:O}", "validation-split", stored);
+        fth_status status = fth_options_from_json(&fth_train_option_table, options, split, "run.json");
+        json_decref(split);
+        return status;
+    }
+    if (selection->run) /* of a version without the option */
+        options->data.validation_split = FTH_SPLIT_RANDOM;
+    else if (!fth_batches_is_address(options->data.address))
+        options->data.validation_split = FTH_SPLIT_STRATIFIED;
+    return FTH_OK;
 }
 
 fth_status fth_adapt_check_split(fth_run_selection *selection, const fth_dataset_info *info, json_t *configuration)
 {
     fth_train_options *options = &selection->options;
-    const char *found = info->held_out.fraction == 0 || info->held_out.by_class ? "stratified" : "random";
+    const fth_validation_split found =
+        info->held_out.fraction == 0 || info->held_out.by_class ? FTH_SPLIT_STRATIFIED : FTH_SPLIT_RANDOM;
+    const char *name = NULL;
     fth_status status = FTH_OK;
 
-    if (fth_usual_is_open(options, "validation-split"))
-        FTH_TRY(set_split(found, options));
-    FTH_REQUIRE(info->held_out.fraction == 0 || !fth_batches_is_address(options->data) ||
-                    strcmp(options->validation_split, found) == 0,
+    if (options->data.validation_split == FTH_SPLIT_AUTO)
+        options->data.validation_split = found;
+    name = fth_validation_split_names[options->data.validation_split];
+    FTH_REQUIRE(info->held_out.fraction == 0 || !fth_batches_is_address(options->data.address) ||
+                    options->data.validation_split == found,
                 FTH_INVALID,
                 "%s holds out %s samples for validation, and this run %s ones: start its coordinator with "
                 "--validation-split %s",
-                options->data, found, options->validation_split, options->validation_split);
-    json_object_set_new(configuration, "validation-split", json_string(options->validation_split));
+                options->data.address, fth_validation_split_names[found], name, name);
+    json_object_set_new(configuration, "validation-split", json_string(name));
 
 out:
     return status;
@@ -136,7 +140,7 @@ void fth_adapt_batch(fth_train_options *options, int64_t samples)
     if (options->batch <= samples || samples == 0)
         return;
     fth_log_info("--batch %" PRId64 " is more than the %s of %s%s%s: using batches of %" PRId64, options->batch,
-                 FTH_COUNTED(samples, "training sample"), *options->share ? "share " : "", options->share,
-                 *options->share ? "" : options->data, samples);
+                 FTH_COUNTED(samples, "training sample"), *options->data.share ? "share " : "", options->data.share,
+                 *options->data.share ? "" : options->data.address, samples);
     options->batch = samples;
 }

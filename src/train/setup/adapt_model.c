@@ -51,8 +51,8 @@ fth_status fth_adapt_model(fth_run_selection *selection, const fth_strategy *str
         report_choice(options, info, &usual);
     FTH_TRY(fth_usual_apply(options, info));
     json_object_set_new(configuration, "model", json_string(options->model));
-    json_object_set_new(configuration, "optimizer", json_string(options->optimizer));
-    json_object_set_new(configuration, "lr", json_real(options->lr));
+    json_object_set_new(configuration, "optimizer", json_string(options->optimizer.name));
+    json_object_set_new(configuration, "lr", json_real(options->optimizer.lr));
     FTH_TRY(fth_train_options_check(options));
     FTH_TRY(fth_options_check_length(options));
 

@@ -11,7 +11,7 @@ static char *find_run_folder(const fth_run_selection *selection)
 {
     if (selection->folder)
         return fth_format("%s", selection->folder);
-    return selection->run && selection->id ? fth_path_join(selection->options.runs, selection->id) : NULL;
+    return selection->run && selection->id ? fth_path_join(selection->options.saving.runs, selection->id) : NULL;
 }
 
 static bool is_of_text(const json_t *run)

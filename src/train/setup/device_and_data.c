@@ -28,31 +28,32 @@ static void *open_data(void *context)
     data_opening *opening = context;
     const fth_train_options *options = opening->options;
     const double began_s = fth_clock_seconds();
-    const fth_store_options store = {
-        .s3_endpoint = options->s3_endpoint, .s3_region = options->s3_region, .s3_style = options->s3_style};
-    fth_dataset_options dataset_options = {.stop = opening->stop,
-                                           .whole = opening->whole,
-                                           .store = &store,
-                                           .disk_cache_folder = options->data_cache_folder,
-                                           .schemes = fth_batches_schemes,
-                                           .seed = (uint64_t)options->seed,
-                                           .validation_fraction = options->validation_fraction,
-                                           .random_split = strcmp(options->validation_split, "random") == 0,
-                                           .threads = options->loader_threads > 0 ? (int)options->loader_threads : 2,
-                                           .image_size = (int)options->image_size,
-                                           .transform = options->transform,
-                                           .validation_transform = options->validation_transform,
-                                           .max_bad_images =
-                                               options->max_bad_images > 0 ? options->max_bad_images : 1e-12,
-                                           .decoded_cache_bytes = (uint64_t)options->decoded_cache_mb << 20,
-                                           .text = fth_text_options_make(options, opening->text)};
-    opening->status = fth_normalization_parse(options->normalize, &dataset_options.normalization);
-    if (opening->status == FTH_OK && *options->data_cache)
-        opening->status = fth_size_parse(options->data_cache, &dataset_options.disk_cache_bytes);
+    const fth_store_options store = {.s3_endpoint = options->store.s3_endpoint,
+                                     .s3_region = options->store.s3_region,
+                                     .s3_style = options->store.s3_style};
+    fth_dataset_options dataset_options = {
+        .stop = opening->stop,
+        .whole = opening->whole,
+        .store = &store,
+        .disk_cache_folder = options->data.cache_folder,
+        .schemes = fth_batches_schemes,
+        .seed = (uint64_t)options->seed,
+        .validation_fraction = options->data.validation_fraction,
+        .random_split = options->data.validation_split == FTH_SPLIT_RANDOM,
+        .threads = options->data.loader_threads > 0 ? (int)options->data.loader_threads : 2,
+        .image_size = (int)options->images.size,
+        .transform = options->images.transform,
+        .validation_transform = options->images.validation_transform,
+        .max_bad_images = options->images.max_bad > 0 ? options->images.max_bad : 1e-12,
+        .decoded_cache_bytes = (uint64_t)options->images.decoded_cache_mb << 20,
+        .text = fth_text_options_make(options, opening->text)};
+    opening->status = fth_normalization_parse(options->images.normalize, &dataset_options.normalization);
+    if (opening->status == FTH_OK && *options->data.cache)
+        opening->status = fth_size_parse(options->data.cache, &dataset_options.disk_cache_bytes);
     if (opening->status == FTH_OK)
         opening->status = options->own.images
                               ? fth_dataset_create(options->own.images, &dataset_options, &opening->dataset)
-                              : fth_dataset_open(options->data, &dataset_options, &opening->dataset);
+                              : fth_dataset_open(options->data.address, &dataset_options, &opening->dataset);
     if (opening->status != FTH_OK) /* messages belong to a thread */
         snprintf(opening->message, sizeof opening->message, "%s", fth_error_message());
     opening->seconds = fth_clock_seconds() - began_s;
@@ -73,7 +74,7 @@ static void wait_for_data(data_opening *opening, double began_s)
         struct timespec until = fth_deadline_timespec(fth_deadline_in(look_every_s));
         pthread_cond_clockwait(&opening->changed, &opening->mutex, CLOCK_MONOTONIC, &until);
         if (!opening->done && !said && fth_clock_seconds() - began_s > quiet_s) {
-            fth_log_info("reading %s ...", opening->options->data);
+            fth_log_info("reading %s ...", opening->options->data.address);
             said = true;
         }
     }

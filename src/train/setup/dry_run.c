@@ -12,12 +12,13 @@
 static fth_status check_place(const fth_train_options *options)
 {
     fth_status status = FTH_OK;
-    char *folder = *options->name ? fth_path_join(options->runs, options->name) : fth_format("%s", options->runs);
+    char *folder = *options->saving.name ? fth_path_join(options->saving.runs, options->saving.name)
+                                         : fth_format("%s", options->saving.runs);
 
     FTH_REQUIRE(folder, FTH_NO_MEMORY, "no memory for a path");
-    FTH_REQUIRE(!*options->name || !fth_record_exists(folder), FTH_INVALID,
-                "there is a run %s already; continue it with --resume %s or choose another --name", options->name,
-                options->name);
+    FTH_REQUIRE(!*options->saving.name || !fth_record_exists(folder), FTH_INVALID,
+                "there is a run %s already; continue it with --resume %s or choose another --name",
+                options->saving.name, options->saving.name);
     const char *nearest = folder; /* of the folders that are there */
     while (access(nearest, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR)) {
         char *slash = strrchr(folder, '/');
@@ -27,9 +28,9 @@ static fth_status check_place(const fth_train_options *options)
         slash[slash == folder] = '\0';
     }
     FTH_REQUIRE(fth_folder_exists(nearest), FTH_INVALID, "%s is not a folder: runs cannot be kept in %s", nearest,
-                options->runs);
+                options->saving.runs);
     FTH_REQUIRE(access(nearest, W_OK | X_OK) == 0, FTH_IO, "%s cannot be written, and runs are to be in %s: %s",
-                nearest, options->runs, strerror(errno));
+                nearest, options->saving.runs, strerror(errno));
 
 out:
     free(folder);
@@ -43,7 +44,7 @@ static fth_status describe_run(const fth_run_selection *selection, fth_train_pla
 
     plan->action = FTH_PLAN_BEGIN_RUN;
     if (!selection->folder) {
-        const char *id = selection->id ? selection->id : selection->options.name;
+        const char *id = selection->id ? selection->id : selection->options.saving.name;
         plan->id = *id ? fth_format("%s", id) : NULL;
         goto out;
     }
@@ -78,7 +79,7 @@ static fth_status look_for_run(const fth_train_options *asked, const char *folde
     fth_status status = FTH_OK;
     fth_run_store *run_store = NULL;
 
-    if (!*asked->checkpoints)
+    if (!*asked->store.checkpoints)
         return fth_run_selection_find(asked, selection);
     FTH_TRY(fth_run_selection_prepare(asked, selection));
     FTH_TRY(fth_run_store_open(asked, &run_store));
@@ -102,7 +103,7 @@ fth_status fth_train_check(const fth_train_options *options, const fth_strategy 
 
     *plan = (fth_train_plan){0};
     FTH_TRY(fth_spending_create(&spending));
-    if (*options->checkpoints)
+    if (*options->store.checkpoints)
         FTH_TRY(fth_folder_create_temporary(&folder));
     FTH_TRY(look_for_run(options, folder, &selection));
     FTH_TRY(fth_strategy_choose(strategies, &selection.options, &strategy));

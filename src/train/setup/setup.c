@@ -45,15 +45,15 @@ static fth_status check_data(const fth_setup *setup, const fth_run_selection *se
     const fth_dataset_info *info = fth_dataset_get_info(setup->dataset);
     int64_t count = info->count[FTH_TRAIN];
 
-    FTH_REQUIRE(count > 0, FTH_INVALID, "%s holds no training samples", setup->options->data);
+    FTH_REQUIRE(count > 0, FTH_INVALID, "%s holds no training samples", setup->options->data.address);
     FTH_REQUIRE(info->count[FTH_VALIDATION] > 0, FTH_INVALID,
-                "%s leaves no samples for validation; raise --validation-fraction", setup->options->data);
+                "%s leaves no samples for validation; raise --validation-fraction", setup->options->data.address);
     FTH_REQUIRE(fth_share_samples(setup->share, count) > 0, FTH_INVALID, "share %s is empty: %s has only %s",
-                setup->options->share, setup->options->data, FTH_COUNTED(count, "training sample"));
+                setup->options->data.share, setup->options->data.address, FTH_COUNTED(count, "training sample"));
     FTH_REQUIRE(fth_dataset_has_accuracy(info) || setup->goal.kind != FTH_GOAL_ACCURACY, FTH_INVALID,
                 "--until %s: a regression has no accuracy; give a loss instead (--until loss=0.05)",
-                setup->options->until);
-    FTH_REQUIRE(fth_dataset_has_accuracy(info) || strcmp(setup->options->best_by, "accuracy") != 0, FTH_INVALID,
+                setup->options->limits.until);
+    FTH_REQUIRE(fth_dataset_has_accuracy(info) || setup->options->saving.best_by != FTH_BEST_BY_ACCURACY, FTH_INVALID,
                 "--best-by accuracy: a regression has no accuracy; leave it out to keep the model of the lowest loss");
     if (selection->run) {
         const json_t *data = json_object_get(selection->run, "data");
@@ -61,7 +61,7 @@ static fth_status check_data(const fth_setup *setup, const fth_run_selection *se
         FTH_REQUIRE(before == count, FTH_INVALID,
                     "%s has %s, but had %" PRId64
                     " when %s was started: a run continues only with the data it began with",
-                    setup->options->data, FTH_COUNTED(count, "training sample"), before,
+                    setup->options->data.address, FTH_COUNTED(count, "training sample"), before,
                     selection->folder ? selection->folder : selection->id);
         FTH_TRY(fth_text_check_tokenizer(info, data, selection->folder ? selection->folder : selection->id));
     }
@@ -113,7 +113,7 @@ static fth_workload get_workload(const fth_setup *setup)
 {
     const double vectors = 4; /* as an optimizer with two has */
     double parameters = (double)fth_graph_trainable_count(fth_engine_graph(setup->engine));
-    return (fth_workload){.images_per_step = setup->options->batch * setup->options->accumulate,
+    return (fth_workload){.images_per_step = setup->options->batch * setup->options->optimizer.accumulate,
                           .validation_images = fth_dataset_get_info(setup->dataset)->count[FTH_VALIDATION],
                           .checkpoint_bytes = vectors * sizeof(float) * parameters};
 }
@@ -141,10 +141,10 @@ fth_status fth_setup_open(fth_run_selection *selection, const fth_strategy *stra
 
     *setup = (fth_setup){
         .options = options, .adapted = &selection->options, .processors = selection->processors, .strategy = strategy};
-    FTH_TRY(fth_goal_parse(options->until, &setup->goal));
-    FTH_TRY(fth_data_share_parse(options->share, &setup->share));
-    FTH_TRY(fth_schedule_find(options->schedule, &setup->schedule));
-    fth_spending_begin_identify(spending, options->watch);
+    FTH_TRY(fth_goal_parse(options->limits.until, &setup->goal));
+    FTH_TRY(fth_data_share_parse(options->data.share, &setup->share));
+    FTH_TRY(fth_schedule_find(options->schedule.name, &setup->schedule));
+    fth_spending_begin_identify(spending, options->store.watch);
     FTH_TRY(check_names(selection));
     setup->configuration = fth_options_to_json(&fth_train_option_table, options, false);
     FTH_REQUIRE(setup->configuration, FTH_NO_MEMORY, "no memory for the run's configuration");
@@ -197,7 +197,7 @@ fth_status fth_setup_adapt_to_workers(fth_setup *setup, fth_position *position)
 {
     fth_train_options *options = setup->adapted;
     const int64_t samples = fth_engine_get_options(setup->engine)->training_samples;
-    int64_t batch = options->batch_per_worker * position->state.workers;
+    int64_t batch = options->peers.batch_per_worker * position->state.workers;
 
     batch = batch < samples ? batch : samples;
     if (batch == 0 || batch == options->batch)
@@ -245,8 +245,8 @@ static bool workers_make_images(const fth_setup *setup)
 static int64_t find_expected_end(const fth_setup *setup, int64_t samples)
 {
     const fth_train_options *options = setup->options;
-    int64_t of_epochs = options->epochs * fth_batches_per_epoch(samples, options->batch);
-    int64_t of_steps = options->steps * (options->accumulate > 0 ? options->accumulate : 1);
+    int64_t of_epochs = options->limits.epochs * fth_batches_per_epoch(samples, options->batch);
+    int64_t of_steps = options->limits.steps * (options->optimizer.accumulate > 0 ? options->optimizer.accumulate : 1);
     return of_epochs > 0 && (of_steps == 0 || of_epochs < of_steps) ? of_epochs : of_steps;
 }
 
@@ -260,9 +260,9 @@ static fth_status make_loader_options(const fth_setup *setup, fth_split split, i
                                    .batch = training ? options->batch : find_validation_batch(setup),
                                    .seed = (uint64_t)options->seed,
                                    .shuffle = training,
-                                   .by_length = training && options->by_length,
+                                   .by_length = training && options->text.by_length,
                                    .recipes = setup->data_on_device || (training && workers_make_images(setup)),
-                                   .threads = (int)options->loader_threads};
+                                   .threads = (int)options->data.loader_threads};
     if (result->threads == 0 && fth_dataset_is_transformed(setup->dataset))
         result->threads = setup->processors;
     if (!training) {
@@ -274,7 +274,7 @@ static fth_status make_loader_options(const fth_setup *setup, fth_split split, i
     result->expected_end = find_expected_end(setup, fth_share_samples(setup->share, count));
     result->share = setup->share;
     result->part = setup->part;
-    return fth_augmentation_find(options->augment, &result->augmentation);
+    return fth_augmentation_find(options->images.augment, &result->augmentation);
 }
 
 fth_status fth_setup_open_loader(const fth_setup *setup, fth_split split, int64_t first_batch, fth_loader **loader)

@@ -12,16 +12,16 @@ static char *find_part(const fth_train_options *options)
 {
     static const char *const validation[] = {"val", "valid", "validation"};
     bool has_own = false;
-    if (*options->test)
-        return fth_format("%s", options->test);
-    if (options->own.images || !fth_folder_exists(options->data))
+    if (*options->data.test)
+        return fth_format("%s", options->data.test);
+    if (options->own.images || !fth_folder_exists(options->data.address))
         return NULL;
     for (size_t i = 0; i < FTH_COUNT_OF(validation) && !has_own; i++) {
-        char *path = fth_path_join(options->data, validation[i]);
+        char *path = fth_path_join(options->data.address, validation[i]);
         has_own = path && fth_folder_exists(path);
         free(path);
     }
-    char *path = has_own ? fth_path_join(options->data, "test") : NULL;
+    char *path = has_own ? fth_path_join(options->data.address, "test") : NULL;
     if (path && fth_folder_exists(path))
         return path;
     free(path);
@@ -83,13 +83,13 @@ fth_status fth_test_part_open(const fth_train_options *options, const fth_datase
     if (!text) {
         FTH_REQUIRE(transform = describe_preparation(dataset), FTH_NO_MEMORY, "no memory for a transform");
         fth_normalization_format(&info->normalization, normalize);
-        used.transform = used.validation_transform = transform;
-        used.normalize = normalize;
-        used.image_size = 0;
+        used.images.transform = used.images.validation_transform = transform;
+        used.images.normalize = normalize;
+        used.images.size = 0;
     }
-    used.data = *address;
+    used.data.address = *address;
     used.own.images = NULL;
-    used.decoded_cache_mb = 0;
+    used.images.decoded_cache_mb = 0;
     const fth_text_known known = {.tokenizer = text ? info->text.tokenizer : NULL,
                                   .class_names =
                                       text && info->text.label == FTH_LABEL_CLASS ? info->class_names : NULL};
@@ -129,7 +129,7 @@ fth_status fth_test_part_measure(const fth_setup *setup, const char *path, const
     const fth_loader_options loading = {.split = split,
                                         .batch = batch,
                                         .seed = (uint64_t)setup->options->seed,
-                                        .threads = (int)setup->options->loader_threads,
+                                        .threads = (int)setup->options->data.loader_threads,
                                         .batch_limit = fth_batches_per_epoch(info->count[split], batch)};
     FTH_TRY(fth_loader_open(setup->test, &loading, &loader));
     FTH_TRY(fth_engine_evaluate(engine, loader, stop, deadline, NULL, evaluation));

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/hex.h"
-#include "train/train_internal.h"
 #include "train/setup/usual.h"
+#include "train/train_internal.h"
 
 const char *const fth_task_names[] = {"classes", "regression", "multi-label", NULL};
 
@@ -43,12 +43,12 @@ fth_label_kind fth_task_get_labels(fth_task task)
 fth_text_options fth_text_options_make(const fth_train_options *options, const fth_text_known *known)
 {
     return (fth_text_options){.tokenizer = known ? known->tokenizer : NULL,
-                              .vocabulary = (int)options->vocab_size,
-                              .longest = (int)options->max_length,
-                              .text_column = options->text_column,
-                              .pair_column = options->pair_column,
-                              .label_column = options->label_column,
-                              .label = fth_task_get_labels(fth_task_find(options->task)),
+                              .vocabulary = (int)options->text.vocab_size,
+                              .longest = (int)options->text.max_length,
+                              .text_column = options->text.text_column,
+                              .pair_column = options->text.pair_column,
+                              .label_column = options->text.label_column,
+                              .label = fth_task_get_labels(options->text.task),
                               .class_names = known ? known->class_names : NULL};
 }
 
@@ -90,8 +90,8 @@ fth_status fth_options_find_tokenizer(const fth_train_options *options, fth_toke
     fth_weights *weights = NULL;
 
     *tokenizer = NULL;
-    if (*options->vocab)
-        return fth_tokenizer_open(options->vocab, tokenizer);
+    if (*options->text.vocab)
+        return fth_tokenizer_open(options->text.vocab, tokenizer);
     if (!*options->weights)
         return FTH_OK;
     FTH_TRY(fth_weights_open(options->weights, &weights));
@@ -151,10 +151,10 @@ fth_status fth_options_check_length(const fth_train_options *options)
     if (fth_usual_needs_data(options))
         return FTH_OK; /* asked again when it is chosen */
     fth_status status = fth_train_options_find_model(options, &model);
-    if (status != FTH_OK || !model->build_text || options->max_length <= model->longest)
+    if (status != FTH_OK || !model->build_text || options->text.max_length <= model->longest)
         return status;
     return fth_fail(FTH_INVALID, "--max-length %lld is more than the %d tokens that %s can take",
-                    (long long)options->max_length, model->longest, model->name);
+                    (long long)options->text.max_length, model->longest, model->name);
 }
 
 void fth_engine_options_take_data(fth_engine_options *options, const fth_dataset_info *info)
@@ -164,7 +164,7 @@ void fth_engine_options_take_data(fth_engine_options *options, const fth_dataset
     options->width = info->width;
     options->classes = info->classes;
     options->longest = info->kind == FTH_DATASET_TEXT ? info->text.longest : 0;
-    if (!options->train || !options->train->by_length) {
+    if (!options->train || !options->train->text.by_length) {
         options->mean_length = info->text.mean_length;
         options->length_deviation = info->text.length_deviation;
     }

@@ -16,9 +16,9 @@ bool fth_usual_needs_data(const fth_train_options *options)
 bool fth_usual_is_open(const fth_train_options *options, const char *name)
 {
     return (strcmp(name, "model") == 0 && fth_usual_needs_data(options)) ||
-           (strcmp(name, "optimizer") == 0 && strcmp(options->optimizer, FTH_AUTO) == 0) ||
-           (strcmp(name, "validation-split") == 0 && strcmp(options->validation_split, FTH_AUTO) == 0) ||
-           (strcmp(name, "lr") == 0 && options->lr <= 0);
+           (strcmp(name, "optimizer") == 0 && strcmp(options->optimizer.name, FTH_AUTO) == 0) ||
+           (strcmp(name, "validation-split") == 0 && options->data.validation_split == FTH_SPLIT_AUTO) ||
+           (strcmp(name, "lr") == 0 && options->optimizer.lr <= 0);
 }
 
 /* The first row that the images fit. */
@@ -40,9 +40,9 @@ static const char *choose_model(const fth_dataset_info *info)
 
 static double choose_rate(const fth_train_options *options, const fth_model *model, const fth_optimizer *optimizer)
 {
-    const bool by_model = strcmp(options->optimizer, FTH_AUTO) == 0 && model->usual_optimizer;
-    if (options->lr > 0)
-        return options->lr;
+    const bool by_model = strcmp(options->optimizer.name, FTH_AUTO) == 0 && model->usual_optimizer;
+    if (options->optimizer.lr > 0)
+        return options->optimizer.lr;
     if (!by_model)
         return optimizer->default_lr;
     return *options->weights ? model->usual_rate_of_tuning : model->usual_rate;
@@ -55,10 +55,10 @@ fth_status fth_usual_find(const fth_train_options *options, const fth_dataset_in
     const fth_optimizer *optimizer = NULL;
 
     *usual = (fth_usual){.model = fth_usual_needs_data(options) ? choose_model(info) : options->model,
-                         .optimizer = options->optimizer};
+                         .optimizer = options->optimizer.name};
     if (!model)
         FTH_TRY(fth_model_find(usual->model, &model));
-    if (strcmp(options->optimizer, FTH_AUTO) == 0)
+    if (strcmp(options->optimizer.name, FTH_AUTO) == 0)
         usual->optimizer = model->usual_optimizer ? model->usual_optimizer : "sgd";
     FTH_TRY(fth_optimizer_find(usual->optimizer, &optimizer));
     usual->lr = choose_rate(options, model, optimizer);
@@ -86,8 +86,8 @@ fth_status fth_usual_apply(fth_train_options *options, const fth_dataset_info *i
 
     FTH_TRY(fth_usual_find(options, info, &usual));
     FTH_TRY(set_text(usual.model, &options->model));
-    FTH_TRY(set_text(usual.optimizer, &options->optimizer));
-    options->lr = usual.lr;
+    FTH_TRY(set_text(usual.optimizer, &options->optimizer.name));
+    options->optimizer.lr = usual.lr;
 
 out:
     return status;
