@@ -8,7 +8,7 @@ add_library(farthing_batches SHARED ${batches_objects})
 set(batches_version_script ${CMAKE_BINARY_DIR}/generated/libfarthing_batches.map)
 file(CONFIGURE OUTPUT ${batches_version_script} CONTENT "{ global: fth_reader_*; local: *; };\n")
 set_target_properties(farthing_batches PROPERTIES LINKER_LANGUAGE C LINK_DEPENDS ${batches_version_script})
-target_link_libraries(farthing_batches PRIVATE farthing_flags PkgConfig::JANSSON PkgConfig::YAML PkgConfig::CRYPTO PkgConfig::CURL
+target_link_libraries(farthing_batches PRIVATE farthing_flags PkgConfig::JANSSON PkgConfig::YAML PkgConfig::CRYPTO PkgConfig::EXPAT PkgConfig::CURL
   PkgConfig::MICROHTTPD PkgConfig::HIREDIS PkgConfig::SSL PkgConfig::ARCHIVE PkgConfig::DEFLATE PkgConfig::JPEG PkgConfig::SPNG PkgConfig::UTF8PROC
   Threads::Threads ${CMAKE_DL_LIBS} m)
 target_link_options(farthing_batches PRIVATE -Wl,--version-script=${batches_version_script} -Wl,--gc-sections)

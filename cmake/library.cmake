@@ -10,13 +10,13 @@ foreach(module ${library_modules} ${library_backends})
   list(APPEND library_objects $<TARGET_OBJECTS:fth_${module}>)
 endforeach()
 # What the library itself needs, by the names that a linker takes; the static library's users need them too.
-set(library_needs dnnl gomp jansson yaml crypto archive deflate jpeg spng curl microhttpd hiredis utf8proc ssl pthread dl m)
+set(library_needs dnnl gomp jansson yaml crypto archive deflate jpeg spng expat curl microhttpd hiredis utf8proc ssl pthread dl m)
 
 add_library(farthing_shared SHARED ${library_objects})
 set_target_properties(farthing_shared PROPERTIES OUTPUT_NAME farthing VERSION ${PROJECT_VERSION}
   SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE C LINK_DEPENDS ${farthing_version_script})
 target_link_libraries(farthing_shared PRIVATE farthing_flags PkgConfig::JANSSON PkgConfig::YAML PkgConfig::CRYPTO
-  PkgConfig::CURL PkgConfig::MICROHTTPD PkgConfig::HIREDIS PkgConfig::SSL PkgConfig::ARCHIVE PkgConfig::DEFLATE PkgConfig::JPEG PkgConfig::SPNG PkgConfig::UTF8PROC
+  PkgConfig::EXPAT PkgConfig::CURL PkgConfig::MICROHTTPD PkgConfig::HIREDIS PkgConfig::SSL PkgConfig::ARCHIVE PkgConfig::DEFLATE PkgConfig::JPEG PkgConfig::SPNG PkgConfig::UTF8PROC
   ${DNNL_LIBRARY} ${OPENMP} Threads::Threads ${CMAKE_DL_LIBS} m)
 target_link_options(farthing_shared PRIVATE -Wl,--version-script=${farthing_version_script})
 if(NOT FARTHING_SANITIZE) # whose symbols come with the program

@@ -69,8 +69,6 @@ fth_status fth_azure_put(fth_store *store, const char *key, const void *bytes, s
     fth_azure_md5(request.body, size_bytes, checksum);
     fth_bucket_add_header(&request, "content-md5", checksum);
     FTH_TRY(fth_bucket_write(&request, options->condition, number, lost, version));
-    if (!*lost)
-        fth_store_meter_end(&meter, store);
 
 out:
     fth_bucket_end(&request);
@@ -228,7 +226,6 @@ fth_status fth_azure_put_source(fth_store *store, const char *key, const fth_sto
      * right to write. */
     FTH_REQUIRE(fth_store_meter_add(&up.meter, 0), FTH_INTERRUPTED, "put %s: cancelled", key);
     FTH_TRY(commit(&up, options, lost, version));
-    fth_store_meter_end(&up.meter, store);
 
 out:
     for (size_t i = 0; i < up.there_count; i++)

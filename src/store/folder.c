@@ -4,8 +4,8 @@
  * one rename; a full disk or a crash leaves the old object. What conditional writes need:
  *
  *     if absent   a rename that replaces nothing, or a hard link where the file system has no such rename: atomic
- *     if match    compare the version, then rename, under an exclusive flock() on the object's folder; every other write
- *                 in that folder holds the same lock shared while it renames, so that none slips in between
+ *     if match    compare the version, then rename, under an exclusive flock() on the object's folder; every other
+ * write in that folder holds the same lock shared while it renames, so that none slips in between
  *
  * The lock is taken on the folder itself, which leaves no file behind and is the same one wherever
  * a store is rooted. NFS cannot lock folders: there a hidden file in the folder stands for it,
@@ -321,7 +321,6 @@ static fth_status folder_get_file(fth_store *store, const char *key, const char 
         FTH_REQUIRE(fth_store_meter_add(&meter, (int64_t)part), FTH_INTERRUPTED, "copying %s was cancelled", path);
     }
     FTH_TRY(fth_file_publish(file));
-    fth_store_meter_end(&meter, store);
     if (sha256)
         fth_file_sha256(file, sha256);
 
@@ -446,7 +445,7 @@ out:
     return status;
 }
 
-static fth_status write_source(fth_store *store, fth_file *file, const char *path, const fth_store_source *source,
+static fth_status write_source(fth_file *file, const char *path, const fth_store_source *source,
                                const fth_store_put_options *options, fth_deadline deadline)
 {
     fth_status status = FTH_OK;
@@ -464,7 +463,6 @@ static fth_status write_source(fth_store *store, fth_file *file, const char *pat
     /* Once more right before it is put in its place: who slept meanwhile may have lost the right to
      * write. */
     FTH_REQUIRE(fth_store_meter_add(&meter, 0), FTH_INTERRUPTED, "writing %s was cancelled", path);
-    fth_store_meter_end(&meter, store);
 
 out:
     return status;
@@ -479,7 +477,7 @@ static fth_status folder_put_source(fth_store *store, const char *key, const fth
     fth_file *file = NULL;
     FTH_TRY(locate(store, key, &path, &folder));
     FTH_TRY(begin_object(folder, path, &file));
-    FTH_TRY(write_source(store, file, path, source, options, deadline));
+    FTH_TRY(write_source(file, path, source, options, deadline));
     FTH_TRY(version_of_path(fth_file_temporary(file), version)); /* the rename keeps all that it is made of */
     /* Locks are waited for a bounded time, also where the whole put has none. */
     fth_deadline patience = fth_store_deadline(store);

@@ -380,8 +380,6 @@ static fth_status put_parts(fth_store *store, const char *key, const fth_store_s
     fth_s3_upload_forget(parts.upload); /* failed, too: an upload that cannot be completed is not worth going on with */
     ended = true;
     FTH_TRY(status);
-    if (!*lost)
-        fth_store_meter_end(&parts.meter, store);
 
 out:
     if ((status != FTH_OK || *lost) && parts.id && (!parts.upload || ended))

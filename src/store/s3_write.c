@@ -32,8 +32,6 @@ fth_status fth_s3_put(fth_store *store, const char *key, const void *bytes, size
     fth_bucket_add_meta(&request, "put", number);
     fth_bucket_add_condition(&request, options);
     FTH_TRY(fth_bucket_write(&request, options->condition, number, lost, version));
-    if (!*lost)
-        fth_store_meter_end(&meter, store);
 
 out:
     fth_bucket_end(&request);

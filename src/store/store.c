@@ -499,12 +499,3 @@ fth_status fth_store_presign(fth_store *store, const char *method, const char *k
 out:
     return status;
 }
-
-double fth_store_upload_rate(const fth_store *store)
-{
-    pthread_mutex_t *mutex = (pthread_mutex_t *)&store->mutex; /* a lock is not part of the value */
-    pthread_mutex_lock(mutex);
-    double rate = store->rate_bytes_per_s;
-    pthread_mutex_unlock(mutex);
-    return rate;
-}

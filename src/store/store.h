@@ -198,7 +198,4 @@ const char *fth_store_deletion_folder(const fth_store_deletion *deletion);
 fth_status fth_store_deletion_perform(fth_store_deletion *deletion);
 void fth_store_deletion_free(fth_store_deletion *deletion);
 
-/* Bytes per second that the last large put or get of this store reached; 0 before the first. */
-double fth_store_upload_rate(const fth_store *store);
-
 #endif

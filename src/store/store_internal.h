@@ -78,7 +78,6 @@ struct fth_store {
     pthread_mutex_t mutex; /* guards what follows */
     fth_http_client *idle[FTH_STORE_IDLE_CLIENTS];
     int idle_count;
-    double rate_bytes_per_s;
     bool conditions_known;
     char *conditions_missing; /* why conditional writes are not to be had; NULL: they are */
 };
@@ -143,7 +142,6 @@ fth_status fth_store_send(fth_store *store, fth_store_call *call, fth_http_respo
 struct fth_store_meter {
     const fth_store_progress *progress; /* may be NULL */
     uint64_t total_bytes;
-    double begun_at_s;
     _Atomic uint64_t done_bytes;
     _Atomic bool cancelled;   /* by the caller, or since another part failed */
     _Atomic bool interrupted; /* by the caller */
@@ -159,8 +157,6 @@ extern _Thread_local fth_store_meter *fth_store_watched;
 void fth_store_meter_begin(fth_store_meter *meter, uint64_t total_bytes, const fth_store_progress *progress);
 /* False: stop. `bytes` may be negative (a try that failed). */
 bool fth_store_meter_add(fth_store_meter *meter, int64_t bytes);
-/* Notes the rate of a transfer that succeeded (fth_store_upload_rate). */
-void fth_store_meter_end(fth_store_meter *meter, fth_store *store);
 
 /* Notes a request, its failed tries and its end in the switch that the calling thread uses, if any
  * (switch.c). */

@@ -40,7 +40,7 @@ _Thread_local fth_store_meter *fth_store_watched;
 
 void fth_store_meter_begin(fth_store_meter *meter, uint64_t total_bytes, const fth_store_progress *progress)
 {
-    *meter = (fth_store_meter){.progress = progress, .total_bytes = total_bytes, .begun_at_s = fth_clock_seconds()};
+    *meter = (fth_store_meter){.progress = progress, .total_bytes = total_bytes};
     pthread_mutex_init(&meter->mutex, NULL);
 }
 
@@ -61,16 +61,6 @@ bool fth_store_meter_add(fth_store_meter *meter, int64_t bytes)
     }
     pthread_mutex_unlock(&meter->mutex);
     return !atomic_load(&meter->cancelled);
-}
-
-void fth_store_meter_end(fth_store_meter *meter, fth_store *store)
-{
-    double seconds = fth_clock_seconds() - meter->begun_at_s;
-    if (seconds <= 0 || meter->total_bytes == 0)
-        return;
-    pthread_mutex_lock(&store->mutex);
-    store->rate_bytes_per_s = (double)meter->total_bytes / seconds;
-    pthread_mutex_unlock(&store->mutex);
 }
 
 /* ---- threads ---- */
@@ -439,7 +429,6 @@ fth_status fth_store_fetch_file(fth_store *store, const fth_store_fetch *fetch)
         status = fth_fail(landing.broken, "%s", landing.message);
         goto out;
     }
-    fth_store_meter_end(&landing.meter, store);
     if (landing.digest)
         FTH_TRY(check_digest(&landing));
     if (fetch->check)

@@ -1,6 +1,8 @@
-/* See xml.h. Elements, text, the predefined entities and numeric ones, CDATA; declarations and
- * comments are passed over; document types are refused. It trusts nothing: the text comes from the
- * network. */
+/* The XML that buckets answer with, read by expat: elements and their text. Document types are
+ * rejected, and depth and paths are limited, as the text comes from the network. See xml.h. */
+#include <expat.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,242 +10,133 @@
 
 enum { MAX_DEPTH = 16, MAX_PATH_BYTES = 512 };
 
-typedef struct fth_scanner {
-    const char *at, *end;
+typedef struct reading {
+    XML_Parser parser;
+    const fth_xml_visitor *visitor;
+    fth_status status;
     char path[MAX_PATH_BYTES];
     size_t path_lengths[MAX_DEPTH]; /* of the path before each open element */
     bool has_children[MAX_DEPTH];
     int depth;
-    char *text; /* of the innermost element so far; as large as the document */
-    size_t text_length;
-} fth_scanner;
+    char *text; /* of the innermost element so far */
+    size_t text_length, text_capacity;
+} reading;
 
-static fth_status broken(const char *how)
+static fth_status malformed(const char *how)
 {
     return fth_fail(FTH_CORRUPT, "the server's answer is not the XML that was expected: %s", how);
 }
 
-static bool starts(const fth_scanner *scanner, const char *word)
+static void stop(reading *r, fth_status status)
 {
-    size_t length = strlen(word);
-    return (size_t)(scanner->end - scanner->at) >= length && memcmp(scanner->at, word, length) == 0;
+    r->status = status;
+    XML_StopParser(r->parser, XML_FALSE);
 }
 
-/* Moves behind the next `word`; false if there is none. */
-static bool skip_past(fth_scanner *scanner, const char *word)
+static void XMLCALL open_element(void *context, const XML_Char *name, const XML_Char **attributes)
 {
-    const char *found = memmem(scanner->at, (size_t)(scanner->end - scanner->at), word, strlen(word));
-    if (!found)
-        return false;
-    scanner->at = found + strlen(word);
-    return true;
-}
+    reading *r = context;
+    const size_t length = strlen(name), before = strlen(r->path);
 
-static void add_utf8(fth_scanner *scanner, unsigned long code)
-{
-    char *to = scanner->text + scanner->text_length;
-    if (code < 0x80) {
-        *to++ = (char)code;
-    } else if (code < 0x800) {
-        *to++ = (char)(0xc0 | code >> 6);
-        *to++ = (char)(0x80 | (code & 0x3f));
-    } else if (code < 0x10000) {
-        *to++ = (char)(0xe0 | code >> 12);
-        *to++ = (char)(0x80 | (code >> 6 & 0x3f));
-        *to++ = (char)(0x80 | (code & 0x3f));
-    } else {
-        *to++ = (char)(0xf0 | code >> 18);
-        *to++ = (char)(0x80 | (code >> 12 & 0x3f));
-        *to++ = (char)(0x80 | (code >> 6 & 0x3f));
-        *to++ = (char)(0x80 | (code & 0x3f));
+    (void)attributes;
+    if (r->depth == MAX_DEPTH || before + length + 2 > sizeof r->path) {
+        stop(r, malformed("elements too deep or too long"));
+        return;
     }
-    scanner->text_length = (size_t)(to - scanner->text);
+    if (r->depth > 0)
+        r->has_children[r->depth - 1] = true;
+    r->path_lengths[r->depth] = before;
+    r->has_children[r->depth++] = false;
+    snprintf(r->path + before, sizeof r->path - before, "%s%s", before > 0 ? "/" : "", name);
+    r->text_length = 0;
 }
 
-/* "&amp;", "&#38;", "&#x26;": never longer decoded than written. */
-static fth_status take_entity(fth_scanner *scanner)
+static void XMLCALL close_element(void *context, const XML_Char *name)
 {
-    static const struct {
-        const char *name;
-        char letter;
-    } known[] = {{"&amp;", '&'}, {"&lt;", '<'}, {"&gt;", '>'}, {"&quot;", '"'}, {"&apos;", '\''}};
-    for (size_t i = 0; i < FTH_COUNT_OF(known); i++) {
-        if (starts(scanner, known[i].name)) {
-            scanner->text[scanner->text_length++] = known[i].letter;
-            scanner->at += strlen(known[i].name);
-            return FTH_OK;
+    reading *r = context;
+    const fth_xml_visitor *visitor = r->visitor;
+    fth_status status = FTH_OK;
+
+    (void)name;
+    r->depth--;
+    if (!r->has_children[r->depth])
+        status = visitor->leaf(visitor->context, r->path, r->text_length > 0 ? r->text : "");
+    else if (visitor->close)
+        status = visitor->close(visitor->context, r->path);
+    r->path[r->path_lengths[r->depth]] = '\0';
+    r->text_length = 0;
+    if (status != FTH_OK)
+        stop(r, status);
+}
+
+static void XMLCALL add_text(void *context, const XML_Char *text, int length)
+{
+    reading *r = context;
+    while (r->text_length + (size_t)length >= r->text_capacity) {
+        const fth_status status = fth_grow(&r->text, r->text_capacity, &r->text_capacity, 1);
+        if (status != FTH_OK) {
+            stop(r, status);
+            return;
         }
     }
-    if (!starts(scanner, "&#"))
-        return broken("an unknown entity");
-    const char *at = scanner->at + 2;
-    bool hexadecimal = at < scanner->end && *at == 'x';
-    at += hexadecimal;
-    unsigned long code = 0;
-    int digits = 0;
-    for (; at < scanner->end && *at != ';' && digits < 8; at++, digits++) {
-        int digit = fth_hex_digit(*at);
-        if (digit < 0 || (!hexadecimal && digit > 9))
-            return broken("a malformed character reference");
-        code = code * (hexadecimal ? 16 : 10) + (unsigned long)digit;
-    }
-    if (digits == 0 || at >= scanner->end || *at != ';' || code == 0 || code > 0x10ffff ||
-        (code >= 0xd800 && code < 0xe000))
-        return broken("a malformed character reference");
-    add_utf8(scanner, code);
-    scanner->at = at + 1;
-    return FTH_OK;
+    memcpy(r->text + r->text_length, text, (size_t)length);
+    r->text_length += (size_t)length;
+    r->text[r->text_length] = '\0';
 }
 
-static fth_status open_element(fth_scanner *scanner, bool *empty)
+static void XMLCALL reject_document_type(void *context, const XML_Char *name, const XML_Char *system_id,
+                                         const XML_Char *public_id, int has_internal_subset)
 {
-    const char *name = ++scanner->at;
-    while (scanner->at < scanner->end && !strchr(" \t\r\n/>", *scanner->at) && *scanner->at)
-        scanner->at++;
-    size_t length = (size_t)(scanner->at - name), before = strlen(scanner->path);
-    if (length == 0 || scanner->depth == MAX_DEPTH || before + length + 2 > sizeof scanner->path)
-        return broken("elements too deep or too long, or without a name");
-    if (scanner->depth > 0)
-        scanner->has_children[scanner->depth - 1] = true;
-    scanner->path_lengths[scanner->depth] = before;
-    scanner->has_children[scanner->depth] = false;
-    scanner->depth++;
-    if (before > 0)
-        scanner->path[before++] = '/';
-    memcpy(scanner->path + before, name, length);
-    scanner->path[before + length] = '\0';
-    char quote = 0; /* attributes: a '>' between quotes does not end the tag */
-    for (; scanner->at < scanner->end && (quote || *scanner->at != '>'); scanner->at++) {
-        if (quote)
-            quote = *scanner->at == quote ? 0 : quote;
-        else if (*scanner->at == '"' || *scanner->at == '\'')
-            quote = *scanner->at;
-    }
-    if (scanner->at >= scanner->end)
-        return broken("it ends within a tag");
-    *empty = scanner->at[-1] == '/';
-    scanner->at++;
-    scanner->text_length = 0;
-    return FTH_OK;
-}
-
-static fth_status close_element(fth_scanner *scanner, const fth_xml_visitor *visitor)
-{
-    fth_status status = FTH_OK;
-    scanner->depth--;
-    if (scanner->has_children[scanner->depth]) {
-        if (visitor->close)
-            FTH_TRY(visitor->close(visitor->context, scanner->path));
-    } else {
-        scanner->text[scanner->text_length] = '\0';
-        FTH_REQUIRE(strlen(scanner->text) == scanner->text_length, FTH_CORRUPT,
-                    "the server's answer has a NUL within its text");
-        FTH_TRY(visitor->leaf(visitor->context, scanner->path, scanner->text));
-    }
-    scanner->path[scanner->path_lengths[scanner->depth]] = '\0';
-    scanner->text_length = 0;
-
-out:
-    return status;
-}
-
-/* "</Name>": must be the innermost open one. */
-static fth_status take_end_tag(fth_scanner *scanner, const fth_xml_visitor *visitor)
-{
-    scanner->at += 2;
-    if (scanner->depth == 0)
-        return broken("it closes what is not open");
-    size_t before = scanner->path_lengths[scanner->depth - 1];
-    const char *name = scanner->path + before + (before > 0);
-    if (!starts(scanner, name))
-        return broken("its tags do not match");
-    scanner->at += strlen(name);
-    while (scanner->at < scanner->end && strchr(" \t\r\n", *scanner->at) && *scanner->at)
-        scanner->at++;
-    if (scanner->at >= scanner->end || *scanner->at != '>')
-        return broken("its tags do not match");
-    scanner->at++;
-    return close_element(scanner, visitor);
-}
-
-static fth_status scan(fth_scanner *scanner, const fth_xml_visitor *visitor)
-{
-    fth_status status = FTH_OK;
-    while (scanner->at < scanner->end) {
-        if (starts(scanner, "<?")) {
-            FTH_REQUIRE(skip_past(scanner, "?>"), FTH_CORRUPT, "the server's answer ends within a declaration");
-        } else if (starts(scanner, "<!--")) {
-            FTH_REQUIRE(skip_past(scanner, "-->"), FTH_CORRUPT, "the server's answer ends within a comment");
-        } else if (starts(scanner, "<![CDATA[")) {
-            const char *begin = scanner->at += strlen("<![CDATA[");
-            FTH_REQUIRE(skip_past(scanner, "]]>"), FTH_CORRUPT, "the server's answer ends within its text");
-            size_t length = (size_t)(scanner->at - begin) - strlen("]]>");
-            memcpy(scanner->text + scanner->text_length, begin, length);
-            scanner->text_length += length;
-        } else if (starts(scanner, "<!")) {
-            status = broken("it has a document type");
-            goto out;
-        } else if (starts(scanner, "</")) {
-            FTH_TRY(take_end_tag(scanner, visitor));
-        } else if (*scanner->at == '<') {
-            bool empty = false;
-            FTH_TRY(open_element(scanner, &empty));
-            if (empty)
-                FTH_TRY(close_element(scanner, visitor));
-        } else if (*scanner->at == '&') {
-            FTH_TRY(take_entity(scanner));
-        } else {
-            scanner->text[scanner->text_length++] = *scanner->at++;
-        }
-    }
-    if (scanner->depth > 0)
-        status = broken("it ends too early");
-
-out:
-    return status;
+    (void)name, (void)system_id, (void)public_id, (void)has_internal_subset;
+    stop(context, malformed("it has a document type"));
 }
 
 fth_status fth_xml_read(const char *text, size_t size_bytes, const fth_xml_visitor *visitor)
 {
     fth_status status = FTH_OK;
-    fth_scanner *scanner = NULL;
-    FTH_TRY(fth_allocate(1, sizeof *scanner, &scanner));
-    FTH_TRY(fth_allocate(size_bytes + 1, 1, &scanner->text));
-    bool marked = size_bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0; /* Azure's byte order mark */
-    scanner->at = text + (marked ? 3 : 0);
-    scanner->end = text + size_bytes;
-    FTH_TRY(scan(scanner, visitor));
+    reading r = {.parser = XML_ParserCreate("UTF-8"), .visitor = visitor};
+
+    FTH_REQUIRE(r.parser, FTH_NO_MEMORY, "no memory to read XML");
+    FTH_REQUIRE(size_bytes <= INT_MAX, FTH_CORRUPT, "the server's answer is too long");
+    XML_SetUserData(r.parser, &r);
+    XML_SetElementHandler(r.parser, open_element, close_element);
+    XML_SetCharacterDataHandler(r.parser, add_text);
+    XML_SetStartDoctypeDeclHandler(r.parser, reject_document_type);
+    /* Amazon sends white space while it puts an upload together. */
+    for (; size_bytes > 0 && strchr(" \t\r\n", *text) && *text; size_bytes--)
+        text++;
+    if (size_bytes > 0 && XML_Parse(r.parser, text, (int)size_bytes, XML_TRUE) != XML_STATUS_OK)
+        status = r.status != FTH_OK ? r.status : malformed(XML_ErrorString(XML_GetErrorCode(r.parser)));
 
 out:
-    if (scanner)
-        free(scanner->text);
-    free(scanner);
+    XML_ParserFree(r.parser);
+    free(r.text);
     return status;
 }
 
 /* ---- one value ---- */
 
-typedef struct fth_wanted {
+typedef struct wanted {
     const char *name;
     char *value;
-} fth_wanted;
+} wanted;
 
 static fth_status keep_wanted(void *context, const char *path, const char *text)
 {
-    fth_wanted *wanted = context;
+    wanted *w = context;
     const char *slash = strrchr(path, '/');
-    if (!wanted->value && strcmp(slash ? slash + 1 : path, wanted->name) == 0)
-        wanted->value = strdup(text);
+    if (!w->value && strcmp(slash ? slash + 1 : path, w->name) == 0)
+        w->value = strdup(text);
     return FTH_OK;
 }
 
 char *fth_xml_value(const char *text, size_t size_bytes, const char *name)
 {
-    fth_wanted wanted = {.name = name};
-    fth_xml_visitor visitor = {.leaf = keep_wanted, .context = &wanted};
+    wanted w = {.name = name};
+    fth_xml_visitor visitor = {.leaf = keep_wanted, .context = &w};
     if (text && fth_xml_read(text, size_bytes, &visitor) != FTH_OK) {
-        free(wanted.value);
-        wanted.value = NULL;
+        free(w.value);
+        w.value = NULL;
     }
-    return wanted.value;
+    return w.value;
 }
