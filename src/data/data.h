@@ -18,7 +18,7 @@
 
 /* ---- data sets ---- */
 
-typedef enum fth_dataset_kind { FTH_DATASET_IMAGES, FTH_DATASET_TEXT } fth_dataset_kind;
+typedef enum fth_modality { FTH_MODALITY_IMAGES, FTH_MODALITY_TEXT } fth_modality;
 
 /* How the label of a text is to be understood. */
 typedef enum fth_label_kind {
@@ -86,7 +86,7 @@ typedef struct fth_text_info {
 
 typedef struct fth_dataset_info {
     const char *name;
-    fth_dataset_kind kind; /* of text: channels, height, width and normalization are 0 */
+    fth_modality modality; /* of text: channels, height, width and normalization are 0 */
     fth_text_info text;
     int classes; /* of labels that are numbers: how many each sample has */
     const char *const *class_names;
@@ -284,30 +284,28 @@ typedef struct fth_loader_options {
     uint64_t seed;
     bool shuffle;
     fth_augmentation augmentation;
-    int threads;         /* 0: one per core where images are transformed, else one */
-    int64_t first_batch; /* counted from the start of epoch 0 */
-    fth_share share;     /* of every epoch; zeroed: all of it */
-    fth_share part;      /* of every batch, whose `batch` samples several loaders have together; zeroed: all of it */
-    int64_t batch_limit; /* stop before the batch of this number (evaluation: one epoch); 0: endless */
-    int64_t
-        expected_end; /* a run is expected to end before the batch of this number; 0: not known. Nothing depends on it */
-    int64_t stride;   /* only every stride-th batch from first_batch on: of several loaders in turn; 0: every one */
-    bool own_order;   /* samples come in the order of order_seed and rotation instead of the seed's */
+    int threads;          /* 0: one per core where images are transformed, else one */
+    int64_t first_batch;  /* counted from the start of epoch 0 */
+    fth_share share;      /* of every epoch; zeroed: all of it */
+    fth_share part;       /* of every batch, whose `batch` samples several loaders have together; zeroed: all of it */
+    int64_t batch_limit;  /* stop before the batch of this number (evaluation: one epoch); 0: endless */
+    int64_t expected_end; /* a run is expected to end before the batch of this number; 0: not known. Nothing depends on
+                             it */
+    int64_t stride;       /* only every stride-th batch from first_batch on: of several loaders in turn; 0: every one */
+    bool own_order;       /* samples come in the order of order_seed and rotation instead of the seed's */
     uint64_t order_seed;
-    int64_t
-        rotation;   /* samples by which epochs begin later in that order, and go round; beyond the set's count: so many
-                         whole epochs later, in order and random choices */
-    bool by_index;  /* no batches: samples are asked for, with fth_loader_get() */
-    bool by_length; /* of text: batches hold samples of like length; see length_order.h */
-    bool recipes;   /* batches say how their images are made instead of holding them; not of transformed images */
+    int64_t rotation; /* samples by which epochs begin later in that order, and go round; beyond the set's count: so
+                         many whole epochs later, in order and random choices */
+    bool by_index;    /* no batches: samples are asked for, with fth_loader_get() */
+    bool by_length;   /* of text: batches hold samples of like length; see length_order.h */
+    bool recipes;     /* batches say how their images are made instead of holding them; not of transformed images */
 } fth_loader_options;
 
 /* Text of a batch, packed: the tokens of its samples one behind the other, without padding. */
 typedef struct fth_text_batch {
-    const int32_t *tokens, *segments,
-        *positions;      /* (token_count); 0 for the first text of a pair, 1 for the second; from 0 on in
-                                                     each sample */
-    const int32_t *ends; /* (count): behind which token each sample ends */
+    const int32_t *tokens, *segments, *positions; /* (token_count); 0 for the first text of a pair, 1 for the second;
+                                                     from 0 on in each sample */
+    const int32_t *ends;                          /* (count): behind which token each sample ends */
     int64_t token_count;
     int64_t first_token; /* of a part: how many tokens the parts before it have */
 } fth_text_batch;

@@ -18,7 +18,8 @@
 static fth_status check_against_shards(const fth_shard_manifest *shards, const fth_dataset_info *info, const char *data)
 {
     fth_status status = FTH_OK;
-    FTH_REQUIRE(info->kind == FTH_DATASET_IMAGES, FTH_INVALID, "--data %s is text, but --shards hold images", data);
+    FTH_REQUIRE(info->modality == FTH_MODALITY_IMAGES, FTH_INVALID, "--data %s is text, but --shards hold images",
+                data);
     FTH_REQUIRE(shards->channels == info->channels && shards->height == info->height && shards->width == info->width,
                 FTH_INVALID, "the images of --data %s are %dx%dx%d, but those of --shards are %dx%dx%d", data,
                 info->channels, info->height, info->width, shards->channels, shards->height, shards->width);
@@ -106,7 +107,7 @@ static fth_status choose_model(fth_served_model *model)
         return status;
     if (open)
         fth_log_info("no --model was given: training %s, as is usual for %s", model->usual.model,
-                     info->kind == FTH_DATASET_TEXT ? "text" : "such images");
+                     info->modality == FTH_MODALITY_TEXT ? "text" : "such images");
     model->adapted.model = (char *)(uintptr_t)model->usual.model; /* lent */
     model->adapted.optimizer.name = (char *)(uintptr_t)model->usual.optimizer;
     model->adapted.optimizer.lr = model->usual.lr;
@@ -118,7 +119,7 @@ static fth_status take_text(fth_served_model *model, const fth_dataset_info *inf
 {
     fth_status status = FTH_OK;
 
-    if (info->kind != FTH_DATASET_TEXT)
+    if (info->modality != FTH_MODALITY_TEXT)
         return FTH_OK;
     model->longest = info->text.longest;
     model->task = fth_task_of_labels(info->text.label);
@@ -313,7 +314,7 @@ json_t *fth_served_model_describe(const fth_served_model *model, const fth_param
                   model->height, "width", model->width, "training_samples", (json_int_t)model->epoch_samples,
                   "validation_samples", (json_int_t)(info ? info->count[FTH_VALIDATION] : 0), "parameters",
                   (json_int_t)fth_graph_trainable_count(fth_engine_graph(model->engine)));
-    if (run && info && info->kind == FTH_DATASET_TEXT)
+    if (run && info && info->modality == FTH_MODALITY_TEXT)
         fth_text_describe(info, json_object_get(run, "data"));
     return run;
 }

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/data_internal.h"
+#include "data/array/formats.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes);
 
@@ -21,14 +21,16 @@ static void parse_records(const uint8_t *bytes, size_t size_bytes)
 
 static void parse_names(const uint8_t *bytes, size_t size_bytes)
 {
-    const char *names[FTH_MAX_CLASSES];
+    fth_array_set set = {0};
+    int found = 0;
     char *text = calloc(size_bytes + 1, 1);
     if (!text)
         return;
     memcpy(text, bytes, size_bytes);
-    int found = fth_cifar_parse_names(text, FTH_MAX_CLASSES, names);
-    for (int i = 0; i < found; i++)
-        sink = (uint8_t)strlen(names[i]);
+    if (fth_array_set_name_classes(&set, text, FTH_MAX_CLASSES, &found) == FTH_OK)
+        for (int i = 0; i < found; i++)
+            sink = (uint8_t)strlen(set.class_names[i]);
+    free(set.class_names);
     free(text);
 }
 

@@ -1,6 +1,6 @@
 /* Feeds bytes to the idx parsers: as a plain file, and, where they are gzip or xz, through
  * decompression first. */
-#include "data/data_internal.h"
+#include "data/array/formats.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes);
 

@@ -456,7 +456,8 @@ static void packs_and_splits(void **state)
         assert_int_equal(info->classes, 3);
         assert_true(info->count[FTH_TRAIN] >= 3 && info->count[FTH_TRAIN] <= 5);
         total += info->count[FTH_TRAIN];
-        if (dataset->images->index.has_splits && dataset->images->index.counts[FTH_VALIDATION] > 0)
+        if (fth_dataset_images(dataset)->index.has_splits &&
+            fth_dataset_images(dataset)->index.counts[FTH_VALIDATION] > 0)
             total += info->count[FTH_VALIDATION];
         fth_dataset_free(dataset);
     }

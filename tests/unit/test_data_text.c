@@ -102,7 +102,7 @@ static void a_folder_has_parts_and_class_names(void **state)
     assert_int_equal(open_set("news", &options, &dataset), FTH_OK);
     const fth_dataset_info *info = fth_dataset_get_info(dataset);
     assert_string_equal(info->name, "news");
-    assert_int_equal(info->kind, FTH_DATASET_TEXT);
+    assert_int_equal(info->modality, FTH_MODALITY_TEXT);
     assert_int_equal(info->count[FTH_TRAIN], 3);
     assert_int_equal(info->count[FTH_VALIDATION], 1);
     assert_int_equal(info->classes, 3);
@@ -176,7 +176,7 @@ static void a_set_in_a_store_is_found(void **state)
     snprintf(address, sizeof address, "file://%s/bucket/images.csv", test_folder);
     options.images_for = "this test"; /* text would be refused before it is read */
     assert_int_equal(fth_dataset_open(address, &options, &dataset), FTH_OK);
-    assert_int_equal(fth_dataset_get_info(dataset)->kind, FTH_DATASET_IMAGES);
+    assert_int_equal(fth_dataset_get_info(dataset)->modality, FTH_MODALITY_IMAGES);
     fth_dataset_free(dataset);
     snprintf(address, sizeof address, "file://%s/bucket/data/train.csv", test_folder);
     assert_int_equal(fth_dataset_open(address, &options, &dataset), FTH_UNSUPPORTED);

@@ -106,18 +106,19 @@ static void planes_are_resampled_as_pictures_are(void **state)
     const fth_normalization normalization = {3, {0.1f, 0.2f, 0.3f}, {0.5f, 0.25f, 2}};
     float planes[3 * SIDE * SIDE], wanted[3 * SIDE * SIDE];
     uint8_t pixels[3 * WIDTH * HEIGHT];
-    fth_resampler resampler = {0};
+    fth_image_worker worker = {0};
     fth_picture picture = make_picture(WIDTH, HEIGHT);
     for (int i = 0; i < 3 * WIDTH * HEIGHT; i++)
         pixels[i] = wild(i % WIDTH, i / WIDTH % HEIGHT, i / WIDTH / HEIGHT);
-    const fth_pixels image = {pixels, 3, HEIGHT, WIDTH};
+    const fth_raw_sample image = {
+        .bytes = pixels, .size_bytes = sizeof pixels, .width = WIDTH, .height = HEIGHT, .channels = 3, .planar = true};
     for (uint64_t i = 0; i < 40 * FTH_COUNT_OF(texts); i++) {
         const char *text = texts[i % FTH_COUNT_OF(texts)];
         fth_transform transform;
         fth_random_key key = {fth_random_mix(i)};
         assert_int_equal(fth_transform_parse(text, &transform), FTH_OK);
         transform.width = transform.height = SIDE;
-        assert_int_equal(fth_pixels_transform(&image, &resampler, &transform, &normalization, key, planes), FTH_OK);
+        assert_int_equal(fth_raw_sample_transform(&image, &worker, &transform, &normalization, key, planes), FTH_OK);
         apply(text, SIDE, SIDE, key, &picture, wanted);
         for (int j = 0; j < 3 * SIDE * SIDE; j++)
             wanted[j] /= 255;
@@ -127,7 +128,7 @@ static void planes_are_resampled_as_pictures_are(void **state)
         fth_colour_normalize(&normalization, SIDE * SIDE, wanted);
         assert_close(planes, wanted, FTH_COUNT_OF(planes), 2e-5f); /* a few roundings of values up to 10 */
     }
-    fth_resampler_free(&resampler);
+    fth_resampler_free(&worker.resampler);
     free((void *)picture.pixels);
 }
 

@@ -190,7 +190,7 @@ static fth_status inspect(const fth_dataset *dataset, const data_options *option
     const fth_dataset_info *info = fth_dataset_get_info(dataset);
     const fth_skipped_files *skipped = fth_dataset_get_skipped_files(dataset);
 
-    if (info->kind == FTH_DATASET_TEXT)
+    if (info->modality == FTH_MODALITY_TEXT)
         return fth_cli_inspect_text(dataset, options);
     FTH_TRY(fth_output_prepare(options->sheet));
     FTH_TRY(fth_dataset_inspect(dataset, count_threads(options), &found));

@@ -252,7 +252,7 @@ static void check_data(const doctor_options *options, check_result *result)
         return;
     if (fth_dataset_open(options->data, &how, &dataset) == FTH_OK) {
         const fth_dataset_info *info = fth_dataset_get_info(dataset);
-        if (info->kind == FTH_DATASET_TEXT)
+        if (info->modality == FTH_MODALITY_TEXT)
             SAY(result, CHECK_OK, "%s: %s + %s, tokens: %d at most, %s", info->name,
                 FTH_COUNTED(info->count[FTH_TRAIN], NULL), FTH_COUNTED(info->count[FTH_VALIDATION], "text"),
                 info->text.longest, FTH_COUNTED(info->classes, "class"));

@@ -16,11 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/data_internal.h"
+#include "data/archive/python_subset.h"
+#include "data/array/formats.h"
+#include "data/image/image_set.h"
 #include "data/source/entry_path.h"
 #include "data/source/image_index.h"
-#include "data/image/image_set.h"
-#include "data/archive/python_subset.h"
 
 enum {
     MAX_ENTRIES = 1 << 18,
@@ -620,21 +620,18 @@ static fth_status check_range(const archive_scan *scan, int64_t total, int64_t w
                     FTH_COUNTED(total, "training sample"), scan->range.first);
 }
 
-static void give_bytes(kept_bytes *kept, fth_dataset *dataset)
+/* Hands the bytes over to the set; gives where they are now. */
+static const uint8_t *give_bytes(kept_bytes *kept, fth_array_set *set)
 {
     uint8_t *exact = realloc(kept->bytes, kept->size_bytes);
-    dataset->blobs[dataset->blob_count++] =
-        (fth_blob){.bytes = exact ? exact : kept->bytes, .size_bytes = kept->size_bytes};
+    fth_blob blob = {.bytes = exact ? exact : kept->bytes, .size_bytes = kept->size_bytes};
+    const uint8_t *bytes = blob.bytes;
+    fth_array_set_keep(set, &blob);
     *kept = (kept_bytes){0};
+    return bytes;
 }
 
-static void set_only_segment(fth_dataset *dataset, fth_segment segment)
-{
-    dataset->parts[FTH_TRAIN] = (fth_part){.segments = {segment}, .segment_count = 1};
-    dataset->info.count[FTH_TRAIN] = segment.count;
-}
-
-static fth_status finish_idx(archive_scan *scan, fth_dataset *dataset)
+static fth_status finish_idx(archive_scan *scan, fth_array_set *set, fth_dataset_info *info)
 {
     fth_status status = FTH_OK;
     idx_files *idx = &scan->idx;
@@ -646,38 +643,38 @@ static fth_status finish_idx(archive_scan *scan, fth_dataset *dataset)
                 *idx->folder ? idx->folder : "it", FTH_COUNTED(idx->images.count, "image"),
                 FTH_COUNTED(idx->label_count, "label"));
     FTH_TRY(check_range(scan, idx->images.count, wanted));
-    dataset->info = fth_idx_info;
-    dataset->info.height = idx->images.height;
-    dataset->info.width = idx->images.width;
-    give_bytes(&idx->pixels, dataset);
-    give_bytes(&idx->labels, dataset);
-    set_only_segment(dataset, (fth_segment){dataset->blobs[0].bytes, dataset->blobs[1].bytes,
-                                            (size_t)idx->images.height * (size_t)idx->images.width, 1, wanted});
+    *info = fth_idx_info;
+    info->height = idx->images.height;
+    info->width = idx->images.width;
+    const fth_segment segment = {.pixels = give_bytes(&idx->pixels, set),
+                                 .labels = give_bytes(&idx->labels, set),
+                                 .pixel_stride = (size_t)idx->images.height * (size_t)idx->images.width,
+                                 .label_stride = 1,
+                                 .count = wanted};
+    fth_array_set_use(set, &segment, info);
 
 out:
     return status;
 }
 
-static fth_status finish_cifar(archive_scan *scan, fth_dataset *dataset)
+static fth_status finish_cifar(archive_scan *scan, fth_array_set *set, fth_dataset_info *info)
 {
     fth_status status = FTH_OK;
     cifar_files *cifar = &scan->cifar;
     int64_t wanted = (int64_t)(cifar->records.size_bytes / FTH_CIFAR_RECORD);
 
     FTH_TRY(check_range(scan, cifar->seen, wanted));
-    dataset->info = fth_cifar_info;
+    *info = fth_cifar_info;
     if (cifar->names) {
-        dataset->info.classes = fth_cifar_parse_names(cifar->names, FTH_MAX_CLASSES, dataset->class_names);
-        FTH_REQUIRE(dataset->info.classes >= 2, FTH_CORRUPT, "%s: %s does not name 2 to %d classes, one a line",
-                    scan->name, FTH_CIFAR_NAMES, FTH_MAX_CLASSES);
-        dataset->info.class_names = dataset->class_names;
-        dataset->class_name_text = cifar->names;
+        FTH_TRY(fth_array_set_name_classes(set, cifar->names, FTH_MAX_CLASSES, &info->classes));
         cifar->names = NULL;
+        FTH_REQUIRE(info->classes >= 2, FTH_CORRUPT, "%s: %s does not name 2 to %d classes, one a line", scan->name,
+                    FTH_CIFAR_NAMES, FTH_MAX_CLASSES);
+        info->class_names = set->class_names;
     }
-    FTH_TRY(fth_cifar_check_labels(cifar->records.bytes, scan->range.first, wanted, dataset->info.classes, scan->name));
-    give_bytes(&cifar->records, dataset);
-    const uint8_t *bytes = dataset->blobs[0].bytes;
-    set_only_segment(dataset, (fth_segment){bytes + 1, bytes, FTH_CIFAR_RECORD, FTH_CIFAR_RECORD, wanted});
+    FTH_TRY(fth_cifar_check_labels(cifar->records.bytes, scan->range.first, wanted, info->classes, scan->name));
+    const uint8_t *bytes = give_bytes(&cifar->records, set);
+    fth_array_set_use(set, &(fth_segment){bytes + 1, bytes, FTH_CIFAR_RECORD, FTH_CIFAR_RECORD, wanted, NULL}, info);
 
 out:
     return status;
@@ -697,43 +694,24 @@ static fth_dataset_options prepare_options(const fth_archive_set_options *option
     return how;
 }
 
-static fth_status prepare_memory(const fth_dataset_options *how, fth_dataset *dataset)
-{
-    const fth_dataset_info *info = &dataset->info;
-    return fth_dataset_prepare(how,
-                               &(fth_raw_images){.channels = info->channels,
-                                                 .height = info->height,
-                                                 .width = info->width,
-                                                 .normalization = info->normalization},
-                               dataset);
-}
-
-/* The simple and frequent case, in one step; *dataset stays NULL where it is not that. */
-static fth_status open_quickly(const archive_scan *scan, const fth_dataset_options *how, fth_dataset **dataset)
+/* Opens what was read into memory. `quickly`: tries the fast path for small MNIST archives first,
+ * without a scan; *dataset stays NULL if the archive is another. */
+static fth_status finish_memory(archive_scan *scan, bool quickly, const fth_dataset_options *how, fth_dataset **dataset)
 {
     fth_status status = FTH_OK;
     fth_dataset *opened = NULL;
+    fth_array_set *set = NULL;
 
     FTH_TRY(fth_allocate(1, sizeof *opened, &opened));
-    if (!fth_idx_archive_open(scan->source.bytes, scan->source.size_bytes, scan->max_bytes, scan->range, opened))
-        goto out;
-    FTH_TRY(prepare_memory(how, opened));
-    *dataset = opened;
-    opened = NULL;
-
-out:
-    fth_dataset_free(opened);
-    return status;
-}
-
-static fth_status finish_memory(archive_scan *scan, const fth_dataset_options *how, fth_dataset **dataset)
-{
-    fth_status status = FTH_OK;
-    fth_dataset *opened = NULL;
-
-    FTH_TRY(fth_allocate(1, sizeof *opened, &opened));
-    FTH_TRY(scan->idx.folder ? finish_idx(scan, opened) : finish_cifar(scan, opened));
-    FTH_TRY(prepare_memory(how, opened));
+    FTH_TRY(fth_array_set_create(opened, &set));
+    if (quickly) {
+        if (!fth_idx_archive_open(scan->source.bytes, scan->source.size_bytes, scan->max_bytes, scan->range, set,
+                                  &opened->info))
+            goto out;
+    } else {
+        FTH_TRY((scan->idx.folder ? finish_idx : finish_cifar)(scan, set, &opened->info));
+    }
+    FTH_TRY(fth_array_set_prepare(how, opened));
     *dataset = opened;
     opened = NULL;
 
@@ -773,7 +751,7 @@ static fth_status finish_pictures(archive_scan *scan, const fth_dataset_options 
         status = fth_fail_within(status, "%s", scan->name);
         goto out;
     }
-    fth_image_index *index = &opened->images->index;
+    fth_image_index *index = &fth_dataset_images(opened)->index;
     int64_t total = index->counts[FTH_TRAIN], wanted = clip(scan, 0, total, &skipped);
     FTH_TRY(check_range(scan, total, wanted));
     index->first[FTH_TRAIN] = skipped;
@@ -820,14 +798,14 @@ fth_status fth_archive_set_open(const uint8_t *bytes, size_t size_bytes, const c
     FTH_TRY(fth_check_stop(options->stop, name));
     FTH_REQUIRE(options->deadline.at_seconds <= 0 || !fth_deadline_passed(options->deadline), FTH_TIMEOUT,
                 "%s: could not be read before the deadline", name);
-    FTH_TRY(open_quickly(&scan, &how, dataset));
+    FTH_TRY(finish_memory(&scan, true, &how, dataset));
     if (*dataset)
         goto out;
     if (!options->ranged && options->first == 0 && options->count == 0)
         FTH_TRY(find_own_range(&scan));
     FTH_TRY(read_archive(&scan));
     if (scan.idx.folder || scan.cifar.found)
-        FTH_TRY(finish_memory(&scan, &how, dataset));
+        FTH_TRY(finish_memory(&scan, false, &how, dataset));
     else if (scan.pictures > 0)
         FTH_TRY(finish_pictures(&scan, &how, dataset));
     else

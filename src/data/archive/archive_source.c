@@ -1,10 +1,11 @@
-/* See data_internal.h: bytes in memory as libarchive reads them, piece by piece, so that a stop and
- * a deadline are noticed within the time that a piece takes, also where an entry is skipped. */
+/* See archive_source.h. A stop or a deadline is noticed within the time that one piece takes, also
+ * while an entry is skipped. */
 #include <archive.h>
 #include <errno.h>
 #include <stdio.h>
 
-#include "data/data_internal.h"
+#include "data/archive/archive_source.h"
+#include "data/archive/blob.h"
 
 enum { PIECE_BYTES = 1 << 16 };
 
@@ -66,6 +67,19 @@ bool fth_archive_source_open(fth_archive_source *source, struct archive *archive
 fth_status fth_check_stop(const fth_stop *stop, const char *name)
 {
     return stop && stop->asked ? fth_fail(FTH_INTERRUPTED, "stopped while reading %s", name) : FTH_OK;
+}
+
+static bool may_continue(void *context, uint64_t done_bytes, uint64_t total_bytes)
+{
+    const fth_stop *stop = context;
+    (void)done_bytes;
+    (void)total_bytes;
+    return !(stop && stop->asked);
+}
+
+fth_store_progress fth_stop_progress(const fth_stop *stop)
+{
+    return (fth_store_progress){.context = (void *)stop, .moved = may_continue};
 }
 
 fth_status fth_archive_source_explain(const fth_archive_source *source, const char *name, fth_status status)

@@ -1,18 +1,16 @@
-/* Files into memory: plain ones are mapped and used in place, compressed ones are decompressed
- * straight into the memory they stay in. Gzip goes through libdeflate, three times as fast as zlib,
- * where the length at the end of the file fits what comes before; several gzip members, xz and zstd
- * go through libarchive, which needs no length. What xz decompresses to, at about 20 MB/s, is kept
- * in the cache folder. */
+/* See blob.h. Gzip is decompressed by libdeflate, three times as fast as by zlib, if the length at
+ * the end of the file is plausible. Files of several gzip members, xz and zstd are decompressed by
+ * libarchive, which needs no length. Decompressed xz (about 20 MB/s) is kept in the cache folder. */
 #include <archive.h>
 #include <archive_entry.h>
 #include <libdeflate.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/process.h"
-#include "data/data_internal.h"
+#include "data/archive/archive_source.h"
+#include "data/archive/blob.h"
 #include "data/archive/disk_cache.h"
+#include "store/store.h"
 
 enum {
     GZIP_MIN_BYTES = 18,     /* header and trailer of an empty member */
@@ -47,6 +45,14 @@ bool fth_is_compressed(const uint8_t *bytes, size_t size_bytes)
            (size_bytes >= sizeof zstd_magic && memcmp(bytes, zstd_magic, sizeof zstd_magic) == 0);
 }
 
+size_t fth_gzip_stated_size(const uint8_t *bytes, size_t size_bytes)
+{
+    if (size_bytes < GZIP_MIN_BYTES || !is_gzip(bytes, size_bytes))
+        return 0;
+    const uint8_t *trailer = bytes + size_bytes - 4;
+    return (size_t)trailer[0] | (size_t)trailer[1] << 8 | (size_t)trailer[2] << 16 | (size_t)trailer[3] << 24;
+}
+
 /* The whole of a single-member gzip file. *done stays false where libarchive has to decide. */
 static fth_status inflate_member(const uint8_t *bytes, size_t size_bytes, size_t max_bytes, const char *name,
                                  fth_blob *blob, bool *done)
@@ -58,8 +64,7 @@ static fth_status inflate_member(const uint8_t *bytes, size_t size_bytes, size_t
     if (size_bytes < GZIP_MIN_BYTES)
         return fth_fail(FTH_CORRUPT, "%s: truncated: %s, too short for a gzip file", name,
                         FTH_COUNTED(size_bytes, "byte"));
-    const uint8_t *trailer = bytes + size_bytes - 4;
-    size_t length = (size_t)trailer[0] | (size_t)trailer[1] << 8 | (size_t)trailer[2] << 16 | (size_t)trailer[3] << 24;
+    const size_t length = fth_gzip_stated_size(bytes, size_bytes);
     if (length == 0 || length > max_bytes || length / DEFLATE_MAX_RATIO > size_bytes)
         return FTH_OK; /* the length is modulo 4 GiB, of the last member, or nonsense */
 
@@ -235,58 +240,26 @@ out:
     return status;
 }
 
-/* Threads take the next file until none is left; each keeps the message of its own failures. */
-typedef struct fth_load_crew {
+typedef struct loading {
     fth_load *loads;
-    int count;
     fth_disk_cache *unpacked;
     const fth_stop *stop;
-    atomic_int next;
-    pthread_mutex_t mutex;
-    int failed; /* the first load, in order, that failed; count: none */
-    fth_status status;
-    char message[1024];
-} fth_load_crew;
+} loading;
 
-static void *work(void *argument)
+static fth_status load_one(void *context, uint64_t i)
 {
-    fth_load_crew *crew = argument;
-    for (int i; (i = atomic_fetch_add(&crew->next, 1)) < crew->count;) {
-        fth_status status = crew->loads[i].path ? load_file(&crew->loads[i], crew->unpacked, crew->stop) : FTH_OK;
-        if (status == FTH_OK)
-            continue;
-        pthread_mutex_lock(&crew->mutex);
-        if (i < crew->failed) {
-            crew->failed = i;
-            crew->status = status;
-            snprintf(crew->message, sizeof crew->message, "%s", fth_error_message());
-        }
-        pthread_mutex_unlock(&crew->mutex);
-    }
-    return NULL;
+    const loading *all = context;
+    return all->loads[i].path ? load_file(&all->loads[i], all->unpacked, all->stop) : FTH_OK;
 }
 
 fth_status fth_loads_run(fth_load *loads, int count, const fth_dataset_options *options)
 {
     enum { MAX_THREADS = 16 };
-    pthread_t helpers[MAX_THREADS];
-    int helper_count = 0, wanted = (options->threads < count ? options->threads : count) - 1;
-    fth_load_crew crew = {.loads = loads,
-                          .count = count,
-                          .unpacked = open_unpacked(loads, count, options),
-                          .stop = options->stop,
-                          .failed = count};
-    pthread_mutex_init(&crew.mutex, NULL);
-
-    while (helper_count < wanted && helper_count < MAX_THREADS &&
-           fth_thread_start(&helpers[helper_count], "decompress", work, &crew) == 0)
-        helper_count++;
-    work(&crew); /* does it all if no helper could be started */
-    for (int i = 0; i < helper_count; i++)
-        pthread_join(helpers[i], NULL);
-    pthread_mutex_destroy(&crew.mutex);
-    fth_disk_cache_free(crew.unpacked);
-    return crew.failed < count ? fth_fail(crew.status, "%s", crew.message) : FTH_OK;
+    const int threads = options->threads < 1 ? 1 : options->threads > MAX_THREADS ? MAX_THREADS : options->threads;
+    loading all = {.loads = loads, .unpacked = open_unpacked(loads, count, options), .stop = options->stop};
+    fth_status status = fth_store_in_parallel(threads, (uint64_t)count, load_one, &all, NULL);
+    fth_disk_cache_free(all.unpacked);
+    return status;
 }
 
 void fth_loads_free(fth_load *loads, int count)
@@ -311,6 +284,13 @@ bool fth_name_fits(const char *name, const char *const *stems)
                 return true;
     }
     return false;
+}
+
+bool fth_has_file(const char *folder, const char *const *stems)
+{
+    char *path = fth_find_file(folder, stems);
+    free(path);
+    return path != NULL;
 }
 
 char *fth_find_file(const char *folder, const char *const *stems)

@@ -4,9 +4,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "data/archive/image_tar.h"
 #include "data/image/image_inspect.h"
 #include "data/image/image_set.h"
-#include "data/archive/image_tar.h"
 
 enum { MAX_SHARDS = 10000 };
 
@@ -115,18 +115,19 @@ out:
 fth_status fth_dataset_pack(const fth_dataset *dataset, const char *path, int64_t *bytes)
 {
     *bytes = 0;
-    if (!dataset->images)
+    const fth_image_set *set = fth_dataset_images(dataset);
+    if (!set)
         return fth_fail(FTH_INVALID, "%s is not a set of image files: there is nothing to pack", dataset->info.name);
     fth_file *file = NULL;
     fth_status status = fth_file_create_output(path, &file);
-    return status == FTH_OK ? write_tar(dataset->images, file, 0, 1, NULL, bytes) : status;
+    return status == FTH_OK ? write_tar(set, file, 0, 1, NULL, bytes) : status;
 }
 
 fth_status fth_dataset_shard(const fth_dataset *dataset, int shards, const char *folder, int64_t *bytes)
 {
     fth_status status = FTH_OK;
     size_t *begins = NULL;
-    const fth_image_set *set = dataset->images;
+    const fth_image_set *set = fth_dataset_images(dataset);
 
     *bytes = 0;
     FTH_REQUIRE(set, FTH_INVALID, "%s is not a set of image files: there is nothing to split", dataset->info.name);

@@ -3,10 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/data_internal.h"
+#include "data/array/formats.h"
 
 enum {
-    SIDE = 32,
     CHANNELS = 3,
     RECORD_BYTES = FTH_CIFAR_RECORD,
     CLASSES = 10,
@@ -33,20 +32,8 @@ fth_status fth_cifar_parse(const uint8_t *bytes, size_t size_bytes, const char *
         return fth_fail(FTH_CORRUPT, "%s: truncated or no CIFAR-10 file: %s, not a whole number of %d-byte records",
                         name, FTH_COUNTED(size_bytes, "byte"), RECORD_BYTES);
     size_t count = size_bytes / RECORD_BYTES;
-    *segment = (fth_segment){bytes + 1, bytes, RECORD_BYTES, RECORD_BYTES, (int64_t)count};
+    *segment = (fth_segment){bytes + 1, bytes, RECORD_BYTES, RECORD_BYTES, (int64_t)count, NULL};
     return fth_cifar_check_labels(bytes, 0, (int64_t)count, CLASSES, name);
-}
-
-int fth_cifar_parse_names(char *text, int most, const char **names)
-{
-    int found = 0;
-    char *rest = NULL;
-    for (char *line = strtok_r(text, "\r\n", &rest); line; line = strtok_r(NULL, "\r\n", &rest)) {
-        if (found == most)
-            return 0;
-        names[found++] = line;
-    }
-    return found;
 }
 
 static const char *const batch_stems[FILE_COUNT][2] = {{"data_batch_1.bin"}, {"data_batch_2.bin"}, {"data_batch_3.bin"},
@@ -59,8 +46,8 @@ const fth_dataset_info fth_cifar_info = {
     .classes = CLASSES,
     .class_names = usual_names,
     .channels = CHANNELS,
-    .height = SIDE,
-    .width = SIDE,
+    .height = FTH_CIFAR_SIDE,
+    .width = FTH_CIFAR_SIDE,
     .normalization = {3, {0.4914f, 0.4822f, 0.4465f}, {0.2470f, 0.2435f, 0.2616f}}};
 
 bool fth_cifar_is_training_batch(const char *name)
@@ -73,24 +60,22 @@ bool fth_cifar_is_training_batch(const char *name)
 
 static bool probe(const char *folder)
 {
-    for (int i = 0; i < FILE_COUNT; i++) {
-        char *path = fth_find_file(folder, batch_stems[i]);
-        free(path);
-        if (path)
-            return true;
-    }
-    return false;
+    bool found = false;
+    for (int i = 0; i < FILE_COUNT; i++)
+        found = found || fth_has_file(folder, batch_stems[i]);
+    return found;
 }
 
-/* Names are a nicety: a strange file of them is worth a warning, not a failure. */
-static void read_names(const char *folder, fth_dataset *dataset)
+/* Names are optional: a file that cannot be used is a warning, not a failure. */
+static void read_names(const char *folder, fth_array_set *set, fth_dataset_info *info)
 {
-    char *path = fth_path_join(folder, FTH_CIFAR_NAMES);
+    char *path = fth_path_join(folder, FTH_CIFAR_NAMES), *text = NULL;
     size_t size_bytes;
+    int count = 0;
     if (fth_file_exists(path)) {
-        if (fth_file_read_all(path, 4096, &dataset->class_name_text, &size_bytes) == FTH_OK &&
-            fth_cifar_parse_names(dataset->class_name_text, CLASSES, dataset->class_names) == CLASSES)
-            dataset->info.class_names = dataset->class_names;
+        if (fth_file_read_all(path, 4096, &text, &size_bytes) == FTH_OK &&
+            fth_array_set_name_classes(set, text, CLASSES, &count) == FTH_OK && count == CLASSES)
+            info->class_names = set->class_names;
         else
             fth_log_warning("%s does not name %d classes, one a line; using CIFAR-10's names", path, CLASSES);
     }
@@ -101,8 +86,10 @@ static fth_status open_folder(const char *folder, const fth_dataset_options *opt
 {
     fth_status status = FTH_OK;
     fth_load loads[FILE_COUNT] = {0};
+    fth_array_set *set = NULL;
     int train_files = 0;
 
+    FTH_TRY(fth_array_set_create(dataset, &set));
     for (int i = 0; i < FILE_COUNT; i++) {
         loads[i].path = fth_find_file(folder, batch_stems[i]);
         loads[i].max_bytes = (size_t)MAX_RECORDS * RECORD_BYTES;
@@ -120,24 +107,28 @@ static fth_status open_folder(const char *folder, const fth_dataset_options *opt
                         folder, train_files + 1, TRAIN_FILES);
 
     dataset->info = fth_cifar_info;
-    read_names(folder, dataset);
+    read_names(folder, set, &dataset->info);
     FTH_TRY(fth_loads_run(loads, FILE_COUNT, options));
     for (int i = 0; i < FILE_COUNT; i++) {
         if (!loads[i].path)
             continue;
-        fth_part *part = &dataset->parts[i == TEST_FILE ? FTH_VALIDATION : FTH_TRAIN];
-        FTH_TRY(fth_cifar_parse(loads[i].blob.bytes, loads[i].blob.size_bytes, loads[i].path,
-                                &part->segments[part->segment_count]));
-        part->segment_count++;
-        fth_dataset_keep(dataset, &loads[i]);
+        const fth_split split = i == TEST_FILE ? FTH_VALIDATION : FTH_TRAIN;
+        fth_part *part = &set->parts[split];
+        fth_segment *segment = &part->segments[part->segment_count++];
+        FTH_TRY(fth_cifar_parse(loads[i].blob.bytes, loads[i].blob.size_bytes, loads[i].path, segment));
+        dataset->info.count[split] += segment->count;
+        fth_array_set_keep(set, &loads[i].blob);
     }
+    if (dataset->info.count[FTH_VALIDATION] == 0 && !options->whole)
+        FTH_TRY(fth_dataset_hold_out(options, folder, dataset));
+    FTH_TRY(fth_array_set_prepare(options, dataset));
 
 out:
     fth_loads_free(loads, FILE_COUNT);
     return status;
 }
 
-const fth_file_format fth_format_cifar = {
+const fth_dataset_format fth_format_cifar = {
     .name = "CIFAR-10 binary",
     .subfolder = "cifar-10-batches-bin",
     .files = "data_batch_1.bin to data_batch_5.bin, test_batch.bin",

@@ -5,7 +5,7 @@
  * thickness and darkness; stray strokes and specks, and noise over everything, keep single pixels
  * from telling the digit, so that a linear model does clearly worse than a convnet.
  *
- * Pictures must be the same on every machine: no fused multiply-add, no sin or cos (a turn comes
+ * Images must be the same on every machine: no fused multiply-add, no sin or cos (a turn comes
  * from the tangent of half the angle). */
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
@@ -16,7 +16,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "data/data_internal.h"
+#include "data/array/generator.h"
 
 enum { SIDE = 28, AREA = SIDE * SIDE, CLASSES = 10, MAX_POINTS = 13, MAX_STROKES = 3, MAX_HANDS = 3, STEPS = 4 };
 
@@ -203,14 +203,7 @@ static void draw(fth_random_key key, int label, uint8_t *pixels)
     draw_strays(&draws, squared, picture);
 
     float amplitude = fth_draw_between(&draws, 4.0f, 40.0f) / 128.0f;
-    for (int i = 0; i < AREA; i += 4) {
-        uint64_t bits = fth_draw_bits(&draws); /* two bytes a pixel: their difference is a triangular draw */
-        for (int j = 0; j < 4; j++, bits >>= 16) {
-            float noise = ((float)(bits & 255) - (float)(bits >> 8 & 255)) * 0.5f * amplitude;
-            float value = picture[i + j] * 255.0f + noise + 0.5f;
-            pixels[i + j] = (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
-        }
-    }
+    fth_draw_noise(&draws, amplitude, picture, 255.0f, AREA, pixels);
 }
 
 static const char *const names[CLASSES] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};

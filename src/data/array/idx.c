@@ -1,11 +1,11 @@
-/* MNIST's idx files: a big-endian header (magic, dimensions), then bytes. Nothing in a header is
- * believed before it agrees with the size of the file, and nothing is allocated from one. */
+/* MNIST's idx files: a big-endian header (magic, dimensions), then bytes. A header is trusted only
+ * once it agrees with the size of the file, and no memory is allocated because of one. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/data_internal.h"
+#include "data/array/formats.h"
 
-enum { IMAGES_MAGIC = 0x803, LABELS_MAGIC = 0x801, MAX_SIDE = 1024, CLASSES = 10 };
+enum { MAX_SIDE = 1024 };
 static const size_t max_images_bytes = (size_t)2 << 30, max_labels_bytes = (size_t)64 << 20;
 
 static uint32_t read_big_endian(const uint8_t *bytes)
@@ -18,9 +18,9 @@ static fth_status check_magic(const uint8_t *bytes, size_t size_bytes, const cha
 {
     if (size_bytes >= 4 && read_big_endian(bytes) != magic) {
         uint32_t found = read_big_endian(bytes);
-        const char *hint = found == LABELS_MAGIC   ? "; it is a file of labels"
-                           : found == IMAGES_MAGIC ? "; it is a file of images"
-                                                   : "";
+        const char *hint = found == FTH_IDX_LABELS_MAGIC   ? "; it is a file of labels"
+                           : found == FTH_IDX_IMAGES_MAGIC ? "; it is a file of images"
+                                                           : "";
         return fth_fail(FTH_CORRUPT, "%s: wrong magic number 0x%08x, idx %s begin with 0x%08x%s", name, found, what,
                         magic, hint);
     }
@@ -44,7 +44,7 @@ static fth_status check_size(size_t size_bytes, uint64_t needed, const char *nam
 fth_status fth_idx_parse_images_header(const uint8_t *bytes, size_t size_bytes, const char *name,
                                        fth_idx_images *images)
 {
-    fth_status status = check_magic(bytes, size_bytes, name, IMAGES_MAGIC, FTH_IDX_IMAGES_HEADER, "images");
+    fth_status status = check_magic(bytes, size_bytes, name, FTH_IDX_IMAGES_MAGIC, FTH_IDX_IMAGES_HEADER, "images");
     if (status != FTH_OK)
         return status;
     uint32_t count = read_big_endian(bytes + 4), height = read_big_endian(bytes + 8),
@@ -71,7 +71,7 @@ fth_status fth_idx_parse_images(const uint8_t *bytes, size_t size_bytes, const c
 
 fth_status fth_idx_parse_labels_header(const uint8_t *bytes, size_t size_bytes, const char *name, int64_t *count)
 {
-    fth_status status = check_magic(bytes, size_bytes, name, LABELS_MAGIC, FTH_IDX_LABELS_HEADER, "labels");
+    fth_status status = check_magic(bytes, size_bytes, name, FTH_IDX_LABELS_MAGIC, FTH_IDX_LABELS_HEADER, "labels");
     if (status == FTH_OK)
         *count = read_big_endian(bytes + 4);
     return status;
@@ -80,9 +80,9 @@ fth_status fth_idx_parse_labels_header(const uint8_t *bytes, size_t size_bytes, 
 fth_status fth_idx_check_labels(const uint8_t *labels, int64_t first, int64_t count, const char *name)
 {
     for (int64_t i = 0; i < count; i++)
-        if (labels[i] >= CLASSES)
+        if (labels[i] >= FTH_IDX_CLASSES)
             return fth_fail(FTH_CORRUPT, "%s: record %lld has the label %u, out of the range 0 to %d", name,
-                            (long long)(first + i), labels[i], CLASSES - 1);
+                            (long long)(first + i), labels[i], FTH_IDX_CLASSES - 1);
     return FTH_OK;
 }
 
@@ -108,9 +108,9 @@ static const char *const test_labels[] = {"t10k-labels-idx1-ubyte", "t10k-labels
 enum { TRAIN_IMAGES, TEST_IMAGES, TRAIN_LABELS, TEST_LABELS, FILE_COUNT }; /* the long ones start first */
 static const char *const *const stems[FILE_COUNT] = {train_images, test_images, train_labels, test_labels};
 
-static const char *const class_names[CLASSES] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
+static const char *const class_names[FTH_IDX_CLASSES] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
 const fth_dataset_info fth_idx_info = {.name = "mnist",
-                                       .classes = CLASSES,
+                                       .classes = FTH_IDX_CLASSES,
                                        .class_names = class_names,
                                        .channels = 1,
                                        .normalization = {1, {0.1307f}, {0.3081f}}};
@@ -127,16 +127,14 @@ bool fth_idx_is_training_labels(const char *name)
 
 static bool probe(const char *folder)
 {
-    for (int i = 0; i < FILE_COUNT; i++) {
-        char *path = fth_find_file(folder, stems[i]);
-        free(path);
-        if (path)
-            return true;
-    }
-    return false;
+    bool found = false;
+    for (int i = 0; i < FILE_COUNT; i++)
+        found = found || fth_has_file(folder, stems[i]);
+    return found;
 }
 
-static fth_status join_part(fth_dataset *dataset, fth_split split, fth_load *images_load, fth_load *labels_load)
+static fth_status join_part(fth_dataset *dataset, fth_array_set *set, fth_split split, fth_load *images_load,
+                            fth_load *labels_load)
 {
     fth_status status = FTH_OK;
     fth_idx_images images = {0};
@@ -151,11 +149,12 @@ static fth_status join_part(fth_dataset *dataset, fth_split split, fth_load *ima
                 images.width, info->height, info->width);
     dataset->info.height = images.height;
     dataset->info.width = images.width;
-    dataset->parts[split] = (fth_part){
-        .segments = {{images.pixels, labels.labels, (size_t)images.height * (size_t)images.width, 1, images.count}},
-        .segment_count = 1};
-    fth_dataset_keep(dataset, images_load);
-    fth_dataset_keep(dataset, labels_load);
+    dataset->info.count[split] = images.count;
+    set->parts[split] = (fth_part){.segments = {{images.pixels, labels.labels,
+                                                 (size_t)images.height * (size_t)images.width, 1, images.count, NULL}},
+                                   .segment_count = 1};
+    fth_array_set_keep(set, &images_load->blob);
+    fth_array_set_keep(set, &labels_load->blob);
 
 out:
     return status;
@@ -165,7 +164,9 @@ static fth_status open_folder(const char *folder, const fth_dataset_options *opt
 {
     fth_status status = FTH_OK;
     fth_load loads[FILE_COUNT] = {0};
+    fth_array_set *set = NULL;
 
+    FTH_TRY(fth_array_set_create(dataset, &set));
     for (int i = 0; i < FILE_COUNT; i++) {
         loads[i].path = fth_find_file(folder, stems[i]);
         loads[i].max_bytes = i == TRAIN_IMAGES || i == TEST_IMAGES ? max_images_bytes : max_labels_bytes;
@@ -179,16 +180,19 @@ static fth_status open_folder(const char *folder, const fth_dataset_options *opt
     }
     dataset->info = fth_idx_info;
     FTH_TRY(fth_loads_run(loads, FILE_COUNT, options));
-    FTH_TRY(join_part(dataset, FTH_TRAIN, &loads[TRAIN_IMAGES], &loads[TRAIN_LABELS]));
+    FTH_TRY(join_part(dataset, set, FTH_TRAIN, &loads[TRAIN_IMAGES], &loads[TRAIN_LABELS]));
     if (loads[TEST_IMAGES].path)
-        FTH_TRY(join_part(dataset, FTH_VALIDATION, &loads[TEST_IMAGES], &loads[TEST_LABELS]));
+        FTH_TRY(join_part(dataset, set, FTH_VALIDATION, &loads[TEST_IMAGES], &loads[TEST_LABELS]));
+    if (dataset->info.count[FTH_VALIDATION] == 0 && !options->whole)
+        FTH_TRY(fth_dataset_hold_out(options, folder, dataset));
+    FTH_TRY(fth_array_set_prepare(options, dataset));
 
 out:
     fth_loads_free(loads, FILE_COUNT);
     return status;
 }
 
-const fth_file_format fth_format_idx = {
+const fth_dataset_format fth_format_idx = {
     .name = "MNIST idx",
     .subfolder = "MNIST/raw",
     .files = "train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte",

@@ -3,7 +3,7 @@
  * size and turn; colours, places and backgrounds are drawn apart from the class and tell nothing
  * about it.
  *
- * Pictures must be the same on every machine: no fused multiply-add, no sin or cos (a turn is a
+ * Images must be the same on every machine: no fused multiply-add, no sin or cos (a turn is a
  * random direction). */
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
@@ -13,7 +13,7 @@
 
 #include <math.h>
 
-#include "data/data_internal.h"
+#include "data/array/generator.h"
 
 enum { SIDE = 32, AREA = SIDE * SIDE, CHANNELS = 3, SHAPES = 10 };
 
@@ -221,14 +221,7 @@ static void draw(fth_random_key key, int label, uint8_t *pixels)
     draw_specks(&draws, picture);
 
     float amplitude = fth_draw_between(&draws, 2.0f, 24.0f) / 128.0f;
-    for (int i = 0; i < CHANNELS * AREA; i += 4) {
-        uint64_t bits = fth_draw_bits(&draws); /* two bytes a pixel: their difference is a triangular draw */
-        for (int j = 0; j < 4; j++, bits >>= 16) {
-            float noise = ((float)(bits & 255) - (float)(bits >> 8 & 255)) * 0.5f * amplitude;
-            float value = picture[i + j] + noise + 0.5f;
-            pixels[i + j] = (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
-        }
-    }
+    fth_draw_noise(&draws, amplitude, picture, 1.0f, CHANNELS * AREA, pixels);
 }
 
 const fth_generator fth_generator_shapes = {

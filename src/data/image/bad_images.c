@@ -110,6 +110,11 @@ out:
     return status;
 }
 
+const char *fth_bad_images_source(const fth_bad_images *images)
+{
+    return images->source;
+}
+
 int64_t fth_bad_images_count(fth_bad_images *images)
 {
     pthread_mutex_lock(&images->mutex);

@@ -18,6 +18,7 @@ bool fth_bad_images_has(const fth_bad_images *images, int64_t number);
  * of them. */
 fth_status fth_bad_images_note(fth_bad_images *images, int64_t number, fth_split split, const char *name,
                                const char *reason);
+const char *fth_bad_images_source(const fth_bad_images *images);
 int64_t fth_bad_images_count(fth_bad_images *images);
 /* In the order in which they were met; lives as long as `images`. NULL: there are fewer. */
 const fth_bad_image *fth_bad_images_get(fth_bad_images *images, int64_t place);

@@ -200,7 +200,7 @@ fth_status fth_dataset_inspect(const fth_dataset *dataset, int threads, fth_insp
     fth_status status = FTH_OK;
     pthread_t helpers[MAX_THREADS];
     int helper_count = 0;
-    fth_inspection_crew crew = {.set = dataset->images, .inspection = inspection};
+    fth_inspection_crew crew = {.set = fth_dataset_images(dataset), .inspection = inspection};
 
     *inspection = (fth_inspection){0};
     pthread_mutex_init(&crew.mutex, NULL);

@@ -1,16 +1,10 @@
-/* The way of one image: encoded bytes -> header -> the window that the transform wants -> as little
- * decoding as gives that window -> resampled, normalized planes. Images in memory begin at the
- * window. Files, samples that others provide and samples that are made for others (sample_maker.c)
- * all go this way, so they come out alike.
- *
- * Where there is a decoded cache, every image is decoded whole and at full size, kept or not: what
- * comes out must not depend on which threads filled the cache first. */
-#include <stdio.h>
+/* From the stored form of an image to a normalized tensor: encoded bytes -> header -> the window
+ * that the transform needs -> as little decoding as gives that window -> resampled, normalized
+ * planes. Pixels in memory begin at the window. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "data/image/image_set.h"
-#include "data/source/provided_set.h"
 
 /* ---- workers ---- */
 
@@ -165,8 +159,9 @@ static fth_status resample_values(const fth_picture *picture, fth_image_worker *
     return status;
 }
 
-fth_status fth_picture_transform(const fth_picture *picture, fth_image_worker *worker, const fth_transform *transform,
-                                 const fth_normalization *normalization, fth_random_key key, float *planes)
+static fth_status transform_picture(const fth_picture *picture, fth_image_worker *worker,
+                                    const fth_transform *transform, const fth_normalization *normalization,
+                                    fth_random_key key, float *planes)
 {
     fth_geometry geometry;
     fth_geometry_plan(transform, picture->width, picture->height, key, &geometry);
@@ -183,45 +178,43 @@ fth_status fth_encoded_transform(const uint8_t *bytes, size_t size_bytes, fth_im
     return status == FTH_OK ? resample_values(&picture, worker, transform, normalization, key, planes) : status;
 }
 
-fth_status fth_image_set_transform(const fth_image_set *set, size_t entry, fth_image_worker *worker,
-                                   const fth_transform *transform, const fth_normalization *normalization,
-                                   fth_random_key key, float *planes)
+/* The stored form of an entry: encoded, or decoded where the set keeps decoded images. All images
+ * of such a set are decoded whole, at full size, so that the result does not depend on which ones
+ * are kept. */
+fth_status fth_image_set_load(const fth_image_set *set, size_t entry, fth_image_worker *worker, fth_raw_sample *raw)
 {
     fth_status status = FTH_OK;
     fth_picture picture = {0};
-    const uint8_t *bytes;
-    size_t size_bytes;
 
-    if (!set->cache) {
-        FTH_TRY(fth_image_set_read(set, entry, worker, &bytes, &size_bytes));
-        FTH_TRY(fth_encoded_transform(bytes, size_bytes, worker, transform, normalization, key, planes));
-        goto out;
-    }
-    if (!fth_decoded_cache_find(set->cache, entry, &picture)) {
-        FTH_TRY(fth_image_set_read(set, entry, worker, &bytes, &size_bytes));
-        FTH_TRY(fth_image_decode_whole(worker, bytes, size_bytes, &picture));
+    *raw = (fth_raw_sample){0};
+    if (!set->cache || !fth_decoded_cache_find(set->cache, entry, &picture)) {
+        FTH_TRY(fth_image_set_read(set, entry, worker, &raw->bytes, &raw->size_bytes));
+        if (!set->cache)
+            goto out;
+        FTH_TRY(fth_image_decode_whole(worker, raw->bytes, raw->size_bytes, &picture));
         fth_decoded_cache_keep(set->cache, entry, &picture);
     }
-    FTH_TRY(fth_picture_transform(&picture, worker, transform, normalization, key, planes));
+    fth_raw_sample_set_picture(raw, &picture);
 
 out:
     return status;
 }
 
-fth_status fth_pixels_transform(const fth_pixels *pixels, fth_resampler *resampler, const fth_transform *transform,
-                                const fth_normalization *normalization, fth_random_key key, float *planes)
+/* Planes of (channels, height, width). */
+static fth_status transform_planar(const fth_raw_sample *raw, fth_resampler *resampler, const fth_transform *transform,
+                                   const fth_normalization *normalization, fth_random_key key, float *planes)
 {
     fth_status status = FTH_OK;
     fth_geometry geometry;
     const value_plan plan = plan_values(transform, normalization);
-    size_t raw_area = (size_t)pixels->width * (size_t)pixels->height;
+    size_t raw_area = (size_t)raw->width * (size_t)raw->height;
     size_t area = (size_t)transform->width * (size_t)transform->height;
 
-    fth_geometry_plan(transform, pixels->width, pixels->height, key, &geometry);
+    fth_geometry_plan(transform, raw->width, raw->height, key, &geometry);
     FTH_TRY(fill_taps(resampler, &geometry));
-    for (size_t channel = 0; channel < (size_t)pixels->channels; channel++)
-        FTH_TRY(fth_resample_plane(resampler, pixels->bytes + channel * raw_area, (size_t)pixels->width,
-                                   transform->width, transform->height, plan.scale[channel], plan.shift[channel],
+    for (size_t channel = 0; channel < (size_t)raw->channels; channel++)
+        FTH_TRY(fth_resample_plane(resampler, raw->bytes + channel * raw_area, (size_t)raw->width, transform->width,
+                                   transform->height, plan.scale[channel], plan.shift[channel],
                                    planes + channel * area));
     jitter_values(&plan, transform, normalization, key, planes);
 
@@ -238,6 +231,18 @@ static fth_status pad_pixels(const fth_raw_sample *raw, fth_image_worker *worker
     memcpy(worker->file.bytes, raw->bytes, raw->size_bytes);
     *pixels = worker->file.bytes;
     return FTH_OK;
+}
+
+void fth_raw_sample_set_picture(fth_raw_sample *raw, const fth_picture *picture)
+{
+    raw->bytes = picture->pixels;
+    raw->size_bytes = (size_t)picture->width * (size_t)picture->height * FTH_IMAGE_CHANNELS;
+    raw->stride = picture->stride;
+    raw->width = picture->width;
+    raw->height = picture->height;
+    raw->channels = FTH_IMAGE_CHANNELS;
+    raw->planar = false;
+    raw->padded = true;
 }
 
 static fth_status check_pixels(const fth_raw_sample *raw)
@@ -265,135 +270,17 @@ fth_status fth_raw_sample_transform(const fth_raw_sample *raw, fth_image_worker 
     FTH_REQUIRE(raw->channels == normalization->channels, FTH_CORRUPT, "%s instead of %d",
                 FTH_COUNTED(raw->channels, "channel"), normalization->channels);
     if (raw->planar) {
-        const fth_pixels pixels = {
-            .bytes = raw->bytes, .channels = raw->channels, .height = raw->height, .width = raw->width};
-        FTH_TRY(fth_pixels_transform(&pixels, &worker->resampler, transform, normalization, key, planes));
+        FTH_TRY(transform_planar(raw, &worker->resampler, transform, normalization, key, planes));
     } else {
         fth_picture picture = {.pixels = raw->bytes,
-                               .stride = (size_t)raw->width * FTH_IMAGE_CHANNELS,
+                               .stride = raw->stride > 0 ? raw->stride : (size_t)raw->width * FTH_IMAGE_CHANNELS,
                                .width = raw->width,
                                .height = raw->height};
         if (!raw->padded)
             FTH_TRY(pad_pixels(raw, worker, &picture.pixels));
-        FTH_TRY(fth_picture_transform(&picture, worker, transform, normalization, key, planes));
+        FTH_TRY(transform_picture(&picture, worker, transform, normalization, key, planes));
     }
 
 out:
-    return status;
-}
-
-/* ---- unreadable images ---- */
-
-/* Notes an image that the calling thread's error message is about. Fails when there are too many of
- * them. */
-static fth_status note_bad(fth_image_set *set, size_t number)
-{
-    const fth_image_entry *entry = &set->index.entries[number];
-    char *path = fth_image_index_path(&set->index, entry), *reason = fth_format("%s", fth_error_message());
-    fth_split split = set->index.folders[entry->folder].split == FTH_VALIDATION ? FTH_VALIDATION : FTH_TRAIN;
-    fth_status status = path && reason ? fth_bad_images_note(set->bad, (int64_t)number, split, path, reason)
-                                       : fth_fail(FTH_NO_MEMORY, "no memory for a path");
-    free(path);
-    free(reason);
-    return status;
-}
-
-/* ---- samples ---- */
-
-static fth_status transform_file(const fth_dataset *dataset, fth_split split, int64_t sample,
-                                 const fth_transform *transform, fth_random_key key, fth_image_worker *worker,
-                                 float *planes, int32_t *label)
-{
-    fth_image_set *set = dataset->images;
-    int64_t count = dataset->info.count[split];
-    for (int64_t tries = 0; tries < count; tries++) {
-        size_t number = fth_image_set_find(dataset, split, (sample + tries) % count);
-        if (fth_bad_images_has(set->bad, (int64_t)number))
-            continue;
-        fth_status status =
-            fth_image_set_transform(set, number, worker, transform, &transform->normalization, key, planes);
-        if (status == FTH_OK) {
-            *label = set->index.folders[set->index.entries[number].folder].class_index;
-            return FTH_OK;
-        }
-        if (status != FTH_CORRUPT)
-            return status;
-        status = note_bad(set, number);
-        if (status != FTH_OK)
-            return status;
-    }
-    return fth_fail(FTH_CORRUPT, "%s: none of %s for %s can be read", set->source, FTH_COUNTED(count, "image"),
-                    split == FTH_TRAIN ? "training" : "validation");
-}
-
-static fth_status transform_memory(const fth_dataset *dataset, fth_split split, int64_t sample,
-                                   const fth_transform *transform, fth_random_key key, fth_image_worker *worker,
-                                   float *planes, int32_t *label)
-{
-    fth_status status = FTH_OK;
-    fth_pixels pixels = {
-        .channels = dataset->info.channels, .height = dataset->raw_height, .width = dataset->raw_width};
-
-    FTH_TRY(fth_pixel_buffer_reserve(&worker->file, fth_raw_bytes(dataset)));
-    FTH_TRY(fth_dataset_look(dataset, split, sample, worker->file.bytes, &pixels.bytes, label));
-    FTH_TRY(fth_pixels_transform(&pixels, &worker->resampler, transform, &transform->normalization, key, planes));
-
-out:
-    return status;
-}
-
-fth_status fth_sample_transform(const fth_dataset *dataset, fth_split split, int64_t sample,
-                                const fth_transform *transform, fth_random_key key, fth_image_worker *worker,
-                                float *planes, int32_t *label)
-{
-    return (dataset->images ? transform_file : transform_memory)(dataset, split, sample, transform, key, worker, planes,
-                                                                 label);
-}
-
-/* An unreadable file is an error here, and named. */
-static fth_status read_file_sample(const fth_dataset *dataset, fth_split split, int64_t sample,
-                                   const fth_transform *transform, fth_image_worker *worker, float *planes,
-                                   int32_t *label)
-{
-    const fth_image_set *set = dataset->images;
-    size_t number = fth_image_set_find(dataset, split, sample);
-    fth_status status =
-        fth_image_set_transform(set, number, worker, transform, &transform->normalization, (fth_random_key){0}, planes);
-    *label = set->index.folders[set->index.entries[number].folder].class_index;
-    if (status != FTH_OK) {
-        char *path = fth_image_index_path(&set->index, &set->index.entries[number]);
-        status = fth_fail_within(status, "%s: %s", set->source, path);
-        free(path);
-    }
-    return status;
-}
-
-fth_status fth_sample_read(const fth_dataset *dataset, fth_split split, int64_t sample, uint8_t *pixels, int32_t *label)
-{
-    const float to_bytes = 1.0f / 255;
-    fth_status status = FTH_OK;
-    fth_image_worker *worker = NULL;
-    float *planes = NULL;
-    size_t size = fth_image_bytes(&dataset->info);
-    fth_transform transform = dataset->transforms[FTH_VALIDATION];
-
-    FTH_TRY(fth_image_worker_create(&worker));
-    FTH_TRY(fth_allocate(size, sizeof *planes, &planes));
-    FTH_TRY(fth_normalization_spread(&(fth_normalization){1, {0}, {to_bytes}}, dataset->info.channels,
-                                     &transform.normalization));
-    if (dataset->provided)
-        FTH_TRY(fth_provided_load(
-            dataset, &(fth_provided_request){.split = split, .sample = sample, .transform = &transform, .exact = true},
-            worker, planes, label));
-    else if (dataset->images)
-        FTH_TRY(read_file_sample(dataset, split, sample, &transform, worker, planes, label));
-    else
-        FTH_TRY(transform_memory(dataset, split, sample, &transform, (fth_random_key){0}, worker, planes, label));
-    for (size_t i = 0; i < size; i++)
-        pixels[i] = (uint8_t)(planes[i] < 0 ? 0 : planes[i] > 255 ? 255 : planes[i] + 0.5f);
-
-out:
-    fth_image_worker_free(worker);
-    free(planes);
     return status;
 }

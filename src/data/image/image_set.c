@@ -5,48 +5,66 @@
 #include <string.h>
 
 #include "data/image/image_set.h"
-#include "data/source/provided_set.h"
+#include "data/loader/loader.h"
 
 enum { SIZE_SAMPLES = 32, SMALL_SIDE = 96 };
 
-void fth_image_set_free(fth_image_set *set)
+static void free_set(void *state)
 {
+    fth_image_set *set = state;
     if (!set)
         return;
     fth_image_index_free(&set->index);
     fth_image_source_free(&set->places);
     fth_decoded_cache_free(set->cache);
-    fth_bad_images_free(set->bad);
     free(set->source);
     free(set);
 }
 
+/* ---- samples ---- */
+
 size_t fth_image_set_find(const fth_dataset *dataset, fth_split split, int64_t sample)
 {
-    const fth_image_index *index = &dataset->images->index;
-    int64_t first = dataset->held_out.any ? 0 : index->first[split];
+    const fth_image_set *set = dataset->state;
+    int64_t first = dataset->held_out.any ? 0 : set->index.first[split];
     return (size_t)(first + fth_held_out_place(&dataset->held_out, split, sample));
 }
 
-size_t fth_dataset_expect(const fth_dataset *dataset, fth_split split, const int64_t *samples, size_t count,
-                          double needed_s)
+static int32_t find_label(const fth_dataset *dataset, fth_split split, int64_t index)
+{
+    const fth_image_set *set = dataset->state;
+    return fth_image_index_class(&set->index, fth_image_set_find(dataset, split, index));
+}
+
+static char *describe_sample(const fth_dataset *dataset, fth_split split, int64_t index)
+{
+    const fth_image_set *set = dataset->state;
+    return fth_image_index_path(&set->index, &set->index.entries[fth_image_set_find(dataset, split, index)]);
+}
+
+static fth_status read_sample(const fth_dataset *dataset, const fth_sample_request *request, int64_t index,
+                              fth_image_worker *worker, fth_raw_sample *raw)
+{
+    const fth_image_set *set = dataset->state;
+    const size_t entry = fth_image_set_find(dataset, request->split, index);
+    fth_status status = fth_image_set_load(set, entry, worker, raw);
+    raw->label = fth_image_index_class(&set->index, entry);
+    return status;
+}
+
+static size_t expect(const fth_dataset *dataset, void *session, fth_split split, const int64_t *samples, size_t count,
+                     double needed_s)
 {
     enum { PART = 64 };
-    const fth_image_set *set = dataset->images;
-    if (!set || !set->places.kind->expect)
-        return count;
-    for (size_t begin = 0; begin < count; begin += PART) {
-        size_t numbers[PART], positions[PART], good = 0;
-        for (size_t i = begin; i < count && i < begin + PART; i++) {
-            size_t number = fth_image_set_find(dataset, split, samples[i]);
-            if (fth_bad_images_has(set->bad, (int64_t)number))
-                continue; /* nobody will read it */
-            numbers[good] = number;
-            positions[good++] = i;
-        }
-        size_t noted = set->places.kind->expect(set->places.state, &set->index, numbers, good, needed_s);
-        if (noted < good)
-            return positions[noted];
+    const fth_image_set *set = dataset->state;
+    (void)session;
+    for (size_t begin = 0, noted = 0; begin < count; begin += noted) {
+        size_t numbers[PART], part = count - begin < PART ? count - begin : PART;
+        for (size_t i = 0; i < part; i++)
+            numbers[i] = fth_image_set_find(dataset, split, samples[begin + i]);
+        noted = set->places.kind->expect(set->places.state, &set->index, numbers, part, needed_s);
+        if (noted < part)
+            return begin + noted;
     }
     return count;
 }
@@ -120,10 +138,9 @@ out:
     return status;
 }
 
-/* ---- versions ---- */
-
-fth_status fth_image_set_add_version(const fth_image_set *set, fth_version_hash *hash)
+static fth_status add_version(const fth_dataset *dataset, fth_version_hash *hash)
 {
+    const fth_image_set *set = dataset->state;
     for (size_t i = 0; i < set->index.count; i++) {
         char *path = fth_image_index_path(&set->index, &set->index.entries[i]);
         if (!path)
@@ -133,6 +150,28 @@ fth_status fth_image_set_add_version(const fth_image_set *set, fth_version_hash 
         free(path);
     }
     return FTH_OK;
+}
+
+static bool explain(const fth_dataset *dataset, char *text, size_t size)
+{
+    const fth_image_source *places = &((const fth_image_set *)dataset->state)->places;
+    return places->kind->explain && places->kind->explain(places->state, text, size);
+}
+
+static const fth_dataset_kind kind = {.name = "images",
+                                      .free = free_set,
+                                      .label = find_label,
+                                      .read = read_sample,
+                                      .describe_sample = describe_sample,
+                                      .add_version = add_version,
+                                      .expect = expect,
+                                      .explain = explain,
+                                      .check_loader = fth_image_loader_check,
+                                      .open_loader = fth_image_loader_open};
+
+fth_image_set *fth_dataset_images(const fth_dataset *dataset)
+{
+    return dataset->kind == &kind ? dataset->state : NULL;
 }
 
 /* ---- the whole ---- */
@@ -157,32 +196,28 @@ static fth_status open_image_set(const char *source, const fth_dataset_options *
     fth_image_set *set = NULL;
 
     FTH_TRY(fth_allocate(1, sizeof *set, &set));
-    dataset->images = set; /* freed with it */
+    dataset->kind = &kind;
+    dataset->state = set; /* freed with it */
     set->source = fth_format("%s", source);
     for (size_t length = strlen(set->source); length > 1 && set->source[length - 1] == '/';)
         set->source[--length] = '\0';
     FTH_TRY(fth_image_source_open(source, options, &set->index, &set->places));
-    FTH_TRY(fth_bad_images_create(set->source, (int64_t)set->index.count, options->max_bad_images, &set->bad));
+    FTH_TRY(fth_bad_images_create(set->source, (int64_t)set->index.count, options->max_bad_images, &dataset->bad));
+    dataset->expects = set->places.kind->expect != NULL;
     FTH_TRY(resolve_transforms(options, set, dataset));
     if (options->decoded_cache_bytes > 0)
         FTH_TRY(fth_decoded_cache_create(set->index.count, options->decoded_cache_bytes, &set->cache));
     describe(set, &dataset->transforms[FTH_TRAIN], &dataset->info);
+    if (dataset->info.count[FTH_VALIDATION] == 0 && !options->whole)
+        FTH_TRY(fth_dataset_hold_out(options, source, dataset));
 
 out:
     return status;
 }
 
-const fth_file_format fth_format_images = {
+const fth_dataset_format fth_format_images = {
     .name = "image files",
     .files = "train/<class>/*.jpg and val/<class>/*.jpg, or <class>/*.jpg, .jpeg or .png",
     .probe = fth_image_folder_probe,
     .open = open_image_set,
 };
-
-bool fth_dataset_explain(const fth_dataset *dataset, char *text, size_t size)
-{
-    const fth_image_source *places = dataset->images ? &dataset->images->places : NULL;
-    if (dataset->provided)
-        return fth_provided_explain(dataset->provided, text, size);
-    return places && places->kind->explain && places->kind->explain(places->state, text, size);
-}

@@ -92,8 +92,10 @@ static fth_status fill_row(const fth_image_set *set, size_t begin, size_t count,
     static const fth_normalization plain = {3, {0, 0, 0}, {1, 1, 1}};
     size_t shown = count < (size_t)sheet->columns ? count : (size_t)sheet->columns;
     for (size_t i = 0; i < shown; i++) {
-        fth_status status = fth_image_set_transform(set, begin + i * count / shown, worker, transform, &plain,
-                                                    (fth_random_key){0}, planes);
+        fth_raw_sample raw;
+        fth_status status = fth_image_set_load(set, begin + i * count / shown, worker, &raw);
+        if (status == FTH_OK)
+            status = fth_raw_sample_transform(&raw, worker, transform, &plain, (fth_random_key){0}, planes);
         if (status == FTH_OK)
             paste(planes, sheet, sheet->label_width + GAP + (int)i * (CELL + GAP), GAP + row * (CELL + GAP));
         else if (status != FTH_CORRUPT)
@@ -105,7 +107,7 @@ static fth_status fill_row(const fth_image_set *set, size_t begin, size_t count,
 fth_status fth_dataset_draw_sheet(const fth_dataset *dataset, const char *path, int columns, int rows)
 {
     fth_status status = FTH_OK;
-    const fth_image_set *set = dataset->images;
+    const fth_image_set *set = fth_dataset_images(dataset);
     fth_image_worker *worker = NULL;
     contact_sheet sheet = {0};
     float *planes = NULL;

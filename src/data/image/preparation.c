@@ -210,7 +210,7 @@ char *fth_dataset_describe_transform(const fth_dataset *dataset, fth_split split
 {
     char text[STEPS_TEXT];
     const fth_transform *transform = &dataset->transforms[split];
-    if (!dataset->files && transform->step_count == 0)
+    if (!dataset->raw.files && transform->step_count == 0)
         return fth_format("resize=%dx%d", dataset->info.height, dataset->info.width);
     format_steps(transform, text);
     return fth_format("%s", text);

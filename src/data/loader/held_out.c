@@ -94,6 +94,7 @@ fth_status fth_held_out_choose(const fth_dataset_options *options, const char *n
     const int64_t total = info->count[FTH_TRAIN];
     const double fraction = options->validation_fraction;
     const bool by_class = classes->classes > 0 && !options->random_split;
+    fth_held_out_samples chosen = {0};
 
     FTH_REQUIRE(fraction > 0 && fraction < 1, FTH_INVALID,
                 "%s has no validation %ss, and a share of %g cannot be held out: give one between 0 and 1, as 0.1",
@@ -105,15 +106,18 @@ fth_status fth_held_out_choose(const fth_dataset_options *options, const char *n
                 FTH_COUNTED(total, noun));
     int64_t held = (int64_t)((double)total * fraction + 0.5);
     held = held < 1 ? 1 : held > total - 1 ? total - 1 : held;
+    chosen = (fth_held_out_samples){
+        .any = true, .key = fth_random_key_for(options->seed, FTH_RANDOM_SPLIT), .held = held, .total = total};
+    if (by_class)
+        FTH_TRY(order_by_class(classes, &chosen));
     info->held_out = (fth_held_out){.fraction = fraction, .seed = options->seed, .by_class = by_class};
     info->count[FTH_VALIDATION] = held;
     info->count[FTH_TRAIN] = total - held;
-    *samples = (fth_held_out_samples){
-        .any = true, .key = fth_random_key_for(options->seed, FTH_RANDOM_SPLIT), .held = held, .total = total};
-    if (by_class)
-        FTH_TRY(order_by_class(classes, samples));
+    *samples = chosen; /* last: until now classes->get() sees all samples in their places */
+    chosen = (fth_held_out_samples){0};
 
 out:
+    fth_held_out_release(&chosen);
     return status;
 }
 

@@ -20,7 +20,7 @@ typedef struct decode_crew {
 static void *decode(void *context)
 {
     decode_crew *crew = context;
-    const fth_image_set *set = crew->dataset->images;
+    const fth_image_set *set = fth_dataset_images(crew->dataset);
     int64_t count = crew->dataset->info.count[crew->options->split];
     fth_image_worker *worker = NULL;
     if (fth_image_worker_create(&worker) != FTH_OK) {
@@ -57,7 +57,7 @@ static fth_status measure_decoders(const fth_dataset *dataset, const fth_loader_
     double began = fth_clock_seconds();
     decode_crew crew = {.dataset = dataset, .options = options, .until_s = began + seconds};
 
-    FTH_REQUIRE(dataset->images, FTH_INVALID, "%s has no image files to decode", dataset->info.name);
+    FTH_REQUIRE(fth_dataset_images(dataset), FTH_INVALID, "%s has no image files to decode", dataset->info.name);
     FTH_TRY(fth_allocate((size_t)wanted, sizeof *threads, &threads));
     while (started < wanted && fth_thread_start(&threads[started], "decode", decode, &crew) == 0)
         started++;

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/data_internal.h"
+#include "data/archive/blob.h"
 #include "data/archive/remembered.h"
 #include "data/archive/tar_scan.h"
 

@@ -16,11 +16,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "data/data_internal.h"
-#include "data/image/image_set.h"
 #include "data/archive/image_tar.h"
+#include "data/array/formats.h"
+#include "data/image/image_set.h"
 
-enum { IDX_CLASSES = 10, CIFAR_SIDE = 32, MAX_PATH_BYTES = 1024 };
+enum { MAX_PATH_BYTES = 1024 };
 
 /* ---- which sample goes where ---- */
 
@@ -31,24 +31,10 @@ typedef struct shard_deal {
 
 static fth_status read_labels(const fth_dataset *dataset, int32_t **labels)
 {
-    fth_status status = FTH_OK;
     const int64_t count = dataset->info.count[FTH_TRAIN];
-    uint8_t *scratch = NULL;
-    const uint8_t *pixels;
-
-    FTH_TRY(fth_allocate((size_t)count, sizeof **labels, labels));
-    if (dataset->images) {
-        const fth_image_index *index = &dataset->images->index;
-        for (int64_t i = 0; i < count; i++)
-            (*labels)[i] = index->folders[index->entries[fth_image_set_find(dataset, FTH_TRAIN, i)].folder].class_index;
-    } else {
-        FTH_TRY(fth_allocate(fth_raw_bytes(dataset), 1, &scratch));
-        for (int64_t i = 0; i < count; i++)
-            FTH_TRY(fth_dataset_look(dataset, FTH_TRAIN, i, scratch, &pixels, &(*labels)[i]));
-    }
-
-out:
-    free(scratch);
+    fth_status status = fth_allocate((size_t)count, sizeof **labels, labels);
+    for (int64_t i = 0; status == FTH_OK && i < count; i++)
+        (*labels)[i] = dataset->kind->label(dataset, FTH_TRAIN, i);
     return status;
 }
 
@@ -81,7 +67,7 @@ static fth_status deal_samples(const fth_dataset *dataset, const fth_shard_write
                 FTH_COUNTED(count, "training sample"), FTH_COUNTED(options->parts, "part"));
     FTH_TRY(read_labels(dataset, &labels));
     FTH_TRY(count_classes(dataset, labels, &next));
-    for (int i = 0; dataset->images && i < dataset->info.classes; i++)
+    for (int i = 0; dataset->raw.files && i < dataset->info.classes; i++)
         FTH_REQUIRE(next[i + 1] - next[i] >= options->parts, FTH_INVALID,
                     "the class '%s' has %s, too few for %s: every shard needs every class",
                     dataset->info.class_names[i], FTH_COUNTED(next[i + 1] - next[i], "image"),
@@ -181,7 +167,7 @@ typedef struct shard_format {
 
 static bool is_in_memory(const fth_dataset *dataset)
 {
-    return !dataset->images && !dataset->provided;
+    return dataset->kind->look != NULL;
 }
 
 static void put_big_endian(uint8_t *bytes, uint32_t value)
@@ -192,7 +178,7 @@ static void put_big_endian(uint8_t *bytes, uint32_t value)
 
 static bool idx_fits(const fth_dataset *dataset)
 {
-    return is_in_memory(dataset) && dataset->info.channels == 1 && dataset->info.classes <= IDX_CLASSES;
+    return is_in_memory(dataset) && dataset->info.channels == 1 && dataset->info.classes <= FTH_IDX_CLASSES;
 }
 
 static fth_status idx_add(const fth_dataset *dataset, const int64_t *samples, int64_t count, fth_tar_writer *writer)
@@ -206,11 +192,11 @@ static fth_status idx_add(const fth_dataset *dataset, const int64_t *samples, in
     FTH_REQUIRE(count <= UINT32_MAX, FTH_INVALID, "too many samples for one idx file; ask for more --parts");
     FTH_TRY(fth_allocate(images_bytes, 1, &images));
     FTH_TRY(fth_allocate(labels_bytes, 1, &labels));
-    put_big_endian(images, 0x803);
+    put_big_endian(images, FTH_IDX_IMAGES_MAGIC);
     put_big_endian(images + 4, (uint32_t)count);
-    put_big_endian(images + 8, (uint32_t)dataset->raw_height);
-    put_big_endian(images + 12, (uint32_t)dataset->raw_width);
-    put_big_endian(labels, 0x801);
+    put_big_endian(images + 8, (uint32_t)dataset->raw.height);
+    put_big_endian(images + 12, (uint32_t)dataset->raw.width);
+    put_big_endian(labels, FTH_IDX_LABELS_MAGIC);
     put_big_endian(labels + 4, (uint32_t)count);
     for (int64_t i = 0; i < count; i++) {
         uint8_t *place = images + FTH_IDX_IMAGES_HEADER + (size_t)i * image_bytes;
@@ -232,8 +218,8 @@ out:
 
 static bool cifar_fits(const fth_dataset *dataset)
 {
-    return is_in_memory(dataset) && dataset->info.channels == 3 && dataset->raw_height == CIFAR_SIDE &&
-           dataset->raw_width == CIFAR_SIDE && dataset->info.classes <= FTH_MAX_CLASSES;
+    return is_in_memory(dataset) && dataset->info.channels == 3 && dataset->raw.height == FTH_CIFAR_SIDE &&
+           dataset->raw.width == FTH_CIFAR_SIDE && dataset->info.classes <= FTH_MAX_CLASSES;
 }
 
 /* One name a line; free() it. */
@@ -275,14 +261,14 @@ out:
 
 static bool images_fit(const fth_dataset *dataset)
 {
-    return dataset->images != NULL;
+    return fth_dataset_images(dataset) != NULL;
 }
 
 /* <class>/<place in the shard>-<name>: files of one name from different folders stay apart. */
 static fth_status images_add(const fth_dataset *dataset, const int64_t *samples, int64_t count, fth_tar_writer *writer)
 {
     fth_status status = FTH_OK;
-    const fth_image_set *set = dataset->images;
+    const fth_image_set *set = fth_dataset_images(dataset);
     fth_image_worker *worker = NULL;
     char *found = NULL;
 
@@ -444,19 +430,11 @@ static fth_status give_up_old(shard_writing *writing)
     return status;
 }
 
-static bool may_go_on(void *context, uint64_t done_bytes, uint64_t total_bytes)
-{
-    const fth_stop *stop = context;
-    (void)done_bytes;
-    (void)total_bytes;
-    return !(stop && stop->asked);
-}
-
 static fth_status write_shard(shard_writing *writing, size_t number, fth_listed_shard *shard)
 {
     fth_status status = FTH_OK;
     shard_spool spool = {.descriptor = -1};
-    const fth_store_progress progress = {.context = (void *)writing->options->stop, .moved = may_go_on};
+    const fth_store_progress progress = fth_stop_progress(writing->options->stop);
     const fth_store_put_options how = {.content_type = "application/gzip", .progress = &progress};
     const fth_listed_shard *listed = writing->has_old ? find_listed(&writing->old, shard->name) : NULL;
     fth_store_object there = {0};

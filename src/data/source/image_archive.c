@@ -12,10 +12,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "data/archive/blob.h"
+#include "data/archive/image_tar.h"
 #include "data/image/decode.h"
 #include "data/source/entry_path.h"
 #include "data/source/image_index.h"
-#include "data/archive/image_tar.h"
 #include "http/http.h"
 
 enum {

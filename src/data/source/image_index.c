@@ -16,6 +16,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "data/archive/blob.h"
 #include "data/image/decode.h"
 #include "data/source/image_index.h"
 

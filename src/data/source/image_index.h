@@ -3,6 +3,7 @@
 #ifndef FTH_DATA_IMAGE_INDEX_H
 #define FTH_DATA_IMAGE_INDEX_H
 
+#include "data/archive/archive_source.h"
 #include "data/data_internal.h"
 #include "data/source/skipped_files.h"
 #include "data/text/text_block.h"
@@ -64,6 +65,11 @@ fth_status fth_image_index_finish(fth_image_index *index, const char *source);
 
 /* The path of an image relative to the top; free() it. */
 char *fth_image_index_path(const fth_image_index *index, const fth_image_entry *entry);
+
+static inline int32_t fth_image_index_class(const fth_image_index *index, size_t number)
+{
+    return index->folders[index->entries[number].folder].class_index;
+}
 
 /* ---- where images lie ---- */
 

@@ -4,9 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/archive/blob.h"
+#include "data/archive/remembered.h"
 #include "data/source/image_source.h"
 #include "data/source/object_address.h"
-#include "data/archive/remembered.h"
 #include "store/store.h"
 
 enum { TAIL_BYTES = 64 };
@@ -17,14 +18,6 @@ static bool tar_fits(const char *address)
     return true;
 }
 
-static bool may_go_on(void *context, uint64_t done_bytes, uint64_t total_bytes)
-{
-    const fth_stop *stop = context;
-    (void)done_bytes;
-    (void)total_bytes;
-    return !(stop && stop->asked);
-}
-
 /* An archive in a bucket, once for each version of it. */
 static fth_status fetch_object(const char *address, const fth_dataset_options *options, char **fetched)
 {
@@ -32,7 +25,7 @@ static fth_status fetch_object(const char *address, const fth_dataset_options *o
     char *folder = NULL, *key = NULL, *what = NULL, *target = NULL;
     fth_store *store = NULL;
     fth_store_object object = {0};
-    fth_store_progress progress = {.context = (void *)options->stop, .moved = may_go_on};
+    fth_store_progress progress = fth_stop_progress(options->stop);
     bool found = false;
 
     FTH_TRY(fth_address_split(address, &folder, &key));

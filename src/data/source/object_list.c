@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "data/data_internal.h"
+#include "data/archive/blob.h"
 #include "data/archive/remembered.h"
 
 enum { PAGE = 1000, CHECKS = 4, KEPT_FROM = PAGE * CHECKS, TOLD_EVERY = 100000 };

@@ -1,29 +1,27 @@
-/* Data sets whose samples somebody else provides (provider.h): their samples go the way of files
- * and of images in memory, from the moment that those have their bytes. */
+/* Data sets whose samples are handed out by a provider (provider.h). From the moment that a sample
+ * has its bytes it is handled like one of a file or of an array in memory. */
 #include "data/source/provider.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/image/image_set.h"
-#include "data/source/provided_set.h"
+#include "data/loader/loader.h"
 
-/* A sample that cannot be had in this time ends the loading. It is asked for in short steps, so
- * that a loader that is closed does not wait for it. */
+/* A sample that is not there after this time ends the loading. It is asked for in short steps, so
+ * that a loader can be closed meanwhile. */
 #define TAKE_TIMEOUT_S 60
 #define TAKE_STEP_S    0.5
 
-struct fth_provided_samples {
+typedef struct provided_samples {
     fth_dataset_provider provider;
-    char *name, *source, *version;
+    char *name, *version;
     char **class_names;
     int classes;
-    fth_bad_images *bad;
-};
+} provided_samples;
 
-void fth_provided_samples_free(fth_provided_samples *samples)
+static void free_samples(void *state)
 {
+    provided_samples *samples = state;
     if (!samples)
         return;
     if (samples->provider.free)
@@ -32,11 +30,113 @@ void fth_provided_samples_free(fth_provided_samples *samples)
         free(samples->class_names[i]);
     free(samples->class_names);
     free(samples->name);
-    free(samples->source);
     free(samples->version);
-    fth_bad_images_free(samples->bad);
     free(samples);
 }
+
+static const fth_dataset_provider *provider_of(const fth_dataset *dataset)
+{
+    return &((const provided_samples *)dataset->state)->provider;
+}
+
+/* ---- samples ---- */
+
+static fth_status read_sample(const fth_dataset *dataset, const fth_sample_request *request, int64_t index,
+                              fth_image_worker *worker, fth_raw_sample *raw)
+{
+    const fth_dataset_provider *provider = provider_of(dataset);
+    const fth_deadline deadline = fth_deadline_in(TAKE_TIMEOUT_S);
+    (void)worker;
+    for (;;) {
+        *raw = (fth_raw_sample){.unplanned = index != request->sample};
+        fth_status status = provider->take(provider->context, request->session, request->split, index,
+                                           fth_deadline_in(TAKE_STEP_S), raw);
+        if (status != FTH_OK && !raw->lease)
+            raw->bytes = NULL; /* nothing to give back */
+        if (status != FTH_TIMEOUT || fth_deadline_passed(deadline))
+            return status;
+        if (request->stop && atomic_load_explicit(request->stop, memory_order_relaxed))
+            return fth_fail(FTH_INTERRUPTED, "stopped");
+    }
+}
+
+static void give_back(const fth_dataset *dataset, fth_raw_sample *raw)
+{
+    const fth_dataset_provider *provider = provider_of(dataset);
+    if (raw->bytes || raw->lease)
+        provider->give_back(provider->context, raw);
+}
+
+static const char *get_version(const fth_dataset *dataset)
+{
+    return ((const provided_samples *)dataset->state)->version;
+}
+
+static size_t expect(const fth_dataset *dataset, void *session, fth_split split, const int64_t *samples, size_t count,
+                     double needed_s)
+{
+    (void)split;
+    (void)needed_s;
+    return session ? provider_of(dataset)->expect(session, samples, count) : count;
+}
+
+static bool explain(const fth_dataset *dataset, char *text, size_t size)
+{
+    const fth_dataset_provider *provider = provider_of(dataset);
+    if (provider->explain)
+        provider->explain(provider->context, text, size);
+    return provider->explain != NULL;
+}
+
+/* ---- sessions ---- */
+
+static void moved(const fth_dataset *dataset, void *session, int64_t next)
+{
+    if (provider_of(dataset)->moved)
+        provider_of(dataset)->moved(session, next);
+}
+
+static void close_session(const fth_dataset *dataset, void *session)
+{
+    provider_of(dataset)->close_session(provider_of(dataset)->context, session);
+}
+
+static fth_status open_loader(const fth_dataset *dataset, const fth_loader_options *options, fth_loader **loader)
+{
+    fth_status status = FTH_OK;
+    const fth_dataset_provider *provider = provider_of(dataset);
+    fth_loader_options chosen = *options;
+    bool finished = false;
+    void *session = NULL;
+
+    if (provider->open_session)
+        FTH_TRY(provider->open_session(provider->context, dataset, &chosen, &finished, &session));
+    FTH_REQUIRE(!options->by_index || !finished, FTH_INVALID,
+                "the cache has finished batches of %s for this job; samples by index need form=decoded or form=encoded",
+                dataset->info.name);
+    if (finished)
+        FTH_TRY(fth_finished_loader_open(dataset, provider->next, session, loader));
+    else
+        FTH_TRY(fth_image_loader_open_for_session(dataset, &chosen, session, true, loader));
+    session = NULL;
+
+out:
+    if (session)
+        close_session(dataset, session);
+    return status;
+}
+
+static const fth_dataset_kind kind = {.name = "provided",
+                                      .free = free_samples,
+                                      .read = read_sample,
+                                      .give_back = give_back,
+                                      .get_version = get_version,
+                                      .expect = expect,
+                                      .explain = explain,
+                                      .moved = moved,
+                                      .close_session = close_session,
+                                      .check_loader = fth_image_loader_check,
+                                      .open_loader = open_loader};
 
 /* ---- opening ---- */
 
@@ -46,12 +146,11 @@ static fth_status copy_text(const char *text, char **copy)
     return *copy ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for the names of a data set");
 }
 
-static fth_status copy_names(const fth_provided_set *set, fth_provided_samples *samples, fth_dataset_info *info)
+static fth_status copy_names(const fth_provided_set *set, provided_samples *samples, fth_dataset_info *info)
 {
     fth_status status = FTH_OK;
 
     FTH_TRY(copy_text(set->info.name, &samples->name));
-    FTH_TRY(copy_text(set->source, &samples->source));
     FTH_TRY(copy_text(set->version, &samples->version));
     FTH_TRY(fth_allocate((size_t)set->info.classes + 1, sizeof *samples->class_names, &samples->class_names));
     samples->classes = set->info.classes;
@@ -91,228 +190,50 @@ fth_status fth_dataset_create_provided(const fth_provided_set *set, const fth_da
 {
     fth_status status = FTH_OK;
     fth_dataset *created = NULL;
-    fth_provided_samples *samples = NULL;
+    provided_samples *samples = NULL;
 
-    FTH_TRY(fth_allocate(1, sizeof *samples, &samples));
+    if (fth_allocate(1, sizeof *samples, &samples) != FTH_OK) {
+        provider->free(provider->context);
+        return FTH_NO_MEMORY;
+    }
     samples->provider = *provider;
     FTH_TRY(check_set(set));
     FTH_TRY(fth_allocate(1, sizeof *created, &created));
+    created->kind = &kind;
     created->info = set->info;
+    created->expects = provider->expect != NULL;
     FTH_TRY(copy_names(set, samples, &created->info));
-    FTH_TRY(fth_bad_images_create(samples->source, set->info.count[FTH_TRAIN] + set->info.count[FTH_VALIDATION],
-                                  options->max_bad_images, &samples->bad));
-    fth_raw_images raw = {.channels = set->info.channels,
-                          .height = set->raw_height,
-                          .width = set->raw_width,
-                          .files = set->files,
-                          .normalization = set->info.normalization};
+    FTH_TRY(fth_bad_images_create(set->source ? set->source : "",
+                                  set->info.count[FTH_TRAIN] + set->info.count[FTH_VALIDATION], options->max_bad_images,
+                                  &created->bad));
+    const fth_raw_images raw = {.channels = set->info.channels,
+                                .height = set->raw_height,
+                                .width = set->raw_width,
+                                .files = set->files,
+                                .normalization = set->info.normalization};
     FTH_TRY(fth_dataset_prepare(options, &raw, created));
-    created->provided = samples;
+    created->state = samples;
     samples = NULL;
     *dataset = created;
     created = NULL;
 
 out:
-    if (!samples && status != FTH_OK && !created) /* not even memory to hold it */
-        provider->free(provider->context);
-    fth_provided_samples_free(samples);
+    free_samples(samples);
     fth_dataset_free(created);
     return status;
 }
 
 void *fth_dataset_get_provider(const fth_dataset *dataset, void (*free_context)(void *context))
 {
-    const fth_provided_samples *samples = dataset->provided;
-    return samples && samples->provider.free == free_context ? samples->provider.context : NULL;
+    return dataset->kind == &kind && provider_of(dataset)->free == free_context ? provider_of(dataset)->context : NULL;
 }
 
 void fth_dataset_describe_provided(const fth_dataset *dataset, fth_provided_set *set)
 {
     *set = (fth_provided_set){.info = dataset->info,
-                              .files = dataset->files,
-                              .raw_height = dataset->raw_height,
-                              .raw_width = dataset->raw_width,
+                              .files = dataset->raw.files,
+                              .raw_height = dataset->raw.height,
+                              .raw_width = dataset->raw.width,
                               .source = dataset->info.name};
-    set->info.normalization = dataset->raw_normalization;
-}
-
-const char *fth_provided_version(const fth_provided_samples *samples)
-{
-    return samples->version;
-}
-
-bool fth_provided_expects(const fth_dataset *dataset)
-{
-    return dataset->provided->provider.expect != NULL;
-}
-
-size_t fth_provided_expect(const fth_dataset *dataset, void *session, const int64_t *samples, size_t count)
-{
-    return dataset->provided->provider.expect(session, samples, count);
-}
-
-bool fth_provided_explain(const fth_provided_samples *samples, char *text, size_t size)
-{
-    if (!samples->provider.explain)
-        return false;
-    samples->provider.explain(samples->provider.context, text, size);
-    return true;
-}
-
-/* ---- samples ---- */
-
-fth_bad_images *fth_provided_bad_images(const fth_provided_samples *samples)
-{
-    return samples->bad;
-}
-
-/* Among the samples of both splits. */
-static int64_t number_sample(const fth_dataset *dataset, fth_split split, int64_t sample)
-{
-    return split == FTH_VALIDATION ? dataset->info.count[FTH_TRAIN] + sample : sample;
-}
-
-fth_status fth_dataset_note_bad_sample(const fth_dataset *dataset, fth_split split, int64_t sample, const char *name,
-                                       const char *reason)
-{
-    if (!dataset->provided || sample < 0 || sample >= dataset->info.count[split])
-        return fth_fail(FTH_INVALID, "%s: there is no %s sample %lld", dataset->info.name,
-                        split == FTH_TRAIN ? "training" : "validation", (long long)sample);
-    return fth_bad_images_note(dataset->provided->bad, number_sample(dataset, split, sample), split, name, reason);
-}
-
-static fth_status note_bad(const fth_dataset *dataset, fth_split split, int64_t sample, const char *name)
-{
-    char own[64];
-    char *reason = fth_format("%s", fth_error_message());
-    if (!reason)
-        return fth_fail(FTH_NO_MEMORY, "no memory for a message");
-    snprintf(own, sizeof own, "%s sample %lld", split == FTH_TRAIN ? "training" : "validation", (long long)sample);
-    fth_status status = fth_dataset_note_bad_sample(dataset, split, sample, name ? name : own, reason);
-    free(reason);
-    return status;
-}
-
-static fth_status take(const fth_dataset *dataset, const fth_provided_request *request, int64_t sample,
-                       fth_raw_sample *raw)
-{
-    const fth_dataset_provider *provider = &dataset->provided->provider;
-    fth_deadline deadline = fth_deadline_in(TAKE_TIMEOUT_S);
-    for (;;) {
-        *raw = (fth_raw_sample){.unplanned = sample != request->sample};
-        fth_status status = provider->take(provider->context, request->session, request->split, sample,
-                                           fth_deadline_in(TAKE_STEP_S), raw);
-        if (status != FTH_TIMEOUT || fth_deadline_passed(deadline))
-            return status;
-        if (request->stop && atomic_load_explicit(request->stop, memory_order_relaxed))
-            return fth_fail(FTH_INTERRUPTED, "stopped");
-    }
-}
-
-/* Pixels of an image that is used as it is. */
-static fth_status check_pixels(const fth_dataset *dataset, const fth_raw_sample *raw)
-{
-    bool fits = raw->planar && raw->channels == dataset->info.channels && raw->height == dataset->raw_height &&
-                raw->width == dataset->raw_width && raw->size_bytes == fth_raw_bytes(dataset);
-    return fits ? FTH_OK
-                : fth_fail(FTH_CORRUPT, "%zu bytes for %d × %d × %d pixels instead of %zu for %d × %d × %d",
-                           raw->size_bytes, raw->channels, raw->height, raw->width, fth_raw_bytes(dataset),
-                           dataset->info.channels, dataset->raw_height, dataset->raw_width);
-}
-
-static fth_status finish(const fth_dataset *dataset, const fth_provided_request *request, const fth_raw_sample *raw,
-                         fth_image_worker *worker, float *planes)
-{
-    fth_status status = FTH_OK;
-
-    FTH_REQUIRE(raw->label >= 0 && raw->label < dataset->info.classes, FTH_CORRUPT, "its label is %d; there are %s",
-                (int)raw->label, FTH_COUNTED(dataset->info.classes, "class"));
-    if (dataset->transformed) {
-        FTH_TRY(fth_raw_sample_transform(raw, worker, request->transform, &request->transform->normalization,
-                                         request->key, planes));
-    } else {
-        FTH_TRY(check_pixels(dataset, raw));
-        fth_augment(&dataset->info, &request->augmentation, request->seed, request->epoch, request->sample, raw->bytes,
-                    planes);
-    }
-
-out:
-    return status;
-}
-
-fth_status fth_provided_load(const fth_dataset *dataset, const fth_provided_request *request, fth_image_worker *worker,
-                             float *planes, int32_t *label)
-{
-    fth_provided_samples *samples = dataset->provided;
-    const int64_t count = dataset->info.count[request->split];
-    for (int64_t tries = 0; tries < count; tries++) {
-        int64_t sample = (request->sample + tries) % count;
-        fth_raw_sample raw = {0};
-        if (fth_bad_images_has(samples->bad, number_sample(dataset, request->split, sample)))
-            continue;
-        fth_status status = take(dataset, request, sample, &raw);
-        bool taken = status == FTH_OK;
-        if (taken)
-            status = finish(dataset, request, &raw, worker, planes);
-        *label = raw.label;
-        if (status == FTH_CORRUPT && !request->exact)
-            status = note_bad(dataset, request->split, sample, raw.name);
-        else
-            tries = count; /* it is this one, or an error */
-        if (taken || raw.lease)
-            samples->provider.give_back(samples->provider.context, &raw);
-        if (status != FTH_OK || tries == count)
-            return status;
-    }
-    return fth_fail(FTH_CORRUPT, "%s: none of %s for %s can be read", samples->source, FTH_COUNTED(count, "image"),
-                    request->split == FTH_TRAIN ? "training" : "validation");
-}
-
-fth_status fth_provided_look(const fth_dataset *dataset, fth_split split, int64_t sample, uint8_t *pixels,
-                             int32_t *label)
-{
-    fth_status status = FTH_OK;
-    const fth_dataset_provider *provider = &dataset->provided->provider;
-    const fth_provided_request request = {.split = split, .sample = sample};
-    fth_raw_sample raw;
-
-    FTH_TRY(take(dataset, &request, sample, &raw));
-    status = check_pixels(dataset, &raw);
-    if (status == FTH_OK) {
-        memcpy(pixels, raw.bytes, raw.size_bytes);
-        *label = raw.label;
-    }
-    provider->give_back(provider->context, &raw);
-
-out:
-    return status;
-}
-
-/* ---- sessions ---- */
-
-fth_status fth_provided_open_session(const fth_dataset *dataset, fth_loader_options *options, bool *finished,
-                                     void **session)
-{
-    const fth_dataset_provider *provider = &dataset->provided->provider;
-    *finished = false;
-    *session = NULL;
-    return provider->open_session ? provider->open_session(provider->context, dataset, options, finished, session)
-                                  : FTH_OK;
-}
-
-void fth_provided_close_session(const fth_dataset *dataset, void *session)
-{
-    if (session)
-        dataset->provided->provider.close_session(dataset->provided->provider.context, session);
-}
-
-fth_status fth_provided_next(const fth_dataset *dataset, void *session, fth_deadline deadline, const fth_batch **batch)
-{
-    return dataset->provided->provider.next(session, deadline, batch);
-}
-
-void fth_provided_moved(const fth_dataset *dataset, void *session, int64_t next)
-{
-    if (session && dataset->provided->provider.moved)
-        dataset->provided->provider.moved(session, next);
+    set->info.normalization = dataset->raw.normalization;
 }

@@ -13,12 +13,13 @@ typedef struct fth_patience {
     const atomic_bool *stop; /* FTH_INTERRUPTED soon after it is set; may be NULL */
     fth_deadline deadline;   /* FTH_TIMEOUT after it; 0: only the store's own */
     double failing_s;        /* FTH_TIMEOUT after this long if requests are known to fail; 0: the same */
-} fth_patience;              /* After FTH_TIMEOUT it goes on being fetched: ask again. The message says what the store does. */
+} fth_patience; /* After FTH_TIMEOUT it goes on being fetched: ask again. The message says what the store does. */
 
 /* A sample before its transform. */
 typedef struct fth_raw_sample {
     const uint8_t *bytes; /* a file's; or pixels, if width > 0: RGB, row after row; or planes */
     size_t size_bytes;
+    size_t stride; /* bytes from row to row of RGB pixels; 0: no gaps */
     int width, height, channels;
     bool planar;
     bool padded; /* 16 readable bytes follow the pixels, which saves a copy of them */

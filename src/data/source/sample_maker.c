@@ -1,9 +1,8 @@
-/* Samples of a data set for those who provide them to others: read as they are stored, decoded, or
- * finished exactly as a loader would (provider.h). It goes image_sample.c's way with everything
- * that a loader would choose given from outside.
+/* The samples of a data set for a provider of another (provider.h): as they are stored, decoded, or
+ * finished exactly as a loader would. What a loader chooses is given by the caller.
  *
- * Transforms come as text. The last few are kept parsed, since samples of one job come in long
- * runs. */
+ * Transforms come as text. The last few are kept parsed, since the samples of one job come one after
+ * the other. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +20,6 @@ struct fth_sample_maker {
     const fth_dataset *dataset;
     fth_image_worker *worker;
     char *name;              /* of the sample read last */
-    fth_pixel_buffer stored; /* an image in memory that was drawn */
     fth_pixel_buffer pixels; /* decoded, rows without gaps */
     preparation kept[KEPT_PREPARATIONS];
     int next; /* of `kept`, to be replaced */
@@ -48,42 +46,12 @@ void fth_sample_maker_free(fth_sample_maker *maker)
     for (int i = 0; i < KEPT_PREPARATIONS; i++)
         free(maker->kept[i].text);
     fth_image_worker_free(maker->worker);
-    free(maker->stored.bytes);
     free(maker->pixels.bytes);
     free(maker->name);
     free(maker);
 }
 
 /* ---- reading ---- */
-
-static fth_status read_file(fth_sample_maker *maker, fth_split split, int64_t sample, fth_raw_sample *raw)
-{
-    const fth_image_set *set = maker->dataset->images;
-    size_t number = fth_image_set_find(maker->dataset, split, sample);
-    const fth_image_entry *entry = &set->index.entries[number];
-
-    free(maker->name);
-    maker->name = fth_image_index_path(&set->index, entry);
-    if (!maker->name)
-        return fth_fail(FTH_NO_MEMORY, "no memory for a path");
-    raw->name = maker->name;
-    raw->label = set->index.folders[entry->folder].class_index;
-    return fth_image_set_read(set, number, maker->worker, &raw->bytes, &raw->size_bytes);
-}
-
-static fth_status read_memory(fth_sample_maker *maker, fth_split split, int64_t sample, fth_raw_sample *raw)
-{
-    const fth_dataset *dataset = maker->dataset;
-    fth_status status = fth_pixel_buffer_reserve(&maker->stored, fth_raw_bytes(dataset));
-    if (status != FTH_OK)
-        return status;
-    raw->size_bytes = fth_raw_bytes(dataset);
-    raw->width = dataset->raw_width;
-    raw->height = dataset->raw_height;
-    raw->channels = dataset->info.channels;
-    raw->planar = true;
-    return fth_dataset_look(dataset, split, sample, maker->stored.bytes, &raw->bytes, &raw->label);
-}
 
 fth_status fth_sample_maker_read(fth_sample_maker *maker, fth_split split, int64_t sample, const fth_patience *patience,
                                  fth_raw_sample *raw)
@@ -94,7 +62,18 @@ fth_status fth_sample_maker_read(fth_sample_maker *maker, fth_split split, int64
     if (sample < 0 || sample >= info->count[split])
         return fth_fail(FTH_INVALID, "%s: there is no sample %lld among %lld", info->name, (long long)sample,
                         (long long)info->count[split]);
-    return (maker->dataset->images ? read_file : read_memory)(maker, split, sample, raw);
+    const fth_sample_request request = {.split = split, .sample = sample};
+    const fth_dataset *dataset = maker->dataset;
+    fth_status status = fth_stored_sample_read(dataset, &request, sample, maker->worker, raw);
+    if (!raw->name && dataset->kind->describe_sample) {
+        char *reason = status == FTH_OK ? NULL : fth_format("%s", fth_error_message());
+        free(maker->name);
+        raw->name = maker->name = dataset->kind->describe_sample(dataset, split, sample);
+        if (reason)
+            fth_fail(status, "%s", reason);
+        free(reason);
+    }
+    return status;
 }
 
 void fth_sample_maker_expect(fth_sample_maker *maker, fth_split split, const int64_t *samples, int64_t count,
@@ -102,6 +81,21 @@ void fth_sample_maker_expect(fth_sample_maker *maker, fth_split split, const int
 {
     fth_dataset_expect(maker->dataset, split, samples, (size_t)count,
                        needed_s); /* without room: read when it is needed */
+}
+
+static fth_status remove_gaps(fth_sample_maker *maker, fth_raw_sample *pixels)
+{
+    const size_t row = (size_t)pixels->width * FTH_IMAGE_CHANNELS;
+    if (pixels->stride == 0 || pixels->stride == row)
+        return FTH_OK;
+    fth_status status = fth_pixel_buffer_reserve(&maker->pixels, pixels->size_bytes + FTH_PICTURE_SLACK);
+    if (status != FTH_OK)
+        return status;
+    for (size_t y = 0; y < (size_t)pixels->height; y++)
+        memcpy(maker->pixels.bytes + y * row, pixels->bytes + y * pixels->stride, row);
+    pixels->bytes = maker->pixels.bytes;
+    pixels->stride = row;
+    return FTH_OK;
 }
 
 fth_status fth_sample_maker_decode(fth_sample_maker *maker, const fth_raw_sample *raw, fth_raw_sample *pixels)
@@ -112,22 +106,10 @@ fth_status fth_sample_maker_decode(fth_sample_maker *maker, const fth_raw_sample
     *pixels = *raw;
     pixels->lease = NULL;
     if (raw->width > 0)
-        goto out;
+        return remove_gaps(maker, pixels);
     FTH_TRY(fth_image_decode_whole(maker->worker, raw->bytes, raw->size_bytes, &picture));
-    size_t row = (size_t)picture.width * FTH_IMAGE_CHANNELS;
-    pixels->bytes = picture.pixels;
-    pixels->size_bytes = row * (size_t)picture.height;
-    pixels->width = picture.width;
-    pixels->height = picture.height;
-    pixels->channels = FTH_IMAGE_CHANNELS;
-    pixels->planar = false;
-    pixels->padded = true;
-    if (picture.stride != row) {
-        FTH_TRY(fth_pixel_buffer_reserve(&maker->pixels, pixels->size_bytes + FTH_PICTURE_SLACK));
-        for (size_t y = 0; y < (size_t)picture.height; y++)
-            memcpy(maker->pixels.bytes + y * row, picture.pixels + y * picture.stride, row);
-        pixels->bytes = maker->pixels.bytes;
-    }
+    fth_raw_sample_set_picture(pixels, &picture);
+    FTH_TRY(remove_gaps(maker, pixels));
 
 out:
     return status;
@@ -198,8 +180,8 @@ fth_status fth_sample_maker_shape(fth_sample_maker *maker, const char *preparati
     fth_status status = find_preparation(maker, preparation_text, &kept);
     if (status != FTH_OK)
         return status;
-    if (kept->as_is && (dataset->files || kept->transform.height != dataset->raw_height ||
-                        kept->transform.width != dataset->raw_width))
+    if (kept->as_is && (dataset->raw.files || kept->transform.height != dataset->raw.height ||
+                        kept->transform.width != dataset->raw.width))
         return fth_fail(FTH_INVALID, "images of %s cannot be used as they are as %d × %d", dataset->info.name,
                         kept->transform.height, kept->transform.width);
     shape[0] = kept->transform.normalization.channels;

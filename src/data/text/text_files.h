@@ -12,7 +12,7 @@
 #ifndef FTH_DATA_TEXT_FILES_H
 #define FTH_DATA_TEXT_FILES_H
 
-#include "data/data_internal.h"
+#include "data/archive/blob.h"
 #include "store/store.h"
 #include "text/table.h"
 

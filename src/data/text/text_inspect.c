@@ -65,14 +65,14 @@ static fth_status look_at_sample(text_look *look, fth_split split, int64_t index
 {
     fth_status status = FTH_OK;
     const fth_dataset_info *info = fth_dataset_get_info(look->dataset);
-    const fth_text_sample sample = fth_text_set_get(look->dataset->text, split, index);
+    const fth_text_sample sample = fth_text_set_get(look->dataset->state, split, index);
     const int unknown = fth_tokenizer_get_special(info->text.tokenizer).unknown;
     fth_text_inspection *found = look->found;
     fth_text_pair text = {0};
     size_t first = 0;
     int64_t here = 0;
 
-    FTH_REQUIRE(fth_text_set_get_text(look->dataset->text, split, index, &text), FTH_INVALID,
+    FTH_REQUIRE(fth_text_set_get_text(look->dataset->state, split, index, &text), FTH_INVALID,
                 "%s was opened without its text", info->name);
     look->uncut.count = 0;
     FTH_TRY(fth_tokenizer_encode(info->text.tokenizer, &text, 0, &look->uncut, &first));
@@ -129,7 +129,7 @@ static fth_status count_classes(const fth_dataset *dataset, fth_text_inspection 
     for (int split = 0; split < 2; split++) {
         FTH_TRY(fth_allocate((size_t)info->classes, sizeof(int64_t), &found->class_counts[split]));
         for (int64_t i = 0; i < info->count[split]; i++) {
-            const fth_text_sample sample = fth_text_set_get(dataset->text, split, i);
+            const fth_text_sample sample = fth_text_set_get(dataset->state, split, i);
             if (!sample.targets)
                 found->class_counts[split][sample.label]++;
             for (int k = 0; sample.targets && k < info->classes; k++)
@@ -153,7 +153,7 @@ static fth_status measure_numbers(const fth_dataset *dataset, fth_text_inspectio
     FTH_TRY(fth_allocate(classes, sizeof *found->most, &found->most));
     for (int split = 0; split < 2; split++)
         for (int64_t i = 0; i < info->count[split]; i++) {
-            const float *targets = fth_text_set_get(dataset->text, split, i).targets;
+            const float *targets = fth_text_set_get(dataset->state, split, i).targets;
             for (size_t k = 0; k < classes; k++) {
                 const bool first = split == FTH_TRAIN && i == 0;
                 found->least[k] = first || targets[k] < found->least[k] ? targets[k] : found->least[k];
@@ -179,12 +179,12 @@ static fth_status choose_samples(const fth_dataset *dataset, int shown, fth_text
     for (int class = 0; class < classes; class ++) {
         int taken = 0;
         for (int64_t i = 0; i < info->count[FTH_TRAIN] && taken < shown; i++) {
-            const fth_text_sample sample = fth_text_set_get(dataset->text, FTH_TRAIN, i);
+            const fth_text_sample sample = fth_text_set_get(dataset->state, FTH_TRAIN, i);
             if (!numbers && (sample.targets ? sample.targets[class] <= 0 : sample.label != class))
                 continue;
             fth_shown_text *added = &found->samples[found->sample_count++];
             *added = (fth_shown_text){.label = sample.label, .targets = sample.targets};
-            fth_text_set_get_text(dataset->text, FTH_TRAIN, i, &added->text);
+            fth_text_set_get_text(dataset->state, FTH_TRAIN, i, &added->text);
             taken++;
         }
     }
@@ -199,7 +199,7 @@ fth_status fth_text_set_inspect(const fth_dataset *dataset, int shown, fth_text_
     const fth_dataset_info *info = fth_dataset_get_info(dataset);
 
     *inspection = (fth_text_inspection){0};
-    FTH_REQUIRE(dataset->text, FTH_INVALID, "%s has images", info->name);
+    FTH_REQUIRE(info->modality == FTH_MODALITY_TEXT, FTH_INVALID, "%s has images", info->name);
     FTH_TRY(look_at_texts(dataset, inspection));
     if (info->text.label == FTH_LABEL_NUMBER)
         FTH_TRY(measure_numbers(dataset, inspection));

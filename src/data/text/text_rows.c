@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/data_internal.h"
+#include "data/archive/blob.h"
 
 enum { CHECKED_EVERY = 4096 /* rows, whether to stop */, MAX_NUMBERS = 4096 /* of a label */ };
 

@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "data/loader/loader.h"
 #include "data/source/object_address.h"
 #include "data/text/text_files.h"
 #include "data/text/text_rows.h"
@@ -49,8 +50,9 @@ static void free_part(text_part *part)
     free(part->targets);
 }
 
-void fth_text_set_free(fth_text_set *set)
+static void free_set(void *state)
 {
+    fth_text_set *set = state;
     if (!set)
         return;
     for (int split = 0; split < 2; split++) {
@@ -462,13 +464,28 @@ out:
 static void describe(const fth_text_set *set, fth_label_kind kind, fth_dataset_info *info)
 {
     info->name = set->name;
-    info->kind = FTH_DATASET_TEXT;
+    info->modality = FTH_MODALITY_TEXT;
     info->text = (fth_text_info){.tokenizer = set->tokenizer, .label = kind, .longest = find_longest(set)};
     measure_lengths(&set->parts[FTH_TRAIN], &info->text);
     info->classes = set->classes;
     info->class_names =
         kind == FTH_LABEL_NUMBER ? (const char *const *)set->label_names : fth_labels_names(set->labels);
 }
+
+static fth_status add_version(const fth_dataset *dataset, fth_version_hash *hash)
+{
+    const fth_text_set *set = dataset->state;
+    fth_version_add_text(hash, "text");
+    fth_version_add_number(hash, set->contents);
+    fth_held_out_add_version(&set->held_out, hash);
+    return FTH_OK;
+}
+
+static const fth_dataset_kind kind = {.name = "text",
+                                      .free = free_set,
+                                      .add_version = add_version,
+                                      .check_loader = fth_text_loader_check,
+                                      .open_loader = fth_text_loader_open};
 
 static fth_status open_text_set(const char *address, const fth_dataset_options *options, fth_dataset *dataset)
 {
@@ -479,7 +496,8 @@ static fth_status open_text_set(const char *address, const fth_dataset_options *
     FTH_REQUIRE(!options->images_for, FTH_UNSUPPORTED, "%s is text; %s takes images alone", address,
                 options->images_for);
     FTH_TRY(fth_allocate(1, sizeof *set, &set));
-    dataset->text = set; /* freed with it */
+    dataset->kind = &kind;
+    dataset->state = set; /* freed with it */
     FTH_REQUIRE(set->name = name_set(address), FTH_NO_MEMORY, "no memory for a name");
     FTH_TRY(fth_labels_create(&set->labels));
     FTH_TRY(fth_text_files_find(address, options, &files));
@@ -498,10 +516,11 @@ out:
     return status;
 }
 
-const fth_file_format fth_format_text = {
+const fth_dataset_format fth_format_text = {
     .name = "text",
     .files = "train.csv and test.csv, or .tsv or .jsonl, not .parquet",
     .probe = fth_text_folder_probe,
+    .probe_address = fth_text_address_probe,
     .open = open_text_set,
 };
 
@@ -518,13 +537,6 @@ fth_text_sample fth_text_set_get(const fth_text_set *set, fth_split split, int64
 const uint32_t *fth_text_set_lengths(const fth_text_set *set, fth_split split)
 {
     return set->parts[split].lengths;
-}
-
-void fth_text_set_add_version(const fth_text_set *set, fth_version_hash *hash)
-{
-    fth_version_add_text(hash, "text");
-    fth_version_add_number(hash, set->contents);
-    fth_held_out_add_version(&set->held_out, hash);
 }
 
 bool fth_text_set_get_text(const fth_text_set *set, fth_split split, int64_t index, fth_text_pair *text)

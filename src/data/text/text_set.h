@@ -7,7 +7,9 @@
 #include "data/data_internal.h"
 #include "text/tokenizer.h"
 
-/* A sample; all of it lives as long as the set. */
+typedef struct fth_text_set fth_text_set; /* the state of a data set of text */
+
+/* A sample, which lives as long as the set. */
 typedef struct fth_text_sample {
     const int32_t *tokens;
     uint32_t count, first_count; /* first_count of them are of the first text of a pair */
@@ -15,12 +17,10 @@ typedef struct fth_text_sample {
     const float *targets; /* NULL where labels are classes */
 } fth_text_sample;
 
-void fth_text_set_free(fth_text_set *set);
 fth_text_sample fth_text_set_get(const fth_text_set *set, fth_split split, int64_t index);
 /* The text of a sample, lent, where the set was opened with keep_text; else false. */
 bool fth_text_set_get_text(const fth_text_set *set, fth_split split, int64_t index, fth_text_pair *text);
 /* Tokens of each sample. */
 const uint32_t *fth_text_set_lengths(const fth_text_set *set, fth_split split);
-void fth_text_set_add_version(const fth_text_set *set, fth_version_hash *hash);
 
 #endif

@@ -41,7 +41,7 @@ fth_status fth_service_open_data(const fth_train_options *options, const fth_tok
     if (*normalize)
         used.images.normalize = normalize;
     status = fth_open_device_and_data(&used, &(fth_text_known){.tokenizer = tokenizer}, NULL, NULL, dataset, NULL);
-    if (status == FTH_OK && fth_dataset_get_info(*dataset)->kind == FTH_DATASET_TEXT)
+    if (status == FTH_OK && fth_dataset_get_info(*dataset)->modality == FTH_MODALITY_TEXT)
         return FTH_OK;
     if (status == FTH_OK && *options->weights && !*normalize && !fth_options_say_normalization(options)) {
         fth_model_facts assumed = {.normalization = fth_dataset_get_info(*dataset)->normalization};

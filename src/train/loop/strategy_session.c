@@ -87,7 +87,7 @@ static json_t *describe_setup(const fth_setup *setup)
 {
     enum { DIGEST_LENGTH = 12 }; /* enough to tell two apart */
     const fth_dataset_info *info = fth_dataset_get_info(setup->dataset);
-    const bool text = info->kind == FTH_DATASET_TEXT;
+    const bool text = info->modality == FTH_MODALITY_TEXT;
     char digest[65] = "", tokenizer[65] = "";
     for (int i = 0; i < info->classes; i++) {
         char *both = fth_format("%s%s", digest, info->class_names[i]);

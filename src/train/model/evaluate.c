@@ -81,7 +81,7 @@ static void warn_about_normalization(const fth_train_options *options, const fth
                                      const fth_dataset_info *info)
 {
     fth_model_facts assumed = {.normalization = info->normalization};
-    if (info->kind == FTH_DATASET_TEXT)
+    if (info->modality == FTH_MODALITY_TEXT)
         return;
     if (of_file->normalization.channels > 0)
         fth_model_facts_warn_override(of_file, &info->normalization, options->weights);

@@ -38,7 +38,7 @@ fth_status fth_model_facts_of_data(const fth_dataset *dataset, fth_model_facts *
         for (int i = 0; i < info->classes; i++)
             facts->class_names[i] = fth_format("%s", info->class_names[i]);
     }
-    if (info->kind == FTH_DATASET_TEXT) {
+    if (info->modality == FTH_MODALITY_TEXT) {
         facts->text.longest = info->text.longest;
         facts->text.task = fth_task_of_labels(info->text.label);
         facts->text.tokenizer = fth_tokenizer_to_json(info->text.tokenizer);

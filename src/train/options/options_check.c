@@ -90,7 +90,7 @@ fth_status fth_train_options_check_kind(const fth_train_options *options, const 
     static const char *const of_text[] = {"vocab",       "vocab-size",   "max-length", "text-column",
                                           "pair-column", "label-column", "by-length"};
     const fth_model *model = NULL;
-    if (info->kind == FTH_DATASET_TEXT)
+    if (info->modality == FTH_MODALITY_TEXT)
         return FTH_OK;
     if (!fth_usual_needs_data(options) && fth_train_options_find_model(options, &model) == FTH_OK && model->build_text)
         return FTH_OK; /* the engine refuses the model */

@@ -21,7 +21,7 @@ static json_t *describe_run(const fth_run_selection *selection, const fth_setup 
                             (json_int_t)data->count[FTH_VALIDATION], "parameters",
                             (json_int_t)fth_graph_trainable_count(fth_engine_graph(setup->engine)), "precision",
                             fth_engine_precision(setup->engine));
-    if (run && data->kind == FTH_DATASET_TEXT)
+    if (run && data->modality == FTH_MODALITY_TEXT)
         fth_text_describe(data, json_object_get(run, "data"));
     fth_batches_choice choice;
     if (run && fth_batches_get_choice(setup->dataset, &choice))

@@ -12,7 +12,7 @@ fth_status fth_run_text_write(const fth_setup *setup, const char *folder)
     const fth_dataset_info *info = fth_dataset_get_info(setup->dataset);
     fth_model_facts facts = {0};
 
-    if (info->kind != FTH_DATASET_TEXT)
+    if (info->modality != FTH_MODALITY_TEXT)
         return FTH_OK;
     FTH_TRY(fth_model_facts_of_run(setup->options, setup->dataset, &facts));
     FTH_TRY(fth_hub_folder_write(folder, &facts, info->text.tokenizer, "best.safetensors"));

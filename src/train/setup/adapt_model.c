@@ -29,7 +29,7 @@ out:
 static void report_choice(const fth_train_options *options, const fth_dataset_info *info, const fth_usual *usual)
 {
     char input[64] = "text";
-    if (info->kind == FTH_DATASET_IMAGES)
+    if (info->modality == FTH_MODALITY_IMAGES)
         snprintf(input, sizeof input, "images of %d × %d pixels", info->height, info->width);
     if (fth_usual_needs_data(options))
         fth_log_info("no --model was given: training %s, as is usual for %s", usual->model, input);

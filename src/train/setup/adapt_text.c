@@ -51,7 +51,7 @@ fth_status fth_options_check_vocabulary(const fth_train_options *options, const 
     const fth_model *model = NULL;
 
     FTH_TRY(fth_train_options_find_model(options, &model));
-    if (info->kind != FTH_DATASET_TEXT || !model->build_text || !(*options->weights || options->own.network))
+    if (info->modality != FTH_MODALITY_TEXT || !model->build_text || !(*options->weights || options->own.network))
         return FTH_OK;
     const int size = fth_tokenizer_size(info->text.tokenizer);
     FTH_REQUIRE(size <= model->vocabulary, FTH_INVALID,
@@ -71,7 +71,7 @@ fth_status fth_options_fit_vocabulary(const fth_train_options *options, const ft
     *name = NULL;
     FTH_TRY(fth_options_check_vocabulary(options, info));
     FTH_TRY(fth_train_options_find_model(options, &model));
-    if (info->kind != FTH_DATASET_TEXT || !model->build_text)
+    if (info->modality != FTH_MODALITY_TEXT || !model->build_text)
         return FTH_OK;
     const int size = fth_tokenizer_size(info->text.tokenizer);
     if (size == model->vocabulary || *options->weights || options->own.network ||

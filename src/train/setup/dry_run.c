@@ -64,7 +64,7 @@ static void describe_model(const fth_setup *setup, const fth_position *position,
     const fth_dataset_info *data = fth_dataset_get_info(setup->dataset);
     plan->device = fth_format("%s", setup->device->description);
     plan->data = fth_format("%s", data->name);
-    plan->text = data->kind == FTH_DATASET_TEXT;
+    plan->text = data->modality == FTH_MODALITY_TEXT;
     plan->training_samples = data->count[FTH_TRAIN];
     plan->validation_samples = data->count[FTH_VALIDATION];
     plan->classes = data->classes;

@@ -92,7 +92,7 @@ static fth_status open_engine(fth_setup *setup, fth_run_selection *selection, co
     FTH_TRY(fth_adapt_check_split(selection, info, setup->configuration));
     FTH_TRY(fth_adapt_model(selection, setup->strategy, info, setup->configuration));
     FTH_TRY(fth_adapt_vocabulary(selection, info));
-    if (normalization_assumed && info->kind == FTH_DATASET_IMAGES)
+    if (normalization_assumed && info->modality == FTH_MODALITY_IMAGES)
         fth_model_facts_warn_assumed(&(fth_model_facts){.normalization = info->normalization}, options->weights);
     fth_engine_options engine_options = {.train = options,
                                          .training_samples = samples,
@@ -237,7 +237,7 @@ fth_status fth_setup_keep_data(fth_setup *setup)
 static bool workers_make_images(const fth_setup *setup)
 {
     return setup->strategy->makes_images && setup->strategy->makes_images(setup->options) &&
-           setup->device->backend->host_memory && fth_dataset_get_info(setup->dataset)->kind == FTH_DATASET_IMAGES &&
+           setup->device->backend->host_memory && fth_dataset_get_info(setup->dataset)->modality == FTH_MODALITY_IMAGES &&
            !fth_dataset_is_transformed(setup->dataset);
 }
 

@@ -46,9 +46,9 @@ static fth_status check_classes(const fth_dataset_info *trained, const fth_datas
 {
     fth_status status = FTH_OK;
 
-    FTH_REQUIRE(trained->kind == tested->kind, FTH_INVALID, "--test %s has %s, but the training data has %s", address,
-                tested->kind == FTH_DATASET_TEXT ? "text" : "images",
-                trained->kind == FTH_DATASET_TEXT ? "text" : "images");
+    FTH_REQUIRE(trained->modality == tested->modality, FTH_INVALID, "--test %s has %s, but the training data has %s",
+                address, tested->modality == FTH_MODALITY_TEXT ? "text" : "images",
+                trained->modality == FTH_MODALITY_TEXT ? "text" : "images");
     FTH_REQUIRE(trained->channels == tested->channels && trained->height == tested->height &&
                     trained->width == tested->width,
                 FTH_INVALID, "the images of --test %s are %dx%dx%d, but those for training are %dx%dx%d", address,
@@ -69,7 +69,7 @@ fth_status fth_test_part_open(const fth_train_options *options, const fth_datase
 {
     fth_status status = FTH_OK;
     const fth_dataset_info *info = fth_dataset_get_info(dataset);
-    const bool text = info->kind == FTH_DATASET_TEXT;
+    const bool text = info->modality == FTH_MODALITY_TEXT;
     char normalize[FTH_NORMALIZATION_TEXT] = "", *transform = NULL;
     fth_train_options used = *options; /* lends its texts */
 

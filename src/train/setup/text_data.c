@@ -32,7 +32,7 @@ fth_task fth_task_of_labels(fth_label_kind kind)
 
 bool fth_dataset_has_accuracy(const fth_dataset_info *info)
 {
-    return info->kind != FTH_DATASET_TEXT || info->text.label != FTH_LABEL_NUMBER;
+    return info->modality != FTH_MODALITY_TEXT || info->text.label != FTH_LABEL_NUMBER;
 }
 
 fth_label_kind fth_task_get_labels(fth_task task)
@@ -115,7 +115,7 @@ fth_status fth_text_check_tokenizer(const fth_dataset_info *info, const json_t *
 {
     const char *before = json_string_value(json_object_get(data, "tokenizer"));
     char now[65] = "";
-    if (info->kind == FTH_DATASET_TEXT)
+    if (info->modality == FTH_MODALITY_TEXT)
         fth_tokenizer_get_digest(info->text.tokenizer, now);
     if (!before || strcmp(before, now) == 0)
         return FTH_OK;
@@ -163,10 +163,10 @@ void fth_engine_options_take_data(fth_engine_options *options, const fth_dataset
     options->height = info->height;
     options->width = info->width;
     options->classes = info->classes;
-    options->longest = info->kind == FTH_DATASET_TEXT ? info->text.longest : 0;
+    options->longest = info->modality == FTH_MODALITY_TEXT ? info->text.longest : 0;
     if (!options->train || !options->train->text.by_length) {
         options->mean_length = info->text.mean_length;
         options->length_deviation = info->text.length_deviation;
     }
-    options->task = info->kind == FTH_DATASET_TEXT ? fth_task_of_labels(info->text.label) : FTH_TASK_CLASSES;
+    options->task = info->modality == FTH_MODALITY_TEXT ? fth_task_of_labels(info->text.label) : FTH_TASK_CLASSES;
 }

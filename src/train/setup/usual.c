@@ -31,7 +31,7 @@ static const char *choose_model(const fth_dataset_info *info)
     const int side = info->height > info->width ? info->height : info->width;
     size_t row = 0;
 
-    if (info->kind == FTH_DATASET_TEXT)
+    if (info->modality == FTH_MODALITY_TEXT)
         return "bert-mini";
     while (info->channels > of_images[row].most_channels || side > of_images[row].longest_side)
         row++;
