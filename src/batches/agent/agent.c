@@ -8,8 +8,9 @@
 
 #include "base/hash.h"
 #include "base/process.h"
-#include "batches/agent/agent_fill.h"
 #include "batches/agent/agent_internal.h"
+#include "batches/agent/upstream.h"
+#include "batches/coordinator/coordinator_watch.h"
 #include "http/http.h"
 #include "http/signature.h"
 
@@ -25,28 +26,32 @@ typedef struct batches_agent {
     fth_coordinator_link *link;
     fth_board *board;
     fth_segment_cache *segment;
+    fth_cache *cache;
+    fth_dispatcher *dispatcher;
+    fth_served_jobs *served;
     fth_agent_jobs *jobs;
-    fth_agent_fill *fill;
-    fth_host *host;
+    fth_watcher *watcher;
+    fth_upstream *upstream;
+    fth_local_requests requests;
+    fth_local_clients *clients;
 } batches_agent;
 
-/* ---- what clients ask ---- */
+/* ---- requests that are passed on ---- */
 
-static fth_status answer_register(batches_agent *agent, const json_t *request, json_t **answer, uint64_t *job)
+static fth_status register_job(void *context, const json_t *request, uint64_t *job, json_t **answer)
 {
     fth_status status = FTH_OK;
+    batches_agent *agent = context;
     const char *name = json_string_value(json_object_get(request, "name")), *cache;
-    json_t *body =
-        json_pack("{s:O?, s:O*, s:O*, s:s}", "job", json_object_get(request, "job"), "name",
-                  json_object_get(request, "name"), "resume", json_object_get(request, "resume"), "agent", agent->name);
-    json_t *got = NULL;
+    json_t *got = NULL, *body = json_pack("{s:O?, s:O*, s:O*, s:s}", "job", json_object_get(request, "job"), "name",
+                                          json_object_get(request, "name"), "resume",
+                                          json_object_get(request, "resume"), "agent", agent->name);
 
     FTH_REQUIRE(body, FTH_INVALID, "a job is registered without \"job\"");
     FTH_TRY(fth_coordinator_ask(agent->link, "POST", "/v1/jobs", body, fth_deadline_in(ANSWER_S), &got));
     cache = json_string_value(json_object_get(got, "cache"));
-    FTH_TRY(fth_agent_fill_use_cache(agent->fill, cache ? cache : fth_cache_shm.name));
+    FTH_TRY(fth_upstream_use_cache(agent->upstream, cache ? cache : fth_cache_shm.name));
     FTH_TRY(fth_agent_jobs_add(agent->jobs, name, got, job));
-    fth_agent_fill_wake(agent->fill);
     *answer = got;
     got = NULL;
 
@@ -56,22 +61,20 @@ out:
     return status;
 }
 
-static fth_status answer_join(batches_agent *agent, const json_t *request, json_t **answer, uint64_t *job)
+static fth_status join_job(void *context, uint64_t job, json_t **answer)
 {
-    *job = (uint64_t)json_integer_value(json_object_get(request, "job"));
-    return fth_agent_jobs_describe(agent->jobs, *job, answer);
+    batches_agent *agent = context;
+    return fth_agent_jobs_describe(agent->jobs, job, answer);
 }
 
-static fth_status answer_describe(batches_agent *agent, const json_t *request, json_t **answer)
+static fth_status describe_set(void *context, const char *name, json_t **answer)
 {
     fth_status status = FTH_OK;
-    const char *name = json_string_value(json_object_get(request, "data"));
-    char *escaped = name ? fth_http_escape(name, false) : NULL, *target = NULL;
+    batches_agent *agent = context;
+    char *escaped = fth_http_escape(name, false), *target = escaped ? fth_format("/v1/data/%s", escaped) : NULL;
     json_t *set = NULL;
 
-    FTH_REQUIRE(name, FTH_INVALID, "\"describe\" needs the name of a data set, \"data\"");
-    target = fth_format("/v1/data/%s", escaped ? escaped : "");
-    FTH_REQUIRE(escaped && target, FTH_NO_MEMORY, "no memory for a request to the coordinator");
+    FTH_REQUIRE(target, FTH_NO_MEMORY, "no memory for a request to the coordinator");
     FTH_TRY(fth_coordinator_ask(agent->link, "GET", target, NULL, fth_deadline_in(ANSWER_S), &set));
     *answer = json_pack("{s:o}", "set", set);
 
@@ -81,79 +84,14 @@ out:
     return status;
 }
 
-static fth_status answer_figures(batches_agent *agent, int slot, json_t **answer)
+static fth_status describe_job(void *context, uint64_t job, json_t **answer)
 {
-    fth_slot_state state;
+    batches_agent *agent = context;
     char target[64];
-    if (slot < 0 || !fth_board_read(agent->board, slot, &state))
+    if (job == 0)
         return fth_fail(FTH_INVALID, "\"figures\" are those of a job: register or join first");
-    snprintf(target, sizeof target, "/v1/jobs/%llu", (unsigned long long)state.job);
+    snprintf(target, sizeof target, "/v1/jobs/%llu", (unsigned long long)job);
     return fth_coordinator_ask(agent->link, "GET", target, NULL, fth_deadline_in(ANSWER_S), answer);
-}
-
-static bool read_id(const json_t *request, fth_item_id *id)
-{
-    const char *text = json_string_value(json_object_get(request, "id"));
-    return text && fth_item_id_parse(text, id);
-}
-
-/* What is damaged here is fetched again. If it came like that, the next fetch finds out. */
-static fth_status answer_lost(batches_agent *agent, const json_t *request, json_t **answer)
-{
-    fth_item_id id;
-    if (!read_id(request, &id))
-        return fth_fail(FTH_INVALID, "\"lost\" needs an item's \"id\"");
-    fth_segment_evict(agent->segment, id);
-    fth_agent_fill_wake(agent->fill);
-    *answer = json_object();
-    return FTH_OK;
-}
-
-static fth_status answer_why(batches_agent *agent, const json_t *request, json_t **answer)
-{
-    fth_item_id id;
-    if (!read_id(request, &id))
-        return fth_fail(FTH_INVALID, "\"failed?\" needs an item's \"id\"");
-    fth_status status = fth_agent_fill_why(agent->fill, id);
-    *answer = status == FTH_OK
-                  ? json_pack("{s:s}", "status", fth_status_name(FTH_OK))
-                  : json_pack("{s:s, s:s}", "status", fth_status_name(status), "error", fth_error_message());
-    return FTH_OK;
-}
-
-static fth_status answer(void *context, int slot, json_t *request, json_t **result, uint64_t *job)
-{
-    batches_agent *agent = context;
-    const char *operation = json_string_value(json_object_get(request, "op"));
-    if (!operation)
-        operation = "";
-    if (strcmp(operation, "register") == 0)
-        return answer_register(agent, request, result, job);
-    if (strcmp(operation, "join") == 0)
-        return answer_join(agent, request, result, job);
-    if (strcmp(operation, "describe") == 0)
-        return answer_describe(agent, request, result);
-    if (strcmp(operation, "figures") == 0)
-        return answer_figures(agent, slot, result);
-    if (strcmp(operation, "failed?") == 0)
-        return answer_why(agent, request, result);
-    if (strcmp(operation, "lost") == 0)
-        return answer_lost(agent, request, result);
-    return fth_fail(FTH_INVALID, "the batch cache does not know the request \"%s\"", operation);
-}
-
-static void wake(void *context, int slot)
-{
-    batches_agent *agent = context;
-    (void)slot; /* the board says what it waits for */
-    fth_agent_fill_wake(agent->fill);
-}
-
-static void left(void *context, int slot, uint64_t job, bool finished)
-{
-    batches_agent *agent = context;
-    fth_agent_jobs_left(agent->jobs, slot, job, finished);
-    fth_agent_fill_wake(agent->fill);
 }
 
 /* ---- its life ---- */
@@ -203,11 +141,16 @@ char *fth_batches_agent_log(const char *path)
 
 static void close_agent(batches_agent *agent)
 {
-    /* The host calls the others, and what clients asked ends with it; the filling thread has the
-     * rest. */
-    fth_host_close(agent->host);
-    fth_agent_fill_stop(agent->fill);
+    if (agent->dispatcher)
+        fth_dispatcher_close(agent->dispatcher);
+    fth_watcher_stop(agent->watcher);
+    fth_local_clients_close(agent->clients);
+    fth_upstream_stop(agent->upstream);
+    fth_watcher_free(agent->watcher);
     fth_agent_jobs_free(agent->jobs);
+    fth_served_jobs_free(agent->served);
+    fth_dispatcher_free(agent->dispatcher);
+    fth_cache_free(agent->cache);
     fth_segment_free(agent->segment);
     fth_board_free(agent->board);
     fth_coordinator_link_free(agent->link);
@@ -232,6 +175,7 @@ static void choose_name(const char *path, char *name, size_t size)
 static fth_status open_agent(const fth_batches_agent_options *options, const char *path, batches_agent *agent)
 {
     fth_status status = FTH_OK;
+    const uint64_t memory_bytes = options->memory_bytes ? options->memory_bytes : choose_memory();
 
     choose_name(path, agent->name, sizeof agent->name);
     FTH_TRY(fth_coordinator_link_open(&(fth_coordinator_link_options){.url = options->url,
@@ -239,18 +183,39 @@ static fth_status open_agent(const fth_batches_agent_options *options, const cha
                                                                       .ca_file = options->ca_file},
                                       &agent->link));
     FTH_TRY(fth_board_create(&agent->board));
-    FTH_TRY(fth_segment_create(options->memory_bytes ? options->memory_bytes : choose_memory(), agent->board,
-                               &agent->segment));
-    FTH_TRY(fth_agent_jobs_create(agent->board, &agent->jobs));
-    FTH_TRY(fth_agent_fill_start(&(fth_agent_fill_options){.name = agent->name,
-                                                           .link = agent->link,
-                                                           .jobs = agent->jobs,
-                                                           .board = agent->board,
-                                                           .segment = agent->segment},
-                                 &agent->fill));
-    FTH_TRY(fth_host_open(path, agent->segment, agent->board,
-                          &(fth_host_handler){.context = agent, .answer = answer, .wake = wake, .left = left},
-                          &agent->host));
+    FTH_TRY(fth_segment_create(memory_bytes, agent->board, &agent->segment));
+    FTH_TRY(fth_cache_open(fth_cache_shm.name, &(fth_cache_options){.segment = agent->segment}, &agent->cache));
+    FTH_TRY(fth_dispatcher_create(
+        &(fth_dispatcher_options){.cache = agent->cache,
+                                  .board = agent->board,
+                                  .memory_bytes = (uint64_t)(FTH_CACHE_FILL * (double)memory_bytes),
+                                  .max_tries = 1}, /* the coordinator has tried again */
+        &agent->dispatcher));
+    FTH_TRY(fth_served_jobs_create(NULL, agent->dispatcher, 0, fth_cache_shm.name, &agent->served));
+    FTH_TRY(fth_agent_jobs_create(agent->served, agent->board, &agent->jobs));
+    FTH_TRY(fth_watcher_create(&(fth_watcher_options){.dispatcher = agent->dispatcher, .jobs = agent->served},
+                               &agent->watcher));
+    FTH_TRY(fth_upstream_start(&(fth_upstream_options){.agent = agent->name,
+                                                       .link = agent->link,
+                                                       .jobs = agent->jobs,
+                                                       .dispatcher = agent->dispatcher,
+                                                       .cache = agent->cache,
+                                                       .board = agent->board},
+                               &agent->upstream));
+    agent->requests = (fth_local_requests){.context = agent,
+                                           .register_job = register_job,
+                                           .join_job = join_job,
+                                           .describe_set = describe_set,
+                                           .describe_job = describe_job};
+    FTH_TRY(fth_local_clients_open(&(fth_local_clients_options){.path = path,
+                                                                .requests = &agent->requests,
+                                                                .jobs = agent->served,
+                                                                .dispatcher = agent->dispatcher,
+                                                                .segment = agent->segment,
+                                                                .board = agent->board,
+                                                                .watcher = agent->watcher},
+                                   &agent->clients));
+    FTH_TRY(fth_watcher_start(agent->watcher, agent->clients));
 
 out:
     return status;
@@ -262,7 +227,7 @@ static void serve(const batches_agent *agent, double idle_s, const fth_stop *sto
     double used_s = fth_clock_seconds();
     while (!(stop && atomic_load(&stop->asked)) && fth_clock_seconds() < used_s + idle_s) {
         nanosleep(&(struct timespec){.tv_nsec = (long)(LOOK_EVERY_S * 1e9)}, NULL);
-        if (fth_host_clients(agent->host) > 0)
+        if (fth_local_clients_count(agent->clients) > 0)
             used_s = fth_clock_seconds();
     }
 }
@@ -297,7 +262,7 @@ fth_status fth_batches_agent_run(const fth_batches_agent_options *options)
     if (status == FTH_OK) {
         serve(&agent, options->idle_s > 0 ? options->idle_s : DEFAULT_IDLE_S, options->stop);
         remove_log(path);
-    } else if (status == FTH_INVALID && !agent.host && agent.fill && is_served(path)) {
+    } else if (status == FTH_INVALID && !agent.clients && agent.upstream && is_served(path)) {
         status = FTH_OK; /* another agent was faster */
     }
 

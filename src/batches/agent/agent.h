@@ -1,13 +1,13 @@
-/* The agent of a machine: has the one connection to a coordinator, a segment for the jobs of its
- * machine, and fills it with what they need next, from the coordinator or from Redis. Started by
- * the first client (as `farthing batches-agent`, or from Python), found by the others through the
- * socket's path; a lock file makes it one. It ends when it has had no clients for `idle_s`.
+/* The agent of a machine: the coordinator's machinery (jobs, scheduler, dispatcher, host) over a
+ * segment of this machine's memory, with one prefetcher that fetches items from the real coordinator
+ * or from Redis. It holds the machine's one connection to the coordinator. The first client starts
+ * it (as `farthing batches-agent`, or from Python), the others find it by the socket's path, and a
+ * lock file makes it one. It exits after `idle_s` without clients.
  *
- *     agent.c        its life: lock, memory, host, and what clients ask
- *     agent_start.c  finding it, or starting it
- *     agent_wire.c   the connection to the coordinator
- *     agent_jobs.c   the jobs of its clients, where they are, and what they need next
- *     agent_fill.c   the thread that fills the segment */
+ *     agent.c        puts the parts together; requests that are passed on
+ *     agent_start.c  finding an agent, or starting one
+ *     agent_jobs.c   the jobs of its clients, and what is reported of them
+ *     upstream.c     the prefetcher */
 #ifndef FTH_BATCHES_AGENT_H
 #define FTH_BATCHES_AGENT_H
 

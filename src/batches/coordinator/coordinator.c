@@ -12,6 +12,7 @@
  *     coordinator_routes, coordinator_report   HTTP, and what it says of itself */
 #include "batches/coordinator/coordinator.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,14 +21,13 @@
 #include "batches/coordinator/coordinator_internal.h"
 
 enum { MAX_ENTRY_BYTES = 1 << 30, ORDER_LIMIT_S = 60 };
-/* Of the memory, what the scheduler may fill: entries are of different sizes, and leave gaps. */
-static const double FILLED = 0.92;
 
 struct fth_coordinator {
     fth_coordinator_parts parts;
     fth_served_sets *sets;
     fth_board *board;           /* shm */
     fth_segment_cache *segment; /* shm */
+    fth_local_requests requests;
     fth_prefetchers *prefetchers;
     char *state, *url;
     int port;
@@ -124,7 +124,7 @@ static fth_status open_state(fth_coordinator *coordinator, const fth_coordinator
         &(fth_dispatcher_options){.sets = parts->sets,
                                   .cache = parts->cache,
                                   .board = coordinator->board,
-                                  .memory_bytes = (uint64_t)(FILLED * (double)options->memory_bytes),
+                                  .memory_bytes = (uint64_t)(FTH_CACHE_FILL * (double)options->memory_bytes),
                                   .budget_usd_per_hour = options->budget_usd_per_hour,
                                   .cache_usd_per_hour = options->cache_usd_per_hour},
         &parts->dispatcher));
@@ -168,31 +168,68 @@ static fth_status serve_http(fth_coordinator *coordinator, const fth_coordinator
     return status;
 }
 
-static void wake(void *parts)
+static fth_status register_job(void *context, const json_t *request, uint64_t *job, json_t **answer)
 {
-    fth_watcher_wake(((fth_coordinator_parts *)parts)->watcher);
+    fth_coordinator_parts *parts = context;
+    fth_status status = fth_served_jobs_register(parts->jobs, request, "", NULL, job, answer);
+    fth_state_saver_nudge(parts->saver);
+    return status;
 }
 
-static void keep_registration(void *parts)
+static fth_status join_job(void *context, uint64_t job, json_t **answer)
 {
-    fth_state_saver_nudge(((fth_coordinator_parts *)parts)->saver);
+    const fth_coordinator_parts *parts = context;
+    if (!fth_served_jobs_may_join(parts->jobs, job, NULL))
+        return fth_fail(FTH_INVALID, "there is no job %" PRIu64 "; register first", job);
+    *answer = json_object();
+    return FTH_OK;
+}
+
+static fth_status describe_set(void *context, const char *name, json_t **answer)
+{
+    const fth_coordinator_parts *parts = context;
+    const fth_open_set *set = NULL;
+    fth_status status = fth_served_sets_require(parts->sets, name, &set);
+    if (status == FTH_OK)
+        *answer = json_pack("{s:o}", "set", json_deep_copy(set->description));
+    return status;
+}
+
+static fth_status describe_job(void *context, uint64_t id, json_t **answer)
+{
+    const fth_coordinator_parts *parts = context;
+    fth_served_job job;
+    if (!fth_served_jobs_find(parts->jobs, id, &job))
+        return fth_fail(FTH_INVALID, "there is no job %" PRIu64, id);
+    *answer = fth_served_job_describe(&job);
+    return FTH_OK;
 }
 
 static fth_status serve_this_machine(fth_coordinator *coordinator)
 {
+    fth_status status = FTH_OK;
     fth_coordinator_parts *parts = &coordinator->parts;
     fth_local_clients *local = NULL;
-    fth_status status = fth_local_clients_open(&(fth_local_clients_options){.sets = parts->sets,
-                                                                            .jobs = parts->jobs,
-                                                                            .dispatcher = parts->dispatcher,
-                                                                            .segment = coordinator->segment,
-                                                                            .board = coordinator->board,
-                                                                            .port = coordinator->port,
-                                                                            .context = parts,
-                                                                            .wake = wake,
-                                                                            .registered = keep_registration},
-                                               &local);
+    char *path = NULL;
+
+    coordinator->requests = (fth_local_requests){.context = parts,
+                                                 .register_job = register_job,
+                                                 .join_job = join_job,
+                                                 .describe_set = describe_set,
+                                                 .describe_job = describe_job};
+    FTH_TRY(fth_host_own_socket_path(coordinator->port, &path));
+    FTH_TRY(fth_local_clients_open(&(fth_local_clients_options){.path = path,
+                                                                .requests = &coordinator->requests,
+                                                                .jobs = parts->jobs,
+                                                                .dispatcher = parts->dispatcher,
+                                                                .segment = coordinator->segment,
+                                                                .board = coordinator->board,
+                                                                .watcher = parts->watcher},
+                                   &local));
     atomic_store(&parts->local, local);
+
+out:
+    free(path);
     return status;
 }
 

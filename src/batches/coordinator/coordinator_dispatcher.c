@@ -100,8 +100,9 @@ fth_status fth_dispatcher_create(const fth_dispatcher_options *options, fth_disp
                                                 .cache_usd_per_hour = options->cache_usd_per_hour};
     pthread_mutex_init(&dispatcher->mutex, NULL);
     pthread_cond_init(&dispatcher->changed, NULL);
-    FTH_TRY(
-        fth_scheduler_create(&(fth_scheduler_options){.memory_bytes = options->memory_bytes}, &dispatcher->scheduler));
+    FTH_TRY(fth_scheduler_create(
+        &(fth_scheduler_options){.memory_bytes = options->memory_bytes, .max_tries = options->max_tries},
+        &dispatcher->scheduler));
     FTH_TRY(fth_item_sets_create(&dispatcher->item_sets));
     FTH_TRY(fth_allocate(fth_served_sets_count(options->sets), sizeof *dispatcher->health, &dispatcher->health));
     fth_cache_set_evictor(options->cache, evict, dispatcher);
@@ -360,6 +361,14 @@ void fth_dispatcher_found(fth_dispatcher *dispatcher, const fth_receipt *receipt
     pthread_mutex_lock(&dispatcher->mutex);
     fth_scheduler_found(dispatcher->scheduler, receipt);
     pthread_mutex_unlock(&dispatcher->mutex);
+}
+
+bool fth_dispatcher_needs(fth_dispatcher *dispatcher, fth_item_id id)
+{
+    pthread_mutex_lock(&dispatcher->mutex);
+    bool needed = fth_scheduler_needs(dispatcher->scheduler, id);
+    pthread_mutex_unlock(&dispatcher->mutex);
+    return needed;
 }
 
 static bool is_limited(const fth_signed *caller)

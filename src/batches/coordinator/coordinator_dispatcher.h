@@ -17,13 +17,17 @@
 #include "batches/scheduler/scheduler.h"
 #include "http/signature.h"
 
+/* The part of a cache's memory that the scheduler may fill: entries of different sizes leave gaps. */
+#define FTH_CACHE_FILL 0.92
+
 typedef struct fth_dispatcher fth_dispatcher;
 
 typedef struct fth_dispatcher_options {
-    const fth_served_sets *sets;
+    const fth_served_sets *sets; /* NULL: an agent, which serves what its coordinator does */
     fth_cache *cache;
     fth_board *board; /* of this machine's clients, who are woken; NULL: there are none */
     uint64_t memory_bytes;
+    int max_tries; /* as fth_scheduler_options */
     double budget_usd_per_hour, cache_usd_per_hour;
 } fth_dispatcher_options;
 
@@ -77,6 +81,8 @@ bool fth_dispatcher_may_drop(fth_dispatcher *dispatcher, fth_item_id id, const f
 /* The cache has lost it, or has it from before. */
 void fth_dispatcher_lost(fth_dispatcher *dispatcher, fth_item_id id);
 void fth_dispatcher_found(fth_dispatcher *dispatcher, const fth_receipt *receipt);
+/* Whether some process still comes to an item that is being made. */
+bool fth_dispatcher_needs(fth_dispatcher *dispatcher, fth_item_id id);
 /* Raised whenever an item is ready or has failed. */
 uint64_t fth_dispatcher_results(const fth_dispatcher *dispatcher);
 

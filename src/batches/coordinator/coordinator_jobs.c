@@ -20,6 +20,7 @@ static const int64_t MAX_POSITION = INT64_C(1) << 40; /* so that positions in sa
 typedef struct place {
     int process;
     int64_t next, stride, end;
+    int64_t begin; /* the batches from here to `next` were taken */
 } place;
 
 typedef struct entry {
@@ -185,6 +186,15 @@ static json_t *describe_registration(const fth_served_jobs *jobs, const fth_serv
                      "why", job->why, "set", json_deep_copy(set->description), "cache", jobs->cache_name);
 }
 
+/* A finished job becomes active again. */
+static fth_status resume(fth_served_jobs *jobs, entry *known)
+{
+    bool finished = known->job.finished;
+    known->job.finished = known->job.done = false;
+    return finished ? fth_dispatcher_add_job(jobs->dispatcher, known->job.id, &known->job.spec, known->set_count)
+                    : FTH_OK;
+}
+
 /* The job that comes back, if it is known; FTH_INVALID if it is another's. */
 static fth_status find_resumed(fth_served_jobs *jobs, uint64_t id, const fth_job_spec *spec, const fth_signed *caller,
                                entry **found)
@@ -195,11 +205,7 @@ static fth_status find_resumed(fth_served_jobs *jobs, uint64_t id, const fth_job
         return FTH_OK;
     if (!fth_job_has_same_batches(&known->job.spec, spec) || (caller && strcmp(caller->access, known->job.access) != 0))
         return fth_fail(FTH_INVALID, "job %" PRIu64 " is another one; register without \"resume\"", id);
-    bool finished = known->job.finished;
-    known->job.finished = known->job.done = false;
-    if (!finished)
-        return FTH_OK;
-    return fth_dispatcher_add_job(jobs->dispatcher, id, &known->job.spec, known->set_count);
+    return resume(jobs, known);
 }
 
 fth_status fth_served_jobs_register(fth_served_jobs *jobs, const json_t *request, const char *host,
@@ -240,6 +246,29 @@ out:
     return status;
 }
 
+fth_status fth_served_jobs_adopt(fth_served_jobs *jobs, const fth_served_job *job, int64_t set_count)
+{
+    pthread_mutex_lock(&jobs->mutex);
+    entry *known = find(jobs, job->id);
+    fth_status status = known ? resume(jobs, known) : add(jobs, job, set_count);
+    known = find(jobs, job->id);
+    if (known)
+        known->job.seen_s = fth_clock_wall_seconds();
+    pthread_mutex_unlock(&jobs->mutex);
+    return status;
+}
+
+void fth_served_jobs_remove(fth_served_jobs *jobs, uint64_t id)
+{
+    pthread_mutex_lock(&jobs->mutex);
+    for (size_t i = 0; i < jobs->count; i++)
+        if (jobs->entries[i]->job.id == id) {
+            forget(jobs, i);
+            break;
+        }
+    pthread_mutex_unlock(&jobs->mutex);
+}
+
 bool fth_served_jobs_may_join(fth_served_jobs *jobs, uint64_t id, const fth_signed *caller)
 {
     pthread_mutex_lock(&jobs->mutex);
@@ -270,7 +299,7 @@ bool fth_served_jobs_move(fth_served_jobs *jobs, uint64_t id, int process, int64
     pthread_mutex_lock(&jobs->mutex);
     entry *job = find(jobs, id);
     if (job && good) {
-        const place moved = {process, next, stride, end};
+        place moved = {process, next, stride, end, next};
         int at = 0;
         while (at < job->job.processes && job->places[at].process != process)
             at++;
@@ -278,6 +307,9 @@ bool fth_served_jobs_move(fth_served_jobs *jobs, uint64_t id, int process, int64
             fth_grow(&job->places, (size_t)at, &job->place_capacity, sizeof(place)) == FTH_OK)
             job->places[job->job.processes++] = (place){.process = process, .next = -1};
         if (at < job->job.processes && !same_place(&job->places[at], &moved)) {
+            const place *was = &job->places[at];
+            if (was->next >= 0 && was->stride == stride && next >= was->next && (next - was->next) % stride == 0)
+                moved.begin = was->begin;
             job->places[at] = moved;
             fth_dispatcher_move(jobs->dispatcher, id, process, next, stride, end);
             int64_t least = next;
@@ -435,6 +467,20 @@ bool fth_served_jobs_find(fth_served_jobs *jobs, uint64_t id, fth_served_job *jo
         copy(jobs, found, job);
     pthread_mutex_unlock(&jobs->mutex);
     return found != NULL;
+}
+
+json_t *fth_served_jobs_describe_processes(fth_served_jobs *jobs, uint64_t id)
+{
+    json_t *list = json_array();
+    pthread_mutex_lock(&jobs->mutex);
+    const entry *job = find(jobs, id);
+    for (int i = 0; job && i < job->job.processes; i++) {
+        const place *at = &job->places[i];
+        json_array_append_new(list, json_pack("[i, I, I, I, I]", at->process, (json_int_t)at->next,
+                                              (json_int_t)at->stride, (json_int_t)at->end, (json_int_t)at->begin));
+    }
+    pthread_mutex_unlock(&jobs->mutex);
+    return list;
 }
 
 static json_t *save_counters(const uint64_t counters[FTH_SLOT_COUNTERS])

@@ -22,6 +22,20 @@ typedef struct fth_served_jobs fth_served_jobs;
 
 enum { FTH_MAX_SERVED_JOBS = 4096, FTH_JOB_NAME = 128 };
 
+typedef struct fth_served_job {
+    uint64_t id;
+    fth_job_spec spec;
+    char name[FTH_JOB_NAME], host[FTH_JOB_NAME], access[FTH_MAX_ACCESS_KEY + 1];
+    char why[256];          /* its form was chosen */
+    double began_s, seen_s; /* wall clock */
+    bool finished, done;    /* finished: done, and no process is left */
+    int processes;
+    int64_t next; /* the least of its processes' positions, or the last one that was seen */
+    uint64_t counters[FTH_SLOT_COUNTERS];
+    fth_scheduler_job_figures scheduled; /* of coordinators before this one too, where that makes sense */
+    double usd;
+} fth_served_job;
+
 /* `seed` is that of orders that jobs share. What is given outlives the jobs. */
 fth_status fth_served_jobs_create(const fth_served_sets *sets, fth_dispatcher *dispatcher, uint64_t seed,
                                   const char *cache_name, fth_served_jobs **jobs);
@@ -33,6 +47,10 @@ void fth_served_jobs_free(fth_served_jobs *jobs);
  * signed it, or NULL. FTH_INVALID says what is wrong with the request. */
 fth_status fth_served_jobs_register(fth_served_jobs *jobs, const json_t *request, const char *host,
                                     const fth_signed *caller, uint64_t *job, json_t **answer);
+/* Adds a job as another coordinator has registered it, which becomes active again if it is known:
+ * `job` has its id, complete spec and name. */
+fth_status fth_served_jobs_adopt(fth_served_jobs *jobs, const fth_served_job *job, int64_t set_count);
+void fth_served_jobs_remove(fth_served_jobs *jobs, uint64_t job);
 /* True if it is known and `who` may have part in it (NULL: everybody may). */
 bool fth_served_jobs_may_join(fth_served_jobs *jobs, uint64_t job, const fth_signed *caller);
 
@@ -52,22 +70,11 @@ void fth_served_jobs_tick(fth_served_jobs *jobs, double cache_usd);
 
 /* ---- what they are ---- */
 
-typedef struct fth_served_job {
-    uint64_t id;
-    fth_job_spec spec;
-    char name[FTH_JOB_NAME], host[FTH_JOB_NAME], access[FTH_MAX_ACCESS_KEY + 1];
-    char why[256];          /* its form was chosen */
-    double began_s, seen_s; /* wall clock */
-    bool finished, done;    /* finished: done, and no process is left */
-    int processes;
-    int64_t next; /* the least of its processes' positions, or the last one that was seen */
-    uint64_t counters[FTH_SLOT_COUNTERS];
-    fth_scheduler_job_figures scheduled; /* of coordinators before this one too, where that makes sense */
-    double usd;
-} fth_served_job;
 /* The index-th; false: past the last. A copy. */
 bool fth_served_jobs_get(fth_served_jobs *jobs, size_t index, fth_served_job *job);
 bool fth_served_jobs_find(fth_served_jobs *jobs, uint64_t id, fth_served_job *job);
+/* [[PROCESS, NEXT, STRIDE, END, BEGIN], ...], as POST /v1/sync has them (coordinator.h). */
+json_t *fth_served_jobs_describe_processes(fth_served_jobs *jobs, uint64_t id);
 /* As GET /v1/jobs/JOB has it. */
 json_t *fth_served_job_describe(const fth_served_job *job);
 

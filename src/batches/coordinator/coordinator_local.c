@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "batches/coordinator/coordinator_watch.h"
+
 enum {
     WHOLE_LOOK_EVERY = 16
 }; /* others are up to the highest slot in use: a new client is seen within so many looks */
@@ -112,74 +114,55 @@ static fth_status explain(fth_dispatcher *dispatcher, uint64_t job, fth_item_id 
     return *answer ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for the answer");
 }
 
-static fth_status describe_set(const fth_local_clients *clients, const json_t *request, json_t **answer)
-{
-    const char *name = json_string_value(json_object_get(request, "data"));
-    const fth_open_set *set = NULL;
-    fth_status status = fth_served_sets_require(clients->with.sets, name ? name : "", &set);
-    if (status == FTH_OK)
-        *answer = json_pack("{s:o}", "set", json_deep_copy(set->description));
-    return status;
-}
-
-static fth_status describe_job(const fth_local_clients *clients, uint64_t id, json_t **answer)
-{
-    fth_served_job job;
-    if (!fth_served_jobs_find(clients->with.jobs, id, &job))
-        return fth_fail(FTH_INVALID, "there is no job %" PRIu64, id);
-    *answer = fth_served_job_describe(&job);
-    return FTH_OK;
-}
-
 static uint64_t job_of_slot(fth_local_clients *clients, int slot)
 {
     fth_slot_state state;
     return slot >= 0 && fth_board_read(clients->with.board, slot, &state) ? state.job : 0;
 }
 
+static fth_status read_id(const json_t *request, fth_item_id *id)
+{
+    const char *text = json_string_value(json_object_get(request, "id"));
+    return text && fth_item_id_parse(text, id) ? FTH_OK
+                                               : fth_fail(FTH_INVALID, "\"id\" must be an item's 32 hex digits");
+}
+
 static fth_status answer_request(void *context, int slot, json_t *request, json_t **answer, uint64_t *job)
 {
+    fth_status status = FTH_OK;
     fth_local_clients *clients = context;
+    const fth_local_requests *requests = clients->with.requests;
     const char *op = json_string_value(json_object_get(request, "op"));
+    const char *name = json_string_value(json_object_get(request, "data"));
     fth_item_id id;
 
     *answer = NULL;
-    if (!op)
-        return fth_fail(FTH_INVALID, "the request has no \"op\"");
+    FTH_REQUIRE(op, FTH_INVALID, "the request has no \"op\"");
     if (strcmp(op, "register") == 0) {
-        fth_status status = fth_served_jobs_register(clients->with.jobs, request, "", NULL, job, answer);
-        clients->with.registered(clients->with.context);
-        clients->with.wake(clients->with.context);
-        return status;
-    }
-    if (strcmp(op, "join") == 0) {
+        FTH_TRY(requests->register_job(requests->context, request, job, answer));
+        fth_watcher_wake(clients->with.watcher);
+    } else if (strcmp(op, "join") == 0) {
         *job = (uint64_t)json_integer_value(json_object_get(request, "job"));
-        if (!fth_served_jobs_may_join(clients->with.jobs, *job, NULL))
-            return fth_fail(FTH_INVALID, "there is no job %" PRIu64 "; register first", *job);
-        clients->with.wake(clients->with.context);
-        *answer = json_object();
-        return FTH_OK;
-    }
-    if (strcmp(op, "describe") == 0)
-        return describe_set(clients, request, answer);
-    if (strcmp(op, "figures") == 0)
-        return describe_job(clients, job_of_slot(clients, slot), answer);
-    if (strcmp(op, "failed?") == 0) {
-        const char *text = json_string_value(json_object_get(request, "id"));
-        if (!text || !fth_item_id_parse(text, &id))
-            return fth_fail(FTH_INVALID, "\"id\" is no item's");
-        return explain(clients->with.dispatcher, job_of_slot(clients, slot), id, answer);
-    }
-    if (strcmp(op, "lost") == 0) {
-        const char *text = json_string_value(json_object_get(request, "id"));
-        if (!text || !fth_item_id_parse(text, &id))
-            return fth_fail(FTH_INVALID, "\"id\" is no item's");
-        if (fth_segment_evict(clients->with.segment, id)) /* or somebody else has said so before */
+        FTH_TRY(requests->join_job(requests->context, *job, answer));
+        fth_watcher_wake(clients->with.watcher);
+    } else if (strcmp(op, "describe") == 0) {
+        FTH_TRY(requests->describe_set(requests->context, name ? name : "", answer));
+    } else if (strcmp(op, "figures") == 0) {
+        FTH_TRY(requests->describe_job(requests->context, job_of_slot(clients, slot), answer));
+    } else if (strcmp(op, "failed?") == 0) {
+        FTH_TRY(read_id(request, &id));
+        FTH_TRY(explain(clients->with.dispatcher, job_of_slot(clients, slot), id, answer));
+    } else if (strcmp(op, "lost") == 0) {
+        FTH_TRY(read_id(request, &id));
+        if (fth_segment_evict(clients->with.segment, id)) /* else another client has reported it */
             fth_dispatcher_lost(clients->with.dispatcher, id);
         *answer = json_object();
-        return FTH_OK;
+    } else {
+        status = fth_fail(FTH_INVALID, "unknown request \"%.40s\"", op);
     }
-    return fth_fail(FTH_INVALID, "unknown request \"%.40s\"", op);
+
+out:
+    return status;
 }
 
 static void wake(void *context, int slot)
@@ -192,7 +175,7 @@ static void wake(void *context, int slot)
         note_wait(clients, slot, &state, true);
     }
     pthread_mutex_unlock(&clients->mutex);
-    clients->with.wake(clients->with.context);
+    fth_watcher_wake(clients->with.watcher);
 }
 
 static void left(void *context, int slot, uint64_t job, bool finished)
@@ -216,22 +199,19 @@ fth_status fth_local_clients_open(const fth_local_clients_options *options, fth_
 {
     fth_status status = FTH_OK;
     fth_local_clients *clients = NULL;
-    char *path = NULL;
 
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *clients, &clients));
     clients->with = *options;
     clients->highest = -1;
     pthread_mutex_init(&clients->mutex, NULL);
-    FTH_TRY(fth_host_own_socket_path(options->port, &path));
-    FTH_TRY(fth_host_open(path, options->segment, options->board,
+    FTH_TRY(fth_host_open(options->path, options->segment, options->board,
                           &(fth_host_handler){.context = clients, .answer = answer_request, .wake = wake, .left = left},
                           &clients->host));
     *result = clients;
     clients = NULL;
 
 out:
-    free(path);
     fth_local_clients_close(clients);
     return status;
 }

@@ -8,17 +8,26 @@
 #include "batches/memory/host.h"
 
 typedef struct fth_local_clients fth_local_clients;
+typedef struct fth_watcher fth_watcher;
 
+/* The requests that a coordinator answers itself, and an agent passes on. */
+typedef struct fth_local_requests {
+    void *context;
+    fth_status (*register_job)(void *context, const json_t *request, uint64_t *job, json_t **answer);
+    fth_status (*join_job)(void *context, uint64_t job, json_t **answer);
+    fth_status (*describe_set)(void *context, const char *name, json_t **answer);
+    fth_status (*describe_job)(void *context, uint64_t job, json_t **answer);
+} fth_local_requests;
+
+/* Everything is lent, and outlives the clients. */
 typedef struct fth_local_clients_options {
-    const fth_served_sets *sets;
+    const char *path; /* of the socket */
+    const fth_local_requests *requests;
     fth_served_jobs *jobs;
     fth_dispatcher *dispatcher;
     fth_segment_cache *segment;
     fth_board *board;
-    int port;
-    void *context;
-    void (*wake)(void *context);       /* somebody waits, or comes: look soon. From any thread */
-    void (*registered)(void *context); /* a job has: keep that */
+    fth_watcher *watcher; /* woken when a client comes or waits */
 } fth_local_clients_options;
 
 fth_status fth_local_clients_open(const fth_local_clients_options *options, fth_local_clients **clients);

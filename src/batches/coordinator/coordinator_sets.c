@@ -102,7 +102,7 @@ void fth_served_sets_free(fth_served_sets *served)
 
 size_t fth_served_sets_count(const fth_served_sets *served)
 {
-    return served->count;
+    return served ? served->count : 0;
 }
 
 const fth_open_set *fth_served_sets_get(const fth_served_sets *served, size_t index)
@@ -112,7 +112,7 @@ const fth_open_set *fth_served_sets_get(const fth_served_sets *served, size_t in
 
 int fth_served_sets_index(const fth_served_sets *served, const char *name)
 {
-    for (size_t i = 0; i < served->count; i++)
+    for (size_t i = 0; served && i < served->count; i++)
         if (served->sets[i].name && strcmp(served->sets[i].name, name) == 0)
             return (int)i;
     return -1;

@@ -64,8 +64,8 @@ static void *watch(void *context)
     bool woken = false;
     while (rest(watcher, interval_s, &woken)) {
         bool moved = watcher->local && fth_local_clients_look(watcher->local);
-        bool held = fth_agents_tick(with->agents);
-        held = fth_worker_orders_tick(with->workers) || held;
+        bool held = with->agents && fth_agents_tick(with->agents);
+        held = (with->workers && fth_worker_orders_tick(with->workers)) || held;
         double now = fth_clock_seconds();
         if (now - tidied_s >= TIDY_EVERY_S) {
             fth_served_jobs_tick(with->jobs, fth_dispatcher_tidy(with->dispatcher));

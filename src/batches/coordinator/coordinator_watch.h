@@ -13,8 +13,8 @@ typedef struct fth_watcher fth_watcher;
 typedef struct fth_watcher_options {
     fth_dispatcher *dispatcher;
     fth_served_jobs *jobs;
-    fth_agents *agents;
-    fth_worker_orders *workers;
+    fth_agents *agents;         /* or NULL */
+    fth_worker_orders *workers; /* or NULL */
 } fth_watcher_options;
 
 fth_status fth_watcher_create(const fth_watcher_options *options, fth_watcher **watcher);

@@ -354,6 +354,12 @@ fth_item_state fth_scheduler_state(const fth_scheduler *scheduler, fth_item_id i
     return (fth_item_state)known->state;
 }
 
+bool fth_scheduler_needs(const fth_scheduler *scheduler, fth_item_id id)
+{
+    uint32_t item = fth_item_table_find(&scheduler->items, id);
+    return item && scheduler->items.items[item].needs;
+}
+
 const char *fth_scheduler_lacks_room(const fth_scheduler *scheduler, fth_item_id id)
 {
     uint32_t item = fth_item_table_find(&scheduler->items, id);

@@ -80,6 +80,8 @@ bool fth_scheduler_failed(fth_scheduler *scheduler, const fth_order *order, cons
 void fth_scheduler_found(fth_scheduler *scheduler, const fth_receipt *receipt);
 /* The cache has lost it (a server was restarted, an entry was damaged). */
 void fth_scheduler_lost(fth_scheduler *scheduler, fth_item_id id);
+/* Whether some process comes to an item within its window. */
+bool fth_scheduler_needs(const fth_scheduler *scheduler, fth_item_id id);
 /* Why there has been no room for an item that is to be prepared, more than once; NULL: there was,
  * or it was not tried. Lent until the next call. */
 const char *fth_scheduler_lacks_room(const fth_scheduler *scheduler, fth_item_id id);
