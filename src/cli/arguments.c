@@ -11,7 +11,29 @@
 void fth_arguments_release(fth_arguments *arguments)
 {
     free(arguments->positional);
+    free(arguments->spelled);
     *arguments = (fth_arguments){0};
+}
+
+/* The arguments, with short switches as long ones; free() the array. */
+static char **spell_out(const fth_command *command, const fth_invocation *invocation, int *count)
+{
+    size_t room = 1;
+    for (int i = 0; i < invocation->argc; i++)
+        room += strlen(invocation->argv[i]) + 1;
+    char **argv = calloc(room, sizeof *argv);
+    *count = 0;
+    for (int i = 0; argv && i < invocation->argc; i++) {
+        char *argument = invocation->argv[i];
+        bool brief = argument[0] == '-' && argument[1] && argument[1] != '-';
+        for (const char *letter = argument + 1; brief && *letter; letter++)
+            brief = command->long_flag(*letter) != NULL;
+        if (!brief)
+            argv[(*count)++] = argument;
+        for (const char *letter = argument + 1; brief && *letter; letter++)
+            argv[(*count)++] = (char *)command->long_flag(*letter);
+    }
+    return argv;
 }
 
 bool fth_cli_read_flags(const fth_command *command, const fth_invocation *invocation, void *values,
@@ -20,13 +42,18 @@ bool fth_cli_read_flags(const fth_command *command, const fth_invocation *invoca
     fth_status status = FTH_OK;
     bool help = false;
     const fth_option_table own = fth_command_table(command);
-    *arguments = (fth_arguments){0};
+    int argc = invocation->argc;
+    char *const *argv = invocation->argv;
+    *arguments = (fth_arguments){.invocation = invocation};
     *code = FTH_EXIT_OK;
     memset(values, 0, own.struct_size);
-    FTH_TRY(fth_allocate((size_t)invocation->argc + 1, sizeof *arguments->positional, &arguments->positional));
+    if (command->long_flag) {
+        argv = arguments->spelled = spell_out(command, invocation, &argc);
+        FTH_REQUIRE(argv, FTH_NO_MEMORY, "no memory for the arguments");
+    }
+    FTH_TRY(fth_allocate((size_t)argc + 2, sizeof *arguments->positional, &arguments->positional));
     FTH_TRY(fth_options_set_defaults(&own, values));
-    FTH_TRY(fth_options_read_flags(&own, values, invocation->argc, invocation->argv, arguments->positional,
-                                   &arguments->count, &help));
+    FTH_TRY(fth_options_read_flags(&own, values, argc, argv, arguments->positional, &arguments->count, &help));
 out:
     if (status != FTH_OK)
         *code = fth_cli_usage(command, "%s", fth_error_message());
@@ -63,6 +90,13 @@ out:
     return status == FTH_OK;
 }
 
+fth_invocation fth_arguments_job(const fth_arguments *arguments)
+{
+    int skipped = arguments->count > 0 && strcmp(arguments->positional[0], "train") == 0;
+    return (fth_invocation){arguments->invocation->program, arguments->count - skipped,
+                            (char *const *)(arguments->positional + skipped)};
+}
+
 bool fth_cli_read_job(const fth_invocation *job, fth_train_options *options, fth_exit_code *code)
 {
     fth_arguments arguments = {0};
@@ -90,6 +124,11 @@ fth_exit_code fth_cli_fail(void)
 {
     fth_log_error("%s", fth_error_message());
     return FTH_EXIT_FAILURE;
+}
+
+fth_exit_code fth_cli_exit_code(fth_status status)
+{
+    return status == FTH_OK ? FTH_EXIT_OK : fth_cli_fail();
 }
 
 fth_exit_code fth_cli_usage(const fth_command *command, const char *format, ...)
@@ -135,6 +174,12 @@ void fth_cli_print_json(const json_t *json)
     }
     fth_cli_flush();
     free(text);
+}
+
+void fth_cli_print_json_new(json_t *json)
+{
+    fth_cli_print_json(json);
+    json_decref(json);
 }
 
 json_t *fth_cli_json_text(const char *text)

@@ -22,6 +22,8 @@ typedef struct fth_example {
     const char *line, *meaning; /* NULL: past the last */
 } fth_example;
 
+struct fth_arguments;
+
 typedef struct fth_command {
     const char *name;                       /* of one below another, both words: "serve parameters" */
     const char *arguments;                  /* "[FILE.yaml] [--flag value ...]" */
@@ -30,6 +32,8 @@ typedef struct fth_command {
     const fth_example *examples;            /* may be NULL */
     fth_choices actions;                    /* words of which it takes one first: ls, cat, cp; NULL: none */
     const struct fth_command *const *parts; /* commands below this one, which has no options then; NULL: none */
+    fth_choices list_parts;                 /* the same, for messages */
+    const char *part_subject;               /* what they are: "the service" */
     const struct fth_command *wraps;        /* takes this command, with its options, after --; NULL: none */
     bool for_developers;
     bool hidden;                                 /* not listed: the program calls it itself */
@@ -37,7 +41,12 @@ typedef struct fth_command {
     const fth_option_table *table;               /* its flags; or */
     const fth_option_table *(*make_table)(void); /* a function that puts it together */
     fth_option_view options; /* what it takes of a table that commands share; all 0: what the table says */
-    fth_exit_code (*run)(const struct fth_command *command, const fth_invocation *invocation);
+    const char *(*long_flag)(char letter); /* of short switches, which may be joined: -rl; NULL: there are none */
+    bool flags_only;                       /* any other argument is an error */
+    const char *stop_words; /* a stop by signal is asked for on fth_arguments.stop, and this said; NULL: the command
+                               watches signals itself, or not at all */
+    /* `options` is the struct of its table. Not for commands with parts. */
+    fth_exit_code (*run)(const struct fth_command *command, void *options, const struct fth_arguments *arguments);
 } fth_command;
 
 /* All of them (commands.c); NULL-terminated. Help, completion and manual pages are made from this
@@ -45,16 +54,12 @@ typedef struct fth_command {
 extern const fth_command *const fth_commands[];
 /* NULL if there is none of that name. */
 const fth_command *fth_command_find(const char *name);
+/* Reads the flags and runs the command, or the one below it that the first word names. */
+fth_exit_code fth_command_run(const fth_command *command, const fth_invocation *invocation);
 /* The options it takes: its table in its own view. */
 fth_option_table fth_command_table(const fth_command *command);
 /* "parameters" of "serve parameters". */
 const char *fth_command_last_word(const fth_command *command);
-
-/* The flags of commands that have none but --help. */
-typedef struct fth_no_options {
-    fth_option_bits set;
-} fth_no_options;
-extern const fth_option_table fth_no_option_table;
 
 /* Every command, in the order of --help; a new one is its file, cmd_NAME.c, and its row here. */
 #define FTH_COMMANDS(ROW)                                                                                              \
@@ -93,11 +98,17 @@ FTH_COMMANDS(FTH_DECLARE)
 
 /* ---- arguments ---- */
 
+/* A command line, read. */
 typedef struct fth_arguments {
-    const char **positional; /* point into argv */
+    const char **positional; /* what is no flag, in order, then NULL twice; points into argv */
     int count;
+    char **spelled;                   /* argv with short switches in full, where there are any */
+    const fth_invocation *invocation; /* all of it */
+    fth_stop *stop;                   /* of a command with stop_words; else NULL */
 } fth_arguments;
 void fth_arguments_release(fth_arguments *arguments);
+/* The training that a command wraps: what comes after its own flags, without the word `train`. */
+fth_invocation fth_arguments_job(const fth_arguments *arguments);
 
 /* "name  what it does", with the second column at `left`, in lines as wide as those of --help. */
 void fth_cli_print_item(const char *name, const char *summary, size_t left);
@@ -129,11 +140,9 @@ bool fth_cli_is_yaml(const char *name);
 fth_exit_code fth_cli_fail(void);
 /* Reports what is wrong with the arguments and where help is. */
 fth_exit_code fth_cli_usage(const fth_command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Runs the command below `command` that the first word names. `subject` is what they are ("the
- * service"), `parts` lists them. */
-fth_exit_code fth_cli_run_part(const fth_command *command, const fth_invocation *invocation, const char *subject,
-                               fth_choices parts);
-/* The same for a word that is none of `list`: names them all, and the nearest. */
+/* The exit code of a command that ended with `status`; reports an error. */
+fth_exit_code fth_cli_exit_code(fth_status status);
+/* Reports a word that is none of `list`: names them all, and the nearest. */
 fth_exit_code fth_cli_usage_choice(const fth_command *command, const char *subject, const char *text, fth_choices list);
 /* Standard output reaches its reader now; a run whose reader has gone away is asked to stop and
  * save. */
@@ -141,6 +150,7 @@ void fth_cli_flush(void);
 /* One JSON value as one line on standard output, at once. A value that could not be made (NULL) is
  * reported as an error, and main() fails. */
 void fth_cli_print_json(const json_t *json);
+void fth_cli_print_json_new(json_t *json); /* and gives up the reference */
 bool fth_cli_output_is_lost(void);
 /* A name from outside as a JSON string; bytes that are not UTF-8 are written as \x escapes. */
 json_t *fth_cli_json_text(const char *text);
@@ -151,8 +161,8 @@ json_t *fth_cli_json_text(const char *text);
  * row. */
 const fth_option_table *fth_cli_train_table(void);
 
-/* What train and standby have in common. */
-fth_exit_code fth_cli_train(const fth_command *command, const fth_invocation *invocation, bool standby);
+/* Runs train and standby. */
+fth_exit_code fth_cli_train(const fth_command *command, void *options, const fth_arguments *arguments);
 
 /* A word of a command line as a shell takes it, in quotes where it needs them. */
 void fth_cli_print_word(FILE *output, const char *word);
@@ -180,8 +190,8 @@ fth_status fth_cli_read_run(const char *runs_folder, const char *id_or_path, con
  * any thread is made. */
 void fth_signals_watch(fth_stop *stop);
 void fth_signals_unwatch(void);
-/* Before the watch: what a terminal is told at the first signal, if not that a training step is
- * finished and saved. */
+/* Before the watch: what is printed on a terminal at the first signal, if not FTH_SAVING_WORDS. */
+#define FTH_SAVING_WORDS "finishing the step and saving; press Ctrl-C again to stop at once"
 void fth_signals_set_words(const char *words);
 /* Asks for the same from within; does nothing where no run is watched. */
 void fth_signals_stop(void);

@@ -48,7 +48,7 @@ static fth_exit_code report_unknown(const char *name)
 static fth_exit_code run(int argc, char *const *argv)
 {
     if (argc == 1 && fth_lambda_is_bootstrap(argv[0]))
-        return fth_command_worker.run(&fth_command_worker, &(fth_invocation){argv[0], 1, (char *[]){"lambda", NULL}});
+        return fth_command_run(&fth_command_worker, &(fth_invocation){argv[0], 1, (char *[]){"lambda", NULL}});
     const char *name = argc > 1 ? argv[1] : "--help";
     if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0) {
         puts("farthing " FTH_VERSION);
@@ -57,14 +57,14 @@ static fth_exit_code run(int argc, char *const *argv)
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
         const fth_command *command = argc > 2 ? fth_command_find(argv[2]) : NULL;
         if (command)
-            return command->run(command, &(fth_invocation){argv[0], 1, (char *[]){"--help", NULL}});
+            return fth_command_run(command, &(fth_invocation){argv[0], 1, (char *[]){"--help", NULL}});
         print_help();
         return argc > 1 ? FTH_EXIT_OK : FTH_EXIT_USAGE;
     }
     const fth_command *command = fth_command_find(name);
     if (!command)
         return report_unknown(name);
-    return command->run(command, &(fth_invocation){argv[0], argc - 2, argv + 2});
+    return fth_command_run(command, &(fth_invocation){argv[0], argc - 2, argv + 2});
 }
 
 /* Connections and files of a data set need more than the 1024 descriptors that systems give for the

@@ -48,7 +48,7 @@ static struct {
     grace grace;
     bool asked;        /* a signal came; the watching thread's until that has been joined */
     const char *words; /* for a terminal, at the first signal */
-} watch = {.words = "finishing the step and saving; once more to stop at once"};
+} watch = {.words = FTH_SAVING_WORDS};
 
 static void take_default_effect(int number)
 {

@@ -144,22 +144,21 @@ typedef struct bill {
 static fth_status open_bill(bill *all)
 {
     const char *headings[10];
-    fth_alignment alignments[10];
     size_t count = 0;
     static const struct {
         const char *heading;
-        bool left, lettered, priced;
-    } columns[] = {{"run", true, true, false},       {"machine", true, false, false}, {"rate", false, false, true},
-                   {"seconds", false, false, false}, {"lost", false, false, false},   {"cost", false, false, true},
-                   {"epochs", false, false, false},  {"lr", false, false, false},     {"momentum", false, false, false},
-                   {"val. accuracy", false, false, false}};
+        bool lettered, priced;
+    } columns[] = {{"run", true, false},        {"machine", false, false},
+                   {">rate", false, true},      {">seconds", false, false},
+                   {">lost", false, false},     {">cost", false, true},
+                   {">epochs", false, false},   {">lr", false, false},
+                   {">momentum", false, false}, {">val. accuracy", false, false}};
     for (size_t i = 0; i < FTH_COUNT_OF(columns); i++) {
         if ((columns[i].lettered && !all->lettered) || (columns[i].priced && !all->priced))
             continue;
-        headings[count] = columns[i].heading;
-        alignments[count++] = columns[i].left ? FTH_LEFT : FTH_RIGHT;
+        headings[count++] = columns[i].heading;
     }
-    return fth_table_create(headings, alignments, count, &all->table);
+    return fth_table_create(headings, count, &all->table);
 }
 
 static fth_status add_cells(const bill *all, const line *of, const char *name, bool total)
@@ -289,8 +288,7 @@ static fth_status add_part(fth_table *table, const char *name, double seconds, d
 
 static fth_status print_parts(FILE *output, const fth_ledger *ledger)
 {
-    static const fth_alignment alignments[] = {FTH_LEFT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT};
-    static const char *const headings[] = {"what was paid for", "time", "share", "cost"};
+    static const char *const headings[] = {"what was paid for", ">time", ">share", ">cost"};
     fth_status status = FTH_OK;
     fth_table *table = NULL;
     double useful = 0, starting = 0;
@@ -310,7 +308,7 @@ static fth_status print_parts(FILE *output, const fth_ledger *ledger)
     }
     if (ledger->steps_lost > 0)
         snprintf(lost, sizeof lost, "lost (%s undone)", FTH_COUNTED(ledger->steps_lost, "step"));
-    FTH_TRY(fth_table_create(headings, alignments, ledger->priced > 0 ? 4 : 3, &table));
+    FTH_TRY(fth_table_create(headings, ledger->priced > 0 ? 4 : 3, &table));
     FTH_TRY(add_part(table, "useful", ledger->useful_s, useful, false, ledger));
     FTH_TRY(add_part(table, lost, ledger->lost_s, ledger->lost_usd, ledger->lost_is_minimum, ledger));
     FTH_TRY(add_part(table, "starting, leaving", ledger->starting_s, starting, false, ledger));
@@ -401,20 +399,13 @@ static fth_status add_interruption(fth_table *table, const fth_ledger *ledger, s
 
 static fth_status print_interruptions(FILE *output, const fth_ledger *ledger)
 {
-    static const char *const headings[] = {"notice",     "given",  "used",        "at step",
-                                           "steps lost", "s lost", "went on with"};
-    static const char *const priced[] = {"notice",     "given",  "used", "at step",
-                                         "steps lost", "s lost", "cost", "went on with"};
-    static const fth_alignment alignments[] = {FTH_LEFT,  FTH_RIGHT, FTH_RIGHT, FTH_RIGHT,
-                                               FTH_RIGHT, FTH_RIGHT, FTH_LEFT};
-    static const fth_alignment priced_alignments[] = {FTH_LEFT,  FTH_RIGHT, FTH_RIGHT, FTH_RIGHT,
-                                                      FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_LEFT};
     fth_status status = FTH_OK;
     fth_table *table = NULL;
     size_t found = 0;
-    bool with_cost = ledger->priced > 0;
-    FTH_TRY(with_cost ? fth_table_create(priced, priced_alignments, FTH_COUNT_OF(priced_alignments), &table)
-                      : fth_table_create(headings, alignments, FTH_COUNT_OF(alignments), &table));
+    FTH_TRY(ledger->priced > 0
+                ? FTH_TABLE(&table, "notice", ">given", ">used", ">at step", ">steps lost", ">s lost", ">cost",
+                            "went on with")
+                : FTH_TABLE(&table, "notice", ">given", ">used", ">at step", ">steps lost", ">s lost", "went on with"));
     for (size_t i = 0; i < ledger->count; i++)
         if (was_interrupted(ledger, i) && found++ < MOST_INTERRUPTIONS)
             FTH_TRY(add_interruption(table, ledger, i));

@@ -54,16 +54,13 @@ static void print_vm(FILE *output, const fth_ledger *ledger, const fth_catalogue
 
 fth_status fth_report_functions(FILE *output, const fth_ledger *ledger, const fth_catalogue *catalogue)
 {
-    static const char *const headings[] = {"function", "memory", "invocations", "cold", "lost",
-                                           "seconds",  "GB-s",   "sent",        "peak", "cost"};
-    static const fth_alignment alignments[] = {FTH_LEFT,  FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT,
-                                               FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT};
     fth_status status = FTH_OK;
     fth_table *table = NULL;
 
     if (ledger->function_count == 0)
         return FTH_OK;
-    FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &table));
+    FTH_TRY(FTH_TABLE(&table, "function", ">memory", ">invocations", ">cold", ">lost", ">seconds", ">GB-s", ">sent",
+                      ">peak", ">cost"));
     for (size_t i = 0; i < ledger->function_count; i++)
         FTH_TRY(add_function(table, &ledger->functions[i]));
     fth_table_print(output, table);

@@ -24,12 +24,10 @@ static fth_status add_score(fth_table *table, const char *name, const fth_class_
 
 fth_status fth_report_classes(FILE *output, const fth_confusion *confusion)
 {
-    static const char *const headings[] = {"class", "samples", "accuracy (recall)", "precision", "F1"};
-    static const fth_alignment alignments[] = {FTH_LEFT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT};
     fth_status status = FTH_OK;
     fth_table *table = NULL;
 
-    FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &table));
+    FTH_TRY(FTH_TABLE(&table, "class", ">samples", ">accuracy (recall)", ">precision", ">F1"));
     for (int i = 0; i < fth_confusion_classes(confusion); i++) {
         fth_class_score score = fth_confusion_score(confusion, i);
         FTH_TRY(add_score(table, fth_confusion_name(confusion, i), &score));
@@ -100,13 +98,12 @@ fth_status fth_report_confusion(FILE *output, fth_confusion *confusion, int colu
     bool by_name = names_are_short(confusion);
     char texts[FTH_MATRIX_CLASSES][SMALL];
     const char *headings[FTH_MATRIX_CLASSES + 1] = {"true \\ predicted"};
-    fth_alignment alignments[FTH_MATRIX_CLASSES + 1] = {FTH_LEFT};
     for (int i = 0; i < classes; i++) {
-        write_heading(fth_confusion_name(confusion, i), i, by_name, texts[i], sizeof texts[i]);
+        texts[i][0] = '>';
+        write_heading(fth_confusion_name(confusion, i), i, by_name, texts[i] + 1, sizeof texts[i] - 1);
         headings[i + 1] = texts[i];
-        alignments[i + 1] = FTH_RIGHT;
     }
-    FTH_TRY(fth_table_create(headings, alignments, (size_t)classes + 1, &table));
+    FTH_TRY(fth_table_create(headings, (size_t)classes + 1, &table));
     FTH_TRY(fill_matrix(table, confusion, by_name));
     if (fth_table_width(table) > (size_t)columns)
         status = fth_report_mistakes(output, confusion); /* a matrix that wraps cannot be read */
@@ -122,14 +119,12 @@ out:
 
 fth_status fth_report_mistakes(FILE *output, fth_confusion *confusion)
 {
-    static const char *const headings[] = {"true class", "predicted", "samples", "share of class"};
-    static const fth_alignment alignments[] = {FTH_LEFT, FTH_LEFT, FTH_RIGHT, FTH_RIGHT};
     fth_status status = FTH_OK;
     fth_table *table = NULL;
     fth_mistake mistakes[MOST_MISTAKES];
     size_t count = fth_confusion_worst(confusion, mistakes, MOST_MISTAKES);
 
-    FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &table));
+    FTH_TRY(FTH_TABLE(&table, "true class", "predicted", ">samples", ">share of class"));
     for (size_t i = 0; i < count; i++) {
         char number[SMALL], share[SMALL];
         int64_t samples = fth_confusion_score(confusion, mistakes[i].label).samples;

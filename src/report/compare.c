@@ -451,22 +451,21 @@ fth_status fth_report_compare(FILE *output, const fth_record_summary *runs, size
 {
     fth_status status = FTH_OK;
     comparison all = {.runs = runs, .run_count = run_count};
-    char letters[MAX_RUNS][2] = {0};
+    char letters[MAX_RUNS][3] = {0}; /* ">A" */
     const char *headings[MAX_RUNS + 1] = {"run"};
-    fth_alignment alignments[MAX_RUNS + 1] = {FTH_LEFT};
 
     axis = fth_report_choose_axis(runs, run_count, axis);
     FTH_REQUIRE(run_count >= 1 && run_count <= MAX_RUNS, FTH_INVALID, "compare takes 1 to %d runs, not %zu", MAX_RUNS,
                 run_count);
     fputs("best first:\n", output);
     for (size_t i = 0; i < run_count; i++) {
-        letters[i][0] = (char)('A' + i);
+        letters[i][0] = '>';
+        letters[i][1] = (char)('A' + i);
         headings[i + 1] = letters[i];
-        alignments[i + 1] = FTH_RIGHT;
-        fth_print_line(output, "%s  %s", letters[i], runs[i].id);
+        fth_print_line(output, "%s  %s", letters[i] + 1, runs[i].id);
     }
     fputc('\n', output);
-    FTH_TRY(fth_table_create(headings, alignments, run_count + 1, &all.table));
+    FTH_TRY(fth_table_create(headings, run_count + 1, &all.table));
     FTH_TRY(add_options(&all));
     FTH_TRY(add_workers(&all));
     FTH_TRY(add_results(&all));

@@ -131,15 +131,13 @@ out:
 
 fth_status fth_report_data(FILE *output, const fth_record_summary *run)
 {
-    static const char *const headings[] = {"data, through the batch cache", ""};
-    static const fth_alignment alignments[] = {FTH_LEFT, FTH_LEFT};
     fth_status status = FTH_OK;
     fth_table *table = NULL;
     cache_figures figures;
 
     if (!add_up(run, &figures))
         return FTH_OK;
-    FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &table));
+    FTH_TRY(FTH_TABLE(&table, "data, through the batch cache", ""));
     FTH_TRY(add_lines(table, &figures));
     fth_table_print(output, table);
     fputc('\n', output);

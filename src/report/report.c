@@ -329,12 +329,10 @@ static double unaccounted(const fth_record_summary *run)
 
 static fth_status print_times(FILE *output, const fth_record_summary *run)
 {
-    static const char *const headings[] = {"where the time went", "time", "share"};
-    static const fth_alignment alignments[] = {FTH_LEFT, FTH_RIGHT, FTH_RIGHT};
     fth_status status = FTH_OK;
     fth_table *table = NULL;
     const double whole = run->read_s + run->elapsed_s;
-    FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &table));
+    FTH_TRY(FTH_TABLE(&table, "where the time went", ">time", ">share"));
     FTH_TRY(add_share(table, "reading data", run->read_s, whole));
     FTH_TRY(add_share(table, "compute", run->compute_s, whole));
     FTH_TRY(add_share(table, "waiting for data", run->data_wait_s, whole));
@@ -381,11 +379,10 @@ out:
 
 fth_status fth_report_run(FILE *output, const fth_record_summary *run, const fth_catalogue *catalogue, int columns)
 {
-    static const fth_alignment alignments[] = {FTH_LEFT, FTH_LEFT};
     fth_status status = FTH_OK;
     fth_table *table = NULL;
 
-    FTH_TRY(fth_table_create(NULL, alignments, FTH_COUNT_OF(alignments), &table));
+    FTH_TRY(fth_table_create(NULL, 2, &table));
     fth_print_line(output, "run %s", run->id);
     fputc('\n', output);
     FTH_TRY(add_facts(table, run));

@@ -78,14 +78,16 @@ typedef struct fth_chart {
  * axes labelled, one marker or colour per line. */
 fth_status fth_chart_print(FILE *output, const fth_chart *chart, const fth_chart_line *lines, size_t line_count);
 
-typedef enum fth_alignment { FTH_LEFT, FTH_RIGHT } fth_alignment;
-
 typedef struct fth_table fth_table;
 
-/* A table with aligned columns; widths count characters, not bytes. `headings` may be NULL: no
- * heading row. */
-fth_status fth_table_create(const char *const *headings, const fth_alignment *alignments, size_t column_count,
-                            fth_table **table);
+/* A table with aligned columns; widths count characters, not bytes. A heading that begins with '>'
+ * (and is shown without it) aligns its column to the right. `headings` may be NULL: no heading
+ * row. */
+fth_status fth_table_create(const char *const *headings, size_t column_count, fth_table **table);
+/* The same with the headings as arguments: FTH_TABLE(&table, "name", ">count"). */
+#define FTH_TABLE(table, ...)                                                                                          \
+    fth_table_create((const char *const[]){__VA_ARGS__},                                                               \
+                     sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *), table)
 void fth_table_free(fth_table *table);
 fth_status fth_table_add_row(fth_table *table, const char *const *cells); /* copied, made printable; NULL: empty */
 size_t fth_table_width(const fth_table *table);                           /* in columns, as it is */

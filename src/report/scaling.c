@@ -166,18 +166,27 @@ static fth_status add_row(fth_table *table, const fth_scaling_row *row)
 
 static fth_status print_table(FILE *output, const fth_scaling_row *rows, size_t count)
 {
-    static const char *const headings[SCALING_COLUMNS] = {
-        "run", "nodes",      "workers",        "lr",        "batch",         "steps/epoch", "epoch time",   "epochs",
-        "in",  "efficiency", "best val. loss", "val. loss", "val. accuracy", "test loss",   "test accuracy"};
-    fth_alignment alignments[SCALING_COLUMNS] = {FTH_LEFT};
+    static const char *const headings[SCALING_COLUMNS] = {"run",
+                                                          ">nodes",
+                                                          ">workers",
+                                                          ">lr",
+                                                          ">batch",
+                                                          ">steps/epoch",
+                                                          ">epoch time",
+                                                          ">epochs",
+                                                          ">in",
+                                                          ">efficiency",
+                                                          ">best val. loss",
+                                                          ">val. loss",
+                                                          ">val. accuracy",
+                                                          ">test loss",
+                                                          ">test accuracy"};
     fth_status status = FTH_OK;
     fth_table *table = NULL;
-    for (int i = 1; i < SCALING_COLUMNS; i++)
-        alignments[i] = FTH_RIGHT;
     bool tested = false;
     for (size_t i = 0; i < count; i++)
         tested = tested || isfinite(rows[i].run->test_loss);
-    FTH_TRY(fth_table_create(headings, alignments, tested ? SCALING_COLUMNS : SCALING_COLUMNS - 2, &table));
+    FTH_TRY(fth_table_create(headings, tested ? SCALING_COLUMNS : SCALING_COLUMNS - 2, &table));
     for (size_t i = 0; i < count; i++)
         FTH_TRY(add_row(table, &rows[i]));
     fth_table_print(output, table);
@@ -356,9 +365,8 @@ out:
 
 fth_status fth_scaling_print_ranks(FILE *output, const fth_record_summary *run)
 {
-    static const char *const headings[] = {"rank", "node", "compute", "data wait", "exchange", "waiting", "update", ""};
-    static const fth_alignment alignments[] = {FTH_RIGHT, FTH_LEFT,  FTH_RIGHT, FTH_RIGHT,
-                                               FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_LEFT};
+    static const char *const headings[] = {">rank",     "node",     ">compute", ">data wait",
+                                           ">exchange", ">waiting", ">update",  ""};
     fth_status status = FTH_OK;
     rank_times *all = NULL;
     fth_table *table = NULL;
@@ -369,7 +377,7 @@ fth_status fth_scaling_print_ranks(FILE *output, const fth_record_summary *run)
         goto out;
     for (size_t i = 0; i < count; i++)
         some_slow = some_slow || all[i].slow_epochs > 0;
-    FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings) - !some_slow, &table));
+    FTH_TRY(fth_table_create(headings, FTH_COUNT_OF(headings) - !some_slow, &table));
     for (size_t i = 0; i < count; i++) {
         char rank[SMALL], note[SMALL] = "", texts[ACTIVITIES][SMALL];
         const char *cells[FTH_COUNT_OF(headings)] = {rank, all[i].node};

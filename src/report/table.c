@@ -9,8 +9,8 @@ enum { LONGEST_LAST_RULE = 40 };
 
 struct fth_table {
     size_t column_count;
-    fth_alignment *alignments;
-    char **cells; /* row by row; the first row is the headings, if there are any */
+    bool *aligned_right; /* of each column */
+    char **cells;        /* row by row; the first row is the headings, if there are any */
     size_t row_count, row_capacity;
     bool has_headings;
 };
@@ -30,21 +30,26 @@ out:
     return status;
 }
 
-fth_status fth_table_create(const char *const *headings, const fth_alignment *alignments, size_t column_count,
-                            fth_table **table)
+fth_status fth_table_create(const char *const *headings, size_t column_count, fth_table **table)
 {
     fth_status status = FTH_OK;
     fth_table *made = NULL;
+    const char **names = NULL;
     FTH_TRY(fth_allocate(1, sizeof *made, &made));
     made->column_count = column_count;
-    FTH_TRY(fth_allocate(column_count, sizeof *made->alignments, &made->alignments));
-    memcpy(made->alignments, alignments, column_count * sizeof *alignments);
+    FTH_TRY(fth_allocate(column_count, sizeof *made->aligned_right, &made->aligned_right));
+    FTH_TRY(fth_allocate(column_count, sizeof *names, &names));
     made->has_headings = headings != NULL;
+    for (size_t i = 0; headings && i < column_count; i++) {
+        made->aligned_right[i] = *headings[i] == '>';
+        names[i] = headings[i] + made->aligned_right[i];
+    }
     if (headings)
-        FTH_TRY(add_row(made, headings));
+        FTH_TRY(add_row(made, names));
     *table = made;
     made = NULL;
 out:
+    free(names);
     fth_table_free(made);
     return status;
 }
@@ -56,7 +61,7 @@ void fth_table_free(fth_table *table)
     for (size_t i = 0; i < table->row_count * table->column_count; i++)
         free(table->cells[i]);
     free(table->cells);
-    free(table->alignments);
+    free(table->aligned_right);
     free(table);
 }
 
@@ -98,7 +103,7 @@ static void print_row(FILE *output, const fth_table *table, const part *shown, c
 {
     for (size_t i = 0; i < shown->to; i = next_column(shown, i)) {
         int padding = (int)(column_width(table, i) - fth_text_width(row[i]));
-        bool right = table->alignments[i] == FTH_RIGHT, last = i + 1 == shown->to;
+        bool right = table->aligned_right[i], last = i + 1 == shown->to;
         fprintf(output, "%s%*s%s%*s", i > 0 ? "  " : "", right ? padding : 0, "", row[i], right || last ? 0 : padding,
                 "");
     }
@@ -154,8 +159,8 @@ void fth_table_remove_column(fth_table *table, size_t column)
             *to++ = table->cells[i];
     }
     table->column_count--;
-    memmove(table->alignments + column, table->alignments + column + 1,
-            (table->column_count - column) * sizeof *table->alignments);
+    memmove(table->aligned_right + column, table->aligned_right + column + 1,
+            (table->column_count - column) * sizeof *table->aligned_right);
 }
 
 /* Of a path the end says more. free() it. */

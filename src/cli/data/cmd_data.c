@@ -79,12 +79,10 @@ static int count_threads(const data_options *options)
 static fth_status print_classes(const fth_dataset_info *info, const fth_inspection *found)
 {
     enum { SHOWN = 40 };
-    static const char *const headings[] = {"class", "training", "validation"};
-    static const fth_alignment alignments[] = {FTH_LEFT, FTH_RIGHT, FTH_RIGHT};
     fth_status status = FTH_OK;
     fth_table *table = NULL;
 
-    FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &table));
+    FTH_TRY(FTH_TABLE(&table, "class", ">training", ">validation"));
     for (int i = 0; i < info->classes && i < SHOWN; i++) {
         char training[32], validation[32];
         fth_text_count(found->class_counts[FTH_TRAIN][i], training, sizeof training);
@@ -171,15 +169,13 @@ static void print_json(const fth_dataset_info *info, const fth_inspection *found
     for (int i = 0; i < found->size_buckets; i++)
         json_array_append_new(sizes,
                               json_pack("{s:i, s:I}", "below", 64 << i, "count", (json_int_t)found->size_counts[i]));
-    json_t *json = json_pack("{s:o, s:I, s:I, s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name",
-                             fth_cli_json_text(info->name), "training_samples", (json_int_t)info->count[FTH_TRAIN],
-                             "validation_samples", (json_int_t)info->count[FTH_VALIDATION], "classes", classes, "jpeg",
-                             (json_int_t)found->jpeg, "png", (json_int_t)found->png, "grey", (json_int_t)found->grey,
-                             "width", side_json(found->width), "height", side_json(found->height), "longer_sides",
-                             sizes, "mean", numbers_json(found->mean), "deviation", numbers_json(found->deviation),
-                             "unreadable", bad, "skipped", fth_skipped_files_to_json(skipped));
-    fth_cli_print_json(json);
-    json_decref(json);
+    fth_cli_print_json_new(json_pack(
+        "{s:o, s:I, s:I, s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", fth_cli_json_text(info->name),
+        "training_samples", (json_int_t)info->count[FTH_TRAIN], "validation_samples",
+        (json_int_t)info->count[FTH_VALIDATION], "classes", classes, "jpeg", (json_int_t)found->jpeg, "png",
+        (json_int_t)found->png, "grey", (json_int_t)found->grey, "width", side_json(found->width), "height",
+        side_json(found->height), "longer_sides", sizes, "mean", numbers_json(found->mean), "deviation",
+        numbers_json(found->deviation), "unreadable", bad, "skipped", fth_skipped_files_to_json(skipped)));
 }
 
 static fth_status inspect(const fth_dataset *dataset, const data_options *options)
@@ -215,10 +211,8 @@ static void print_written(const data_options *options, int64_t files, int64_t by
     char size[64];
     fth_text_bytes(bytes, size, sizeof size);
     if (options->json) {
-        json_t *json = json_pack("{s:o, s:I, s:I}", "out", fth_cli_json_text(options->out), "files", (json_int_t)files,
-                                 "bytes", (json_int_t)bytes);
-        fth_cli_print_json(json);
-        json_decref(json);
+        fth_cli_print_json_new(json_pack("{s:o, s:I, s:I}", "out", fth_cli_json_text(options->out), "files",
+                                         (json_int_t)files, "bytes", (json_int_t)bytes));
     } else {
         fth_print_line(stdout, "wrote %s: %s, %s", fth_output_label(options->out), FTH_COUNTED(files, "file"), size);
     }
@@ -262,10 +256,8 @@ static fth_status bench(const fth_dataset *dataset, const data_options *options)
                               .threads = count_threads(options)};
     fth_status status = fth_loader_benchmark(dataset, &how, options->seconds, options->decode_only, &rate);
     if (status == FTH_OK) {
-        json_t *json = json_pack("{s:f, s:i, s:b}", "images_per_second", rate, "threads", how.threads, "decode_only",
-                                 options->decode_only);
-        fth_cli_print_json(json);
-        json_decref(json);
+        fth_cli_print_json_new(json_pack("{s:f, s:i, s:b}", "images_per_second", rate, "threads", how.threads,
+                                         "decode_only", options->decode_only));
     }
     return status;
 }
@@ -331,35 +323,20 @@ out:
     return status;
 }
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    data_options options;
-    fth_arguments arguments = {0};
-    fth_exit_code code = FTH_EXIT_OK;
+    const data_options *asked = options;
     const data_action *action = NULL;
-
-    if (!fth_cli_read_flags(command, invocation, &options, &arguments, &code))
-        goto out;
-    for (size_t i = 0; arguments.count > 0 && i < FTH_COUNT_OF(actions); i++)
-        if (strcmp(actions[i].name, arguments.positional[0]) == 0)
+    for (size_t i = 0; arguments->count > 0 && i < FTH_COUNT_OF(actions); i++)
+        if (strcmp(actions[i].name, arguments->positional[0]) == 0)
             action = &actions[i];
-    if (arguments.count > 0 && !action) {
-        code = fth_cli_usage_choice(command, "what to do", arguments.positional[0], choose_action);
-        goto out;
-    }
-    if (arguments.count != (*options.data ? 1 : 2)) {
-        code = fth_cli_usage(command, *options.data && action
+    if (arguments->count > 0 && !action)
+        return fth_cli_usage_choice(command, "what to do", arguments->positional[0], choose_action);
+    if (arguments->count != (*asked->data ? 1 : 2))
+        return fth_cli_usage(command, *asked->data && action
                                           ? "give the set as PATH or with --data, not both"
                                           : "say what to do and with which set: farthing data inspect|pack|shard PATH");
-        goto out;
-    }
-    if (act(action, *options.data ? options.data : arguments.positional[1], &options) != FTH_OK)
-        code = fth_cli_fail();
-
-out:
-    fth_arguments_release(&arguments);
-    fth_options_release(&data_table, &options);
-    return code;
+    return fth_cli_exit_code(act(action, *asked->data ? asked->data : arguments->positional[1], asked));
 }
 
 const fth_command fth_command_data = {

@@ -31,11 +31,9 @@ static void print_shards_json(const fth_store *store, const fth_shard_manifest *
             json_object_set_new(json, "url", json_string(urls[i]));
         json_array_append_new(shards, json);
     }
-    json_t *json = json_pack("{s:o, s:o, s:I, s:i, s:o}", "to", fth_cli_json_text(fth_store_url(store)), "dataset",
-                             fth_cli_json_text(manifest->dataset), "samples", (json_int_t)manifest->samples, "uploaded",
-                             written, "shards", shards);
-    fth_cli_print_json(json);
-    json_decref(json);
+    fth_cli_print_json_new(json_pack("{s:o, s:o, s:I, s:i, s:o}", "to", fth_cli_json_text(fth_store_url(store)),
+                                     "dataset", fth_cli_json_text(manifest->dataset), "samples",
+                                     (json_int_t)manifest->samples, "uploaded", written, "shards", shards));
 }
 
 static void print_shards(const fth_store *store, const fth_shard_manifest *manifest, int written)

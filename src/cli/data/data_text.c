@@ -47,15 +47,13 @@ static char *describe_labels(const fth_dataset_info *info, const fth_shown_text 
 
 static fth_status print_classes(const fth_dataset_info *info, const fth_text_inspection *found)
 {
-    static const char *const headings[] = {"class", "training", "validation"};
-    static const char *const number_headings[] = {"label", "least", "mean", "most"};
-    static const fth_alignment alignments[] = {FTH_LEFT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT};
     fth_status status = FTH_OK;
     fth_table *table = NULL;
     char cells[3][32];
     const bool numbers = found->least != NULL;
 
-    FTH_TRY(fth_table_create(numbers ? number_headings : headings, alignments, numbers ? 4 : 3, &table));
+    FTH_TRY(numbers ? FTH_TABLE(&table, "label", ">least", ">mean", ">most")
+                    : FTH_TABLE(&table, "class", ">training", ">validation"));
     for (int i = 0; i < info->classes && i < SHOWN_CLASSES; i++) {
         if (numbers) {
             snprintf(cells[0], sizeof cells[0], "%.4g", found->least[i]);
@@ -177,7 +175,7 @@ static json_t *samples_json(const fth_dataset_info *info, const fth_text_inspect
 static void print_json(const fth_dataset_info *info, const fth_text_inspection *found)
 {
     const fth_length_facts *lengths = &found->lengths;
-    json_t *json = json_pack(
+    fth_cli_print_json_new(json_pack(
         "{s:o, s:s, s:I, s:I, s:o, s:{s:I, s:I, s:f, s:I, s:I}, s:I, s:i, s:i, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:o}",
         "name", fth_cli_json_text(info->name), "kind", "text", "training_samples", (json_int_t)info->count[FTH_TRAIN],
         "validation_samples", (json_int_t)info->count[FTH_VALIDATION],
@@ -188,9 +186,7 @@ static void print_json(const fth_dataset_info *info, const fth_text_inspection *
         fth_tokenizer_is_lower_case(info->text.tokenizer), "tokens", (json_int_t)found->tokens, "unknown_tokens",
         (json_int_t)found->unknown, "samples_with_unknown", (json_int_t)found->unknown_samples, "empty",
         (json_int_t)found->empty, "pairs", (json_int_t)found->pairs, "shared", (json_int_t)found->shared, "samples",
-        samples_json(info, found));
-    fth_cli_print_json(json);
-    json_decref(json);
+        samples_json(info, found)));
 }
 
 fth_status fth_cli_inspect_text(const fth_dataset *dataset, const data_options *options)

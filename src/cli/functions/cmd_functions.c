@@ -16,14 +16,12 @@ static fth_choice choose_verb(size_t index)
     return verb ? (fth_choice){fth_command_last_word(verb), verb->summary} : (fth_choice){0};
 }
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
-{
-    return fth_cli_run_part(command, invocation, "what to do", choose_verb);
-}
-
-const fth_command fth_command_functions = {.name = "functions",
-                                           .arguments = "WHAT [--flag value ...]",
-                                           .summary = "train in functions of OpenWhisk and AWS Lambda",
-                                           .details = "`farthing functions WHAT --help` says more of each.\n",
-                                           .parts = verbs,
-                                           .run = run};
+const fth_command fth_command_functions = {
+    .name = "functions",
+    .arguments = "WHAT [--flag value ...]",
+    .summary = "train in functions of OpenWhisk and AWS Lambda",
+    .details = "`farthing functions WHAT --help` says more of each.\n",
+    .parts = verbs,
+    .list_parts = choose_verb,
+    .part_subject = "what to do",
+};

@@ -4,7 +4,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/child.h"
 #include "cli/functions/functions_cli.h"
 #include "package/package.h"
 #include "platform/platform.h"
@@ -128,8 +127,7 @@ static void show(const deploy_options *asked, const char *code)
                                  "timeout_s", asked->timeout_s);
         if (code)
             json_object_set_new(json, "code", fth_cli_json_text(code));
-        fth_cli_print_json(json);
-        json_decref(json);
+        fth_cli_print_json_new(json);
         return;
     }
     char limit[32];
@@ -188,42 +186,22 @@ out:
     return status;
 }
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    deploy_options asked;
-    fth_arguments arguments;
-    fth_exit_code code = FTH_EXIT_OK;
-    fth_stop stop = FTH_STOP_INITIALIZER;
-
-    if (fth_cli_read_flags(command, invocation, &asked, &arguments, &code)) {
-        if (arguments.count > 0 && *asked.name)
-            code = fth_cli_usage(command, "one function at a time: NAME or --name NAME");
-        else if (arguments.count == 0 && !*asked.name)
-            code = fth_cli_usage(command, "give the function a name: --name NAME");
-        else {
-            fth_words program = {0};
-            if (arguments.count > 0) {
-                free(asked.name);
-                asked.name = strdup(arguments.positional[0]);
-            }
-            fth_signals_set_words("stopping");
-            fth_signals_watch(&stop);
-            fth_status status = asked.name ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for a name");
-            for (int i = 1; i < (int)arguments.count && status == FTH_OK; i++)
-                status = fth_words_add(&program, "%s", arguments.positional[i]);
-            if (status == FTH_OK)
-                status = deploy(&asked, (const char *const *)program.items, &stop);
-            fth_words_release(&program);
-            if (status != FTH_OK)
-                code = fth_cli_fail();
-            if (status == FTH_INTERRUPTED)
-                code = FTH_EXIT_INTERRUPTED;
-            fth_signals_unwatch();
-        }
+    deploy_options *asked = options;
+    if (arguments->count > 0 && *asked->name)
+        return fth_cli_usage(command, "one function at a time: NAME or --name NAME");
+    if (arguments->count == 0 && !*asked->name)
+        return fth_cli_usage(command, "give the function a name: --name NAME");
+    if (arguments->count > 0) {
+        free(asked->name);
+        asked->name = strdup(arguments->positional[0]);
     }
-    fth_arguments_release(&arguments);
-    fth_options_release(&table, &asked);
-    return code;
+    fth_status status = asked->name ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for a name");
+    if (status == FTH_OK)
+        status = deploy(asked, arguments->count > 1 ? arguments->positional + 1 : NULL, arguments->stop);
+    fth_exit_code code = fth_cli_exit_code(status);
+    return status == FTH_INTERRUPTED ? FTH_EXIT_INTERRUPTED : code;
 }
 
 const fth_command fth_functions_deploy = {
@@ -246,5 +224,6 @@ const fth_command fth_functions_deploy = {
              "a program of this machine"},
             {0}},
     .table = &table,
+    .stop_words = "stopping",
     .run = run,
 };

@@ -117,13 +117,10 @@ static fth_status add_total(fth_table *table, const fth_fleet_row *rows, int cou
 /* 80 columns wide at most, as long as no function has more than 99,999 samples. */
 static fth_status print_table(FILE *output, const fth_fleet_row *rows, int count, int shown)
 {
-    static const char *const headings[] = {"no.",   "state", "invoked", "retried", "samples",
-                                           "per s", "time",  "peak",    "loss",    "accuracy"};
-    static const fth_alignment alignments[] = {FTH_RIGHT, FTH_LEFT,  FTH_RIGHT, FTH_RIGHT, FTH_RIGHT,
-                                               FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT};
     fth_status status = FTH_OK;
     fth_table *table = NULL;
-    FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &table));
+    FTH_TRY(FTH_TABLE(&table, ">no.", "state", ">invoked", ">retried", ">samples", ">per s", ">time", ">peak", ">loss",
+                      ">accuracy"));
     for (int i = 0; i < shown; i++)
         FTH_TRY(add_row(table, &rows[i]));
     if (count > 1)
@@ -194,8 +191,7 @@ static void print_change(const fth_fleet_row *row)
     if (display.json) {
         json_t *json = describe(row);
         json_object_set_new(json, "event", json_string("function"));
-        fth_cli_print_json(json);
-        json_decref(json);
+        fth_cli_print_json_new(json);
     } else if (strcmp(row->state, "done") == 0) {
         fth_print_line(stdout, "function %d: done, %s in %s", row->number, FTH_COUNTED(row->samples, "sample"),
                        FTH_COUNTED(row->invocations, "invocation"));
@@ -255,8 +251,7 @@ void fth_fleet_display_ended(void *context, int number, const fth_invocation_out
         json_object_set_new(json, "error", fth_cli_json_text(outcome->error));
     if (outcome->result)
         json_object_set(json, "result", outcome->result);
-    fth_cli_print_json(json);
-    json_decref(json);
+    fth_cli_print_json_new(json);
 }
 
 /* ---- start and stop ---- */
@@ -299,8 +294,7 @@ fth_status fth_fleet_display_stop(const char *function, const json_t *results, f
     fth_log_set_interrupter(NULL);
     if (display.json) {
         json_t *json = describe_end(function, results, ended);
-        fth_cli_print_json(json);
-        json_decref(json);
+        fth_cli_print_json_new(json);
     } else if (display.rows) {
         status = print_table(stdout, display.rows, display.count, display.count);
         if (!display.plain) /* else there were lines of them */

@@ -216,48 +216,26 @@ out:
     return status;
 }
 
-static fth_exit_code check_and_invoke(const fth_command *command, const invoke_options *asked, const char *name)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
+    const invoke_options *asked = options;
     fth_exit_code code = FTH_EXIT_OK;
-    fth_stop stop = FTH_STOP_INITIALIZER;
+    if (arguments->count != 1)
+        return fth_cli_usage(command, "say which function: farthing functions invoke NAME -n 6");
     json_t *urls = json_array();
     fth_status status = add_urls(asked->data_urls, urls);
     size_t shards = json_array_size(urls);
-    if (status == FTH_OK && shards > MAX_COUNT)
+    if (status != FTH_OK)
+        code = fth_cli_fail();
+    else if (shards > MAX_COUNT)
         code = fth_cli_usage(command, "at most %d --data-url", MAX_COUNT);
-    else if (status == FTH_OK && shards > 0 && fth_options_is_set(&table, asked, "count") &&
-             (int64_t)shards != asked->count)
+    else if (shards > 0 && fth_options_is_set(&table, asked, "count") && (int64_t)shards != asked->count)
         code = fth_cli_usage(command, "-n %lld and %zu --data-url: each function has one", (long long)asked->count,
                              shards);
-    else {
-        fth_signals_set_words("stopping; once more to stop at once");
-        fth_signals_watch(&stop);
-        if (status == FTH_OK)
-            status = invoke(asked, name, urls, &stop);
-        fth_signals_unwatch();
-        if (status != FTH_OK)
-            code = fth_cli_fail();
-        if (status == FTH_INTERRUPTED)
-            code = FTH_EXIT_INTERRUPTED;
-    }
+    else
+        code = fth_cli_exit_code(status = invoke(asked, arguments->positional[0], urls, arguments->stop));
     json_decref(urls);
-    return code;
-}
-
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
-{
-    invoke_options asked;
-    fth_arguments arguments;
-    fth_exit_code code = FTH_EXIT_OK;
-    if (fth_cli_read_flags(command, invocation, &asked, &arguments, &code)) {
-        if (arguments.count != 1)
-            code = fth_cli_usage(command, "say which function: farthing functions invoke NAME -n 6");
-        else
-            code = check_and_invoke(command, &asked, arguments.positional[0]);
-    }
-    fth_arguments_release(&arguments);
-    fth_options_release(&table, &asked);
-    return code;
+    return status == FTH_INTERRUPTED ? FTH_EXIT_INTERRUPTED : code;
 }
 
 const fth_command fth_functions_invoke = {
@@ -275,5 +253,6 @@ const fth_command fth_functions_invoke = {
                                        "the server deals out its shards"},
                                       {0}},
     .table = &table,
+    .stop_words = "stopping; press Ctrl-C again to stop at once",
     .run = run,
 };

@@ -24,8 +24,7 @@ static void show(const logs_options *asked, const char *name, const char *id, ch
         json_t *json = json_pack("{s:o, s:o}", "name", fth_cli_json_text(name), "logs", fth_cli_json_text(text));
         if (id)
             json_object_set_new(json, "id", fth_cli_json_text(id));
-        fth_cli_print_json(json);
-        json_decref(json);
+        fth_cli_print_json_new(json);
         return;
     }
     char *rest = text, *line;
@@ -49,20 +48,11 @@ out:
     return status;
 }
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    logs_options asked;
-    fth_arguments arguments;
-    fth_exit_code code = FTH_EXIT_OK;
-    if (fth_cli_read_flags(command, invocation, &asked, &arguments, &code)) {
-        if (arguments.count < 1 || arguments.count > 2)
-            code = fth_cli_usage(command, "say of which function: farthing functions logs NAME [ID]");
-        else if (fetch(&asked, arguments.positional[0], arguments.count > 1 ? arguments.positional[1] : NULL) != FTH_OK)
-            code = fth_cli_fail();
-    }
-    fth_arguments_release(&arguments);
-    fth_options_release(&table, &asked);
-    return code;
+    if (arguments->count < 1 || arguments->count > 2)
+        return fth_cli_usage(command, "say of which function: farthing functions logs NAME [ID]");
+    return fth_cli_exit_code(fetch(options, arguments->positional[0], arguments->positional[1]));
 }
 
 const fth_command fth_functions_logs = {

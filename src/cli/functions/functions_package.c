@@ -41,8 +41,7 @@ static void show(const package_options *asked, const char *kind, const char *pat
                                  (json_int_t)facts->content_bytes, "files", facts->files, "sha256", facts->sha256);
         if (facts->layer_bytes > 0)
             json_object_set_new(json, "layer_bytes", json_integer((json_int_t)facts->layer_bytes));
-        fth_cli_print_json(json);
-        json_decref(json);
+        fth_cli_print_json_new(json);
         return;
     }
     fth_print_line(stdout, "%s: %s of %.1f MB, %s (%.1f MB unpacked), sha256 %s", fth_output_label(path), kind,
@@ -67,23 +66,13 @@ out:
     return status;
 }
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    package_options asked;
-    fth_arguments arguments;
-    fth_exit_code code = FTH_EXIT_OK;
-
-    if (fth_cli_read_flags(command, invocation, &asked, &arguments, &code)) {
-        if (arguments.count > 0)
-            code = fth_cli_usage(command, "functions package takes flags only, not \"%s\"", arguments.positional[0]);
-        else if (!*asked.zip == !*asked.image)
-            code = fth_cli_usage(command, "say what to write: either --zip FILE or --image FILE");
-        else if (write_package(&asked) != FTH_OK)
-            code = fth_cli_fail();
-    }
-    fth_arguments_release(&arguments);
-    fth_options_release(&table, &asked);
-    return code;
+    const package_options *asked = options;
+    (void)arguments;
+    if (!*asked->zip == !*asked->image)
+        return fth_cli_usage(command, "say what to write: either --zip FILE or --image FILE");
+    return fth_cli_exit_code(write_package(asked));
 }
 
 const fth_command fth_functions_package = {
@@ -97,5 +86,6 @@ const fth_command fth_functions_package = {
                                       {"farthing functions package --image function.tar", "for OpenWhisk"},
                                       {0}},
     .table = &table,
+    .flags_only = true,
     .run = run,
 };

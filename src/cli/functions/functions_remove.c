@@ -19,9 +19,7 @@ static const fth_option_table table = FTH_OPTION_TABLE(rows, remove_options);
 static void show(const remove_options *asked, const char *name)
 {
     if (asked->json) {
-        json_t *json = json_pack("{s:s, s:o}", "event", "removed", "name", fth_cli_json_text(name));
-        fth_cli_print_json(json);
-        json_decref(json);
+        fth_cli_print_json_new(json_pack("{s:s, s:o}", "event", "removed", "name", fth_cli_json_text(name)));
         return;
     }
     fth_print_line(stdout, "removed %s from %s", name, asked->platform.provider);
@@ -42,20 +40,11 @@ out:
     return status;
 }
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    remove_options asked;
-    fth_arguments arguments;
-    fth_exit_code code = FTH_EXIT_OK;
-    if (fth_cli_read_flags(command, invocation, &asked, &arguments, &code)) {
-        if (arguments.count == 0)
-            code = fth_cli_usage(command, "say which: farthing functions remove NAME");
-        else if (remove_all(&asked, &arguments) != FTH_OK)
-            code = fth_cli_fail();
-    }
-    fth_arguments_release(&arguments);
-    fth_options_release(&table, &asked);
-    return code;
+    if (arguments->count == 0)
+        return fth_cli_usage(command, "say which: farthing functions remove NAME");
+    return fth_cli_exit_code(remove_all(options, arguments));
 }
 
 const fth_command fth_functions_remove = {

@@ -37,14 +37,12 @@ static void write_time(const json_t *row, const char *key, char text[CELL])
 
 static fth_status print_functions(const json_t *list)
 {
-    static const char *const headings[] = {"function", "state", "memory", "timeout", "code", "updated"};
-    static const fth_alignment alignments[] = {FTH_LEFT, FTH_LEFT, FTH_RIGHT, FTH_RIGHT, FTH_LEFT, FTH_LEFT};
     fth_status status = FTH_OK;
     fth_table *shown = NULL;
     size_t i;
     json_t *row;
 
-    FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &shown));
+    FTH_TRY(FTH_TABLE(&shown, "function", "state", ">memory", ">timeout", "code", "updated"));
     json_array_foreach(list, i, row)
     {
         char memory[CELL], timeout[CELL], code[CELL];
@@ -68,14 +66,12 @@ out:
 
 static fth_status print_invocations(const json_t *list)
 {
-    static const char *const headings[] = {"invocation", "state", "started", "took"};
-    static const fth_alignment alignments[] = {FTH_LEFT, FTH_LEFT, FTH_LEFT, FTH_RIGHT};
     fth_status status = FTH_OK;
     fth_table *shown = NULL;
     size_t i;
     json_t *row;
 
-    FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &shown));
+    FTH_TRY(FTH_TABLE(&shown, "invocation", "state", "started", ">took"));
     json_array_foreach(list, i, row)
     {
         char took[CELL];
@@ -117,20 +113,11 @@ out:
     return status;
 }
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    status_options asked;
-    fth_arguments arguments;
-    fth_exit_code code = FTH_EXIT_OK;
-    if (fth_cli_read_flags(command, invocation, &asked, &arguments, &code)) {
-        if (arguments.count > 1)
-            code = fth_cli_usage(command, "one function at a time, or none for all");
-        else if (show(&asked, arguments.count > 0 ? arguments.positional[0] : NULL) != FTH_OK)
-            code = fth_cli_fail();
-    }
-    fth_arguments_release(&arguments);
-    fth_options_release(&table, &asked);
-    return code;
+    if (arguments->count > 1)
+        return fth_cli_usage(command, "one function at a time, or none for all");
+    return fth_cli_exit_code(show(options, arguments->positional[0]));
 }
 
 const fth_command fth_functions_status = {

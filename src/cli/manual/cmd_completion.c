@@ -80,30 +80,17 @@ void fth_completion_visit(void (*visit)(const fth_command *command))
 
 /* ---- the command ---- */
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    fth_no_options options;
-    fth_arguments arguments;
-    fth_exit_code code;
-    const struct shell *shell = NULL;
-
-    if (!fth_cli_read_flags(command, invocation, &options, &arguments, &code))
-        goto out;
-    if (arguments.count != 1) {
-        code = fth_cli_usage(command, "say for which shell: bash, zsh or fish");
-        goto out;
-    }
+    (void)options;
+    if (arguments->count != 1)
+        return fth_cli_usage(command, "say for which shell: bash, zsh or fish");
     for (size_t i = 0; i < FTH_COUNT_OF(shells); i++)
-        if (strcmp(shells[i].name, arguments.positional[0]) == 0)
-            shell = &shells[i];
-    if (shell)
-        shell->print();
-    else
-        code = fth_cli_usage_choice(command, "the shell", arguments.positional[0], choose_shell);
-
-out:
-    fth_arguments_release(&arguments);
-    return code;
+        if (strcmp(shells[i].name, arguments->positional[0]) == 0) {
+            shells[i].print();
+            return FTH_EXIT_OK;
+        }
+    return fth_cli_usage_choice(command, "the shell", arguments->positional[0], choose_shell);
 }
 
 const fth_command fth_command_completion = {
@@ -112,6 +99,5 @@ const fth_command fth_command_completion = {
     .summary = "print a script that completes commands, flags and values in a shell",
     .actions = choose_shell,
     .examples = (const fth_example[]){{"eval \"$(farthing completion bash)\"", "complete in this bash"}, {0}},
-    .table = &fth_no_option_table,
     .run = run,
 };

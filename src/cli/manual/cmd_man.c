@@ -84,31 +84,22 @@ static fth_choice choose_command(size_t index)
     return (fth_choice){0};
 }
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    man_options options;
-    fth_arguments arguments;
-    fth_exit_code code;
-
-    if (!fth_cli_read_flags(command, invocation, &options, &arguments, &code))
-        goto out;
-    const fth_command *about = arguments.count > 0 ? find_command(&arguments) : NULL;
-    if (arguments.count > 2 || (arguments.count > 0 && *options.folder))
-        code = fth_cli_usage(command,
-                             *options.folder ? "--folder writes all pages; leave out \"%s\""
-                                             : "unknown command \"%s ...\"; name one command",
-                             arguments.positional[0]);
-    else if (arguments.count > 0 && !about)
-        code = fth_cli_usage_choice(command, "the command", arguments.positional[arguments.count - 1], choose_command);
-    else if (!*options.folder)
-        print_page(stdout, about);
-    else if (write_pages(options.folder) != FTH_OK)
-        code = fth_cli_fail();
-
-out:
-    fth_arguments_release(&arguments);
-    fth_options_release(&table, &options);
-    return code;
+    const man_options *asked = options;
+    const fth_command *about = arguments->count > 0 ? find_command(arguments) : NULL;
+    if (arguments->count > 2 || (arguments->count > 0 && *asked->folder))
+        return fth_cli_usage(command,
+                             *asked->folder ? "--folder writes all pages; leave out \"%s\""
+                                            : "unknown command \"%s ...\"; name one command",
+                             arguments->positional[0]);
+    if (arguments->count > 0 && !about)
+        return fth_cli_usage_choice(command, "the command", arguments->positional[arguments->count - 1],
+                                    choose_command);
+    if (*asked->folder)
+        return fth_cli_exit_code(write_pages(asked->folder));
+    print_page(stdout, about);
+    return FTH_EXIT_OK;
 }
 
 const fth_command fth_command_man = {

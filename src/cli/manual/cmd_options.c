@@ -14,18 +14,11 @@ static void print_page(void)
     fth_options_print_markdown(fth_cli_train_table());
 }
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    fth_no_options options;
-    fth_arguments arguments;
-    fth_exit_code code;
-    bool go_on = fth_cli_read_flags(command, invocation, &options, &arguments, &code);
-    if (go_on && arguments.count > 0)
-        code = fth_cli_usage(command, "options takes no argument: \"%s\"", arguments.positional[0]);
-    else if (go_on)
-        print_page();
-    fth_arguments_release(&arguments);
-    return code;
+    (void)command, (void)options, (void)arguments;
+    print_page();
+    return FTH_EXIT_OK;
 }
 
 const fth_command fth_command_options = {
@@ -33,7 +26,7 @@ const fth_command fth_command_options = {
     .arguments = "",
     .summary = "print the reference page of all training options, as Markdown",
     .for_developers = true,
-    .table = &fth_no_option_table,
+    .flags_only = true,
     .examples = (const fth_example[]){{"farthing options > docs/OPTIONS.md", "write the reference page"}, {0}},
     .run = run,
 };

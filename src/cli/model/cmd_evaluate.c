@@ -57,8 +57,7 @@ static void print_result_json(const fth_train_options *options, const char *weig
         json_object_set_new(event, "mistakes", fth_report_mistakes_json(confusion));
     if (*options->confusion && confusion && fth_confusion_classes(confusion) <= MOST_IN_JSON)
         json_object_set_new(event, "confusion", fth_report_confusion_json(confusion));
-    fth_cli_print_json(event);
-    json_decref(event);
+    fth_cli_print_json_new(event);
 }
 
 static fth_status print_result(const fth_train_options *options, const char *weights, const fth_evaluation *result,
@@ -129,52 +128,40 @@ out:
     return status == FTH_OK ? FTH_EXIT_OK : fth_cli_fail();
 }
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    fth_train_options options = {0};
-    fth_arguments arguments = {0};
-    fth_exit_code code;
+    fth_train_options *asked = options;
+    const fth_invocation *invocation = arguments->invocation;
+    fth_exit_code code = FTH_EXIT_OK;
     json_t *configuration = NULL;
     fth_cli_weights weights = {0};
     const char *file = NULL, *named = NULL;
 
-    if (!fth_cli_read_flags(command, invocation, &options, &arguments, &code))
-        goto out;
-    for (int i = 0; i < arguments.count; i++) {
-        const char **place = fth_cli_is_yaml(arguments.positional[i]) ? &file : &named;
-        if (*place) {
-            code = fth_cli_usage(command, "one FILE.yaml and one run at most: %s, %s", *place, arguments.positional[i]);
-            goto out;
-        }
-        *place = arguments.positional[i];
+    for (int i = 0; i < arguments->count; i++) {
+        const char *argument = arguments->positional[i], **place = fth_cli_is_yaml(argument) ? &file : &named;
+        if (*place)
+            return fth_cli_usage(command, "one FILE.yaml and one run at most: %s, %s", *place, argument);
+        *place = argument;
     }
-    if (file && !fth_cli_layer_options(invocation, NULL, file, &options, &code))
-        goto out;
-    if (!named && *options.weights)
-        named = options.weights;
-    if (!named) {
-        code = fth_cli_usage(command, "say which weights: --weights FILE, or a run");
-        goto out;
-    }
-    if (open_weights(&options, named, &weights, &configuration) != FTH_OK) {
+    if (file && !fth_cli_layer_options(invocation, NULL, file, asked, &code))
+        return code;
+    if (!named && *asked->weights)
+        named = asked->weights;
+    if (!named)
+        return fth_cli_usage(command, "say which weights: --weights FILE, or a run");
+    if (open_weights(asked, named, &weights, &configuration) != FTH_OK)
         code = fth_cli_fail();
-        goto out;
+    else if (!configuration || fth_cli_layer_options(invocation, configuration, file, asked, &code)) {
+        free(asked->weights);
+        asked->weights = fth_format("%s", weights.path);
+        if (fth_train_options_resolve(asked) != FTH_OK ||
+            fth_train_options_adopt_model(asked, configuration != NULL) != FTH_OK)
+            code = fth_cli_fail();
+        else
+            code = evaluate(asked, weights.name);
     }
-    if (configuration && !fth_cli_layer_options(invocation, configuration, file, &options, &code))
-        goto out;
-    free(options.weights);
-    options.weights = fth_format("%s", weights.path);
-    if (fth_train_options_resolve(&options) != FTH_OK ||
-        fth_train_options_adopt_model(&options, configuration != NULL) != FTH_OK) {
-        code = fth_cli_fail();
-        goto out;
-    }
-    code = evaluate(&options, weights.name);
-out:
     fth_cli_weights_release(&weights);
     json_decref(configuration);
-    fth_options_release(&fth_train_option_table, &options);
-    fth_arguments_release(&arguments);
     return code;
 }
 

@@ -68,30 +68,18 @@ out:
     return status;
 }
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    export_options options = {0};
-    fth_arguments arguments = {0};
-    fth_exit_code code;
-
-    if (!fth_cli_read_flags(command, invocation, &options, &arguments, &code))
-        goto out;
-    if (arguments.count > 0)
-        code = fth_cli_usage(command, "export takes flags only, not \"%s\"", arguments.positional[0]);
-    else if (!*options.model.weights)
-        code = fth_cli_usage(command, "say which model: --weights FILE or --weights RUN");
-    else if (!*options.out)
-        code = fth_cli_usage(command, "say where to: --out FILE");
-    else if (strcmp(options.to, "huggingface") == 0 && strcmp(options.out, "-") == 0)
-        code =
-            fth_cli_usage(command, "--to huggingface writes a folder, which standard output cannot be: --out FOLDER");
-    else if (export_model(&options) != FTH_OK)
-        code = fth_cli_fail();
-
-out:
-    fth_options_release(&export_table, &options);
-    fth_arguments_release(&arguments);
-    return code;
+    const export_options *asked = options;
+    (void)arguments;
+    if (!*asked->model.weights)
+        return fth_cli_usage(command, "say which model: --weights FILE or --weights RUN");
+    if (!*asked->out)
+        return fth_cli_usage(command, "say where to: --out FILE");
+    if (strcmp(asked->to, "huggingface") == 0 && strcmp(asked->out, "-") == 0)
+        return fth_cli_usage(command,
+                             "--to huggingface writes a folder, which standard output cannot be: --out FOLDER");
+    return fth_cli_exit_code(export_model(asked));
 }
 
 const fth_command fth_command_export = {
@@ -104,6 +92,7 @@ const fth_command fth_command_export = {
         "\"token_type_ids\"\n"
         "(N, length), padded as usual. A folder for transformers has the tokenizer as well.\n",
     .table = &export_table,
+    .flags_only = true,
     .examples =
         (const fth_example[]){{"farthing export --weights RUN --to onnx --out model.onnx", "for onnxruntime"},
                               {"farthing export --weights RUN --to huggingface --out my-bert", "for from_pretrained()"},

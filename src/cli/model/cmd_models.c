@@ -32,10 +32,9 @@ static void print_model_json(const fth_model *model, int64_t parameters)
     json_t *input = model->build_text
                         ? json_pack("{s:i, s:i}", "tokens", model->longest, "vocabulary", model->vocabulary)
                         : json_pack("[iii]", model->channels, model->height, model->width);
-    json_t *json = json_pack("{s:s, s:I, s:o, s:i, s:s}", "name", model->name, "parameters", (json_int_t)parameters,
-                             "input", input, "classes", model->classes, "summary", model->summary);
-    fth_cli_print_json(json);
-    json_decref(json);
+    fth_cli_print_json_new(json_pack("{s:s, s:I, s:o, s:i, s:s}", "name", model->name, "parameters",
+                                     (json_int_t)parameters, "input", input, "classes", model->classes, "summary",
+                                     model->summary));
 }
 
 static fth_status add_model(fth_table *table, const fth_model *model, int64_t parameters)
@@ -52,11 +51,9 @@ static fth_status add_model(fth_table *table, const fth_model *model, int64_t pa
 
 static fth_status print_models(bool json)
 {
-    static const char *const headings[] = {"name", "parameters", "input", "classes", "what it is"};
-    static const fth_alignment alignments[] = {FTH_LEFT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_LEFT};
     fth_status status = FTH_OK;
     fth_table *table = NULL;
-    FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &table));
+    FTH_TRY(FTH_TABLE(&table, "name", ">parameters", ">input", ">classes", "what it is"));
     for (size_t i = 0; fth_model_list[i]; i++) {
         int64_t parameters = 0;
         FTH_TRY(count_parameters(fth_model_list[i], &parameters));
@@ -75,19 +72,11 @@ out:
     return status;
 }
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    models_options options = {0};
-    fth_arguments arguments = {0};
-    fth_exit_code code;
-    bool go_on = fth_cli_read_flags(command, invocation, &options, &arguments, &code);
-    if (go_on && arguments.count > 0)
-        code = fth_cli_usage(command, "models takes no argument: \"%s\"", arguments.positional[0]);
-    else if (go_on && print_models(options.json) != FTH_OK)
-        code = fth_cli_fail();
-    fth_options_release(&models_table, &options);
-    fth_arguments_release(&arguments);
-    return code;
+    const models_options *asked = options;
+    (void)command, (void)arguments;
+    return fth_cli_exit_code(print_models(asked->json));
 }
 
 const fth_command fth_command_models = {
@@ -95,6 +84,7 @@ const fth_command fth_command_models = {
     .arguments = "[--json]",
     .summary = "list the built-in networks",
     .table = &models_table,
+    .flags_only = true,
     .examples = (const fth_example[]){{"farthing models --json", "for a script"}, {0}},
     .run = run,
 };

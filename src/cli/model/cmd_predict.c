@@ -371,25 +371,14 @@ out:
     return status;
 }
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    predict_options options = {0};
-    fth_arguments arguments = {0};
-    fth_exit_code code;
-
-    if (!fth_cli_read_flags(command, invocation, &options, &arguments, &code))
-        goto out;
-    if (!*options.model.weights)
-        code = fth_cli_usage(command, "say which model: --weights FILE or --weights RUN");
-    else if (arguments.count == 0 && !*options.text.text)
-        code = fth_cli_usage(command, "no image or text was named");
-    else if (predict(&options, &arguments) != FTH_OK)
-        code = fth_cli_fail();
-
-out:
-    fth_options_release(&predict_table, &options);
-    fth_arguments_release(&arguments);
-    return code;
+    const predict_options *asked = options;
+    if (!*asked->model.weights)
+        return fth_cli_usage(command, "say which model: --weights FILE or --weights RUN");
+    if (arguments->count == 0 && !*asked->text.text)
+        return fth_cli_usage(command, "no image or text was named");
+    return fth_cli_exit_code(predict(asked, arguments));
 }
 
 const fth_command fth_command_predict = {

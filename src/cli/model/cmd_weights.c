@@ -98,8 +98,7 @@ static void print_json(const char *name, const fth_weights *weights, const fth_m
                                         "classes", fit->classes, "prefix", fit->prefix)
                             : json_null());
     json_object_set_new(json, "tensors", tensors_json(weights));
-    fth_cli_print_json(json);
-    json_decref(json);
+    fth_cli_print_json_new(json);
 }
 
 /* ---- for people ---- */
@@ -133,12 +132,10 @@ static void print_fit(const fth_model_fit *fit)
 
 static fth_status print_table(const fth_weights *weights)
 {
-    static const char *const headings[] = {"name", "dtype", "shape", "numbers"};
-    static const fth_alignment alignments[] = {FTH_LEFT, FTH_LEFT, FTH_LEFT, FTH_RIGHT};
     fth_status status = FTH_OK;
     fth_table *table = NULL;
 
-    FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &table));
+    FTH_TRY(FTH_TABLE(&table, "name", "dtype", "shape", ">numbers"));
     for (size_t i = 0; i < fth_weights_count(weights); i++) {
         const fth_tensor_view *view = fth_weights_get(weights, i);
         char shape[128], count[64];
@@ -199,23 +196,11 @@ out:
     return status;
 }
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    weights_options options = {0};
-    fth_arguments arguments = {0};
-    fth_exit_code code;
-
-    if (!fth_cli_read_flags(command, invocation, &options, &arguments, &code))
-        goto out;
-    if (arguments.count != 1)
-        code = fth_cli_usage(command, arguments.count ? "one file at a time" : "no file was named");
-    else if (show(&options, arguments.positional[0]) != FTH_OK)
-        code = fth_cli_fail();
-
-out:
-    fth_options_release(&weights_table, &options);
-    fth_arguments_release(&arguments);
-    return code;
+    if (arguments->count != 1)
+        return fth_cli_usage(command, arguments->count ? "one file at a time" : "no file was named");
+    return fth_cli_exit_code(show(options, arguments->positional[0]));
 }
 
 const fth_command fth_command_weights = {

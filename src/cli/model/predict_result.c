@@ -81,8 +81,7 @@ static void print_json(const predict_options *options, const fth_model_facts *fa
     json_object_set_new(json, "predictions", predictions);
     if (options->logits)
         json_object_set_new(json, "logits", numbers_json(logits, facts->classes));
-    fth_cli_print_json(json);
-    json_decref(json);
+    fth_cli_print_json_new(json);
 }
 
 /* An image's name, or as much of a text as a line has room for. */

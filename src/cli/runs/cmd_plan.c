@@ -293,15 +293,12 @@ static void print_profile(const scaling_plan *plan)
 
 static fth_status print_sizes(const scaling_plan *plan)
 {
-    static const char *const headings[] = {"nodes",     "workers",    "batch", "lr",         "step",
-                                           "samples/s", "efficiency", "epoch", "cost/epoch", "limited by"};
-    static const fth_alignment alignments[] = {FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT,
-                                               FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_LEFT};
-    enum { COLUMNS = FTH_COUNT_OF(headings), CELL = 40 };
+    enum { COLUMNS = 10, CELL = 40 };
     fth_status status = FTH_OK;
     fth_table *made = NULL;
 
-    FTH_TRY(fth_table_create(headings, alignments, COLUMNS, &made));
+    FTH_TRY(FTH_TABLE(&made, ">nodes", ">workers", ">batch", ">lr", ">step", ">samples/s", ">efficiency", ">epoch",
+                      ">cost/epoch", "limited by"));
     for (size_t i = 0; i < plan->count; i++) {
         const fth_scaling_size *size = &plan->sizes[i];
         char cells[COLUMNS][CELL];
@@ -393,41 +390,17 @@ static void print_json(const scaling_plan *plan)
         json_object_set_new(json, "price_usd_per_hour", json_real(plan->run.usd_per_hour));
         json_object_set_new(json, "price_source", fth_cli_json_text(plan->price_source));
     }
-    fth_cli_print_json(json);
-    json_decref(json);
+    fth_cli_print_json_new(json);
     free(why);
 }
 
 /* ---- the command ---- */
 
-/* The run's options, from its file and flags; false: they are wrong, *code says how to exit. */
-static bool read_run(const fth_command *command, const fth_invocation *job, fth_train_options *options,
-                     fth_exit_code *code)
-{
-    fth_arguments arguments = {0};
-    bool valid = fth_cli_read_flags(&fth_command_train, job, options, &arguments, code);
-    if (valid && arguments.count > 1) {
-        *code = fth_cli_usage(command, "one FILE.yaml at most: \"%s\"", arguments.positional[1]);
-        valid = false;
-    }
-    if (valid && arguments.count == 1)
-        valid = fth_cli_layer_options(job, NULL, arguments.positional[0], options, code);
-    if (valid && (fth_train_options_resolve(options) != FTH_OK || fth_train_options_check(options) != FTH_OK)) {
-        *code = fth_cli_usage(command, "the run: %s", fth_error_message());
-        valid = false;
-    }
-    fth_arguments_release(&arguments);
-    return valid;
-}
-
-static fth_exit_code plan_run(const plan_options *asked, fth_train_options *options)
+static fth_exit_code plan_run(const plan_options *asked, fth_train_options *options, fth_stop *stop)
 {
     fth_status status = FTH_OK;
-    fth_stop stop = FTH_STOP_INITIALIZER;
     scaling_plan *plan = NULL;
 
-    fth_signals_set_words("stopping");
-    fth_signals_watch(&stop);
     if (asked->functions > 0) {
         status = fth_cli_plan_functions(&(fth_functions_question){.functions = (int)asked->functions,
                                                                   .memory_mb = (double)asked->function_memory_mb,
@@ -437,11 +410,11 @@ static fth_exit_code plan_run(const plan_options *asked, fth_train_options *opti
                                                                   .link = asked->link,
                                                                   .profile_s = asked->profile_s,
                                                                   .json = asked->json},
-                                        options, &stop);
+                                        options, stop);
         goto out;
     }
     FTH_TRY(fth_allocate(1, sizeof *plan, &plan));
-    FTH_TRY(make_plan(asked, options, &stop, plan));
+    FTH_TRY(make_plan(asked, options, stop, plan));
     if (plan->helps)
         goto out;
     if (asked->json)
@@ -449,11 +422,10 @@ static fth_exit_code plan_run(const plan_options *asked, fth_train_options *opti
     else
         FTH_TRY(print_text(plan));
 out:
-    fth_signals_unwatch();
     if (plan)
         fth_profile_result_release(&plan->profile);
     free(plan);
-    return status == FTH_OK ? FTH_EXIT_OK : fth_cli_fail();
+    return fth_cli_exit_code(status);
 }
 
 /* A flag that was given and means nothing beside --functions; NULL: none. */
@@ -466,37 +438,25 @@ static const char *find_flag_of_nodes(const plan_options *asked)
     return NULL;
 }
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    plan_options asked = {0};
-    fth_train_options options = {0};
-    fth_arguments arguments = {0};
+    const plan_options *asked = options;
+    fth_train_options of_run = {0};
     fth_exit_code code;
-    if (!fth_cli_read_flags(command, invocation, &asked, &arguments, &code))
-        goto out;
-    const char *of_nodes = find_flag_of_nodes(&asked);
-    if (asked.functions > 0 && of_nodes) {
-        code = fth_cli_usage(command,
+    const char *of_nodes = find_flag_of_nodes(asked);
+    if (asked->functions > 0 && of_nodes)
+        return fth_cli_usage(command,
                              "--%s is of nodes; --functions compares with a machine of the catalogue "
                              "(--instance, and --prices of the run)",
                              of_nodes);
-        goto out;
-    }
     /* FILE.yaml, or what comes after --: train and its flags. */
-    int skipped = arguments.count > 0 && strcmp(arguments.positional[0], "train") == 0;
-    if (!skipped && arguments.count > 1) {
-        code = fth_cli_usage(command, "one FILE.yaml, or the run after --, as in: farthing plan --nodes 1,2,4 -- train "
+    if (arguments->count > 1 && strcmp(arguments->positional[0], "train") != 0)
+        return fth_cli_usage(command, "one FILE.yaml, or the run after --, as in: farthing plan --nodes 1,2,4 -- train "
                                       "--model resnet18 --data ./photos");
-        goto out;
-    }
-    fth_invocation job = {invocation->program, arguments.count - skipped,
-                          (char *const *)(arguments.positional + skipped)};
-    if (read_run(command, &job, &options, &code))
-        code = plan_run(&asked, &options);
-out:
-    fth_options_release(&table, &asked);
-    fth_options_release(&fth_train_option_table, &options);
-    fth_arguments_release(&arguments);
+    const fth_invocation job = fth_arguments_job(arguments);
+    if (fth_cli_read_job(&job, &of_run, &code))
+        code = plan_run(asked, &of_run, arguments->stop);
+    fth_options_release(&fth_train_option_table, &of_run);
     return code;
 }
 
@@ -513,6 +473,7 @@ const fth_command fth_command_plan = {
                "and on a VM on demand or spot, from what one core here does and the catalogue of prices.\n",
     .computes = true,
     .table = &table,
+    .stop_words = "stopping",
     .wraps = &fth_command_train,
     .examples =
         (const fth_example[]){

@@ -38,32 +38,27 @@ static void print_json(const fth_price *price)
                   price->region, "market", price->market, "usd_per_hour", price->usd_per_hour, "date", price->date);
     if (price->vcpus > 0)
         json_object_set_new(json, "vcpus", json_real(price->vcpus));
-    fth_cli_print_json(json);
-    json_decref(json);
+    fth_cli_print_json_new(json);
 }
 
 static void print_function_json(const fth_function_price *price)
 {
-    json_t *json = json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:s}", "cloud", price->cloud, "function",
-                             price->provider, "region", price->region, "usd_per_gb_second", price->usd_per_gb_second,
-                             "usd_per_million_requests", price->usd_per_million_requests, "usd_per_gb_out",
-                             price->usd_per_gb_out, "mb_per_vcpu", price->mb_per_vcpu, "date", price->date);
-    fth_cli_print_json(json);
-    json_decref(json);
+    fth_cli_print_json_new(json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:s}", "cloud", price->cloud, "function",
+                                     price->provider, "region", price->region, "usd_per_gb_second",
+                                     price->usd_per_gb_second, "usd_per_million_requests",
+                                     price->usd_per_million_requests, "usd_per_gb_out", price->usd_per_gb_out,
+                                     "mb_per_vcpu", price->mb_per_vcpu, "date", price->date));
 }
 
 /* A table of functions' prices below the machines'. */
 static fth_status show_functions(const prices_options *options, const fth_arguments *arguments,
                                  const fth_catalogue *catalogue, bool below, size_t *shown)
 {
-    static const char *const headings[] = {"cloud",  "functions", "region", "GB-second", "million requests",
-                                           "GB out", "as of"};
-    static const fth_alignment alignments[] = {FTH_LEFT, FTH_LEFT, FTH_LEFT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_LEFT};
     fth_status status = FTH_OK;
     fth_table *table = NULL;
     size_t before = *shown;
 
-    FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &table));
+    FTH_TRY(FTH_TABLE(&table, "cloud", "functions", "region", ">GB-second", ">million requests", ">GB out", "as of"));
     for (size_t i = 0; i < catalogue->function_count; i++) {
         const fth_function_price *price = &catalogue->functions[i];
         char second[32], requests[32], out[32];
@@ -93,15 +88,13 @@ out:
 
 static fth_status show(const prices_options *options, const fth_arguments *arguments)
 {
-    static const char *const headings[] = {"cloud", "instance", "region", "market", "an hour", "as of"};
-    static const fth_alignment alignments[] = {FTH_LEFT, FTH_LEFT, FTH_LEFT, FTH_LEFT, FTH_RIGHT, FTH_LEFT};
     fth_status status = FTH_OK;
     fth_catalogue catalogue = {0};
     fth_table *table = NULL;
     size_t shown = 0, machines = 0;
 
     FTH_TRY(fth_catalogue_open(options->prices, &catalogue));
-    FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &table));
+    FTH_TRY(FTH_TABLE(&table, "cloud", "instance", "region", "market", ">an hour", "as of"));
     for (size_t i = 0; i < catalogue.count; i++) {
         const fth_price *price = &catalogue.prices[i];
         char amount[32];
@@ -132,23 +125,14 @@ out:
     return status;
 }
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    prices_options options = {0};
-    fth_arguments arguments = {0};
-    fth_exit_code code;
-
-    if (!fth_cli_read_flags(command, invocation, &options, &arguments, &code))
-        goto out;
-    code = FTH_EXIT_OK;
-    if (options.yaml)
-        fputs(fth_catalogue_builtin_text(), stdout);
-    else if (show(&options, &arguments) != FTH_OK)
-        code = fth_cli_fail();
-out:
-    fth_options_release(&prices_table, &options);
-    fth_arguments_release(&arguments);
-    return code;
+    const prices_options *asked = options;
+    (void)command;
+    if (!asked->yaml)
+        return fth_cli_exit_code(show(asked, arguments));
+    fputs(fth_catalogue_builtin_text(), stdout);
+    return FTH_EXIT_OK;
 }
 
 const fth_command fth_command_prices = {

@@ -84,13 +84,10 @@ static void write_dollars(double dollars, char *text, size_t size)
 
 static fth_status print_accounts(const fth_rehearsal *rehearsal)
 {
-    static const char *const headings[] = {"#",     "kind",       "during",     "step",      "notice",    "used",
-                                           "saved", "resumed at", "steps lost", "time lost", "money lost"};
-    static const fth_alignment alignments[] = {FTH_RIGHT, FTH_LEFT,  FTH_LEFT,  FTH_RIGHT, FTH_RIGHT, FTH_RIGHT,
-                                               FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT};
     fth_status status = FTH_OK;
     fth_table *shown = NULL;
-    FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &shown));
+    FTH_TRY(FTH_TABLE(&shown, ">#", "kind", "during", ">step", ">notice", ">used", ">saved", ">resumed at",
+                      ">steps lost", ">time lost", ">money lost"));
     for (size_t i = 0; i < rehearsal->count; i++) {
         const fth_interruption_account *account = &rehearsal->accounts[i];
         char number[32], step[32], notice[32] = "-", used[48] = "-", saved[32], resumed[32] = "-", steps[32],
@@ -158,11 +155,12 @@ static void print_conclusion(const fth_rehearsal *rehearsal)
 
 /* The job's options by name, from flags and its YAML file; NULL: they are wrong, *code says how to
  * exit. */
-static json_t *read_job(const fth_invocation *job, fth_exit_code *code)
+static json_t *read_job(const fth_arguments *arguments, fth_exit_code *code)
 {
+    const fth_invocation job = fth_arguments_job(arguments);
     fth_train_options options = {0};
     json_t *all = NULL;
-    if (fth_cli_read_job(job, &options, code))
+    if (fth_cli_read_job(&job, &options, code))
         all = fth_options_to_json(&fth_train_option_table, &options, false);
     fth_options_release(&fth_train_option_table, &options);
     return all;
@@ -208,15 +206,13 @@ static char *name_folder(const rehearse_options *options)
     return fth_format("rehearsals/%s-%d", text, (int)getpid());
 }
 
-static fth_exit_code rehearse(const rehearse_options *options, const char *const *arguments, const json_t *job)
+static fth_exit_code rehearse(const rehearse_options *options, const char *const *arguments, const json_t *job,
+                              fth_stop *stop)
 {
     fth_status status = FTH_OK;
     fth_interruption_plan plan = {0};
     fth_rehearsal rehearsal = {0};
-    fth_stop stop = FTH_STOP_INITIALIZER;
     char program[4096] = "", *folder = name_folder(options);
-    fth_signals_set_words("ending the rehearsal; once more to stop at once");
-    fth_signals_watch(&stop);
     FTH_REQUIRE(readlink("/proc/self/exe", program, sizeof program - 1) > 0, FTH_IO, "find this program's file: %s",
                 strerror(errno));
     FTH_REQUIRE(!fth_folder_exists(folder), FTH_INVALID, "%s exists; a rehearsal starts in a new folder", folder);
@@ -234,14 +230,13 @@ static fth_exit_code rehearse(const rehearse_options *options, const char *const
                                   .keep = options->keep,
                                   .price_usd_per_hour = options->price,
                                   .limit_s = options->limit_s,
-                                  .stop = &stop,
+                                  .stop = stop,
                                   .tell = tell};
     FTH_TRY(fth_rehearse(&what, &rehearsal));
     if (options->json) {
         json_t *json = fth_rehearsal_to_json(&rehearsal);
         json_object_set_new(json, "folder", json_string(folder));
-        fth_cli_print_json(json);
-        json_decref(json);
+        fth_cli_print_json_new(json);
     } else {
         FTH_TRY(print_accounts(&rehearsal));
         print_conclusion(&rehearsal);
@@ -250,51 +245,28 @@ out:;
     bool fine = status == FTH_OK && rehearsal.lost_before_checkpoint == 0 &&
                 (rehearsal.equal || !rehearsal.uninterrupted_model);
     fth_exit_code code = status != FTH_OK ? fth_cli_fail() : fine ? FTH_EXIT_OK : FTH_EXIT_FAILURE;
-    fth_signals_unwatch();
     fth_rehearsal_release(&rehearsal);
     fth_interruption_plan_release(&plan);
     free(folder);
     return code;
 }
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    rehearse_options options = {0};
-    fth_arguments arguments = {0};
-    const char **words = NULL;
-    json_t *job = NULL;
+    const rehearse_options *asked = options;
     fth_exit_code code;
-    if (!fth_cli_read_flags(command, invocation, &options, &arguments, &code))
-        goto out;
-    if (arguments.count < 1 || strcmp(arguments.positional[0], "train") != 0) {
-        code = fth_cli_usage(command,
+    if (arguments->count < 1 || strcmp(arguments->positional[0], "train") != 0)
+        return fth_cli_usage(command,
                              "the job comes after --, as in: farthing rehearse --every 30s -- train --data digits");
-        goto out;
-    }
-    if ((options.every_s > 0 || options.kill9_s > 0) == (*options.notices != '\0')) {
-        code = fth_cli_usage(command, "say what happens to the machines: --every and --kill9, or --notices");
-        goto out;
-    }
-    fth_invocation train = {invocation->program, arguments.count - 1, (char *const *)(arguments.positional + 1)};
-    job = read_job(&train, &code);
-    if (!job)
-        goto out;
-    if (options.verify && is_limited_by_time_only(job)) {
+    if ((asked->every_s > 0 || asked->kill9_s > 0) == (*asked->notices != '\0'))
+        return fth_cli_usage(command, "say what happens to the machines: --every and --kill9, or --notices");
+    json_t *job = read_job(arguments, &code);
+    if (job && asked->verify && is_limited_by_time_only(job))
         code = fth_cli_usage(command, "a job that --for ends never ends at the same step twice, so its final weights "
                                       "cannot be compared: give it --epochs or --steps, or add --no-verify");
-        goto out;
-    }
-    if (fth_allocate((size_t)arguments.count + 1, sizeof *words, &words) != FTH_OK) {
-        code = fth_cli_fail();
-        goto out;
-    }
-    memcpy(words, arguments.positional, (size_t)arguments.count * sizeof *words);
-    code = rehearse(&options, words, job);
-out:
-    free(words);
+    else if (job)
+        code = rehearse(asked, arguments->positional, job, arguments->stop);
     json_decref(job);
-    fth_options_release(&table, &options);
-    fth_arguments_release(&arguments);
     return code;
 }
 
@@ -311,6 +283,7 @@ const fth_command fth_command_rehearse = {
         "1 if the final weights differ from the uninterrupted run's or more was lost than the steps since the last\n"
         "complete checkpoint.\n",
     .table = &table,
+    .stop_words = "ending the rehearsal; press Ctrl-C again to stop at once",
     .wraps = &fth_command_train,
     .examples = (const fth_example[]){{"farthing rehearse --every 30s -- train --data digits --checkpoints copies/run",
                                        "machines that last about 30 s"},

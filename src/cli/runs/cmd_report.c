@@ -99,8 +99,7 @@ static fth_status print_runs(const report_options *options, const fth_record_sum
         FTH_TRY(draw_chart(options, runs, count, scales, drawn));
     for (size_t i = 0; options->json && i < count; i++) {
         json_t *json = fth_report_json(&runs[i], catalogue);
-        fth_cli_print_json(json);
-        json_decref(json);
+        fth_cli_print_json_new(json);
     }
     if (!options->json && compare)
         FTH_TRY(fth_report_compare(stdout, runs, count, chosen_axis(options), chart_columns(options)));
@@ -129,64 +128,42 @@ static fth_status price_functions(const report_options *options, fth_record_summ
     return status;
 }
 
-/* `report` shows one run, the newest if none is named, or what several cost; `compare` shows those
- * named. */
-static fth_exit_code show(const fth_command *command, const fth_invocation *invocation, bool compare)
+/* `report` shows one run, the newest if none is named, or what several cost; `compare` shows the
+ * runs named. */
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    report_options options = {0};
-    fth_arguments arguments = {0};
+    const report_options *asked = options;
+    const bool compare = command == &fth_command_compare;
+    fth_status status = FTH_OK;
     fth_record_summary *runs = NULL;
     fth_catalogue catalogue = {0};
-    fth_exit_code code;
-    size_t count = 0;
+    size_t count = 0, expected = arguments->count > 0 ? (size_t)arguments->count : 1;
     bool drawn = true;
-
-    if (!fth_cli_read_flags(command, invocation, &options, &arguments, &code))
-        goto out;
-    if (compare && arguments.count < 2) {
-        code = fth_cli_usage(command, "name two runs or more");
-        goto out;
-    }
-    fth_status status = FTH_OK;
-    size_t wanted = arguments.count > 0 ? (size_t)arguments.count : 1;
     double usd_per_hour = 0;
-    fth_store_options store = fth_s3_store_options(&options.s3, 0);
-    if (*options.price)
-        fth_usd_parse(options.price, &usd_per_hour); /* checked when it was read */
-    status = fth_allocate(wanted, sizeof *runs, &runs);
-    for (; status == FTH_OK && count < wanted; count += status == FTH_OK)
-        status = fth_cli_read_run(options.runs, arguments.count > 0 ? arguments.positional[count] : "", &store,
-                                  &runs[count]);
-    for (size_t i = 0; i < count && *options.price; i++)
+    const fth_store_options store = fth_s3_store_options(&asked->s3, 0);
+
+    if (compare && arguments->count < 2)
+        return fth_cli_usage(command, "name two runs or more");
+    if (*asked->price)
+        fth_usd_parse(asked->price, &usd_per_hour); /* checked when it was read */
+    FTH_TRY(fth_allocate(expected, sizeof *runs, &runs));
+    for (; count < expected; count++)
+        FTH_TRY(fth_cli_read_run(asked->runs, arguments->count > 0 ? arguments->positional[count] : "", &store,
+                                 &runs[count]));
+    for (size_t i = 0; i < count && *asked->price; i++)
         fth_ledger_assume_price(&runs[i], usd_per_hour, "report --price");
-    if (status == FTH_OK)
-        status = price_functions(&options, runs, count, &catalogue);
-    if (status == FTH_OK && compare)
+    FTH_TRY(price_functions(asked, runs, count, &catalogue));
+    if (compare)
         fth_report_rank(runs, count);
-    if (status == FTH_OK)
-        status = print_runs(&options, runs, count, catalogue.name ? &catalogue : NULL, compare, &drawn);
-    if (status != FTH_OK)
-        code = fth_cli_fail();
-    else if (!drawn)
-        code = FTH_EXIT_FAILURE;
+    FTH_TRY(print_runs(asked, runs, count, catalogue.name ? &catalogue : NULL, compare, &drawn));
+
 out:
     for (size_t i = 0; i < count; i++)
         fth_record_release(&runs[i]);
     free(runs);
     fth_catalogue_release(&catalogue);
-    fth_options_release(&report_table, &options);
-    fth_arguments_release(&arguments);
-    return code;
-}
-
-static fth_exit_code run_report(const fth_command *command, const fth_invocation *invocation)
-{
-    return show(command, invocation, false);
-}
-
-static fth_exit_code run_compare(const fth_command *command, const fth_invocation *invocation)
-{
-    return show(command, invocation, true);
+    fth_exit_code code = fth_cli_exit_code(status);
+    return drawn ? code : FTH_EXIT_FAILURE;
 }
 
 const fth_command fth_command_report = {
@@ -201,7 +178,7 @@ const fth_command fth_command_report = {
     .examples = (const fth_example[]){{"farthing report", "the newest run"},
                                       {"farthing report RUN --chart curves.svg", "with a picture of its curves"},
                                       {0}},
-    .run = run_report,
+    .run = run,
 };
 
 const fth_command fth_command_compare = {
@@ -212,5 +189,5 @@ const fth_command fth_command_compare = {
                "Speeds are relative to it.\n",
     .table = &report_table,
     .examples = (const fth_example[]){{"farthing compare RUN RUN --over time", "side by side, over time"}, {0}},
-    .run = run_compare,
+    .run = run,
 };

@@ -92,8 +92,7 @@ static void print_json(const char *id, const fth_record_summary *run)
     const char *reason = json_string_value(json_object_get(run->end, "reason"));
     if (reason)
         json_object_set_new(json, "reason", json_string(reason));
-    fth_cli_print_json(json);
-    json_decref(json);
+    fth_cli_print_json_new(json);
 }
 
 enum { MODEL_COLUMN = 2, DATA_COLUMN = 3, LEAST_TEXT = 9 };
@@ -117,17 +116,13 @@ out:
 /* One run that cannot be read does not hide the others. */
 static fth_status list_runs(const runs_options *options, bool *failed)
 {
-    static const char *const headings[] = {"run",   "state",    "model", "data", "epochs",
-                                           "steps", "accuracy", "size",  "age"};
-    static const fth_alignment alignments[] = {FTH_LEFT,  FTH_LEFT,  FTH_LEFT,  FTH_LEFT, FTH_RIGHT,
-                                               FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT};
     fth_status status = FTH_OK;
     fth_record_list list = {0};
     fth_table *table = NULL;
     size_t shown = 0;
 
     FTH_TRY(fth_record_list_runs(options->runs, &list));
-    FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &table));
+    FTH_TRY(FTH_TABLE(&table, "run", "state", "model", "data", ">epochs", ">steps", ">accuracy", ">size", ">age"));
     for (size_t i = 0; i < list.count; i++) {
         fth_record_summary run = {0};
         char *folder = fth_path_join(options->runs, list.ids[i]);
@@ -213,8 +208,7 @@ static bool remove_runs(const runs_options *options, const fth_arguments *argume
                                      status == FTH_OK, "freed_bytes", (json_int_t)freed);
             if (status != FTH_OK)
                 json_object_set_new(json, "message", fth_cli_json_text(fth_error_message()));
-            fth_cli_print_json(json);
-            json_decref(json);
+            fth_cli_print_json_new(json);
         }
     }
     fth_text_bytes((int64_t)total, size, sizeof size);
@@ -230,31 +224,20 @@ static fth_choice choose_action(size_t index)
     return index == 0 ? (fth_choice){"rm", "remove runs with their checkpoints and models"} : (fth_choice){0};
 }
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    runs_options options;
-    fth_arguments arguments;
-    fth_exit_code code;
-    bool failed = false;
-
-    if (!fth_cli_read_flags(command, invocation, &options, &arguments, &code))
-        goto out;
-    bool removes = arguments.count > 0 && strcmp(arguments.positional[0], "rm") == 0;
-    if (arguments.count > 0 && !removes)
-        code = fth_cli_usage_choice(command, "what to do with runs, if not to list them,", arguments.positional[0],
+    const runs_options *asked = options;
+    bool failed = false, removes = arguments->count > 0 && strcmp(arguments->positional[0], "rm") == 0;
+    if (arguments->count > 0 && !removes)
+        return fth_cli_usage_choice(command, "what to do with runs, if not to list them,", arguments->positional[0],
                                     choose_action);
-    else if (removes && arguments.count == 1)
-        code = fth_cli_usage(command, "say which runs to remove: farthing runs rm ID...");
-    else if (removes)
-        failed = remove_runs(&options, &arguments);
-    else if (list_runs(&options, &failed) != FTH_OK)
-        code = fth_cli_fail();
-    if (failed)
-        code = FTH_EXIT_FAILURE;
-out:
-    fth_options_release(&runs_table, &options);
-    fth_arguments_release(&arguments);
-    return code;
+    if (removes && arguments->count == 1)
+        return fth_cli_usage(command, "say which runs to remove: farthing runs rm ID...");
+    if (removes)
+        failed = remove_runs(asked, arguments);
+    else if (list_runs(asked, &failed) != FTH_OK)
+        return fth_cli_fail();
+    return failed ? FTH_EXIT_FAILURE : FTH_EXIT_OK;
 }
 
 const fth_command fth_command_runs = {

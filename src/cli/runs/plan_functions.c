@@ -117,12 +117,10 @@ out:
 
 static fth_status print_rows(const function_plan *plan)
 {
-    static const char *const headings[] = {"where", "time", "cost", "of it sending", "invocations", "exchanging"};
-    static const fth_alignment alignments[] = {FTH_LEFT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT, FTH_RIGHT};
     fth_status status = FTH_OK;
     fth_table *table = NULL;
 
-    FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &table));
+    FTH_TRY(FTH_TABLE(&table, "where", ">time", ">cost", ">of it sending", ">invocations", ">exchanging"));
     for (size_t i = 0; i < plan->count; i++) {
         const fth_job_estimate *estimate = &plan->rows[i].estimate;
         char time[CELL] = "never", cost[CELL], sending[CELL] = "", invocations[CELL] = "", share[CELL] = "";
@@ -207,8 +205,7 @@ static void print_json(const function_plan *plan)
         plan->job.batch_s, "push_bytes", plan->job.push_bytes, "batches_per_push", plan->job.batches_per_push, "rows",
         rows, "cheapest", plan->rows[plan->cheapest].kind, "fastest", plan->rows[plan->fastest].kind);
     fth_json_set_number(json, "break_even_samples", plan->break_even); /* left out: always cheaper */
-    fth_cli_print_json(json);
-    json_decref(json);
+    fth_cli_print_json_new(json);
 }
 
 fth_status fth_cli_plan_functions(const fth_functions_question *question, fth_train_options *options, fth_stop *stop)

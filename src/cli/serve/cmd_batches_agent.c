@@ -24,30 +24,18 @@ static const fth_option rows[] = {
 };
 static const fth_option_table table = FTH_OPTION_TABLE(rows, agent_flags);
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    agent_flags flags;
-    fth_arguments arguments;
-    fth_exit_code code = FTH_EXIT_OK;
-    fth_stop stop = FTH_STOP_INITIALIZER;
-
-    if (fth_cli_read_flags(command, invocation, &flags, &arguments, &code)) {
-        fth_signals_watch(&stop);
-        if (arguments.count > 0 || !*flags.url)
-            code = fth_cli_usage(command, "this is for farthing itself: the first job of a machine starts it");
-        else if (fth_batches_agent_run(
-                     &(fth_batches_agent_options){.url = flags.url,
-                                                  .pinned_key = *flags.pinned_key ? flags.pinned_key : NULL,
-                                                  .ca_file = *flags.ca_file ? flags.ca_file : NULL,
-                                                  .memory_bytes = (uint64_t)flags.memory_bytes,
-                                                  .idle_s = flags.idle_s,
-                                                  .stop = &stop}) != FTH_OK)
-            code = fth_cli_fail();
-        fth_signals_unwatch();
-    }
-    fth_arguments_release(&arguments);
-    fth_options_release(&table, &flags);
-    return code;
+    const agent_flags *flags = options;
+    if (arguments->count > 0 || !*flags->url)
+        return fth_cli_usage(command, "this is for farthing itself: the first job of a machine starts it");
+    return fth_cli_exit_code(
+        fth_batches_agent_run(&(fth_batches_agent_options){.url = flags->url,
+                                                           .pinned_key = *flags->pinned_key ? flags->pinned_key : NULL,
+                                                           .ca_file = *flags->ca_file ? flags->ca_file : NULL,
+                                                           .memory_bytes = (uint64_t)flags->memory_bytes,
+                                                           .idle_s = flags->idle_s,
+                                                           .stop = arguments->stop}));
 }
 
 const fth_command fth_command_batches_agent = {
@@ -56,5 +44,6 @@ const fth_command fth_command_batches_agent = {
     .summary = "a machine's connection to `farthing serve batches`",
     .hidden = true,
     .table = &table,
+    .stop_words = "stopping",
     .run = run,
 };

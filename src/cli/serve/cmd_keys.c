@@ -42,31 +42,28 @@ out:
     return status;
 }
 
-static fth_exit_code run_keys(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    keys_options options;
-    fth_arguments arguments;
-    fth_exit_code code = FTH_EXIT_OK;
+    const keys_options *asked = options;
+    fth_status status = FTH_OK;
     fth_role role = FTH_ROLE_TRAIN;
     char *line = NULL;
+    const char *file = arguments->positional[0];
 
-    if (fth_cli_read_flags(command, invocation, &options, &arguments, &code)) {
-        fth_role_find(options.role, &role);
-        if (arguments.count > 1)
-            code = fth_cli_usage(command, "one file is enough");
-        else if (fth_keys_generate(role, options.data, &line) != FTH_OK ||
-                 (arguments.count == 1 && append(arguments.positional[0], line) != FTH_OK))
-            code = fth_cli_fail();
-        else if (arguments.count == 1)
-            fth_print_line(stdout, "added the key %.*s (%s) to %s", (int)strcspn(line, " "), line, options.role,
-                           arguments.positional[0]);
-        else
-            fputs(line, stdout);
+    if (arguments->count > 1)
+        return fth_cli_usage(command, "one file is enough");
+    fth_role_find(asked->role, &role);
+    FTH_TRY(fth_keys_generate(role, asked->data, &line));
+    if (file) {
+        FTH_TRY(append(file, line));
+        fth_print_line(stdout, "added the key %.*s (%s) to %s", (int)strcspn(line, " "), line, asked->role, file);
+    } else {
+        fputs(line, stdout);
     }
+
+out:
     fth_wipe_text(line);
-    fth_arguments_release(&arguments);
-    fth_options_release(&table, &options);
-    return code;
+    return fth_cli_exit_code(status);
 }
 
 const fth_command fth_command_keys = {
@@ -78,5 +75,5 @@ const fth_command fth_command_keys = {
                "file (--keys FILE); a worker has FARTHING_ACCESS_KEY and FARTHING_SECRET_KEY in its environment.\n",
     .table = &table,
     .examples = (const fth_example[]){{"farthing keys keys.txt --role read", "add a key that may only read"}, {0}},
-    .run = run_keys,
+    .run = run,
 };

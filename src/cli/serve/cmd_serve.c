@@ -9,11 +9,6 @@ static fth_choice choose_service(size_t index)
     return service ? (fth_choice){fth_command_last_word(service), service->summary} : (fth_choice){0};
 }
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
-{
-    return fth_cli_run_part(command, invocation, "the service", choose_service);
-}
-
 const fth_command fth_command_serve = {
     .name = "serve",
     .arguments = "WHAT [--flag value ...]",
@@ -21,5 +16,7 @@ const fth_command fth_command_serve = {
         "run a service: parameters (a parameter server), batches (data for many jobs), functions (on this machine)",
     .details = "`farthing serve WHAT --help` says more of each.\n",
     .parts = services,
+    .list_parts = choose_service,
+    .part_subject = "the service",
     .computes = true,
-    .run = run};
+};

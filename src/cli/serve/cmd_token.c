@@ -26,20 +26,12 @@ out:
     return status;
 }
 
-static fth_exit_code run_token(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    fth_no_options options;
-    fth_arguments arguments;
-    fth_exit_code code = FTH_EXIT_OK;
-
-    if (fth_cli_read_flags(command, invocation, &options, &arguments, &code)) {
-        if (arguments.count != 1)
-            code = fth_cli_usage(command, "give the server's port or address");
-        else if (print_token(arguments.positional[0]) != FTH_OK)
-            code = fth_cli_fail();
-    }
-    fth_arguments_release(&arguments);
-    return code;
+    (void)options;
+    if (arguments->count != 1)
+        return fth_cli_usage(command, "give the server's port or address");
+    return fth_cli_exit_code(print_token(arguments->positional[0]));
 }
 
 const fth_command fth_command_token = {
@@ -52,5 +44,5 @@ const fth_command fth_command_token = {
     .examples =
         (const fth_example[]){
             {"farthing token 29500 | curl -H @- http://127.0.0.1:29500/getVersion", "ask a parameter server"}, {0}},
-    .run = run_token,
+    .run = run,
 };

@@ -160,8 +160,7 @@ static void tell_where(const serve_options *asked, const fth_coordinator *coordi
         json_t *json = json_pack("{s:s, s:s, s:i, s:o}", "event", "serving", "url", url, "port", port, "data", data);
         if (*secrets->fingerprint)
             json_object_set_new(json, "fingerprint", json_string(secrets->fingerprint));
-        fth_cli_print_json(json);
-        json_decref(json);
+        fth_cli_print_json_new(json);
         return;
     }
     fth_print_line(stdout, "serving batches on %s; jobs use", url);
@@ -173,10 +172,9 @@ static void tell_where(const serve_options *asked, const fth_coordinator *coordi
     fth_cli_flush();
 }
 
-static fth_status serve(const serve_options *asked)
+static fth_status serve(const serve_options *asked, fth_stop *stop)
 {
     fth_status status = FTH_OK;
-    fth_stop stop = FTH_STOP_INITIALIZER;
     fth_serving_secrets secrets = {0};
     set_list *list = NULL;
     char *folder = NULL, *tls = NULL, *cache = NULL;
@@ -188,7 +186,7 @@ static fth_status serve(const serve_options *asked)
                                 .max_bad_images = asked->max_bad_images,
                                 .store = &store,
                                 .disk_cache_folder = asked->data_cache_folder,
-                                .stop = &stop};
+                                .stop = stop};
     fth_coordinator_options options = {.data = &data,
                                        .prefetch = asked->prefetch,
                                        .prefetching = {.functions = asked->functions,
@@ -205,8 +203,6 @@ static fth_status serve(const serve_options *asked)
                                        .host_names = asked->serving.host_names,
                                        .max_requests_per_s = asked->serving.max_rate};
 
-    fth_signals_set_words("stopping");
-    fth_signals_watch(&stop);
     FTH_TRY(fth_allocate(1, sizeof *list, &list));
     FTH_REQUIRE(*asked->data, FTH_INVALID, "there is no data set to serve; give one with --data");
     FTH_TRY(read_sets(asked->data, list));
@@ -230,12 +226,11 @@ static fth_status serve(const serve_options *asked)
     options.key_pem = secrets.key_pem;
     FTH_TRY(fth_coordinator_start(&options, &coordinator));
     tell_where(asked, coordinator, list, &secrets);
-    while (!stop.asked)
+    while (!stop->asked)
         nanosleep(&(struct timespec){.tv_nsec = LOOK_EVERY_MS * 1000000}, NULL);
 
 out:
     fth_coordinator_stop(coordinator);
-    fth_signals_unwatch();
     fth_serving_release(&secrets);
     if (list)
         free(list->text);
@@ -246,21 +241,10 @@ out:
     return status;
 }
 
-static fth_exit_code run_batches(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    serve_options asked;
-    fth_arguments arguments;
-    fth_exit_code code = FTH_EXIT_OK;
-
-    if (fth_cli_read_flags(command, invocation, &asked, &arguments, &code)) {
-        if (arguments.count > 0)
-            code = fth_cli_usage(command, "serve batches takes flags only, not \"%s\"", arguments.positional[0]);
-        else if (serve(&asked) != FTH_OK)
-            code = fth_cli_fail();
-    }
-    fth_arguments_release(&arguments);
-    fth_options_release(&table, &asked);
-    return code;
+    (void)command;
+    return fth_cli_exit_code(serve(options, arguments->stop));
 }
 
 const fth_command fth_serve_batches = {
@@ -279,5 +263,7 @@ const fth_command fth_serve_batches = {
             {"farthing train --model resnet18 --data batches://127.0.0.1:29600/photos", "a job"},
             {0}},
     .table = &table,
-    .run = run_batches,
+    .flags_only = true,
+    .stop_words = "stopping",
+    .run = run,
 };

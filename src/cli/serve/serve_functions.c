@@ -55,10 +55,9 @@ static void tell_where(const serve_options *asked, const fth_platform *platform,
         *key_file = *asked->api_key ? strdup(asked->api_key) : fth_path_join(fth_platform_folder(platform), "key");
     fth_serving_url(&flags, *asked->certificate, port, url);
     if (asked->json) {
-        json_t *json = json_pack("{s:s, s:s, s:i, s:s, s:s}", "event", "serving", "url", url, "port", port, "folder",
-                                 fth_platform_folder(platform), "key_file", key_file ? key_file : "");
-        fth_cli_print_json(json);
-        json_decref(json);
+        fth_cli_print_json_new(json_pack("{s:s, s:s, s:i, s:s, s:s}", "event", "serving", "url", url, "port", port,
+                                         "folder", fth_platform_folder(platform), "key_file",
+                                         key_file ? key_file : ""));
     } else {
         fth_print_line(stdout, "serving functions on %s; the key is in %s", url, key_file ? key_file : "its folder");
         fth_print_line(stdout, "    OpenWhisk: curl -u \"$(cat %s)\" %s/api/v1/namespaces/_/actions",
@@ -74,17 +73,14 @@ static bool is_loopback(const char *address)
     return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
 }
 
-static fth_status serve(const serve_options *asked)
+static fth_status serve(const serve_options *asked, fth_stop *stop)
 {
     fth_status status = FTH_OK;
-    fth_stop stop = FTH_STOP_INITIALIZER;
     fth_platform *platform = NULL;
     fth_platform_service *service = NULL;
     char *key = NULL, *certificate_pem = NULL, *key_pem = NULL;
     size_t size;
 
-    fth_signals_set_words("stopping");
-    fth_signals_watch(&stop);
     FTH_REQUIRE(!*asked->certificate == !*asked->key, FTH_INVALID, "--certificate and --key belong together");
     FTH_REQUIRE(is_loopback(asked->address) || *asked->certificate, FTH_INVALID,
                 "--address %s would send keys in plain text to other machines; give --certificate and --key",
@@ -110,34 +106,22 @@ static fth_status serve(const serve_options *asked)
                                                                .key_pem = key_pem},
                                &service));
     tell_where(asked, platform, fth_platform_service_port(service));
-    while (!stop.asked)
+    while (!stop->asked)
         nanosleep(&(struct timespec){.tv_nsec = LOOK_EVERY_MS * 1000000L}, NULL);
 
 out:
     fth_platform_service_stop(service);
     fth_platform_close(platform);
-    fth_signals_unwatch();
     fth_wipe_text(key);
     fth_wipe_text(key_pem);
     free(certificate_pem);
     return status;
 }
 
-static fth_exit_code run_functions(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    serve_options asked;
-    fth_arguments arguments;
-    fth_exit_code code = FTH_EXIT_OK;
-
-    if (fth_cli_read_flags(command, invocation, &asked, &arguments, &code)) {
-        if (arguments.count > 0)
-            code = fth_cli_usage(command, "serve functions takes flags only, not \"%s\"", arguments.positional[0]);
-        else if (serve(&asked) != FTH_OK)
-            code = fth_cli_fail();
-    }
-    fth_arguments_release(&arguments);
-    fth_options_release(&table, &asked);
-    return code;
+    (void)command;
+    return fth_cli_exit_code(serve(options, arguments->stop));
 }
 
 const fth_command fth_serve_functions = {
@@ -155,5 +139,7 @@ const fth_command fth_serve_functions = {
              "create a function"},
             {0}},
     .table = &table,
-    .run = run_functions,
+    .flags_only = true,
+    .stop_words = "stopping",
+    .run = run,
 };

@@ -165,8 +165,7 @@ static void tell_where(const serve_options *asked, const fth_parameters *server,
                                  "consistency", asked->consistency);
         if (*fingerprint)
             json_object_set_new(json, "fingerprint", json_string(fingerprint));
-        fth_cli_print_json(json);
-        json_decref(json);
+        fth_cli_print_json_new(json);
         return;
     }
     fth_print_line(stdout, "serving %s, version %lld, %s, on %s", fth_parameters_model(server),
@@ -210,8 +209,9 @@ static fth_status wait_for_end(fth_parameters *server, const serve_options *aske
     return status;
 }
 
-static fth_status serve(const fth_option_table *table, const serve_options *asked, bool *finished)
+static fth_status serve(const serve_options *asked, const fth_stop *stop, bool *finished)
 {
+    const fth_option_table *table = make_table();
     fth_status status = FTH_OK;
     fth_train_options train = {0};
     fth_parameters_options options = {.train = &train,
@@ -237,9 +237,7 @@ static fth_status serve(const fth_option_table *table, const serve_options *aske
     fth_parameters *server = NULL;
     fth_serving_secrets secrets = {0};
     char *tls = NULL, *going_on = NULL;
-    fth_stop stop = FTH_STOP_INITIALIZER;
 
-    fth_signals_watch(&stop);
     FTH_TRY(complete(asked, &train));
     FTH_TRY(fth_consistency_parse(asked->consistency, &options.consistency));
     FTH_TRY(set_model_facts(table, asked, &options));
@@ -253,7 +251,7 @@ static fth_status serve(const fth_option_table *table, const serve_options *aske
     options.key_pem = secrets.key_pem;
     FTH_TRY(fth_parameters_start(&options, &server));
     tell_where(asked, server, &options, secrets.fingerprint);
-    fth_status outcome = wait_for_end(server, asked, &train, &stop, finished);
+    fth_status outcome = wait_for_end(server, asked, &train, stop, finished);
     going_on = describe_going_on(asked, &train, server);
     fth_status stopped = fth_parameters_stop(server, *finished); /* frees it */
     status = outcome != FTH_OK ? outcome : stopped;
@@ -261,7 +259,6 @@ static fth_status serve(const fth_option_table *table, const serve_options *aske
         fth_log_info("stopped and saved; %s", going_on ? going_on : "");
 
 out:
-    fth_signals_unwatch();
     fth_serving_release(&secrets);
     free(tls);
     free(going_on);
@@ -269,25 +266,13 @@ out:
     return status;
 }
 
-static fth_exit_code run_parameters(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    const fth_option_table *table = make_table();
-    serve_options asked;
-    fth_arguments arguments;
-    fth_exit_code code = FTH_EXIT_OK;
     bool finished = false;
-
-    if (fth_cli_read_flags(command, invocation, &asked, &arguments, &code)) {
-        if (arguments.count > 0)
-            code = fth_cli_usage(command, "serve parameters takes flags only, not \"%s\"", arguments.positional[0]);
-        else if (serve(table, &asked, &finished) != FTH_OK)
-            code = fth_cli_fail();
-        else
-            code = finished ? FTH_EXIT_OK : FTH_EXIT_INTERRUPTED;
-    }
-    fth_arguments_release(&arguments);
-    fth_options_release(table, &asked);
-    return code;
+    (void)command;
+    if (serve(options, arguments->stop, &finished) != FTH_OK)
+        return fth_cli_fail();
+    return finished ? FTH_EXIT_OK : FTH_EXIT_INTERRUPTED;
 }
 
 const fth_command fth_serve_parameters = {
@@ -306,5 +291,7 @@ const fth_command fth_serve_parameters = {
             {"farthing serve parameters --address 0.0.0.0 --tls --keys keys.txt --name shared", "for other machines"},
             {0}},
     .make_table = make_table,
-    .run = run_parameters,
+    .flags_only = true,
+    .stop_words = FTH_SAVING_WORDS,
+    .run = run,
 };

@@ -8,11 +8,6 @@
 
 extern const fth_command fth_worker_prefetch, fth_worker_openwhisk, fth_worker_lambda;
 
-/* Runs a worker that takes flags only, until it ends or a signal stops it: reads them into `asked`,
- * the command's own options, and calls `work` with them. */
-fth_exit_code fth_cli_run_worker(const fth_command *command, const fth_invocation *invocation, void *asked,
-                                 fth_status (*work)(const void *asked, const fth_stop *stop));
-
 typedef struct fth_function_flags {
     char *cache;
     int64_t threads, cache_mb;

@@ -16,9 +16,8 @@ static const fth_option rows[] = {
 };
 static const fth_option_table table = FTH_OPTION_TABLE(rows, lambda_options);
 
-static fth_status work(const void *given, const fth_stop *stop)
+static fth_status work(const lambda_options *asked, const fth_stop *stop)
 {
-    const lambda_options *asked = given;
     const fth_function_options options = fth_function_flags_read(&asked->function);
     fth_function *function = NULL;
     const fth_lambda_options with = {.api = *asked->api ? asked->api : NULL, .stop = stop};
@@ -28,10 +27,10 @@ static fth_status work(const void *given, const fth_stop *stop)
     return status;
 }
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    lambda_options asked;
-    return fth_cli_run_worker(command, invocation, &asked, work);
+    (void)command;
+    return fth_cli_exit_code(work(options, arguments->stop));
 }
 
 const fth_command fth_worker_lambda = {
@@ -47,5 +46,7 @@ const fth_command fth_worker_lambda = {
                               {"farthing worker lambda --api 127.0.0.1:9001", "for a Runtime API on this machine"},
                               {0}},
     .table = &table,
+    .flags_only = true,
+    .stop_words = "stopping",
     .run = run,
 };

@@ -30,9 +30,7 @@ static const fth_option_table table = FTH_OPTION_TABLE(rows, action_options);
 static void tell_where(const action_options *asked, int port)
 {
     if (asked->json) {
-        json_t *json = json_pack("{s:s, s:i}", "event", "serving", "port", port);
-        fth_cli_print_json(json);
-        json_decref(json);
+        fth_cli_print_json_new(json_pack("{s:s, s:i}", "event", "serving", "port", port));
         return;
     }
     if (!isatty(STDOUT_FILENO)) /* what a container writes becomes the first activation's log */
@@ -41,9 +39,8 @@ static void tell_where(const action_options *asked, int port)
     fth_cli_flush();
 }
 
-static fth_status serve(const void *given, const fth_stop *stop)
+static fth_status serve(const action_options *asked, const fth_stop *stop)
 {
-    const action_options *asked = given;
     fth_status status = FTH_OK;
     const fth_function_options options = fth_function_flags_read(&asked->function);
     fth_function *function = NULL;
@@ -66,10 +63,10 @@ out:
     return status;
 }
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    action_options asked;
-    return fth_cli_run_worker(command, invocation, &asked, serve);
+    (void)command;
+    return fth_cli_exit_code(serve(options, arguments->stop));
 }
 
 const fth_command fth_worker_openwhisk = {
@@ -85,5 +82,7 @@ const fth_command fth_worker_openwhisk = {
                                        "on this machine, to be called with curl"},
                                       {0}},
     .table = &table,
+    .flags_only = true,
+    .stop_words = "stopping",
     .run = run,
 };

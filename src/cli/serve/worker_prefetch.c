@@ -64,8 +64,7 @@ static void tell_where(const worker_options *asked, bool tls, int port, const ch
         json_t *json = json_pack("{s:s, s:s, s:i}", "event", "serving", "url", url, "port", port);
         if (*fingerprint)
             json_object_set_new(json, "fingerprint", json_string(fingerprint));
-        fth_cli_print_json(json);
-        json_decref(json);
+        fth_cli_print_json_new(json);
         return;
     }
     fth_print_line(stdout, "taking orders on %s", url);
@@ -111,28 +110,13 @@ out:
     return status;
 }
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    worker_options asked;
-    fth_arguments arguments;
-    fth_exit_code code = FTH_EXIT_OK;
-    fth_stop stop = FTH_STOP_INITIALIZER;
-
-    if (fth_cli_read_flags(command, invocation, &asked, &arguments, &code)) {
-        bool serves = fth_options_is_set(&table, &asked, "port");
-        fth_signals_set_words("stopping");
-        fth_signals_watch(&stop);
-        if (arguments.count > 0)
-            code = fth_cli_usage(command, "worker prefetch takes flags only, not \"%s\"", arguments.positional[0]);
-        else if (!serves && !*asked.server)
-            code = fth_cli_usage(command, "say for whom: --server URL; or --port N, to be sent orders over HTTP");
-        else if ((serves ? serve : work)(&asked, &stop) != FTH_OK)
-            code = fth_cli_fail();
-        fth_signals_unwatch();
-    }
-    fth_arguments_release(&arguments);
-    fth_options_release(&table, &asked);
-    return code;
+    const worker_options *asked = options;
+    bool serves = fth_options_is_set(&table, asked, "port");
+    if (!serves && !*asked->server)
+        return fth_cli_usage(command, "say for whom: --server URL; or --port N, to be sent orders over HTTP");
+    return fth_cli_exit_code((serves ? serve : work)(asked, arguments->stop));
 }
 
 const fth_command fth_worker_prefetch = {
@@ -150,5 +134,7 @@ const fth_command fth_worker_prefetch = {
                                        "in a container of OpenWhisk or AWS Lambda"},
                                       {0}},
     .table = &table,
+    .flags_only = true,
+    .stop_words = "stopping",
     .run = run,
 };

@@ -325,10 +325,8 @@ static fth_status show(fth_table *table, const doctor_options *options, const ch
     const char *state = state_names[result->state];
     *healthy = *healthy && result->state != CHECK_FAIL;
     if (options->json) {
-        json_t *json = json_pack("{s:s, s:s, s:s, s:s}", "check", name, "state", state, "found", result->found,
-                                 "advice", result->advice);
-        fth_cli_print_json(json);
-        json_decref(json);
+        fth_cli_print_json_new(json_pack("{s:s, s:s, s:s, s:s}", "check", name, "state", state, "found", result->found,
+                                         "advice", result->advice));
         return FTH_OK;
     }
     FTH_TRY(fth_table_add_row(table, (const char *[]){name, state, result->found}));
@@ -376,12 +374,10 @@ static fth_status check_store(fth_table *table, const doctor_options *options, c
 
 static fth_status examine(const doctor_options *options, const fth_arguments *arguments, bool *healthy)
 {
-    static const char *const headings[] = {"check", "state", "found"};
-    static const fth_alignment alignments[] = {FTH_LEFT, FTH_LEFT, FTH_LEFT};
     fth_status status = FTH_OK;
     fth_table *table = NULL;
     *healthy = true;
-    FTH_TRY(fth_table_create(headings, alignments, FTH_COUNT_OF(headings), &table));
+    FTH_TRY(FTH_TABLE(&table, "check", "state", "found"));
     for (size_t i = 0; i < FTH_COUNT_OF(checks); i++) {
         check_result result = {.advice = ""};
         checks[i].run(options, &result);
@@ -398,20 +394,12 @@ out:
     return status;
 }
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    doctor_options options = {0};
-    fth_arguments arguments = {0};
-    fth_exit_code code;
     bool healthy = true;
-    bool go_on = fth_cli_read_flags(command, invocation, &options, &arguments, &code);
-    if (go_on && examine(&options, &arguments, &healthy) != FTH_OK)
-        code = fth_cli_fail();
-    else if (!healthy)
-        code = FTH_EXIT_FAILURE;
-    fth_options_release(&doctor_table, &options);
-    fth_arguments_release(&arguments);
-    return code;
+    (void)command;
+    fth_exit_code code = fth_cli_exit_code(examine(options, arguments, &healthy));
+    return healthy ? code : FTH_EXIT_FAILURE;
 }
 
 const fth_command fth_command_doctor = {

@@ -67,8 +67,7 @@ static void print_entry(const list_state *state, const char *name, const fth_sto
                                    json_pack("{s:I, s:f, s:o}", "bytes", (json_int_t)object->size_bytes, "modified",
                                              object->modified_s, "version", fth_cli_json_text(object->version.text)));
         if (json)
-            fth_cli_print_json(json);
-        json_decref(json);
+            fth_cli_print_json_new(json);
         return;
     }
     if (!state->options->list_long) {
@@ -239,8 +238,9 @@ static const struct verb *find_verb(const char *name)
     return NULL;
 }
 
-static fth_exit_code perform(const fth_command *command, const fth_arguments *arguments, const store_options *options)
+static fth_exit_code run(const fth_command *command, void *asked, const fth_arguments *arguments)
 {
+    const store_options *options = asked;
     if (arguments->count == 0)
         return fth_cli_usage(command, "say what to do: ls, cat, cp, rm or presign");
     const struct verb *verb = find_verb(arguments->positional[0]);
@@ -269,9 +269,8 @@ static fth_exit_code perform(const fth_command *command, const fth_arguments *ar
     return code;
 }
 
-/* The short flags that people's fingers know from ls, cp and rm, also several in one. NULL if
- * `letter` is none. */
-static const char *full_name(char letter)
+/* The short flags of ls, cp and rm. */
+static const char *long_flag(char letter)
 {
     switch (letter) {
     case 'r':
@@ -280,45 +279,6 @@ static const char *full_name(char letter)
     case 'y': return "--yes";
     default: return NULL;
     }
-}
-
-/* The arguments with those flags in full; free() the array. */
-static char **spell_out(const fth_invocation *invocation, int *count)
-{
-    size_t room = 1;
-    for (int i = 0; i < invocation->argc; i++)
-        room += strlen(invocation->argv[i]) + 1;
-    char **argv = calloc(room, sizeof *argv);
-    *count = 0;
-    for (int i = 0; argv && i < invocation->argc; i++) {
-        char *argument = invocation->argv[i];
-        bool brief = argument[0] == '-' && argument[1] && argument[1] != '-';
-        for (const char *letter = argument + 1; brief && *letter; letter++)
-            brief = full_name(*letter) != NULL;
-        if (!brief)
-            argv[(*count)++] = argument;
-        for (const char *letter = argument + 1; brief && *letter; letter++)
-            argv[(*count)++] = (char *)full_name(*letter);
-    }
-    return argv;
-}
-
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
-{
-    store_options options = {0};
-    fth_arguments arguments = {0};
-    fth_exit_code code;
-    int count = 0;
-    char **argv = spell_out(invocation, &count);
-    if (!argv)
-        return FTH_EXIT_FAILURE;
-    fth_invocation spelled = {.program = invocation->program, .argc = count, .argv = argv};
-    if (fth_cli_read_flags(command, &spelled, &options, &arguments, &code))
-        code = perform(command, &arguments, &options);
-    fth_options_release(&store_table, &options);
-    fth_arguments_release(&arguments);
-    free(argv);
-    return code;
 }
 
 const fth_command fth_command_store = {
@@ -340,5 +300,6 @@ const fth_command fth_command_store = {
              "a link for someone without keys"},
             {0}},
     .table = &store_table,
+    .long_flag = long_flag,
     .run = run,
 };

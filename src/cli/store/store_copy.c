@@ -424,10 +424,8 @@ static void print_summary(const copy *all, double seconds)
     for (size_t i = 0; i < all->count; i++)
         bytes += all->items[i].size_bytes;
     if (all->options->json) {
-        json_t *json = json_pack("{s:I, s:I, s:I, s:f}", "objects", (json_int_t)all->count, "bytes", (json_int_t)bytes,
-                                 "left_out", (json_int_t)left_out(all), "seconds", seconds);
-        fth_cli_print_json(json);
-        json_decref(json);
+        fth_cli_print_json_new(json_pack("{s:I, s:I, s:I, s:f}", "objects", (json_int_t)all->count, "bytes",
+                                         (json_int_t)bytes, "left_out", (json_int_t)left_out(all), "seconds", seconds));
         return;
     }
     char size[64], rate[64], time[64];
@@ -482,7 +480,7 @@ fth_exit_code fth_cli_copy(const fth_command *command, const char *const *addres
     copy all = {.options = options, .stop = FTH_STOP_INITIALIZER, .mutex = PTHREAD_MUTEX_INITIALIZER};
     if (count < 2)
         return fth_cli_usage(command, "cp needs what to copy and where to: farthing store cp FROM... TO");
-    fth_signals_set_words("ending the copy; once more to stop at once");
+    fth_signals_set_words("ending the copy; press Ctrl-C again to stop at once");
     fth_signals_watch(&all.stop); /* before a store makes threads */
     FTH_TRY(open_places(&all, addresses, count));
     FTH_REQUIRE(*all.to.key || all.to.folder, FTH_INVALID, "'%s' names no place to copy to", addresses[count - 1]);

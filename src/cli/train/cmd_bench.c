@@ -86,31 +86,20 @@ static fth_status measure(const bench_options *asked)
                           *asked->times ? asked->times : NULL, &result));
 
     const double step_s = result.median_step_s;
-    json_t *json =
-        json_pack("{s:s, s:I, s:[iii], s:i, s:s, s:I, s:s, s:f, s:f}", "model", asked->model, "batch",
-                  (json_int_t)asked->batch, "input", channels, height, width, "classes", classes, "precision",
-                  asked->precision, "threads", (json_int_t)asked->threads, "device", result.device, "step_ms",
-                  1e3 * step_s, "samples_per_s", step_s > 0 ? (double)asked->batch / step_s : 0.0);
-    fth_cli_print_json(json);
-    json_decref(json);
+    fth_cli_print_json_new(json_pack("{s:s, s:I, s:[iii], s:i, s:s, s:I, s:s, s:f, s:f}", "model", asked->model,
+                                     "batch", (json_int_t)asked->batch, "input", channels, height, width, "classes",
+                                     classes, "precision", asked->precision, "threads", (json_int_t)asked->threads,
+                                     "device", result.device, "step_ms", 1e3 * step_s, "samples_per_s",
+                                     step_s > 0 ? (double)asked->batch / step_s : 0.0));
 out:
     fth_options_release(table, &options);
     return status;
 }
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    bench_options options = {0};
-    fth_arguments arguments = {0};
-    fth_exit_code code;
-    bool go_on = fth_cli_read_flags(command, invocation, &options, &arguments, &code);
-    if (go_on && arguments.count > 0)
-        code = fth_cli_usage(command, "bench takes flags only: \"%s\"", arguments.positional[0]);
-    else if (go_on && measure(&options) != FTH_OK)
-        code = fth_cli_fail();
-    fth_options_release(&bench_table, &options);
-    fth_arguments_release(&arguments);
-    return code;
+    (void)command, (void)arguments;
+    return fth_cli_exit_code(measure(options));
 }
 
 const fth_command fth_command_bench = {
@@ -120,6 +109,7 @@ const fth_command fth_command_bench = {
     .for_developers = true,
     .computes = true,
     .table = &bench_table,
+    .flags_only = true,
     .examples = (const fth_example[]){{"farthing bench --model resnet18 --batch 32", "a step of ResNet-18"}, {0}},
     .run = run,
 };

@@ -5,12 +5,12 @@
 #include "cli/cli.h"
 #include "parallel/parallel.h"
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    if (invocation->argc != 2)
+    (void)options;
+    if (arguments->count != 2)
         return fth_cli_usage(command, "this is for farthing itself: train --strategy hogwild --processes N");
-    fth_status status = fth_hogwild_worker_run(atoi(invocation->argv[0]), atoi(invocation->argv[1]));
-    return status == FTH_OK ? FTH_EXIT_OK : fth_cli_fail();
+    return fth_cli_exit_code(fth_hogwild_worker_run(atoi(arguments->positional[0]), atoi(arguments->positional[1])));
 }
 
 const fth_command fth_command_hogwild_worker = {

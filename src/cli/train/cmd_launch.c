@@ -368,7 +368,7 @@ static fth_exit_code launch(const launch_options *options, const fth_invocation 
     fth_exit_code code = FTH_EXIT_FAILURE;
     char *command = write_command(invocation);
     fth_stop stop = FTH_STOP_INITIALIZER;
-    fth_signals_set_words("the workers finish their step and save; once more to stop at once");
+    fth_signals_set_words("the workers finish their step and save; press Ctrl-C again to stop at once");
     fth_signals_watch(&stop);
     fth_status status = *options->hosts
                             ? run_hosts(options, invocation, command ? command : "", arguments, &stop, &code)
@@ -382,38 +382,26 @@ static fth_exit_code launch(const launch_options *options, const fth_invocation 
     return code;
 }
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
+static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    launch_options options = {0};
-    fth_arguments given = {0};
-    const char **arguments = NULL;
+    const launch_options *asked = options;
+    const fth_invocation *invocation = arguments->invocation;
     fth_exit_code code;
     bool dry = false;
 
-    if (!fth_cli_read_flags(command, invocation, &options, &given, &code))
-        goto out;
-    if (given.count < 1 || strcmp(given.positional[0], "train") != 0) {
-        code =
-            fth_cli_usage(command, "what to run comes after --, as in: farthing launch --workers 4 -- train run.yaml");
-        goto out;
-    }
-    const char *conflict = find_conflict(&options);
-    if (conflict) {
-        code = fth_cli_usage(command, "%s", conflict);
-        goto out;
-    }
-    const fth_invocation job = {invocation->program, given.count - 1, (char *const *)(given.positional + 1)};
-    arguments = read_arguments(command, &job, &dry, &code);
-    if (!arguments)
-        goto out;
-    code = dry ? fth_cli_train(&fth_command_train,
-                               &(fth_invocation){invocation->program, job.argc + 1, (char *const *)arguments}, false)
-               : launch(&options, invocation, arguments);
-
-out:
-    free(arguments);
-    fth_options_release(&table, &options);
-    fth_arguments_release(&given);
+    if (arguments->count < 1 || strcmp(arguments->positional[0], "train") != 0)
+        return fth_cli_usage(command,
+                             "what to run comes after --, as in: farthing launch --workers 4 -- train run.yaml");
+    const char *conflict = find_conflict(asked);
+    if (conflict)
+        return fth_cli_usage(command, "%s", conflict);
+    const fth_invocation job = fth_arguments_job(arguments);
+    const char **words = read_arguments(command, &job, &dry, &code);
+    if (words)
+        code = dry ? fth_command_run(&fth_command_train,
+                                     &(fth_invocation){invocation->program, job.argc + 1, (char *const *)words})
+                   : launch(asked, invocation, words);
+    free(words);
     return code;
 }
 

@@ -2,11 +2,6 @@
  * is gone. All that it knows it reads from the run's store; no controller is needed. */
 #include "cli/cli.h"
 
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
-{
-    return fth_cli_train(command, invocation, true);
-}
-
 const fth_command fth_command_standby = {
     .name = "standby",
     .arguments = "[FILE.yaml] --checkpoints URL [--flag value ...]",
@@ -22,5 +17,5 @@ const fth_command fth_command_standby = {
     .examples =
         (const fth_example[]){
             {"farthing standby run.yaml --checkpoints s3://bucket/run", "take over when the machine is gone"}, {0}},
-    .run = run,
+    .run = fth_cli_train,
 };

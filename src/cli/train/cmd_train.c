@@ -204,10 +204,8 @@ static fth_exit_code conclude(const fth_invocation *invocation, const fth_train_
 static fth_exit_code give_up(const fth_train_options *options, fth_status status, bool told)
 {
     if (options->json && !told) {
-        json_t *event = json_pack("{s:s, s:s, s:s}", "event", "error", "status", fth_status_name(status), "message",
-                                  fth_error_message());
-        fth_cli_print_json(event);
-        json_decref(event);
+        fth_cli_print_json_new(json_pack("{s:s, s:s, s:s}", "event", "error", "status", fth_status_name(status),
+                                         "message", fth_error_message()));
     }
     return fth_cli_fail();
 }
@@ -299,61 +297,34 @@ out:
     return status;
 }
 
-fth_exit_code fth_cli_train(const fth_command *command, const fth_invocation *invocation, bool standby)
+fth_exit_code fth_cli_train(const fth_command *command, void *options, const fth_arguments *arguments)
 {
-    fth_train_options options = {0};
-    fth_arguments arguments = {0};
+    fth_train_options *asked = options;
+    const fth_option_bits by_flag = asked->set; /* before a file's are added */
+    const char *file = arguments->positional[0];
     fth_exit_code code;
     const fth_model *model;
 
-    if (!fth_cli_read_flags(command, invocation, &options, &arguments, &code))
-        goto out;
-    if (arguments.count > 1) {
-        code = fth_cli_usage(command, "one FILE.yaml at most, not %d: %s, %s", arguments.count, arguments.positional[0],
-                             arguments.positional[1]);
-        goto out;
+    if (arguments->count > 1)
+        return fth_cli_usage(command, "one FILE.yaml at most, not %d: %s, %s", arguments->count, file,
+                             arguments->positional[1]);
+    if (file && !fth_cli_is_yaml(file) && !fth_file_exists(file)) {
+        bool is_model = fth_model_find(file, &model) == FTH_OK;
+        return fth_cli_usage(command, "\"%s\" is not a FILE.yaml%s%s%s", file,
+                             is_model ? "; did you mean --model " : "", is_model ? file : "", is_model ? "?" : "");
     }
-    const fth_option_bits by_flag = options.set; /* before a file's are added */
-    if (arguments.count == 1) {
-        const char *file = arguments.positional[0];
-        if (!fth_cli_is_yaml(file) && !fth_file_exists(file)) {
-            bool is_model = fth_model_find(file, &model) == FTH_OK;
-            code = fth_cli_usage(command, "\"%s\" is not a FILE.yaml%s%s%s", file,
-                                 is_model ? "; did you mean --model " : "", is_model ? file : "", is_model ? "?" : "");
-            goto out;
-        }
-        if (!fth_cli_layer_options(invocation, NULL, file, &options, &code))
-            goto out;
-    }
-    const fth_status found = fth_train_find_resumed(&options);
-    if (found != FTH_OK) {
-        code = give_up(&options, found, false);
-        goto out;
-    }
-    if (find_weights(&options) != FTH_OK || fth_train_options_resolve(&options) != FTH_OK ||
-        fth_train_options_check(&options) != FTH_OK) {
-        code = fth_cli_usage(command, "%s", fth_error_message());
-        goto out;
-    }
-    if (check_strategy(&options) != FTH_OK) {
-        code = fth_cli_usage(command, "%s", fth_error_message());
-        goto out;
-    }
-    if (standby && !*options.store.checkpoints) {
-        code = fth_cli_usage(command, "say with --checkpoints URL which run to stand by for");
-        goto out;
-    }
-    options.standby = standby;
-    code = options.dry_run ? fth_cli_dry_run(&options, &by_flag) : train(invocation, &options);
-out:
-    fth_options_release(&fth_train_option_table, &options);
-    fth_arguments_release(&arguments);
-    return code;
-}
-
-static fth_exit_code run(const fth_command *command, const fth_invocation *invocation)
-{
-    return fth_cli_train(command, invocation, false);
+    if (file && !fth_cli_layer_options(arguments->invocation, NULL, file, asked, &code))
+        return code;
+    const fth_status found = fth_train_find_resumed(asked);
+    if (found != FTH_OK)
+        return give_up(asked, found, false);
+    if (find_weights(asked) != FTH_OK || fth_train_options_resolve(asked) != FTH_OK ||
+        fth_train_options_check(asked) != FTH_OK || check_strategy(asked) != FTH_OK)
+        return fth_cli_usage(command, "%s", fth_error_message());
+    asked->standby = command == &fth_command_standby;
+    if (asked->standby && !*asked->store.checkpoints)
+        return fth_cli_usage(command, "say with --checkpoints URL which run to stand by for");
+    return asked->dry_run ? fth_cli_dry_run(asked, &by_flag) : train(arguments->invocation, asked);
 }
 
 const fth_command fth_command_train = {
@@ -377,5 +348,5 @@ const fth_command fth_command_train = {
                                       {"farthing train --data ./photos --checkpoints s3://bucket/run",
                                        "a run that survives its machine"},
                                       {0}},
-    .run = run,
+    .run = fth_cli_train,
 };

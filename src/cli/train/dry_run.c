@@ -179,8 +179,7 @@ static void print_json(const fth_train_options *asked, const fth_option_bits *by
     if (plan->steps > 0)
         json_object_set_new(json, "steps", json_integer(plan->steps));
     json_object_set_new(json, "configuration", configuration_json(asked, by_flag, plan));
-    fth_cli_print_json(json);
-    json_decref(json);
+    fth_cli_print_json_new(json);
 }
 
 static void print_action(const fth_train_options *asked, const fth_train_plan *plan)
@@ -240,10 +239,8 @@ fth_exit_code fth_cli_dry_run(const fth_train_options *options, const fth_option
 out:
     fth_train_plan_release(&plan);
     if (status != FTH_OK && options->json) {
-        json_t *event = json_pack("{s:s, s:s, s:o}", "event", "error", "status", fth_status_name(status), "message",
-                                  fth_cli_json_text(fth_error_message()));
-        fth_cli_print_json(event);
-        json_decref(event);
+        fth_cli_print_json_new(json_pack("{s:s, s:s, s:o}", "event", "error", "status", fth_status_name(status),
+                                         "message", fth_cli_json_text(fth_error_message())));
     }
     return status == FTH_OK ? FTH_EXIT_OK : fth_cli_fail();
 }
