@@ -1,7 +1,7 @@
 /* The training job: a worker of a parameter server that ends in time.
  *
- *     register --> model --> take a shard --> fetch it --> [pull, compute, push]... --> take the next ... --> unregister
- *                                ^                               |
+ *     register --> model --> take a shard --> fetch it --> [pull, compute, push]... --> take the next ... -->
+ * unregister ^                               |
  *                                +-------------- "lease" --------+   the shard is with others by now
  *
  * Where a shard's samples stand is the server's to know: each push says which samples it is of, and
@@ -174,7 +174,7 @@ static uint64_t count_sample_bytes(const train_run *run)
  * whole set not. */
 static fth_status fetch(train_run *run, const fth_shard_request *asked, fth_dataset **dataset, fth_shard_facts *facts)
 {
-    const fth_normalization *normalization = fth_worker_normalization(run->client);
+    const fth_normalization *normalization = &fth_worker_get_registration(run->client)->normalization;
     const fth_engine_options *model = fth_engine_get_options(run->engine);
     double since_s = fth_clock_seconds();
     fth_shard_request request = *asked;

@@ -73,20 +73,21 @@ static fth_status make(fth_train_model *model, const fth_train_parameters *param
                        const fth_train_resources *resources, const fth_worker_client *client)
 {
     fth_status status = FTH_OK;
+    const fth_worker_registration *served = fth_worker_get_registration(client);
     fth_engine_options engine = {.train = &model->options,
-                                 .classes = fth_worker_classes(client),
+                                 .classes = served->classes,
                                  .training_samples = 1, /* groups are this job's own */
                                  .copies = 2,           /* as pulled, and on the way to the server */
                                  .weights_follow = true};
 
     FTH_TRY(fth_options_set_defaults(&fth_train_option_table, &model->options));
     model->has_options = true;
-    FTH_TRY(set_option(&model->options, "model", fth_worker_model(client)));
+    FTH_TRY(set_option(&model->options, "model", served->model));
     FTH_TRY(fth_train_options_resolve(&model->options));
     model->options.batch = parameters->batch;
     model->options.optimizer.accumulate = parameters->interval > 1 ? 2 : 1; /* whether gradients are added up */
     model->options.optimizer.momentum = 0; /* the server updates: no memory for an optimizer's state here */
-    FTH_TRY(read_input(fth_worker_input(client), &engine));
+    FTH_TRY(read_input(served->input, &engine));
     FTH_REQUIRE(engine.classes >= 2 && engine.classes <= MAX_CLASSES, FTH_CORRUPT,
                 "the parameter server has a model of %d classes", engine.classes);
     FTH_TRY(fth_device_open(parameters->device ? parameters->device : "cpu",
@@ -115,8 +116,9 @@ fth_status fth_train_model_get(fth_train_model *model, const fth_train_parameter
                                fth_replica **replica)
 {
     fth_status status = FTH_OK;
-    char *wanted = fth_format("%s %s %d %s %s %d %d %" PRId64, fth_worker_model(client), fth_worker_input(client),
-                              fth_worker_classes(client), parameters->device ? parameters->device : "cpu",
+    const fth_worker_registration *served = fth_worker_get_registration(client);
+    char *wanted = fth_format("%s %s %d %s %s %d %d %" PRId64, served->model, served->input, served->classes,
+                              parameters->device ? parameters->device : "cpu",
                               parameters->compress ? parameters->compress : "none", parameters->interval > 1,
                               resources->threads, parameters->batch);
 

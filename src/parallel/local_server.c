@@ -54,20 +54,21 @@ static fth_status add_flag(fth_words *words, const json_t *configuration, const 
 static fth_status add_own_flags(const local *all, int number, fth_words *words)
 {
     fth_status status = FTH_OK;
+    const fth_parameters_facts served = fth_parameters_get_facts(all->server);
     char normalization[FTH_NORMALIZATION_TEXT];
 
-    fth_normalization_format(fth_parameters_normalization(all->server), normalization);
+    fth_normalization_format(served.normalization, normalization);
     FTH_TRY(fth_words_add(words, "--server=http://127.0.0.1:%d", fth_parameters_port(all->server)));
     if (*normalization)
         FTH_TRY(fth_words_add(words, "--normalize=%s", normalization));
-    FTH_TRY(fth_words_add(words, "--validation-split=%s", fth_parameters_split(all->server)));
-    if (fth_parameters_takes_text(all->server))
-        FTH_TRY(fth_words_add(words, "--vocab=%s", fth_parameters_run_folder(all->server)));
-    FTH_TRY(fth_words_add(words, "--model=%s", fth_parameters_model(all->server)));
+    FTH_TRY(fth_words_add(words, "--validation-split=%s", served.validation_split));
+    if (served.takes_text)
+        FTH_TRY(fth_words_add(words, "--vocab=%s", served.run_folder));
+    FTH_TRY(fth_words_add(words, "--model=%s", served.model));
     FTH_TRY(fth_words_add(words, "--share=%d/%d", number, all->count));
     FTH_TRY(fth_words_add(words, "--worker=%d", number));
     FTH_TRY(fth_words_add(words, "--threads=1"));
-    FTH_TRY(fth_words_add(words, "--runs=%s/workers", fth_parameters_run_folder(all->server)));
+    FTH_TRY(fth_words_add(words, "--runs=%s/workers", served.run_folder));
     FTH_TRY(fth_words_add(words, "--name=%d", number));
     FTH_TRY(fth_words_add(words, "--validate-every=1000000")); /* the server does that */
     FTH_TRY(fth_words_add(words, "--resume"));
@@ -134,7 +135,7 @@ static void handle_end(void *context, int number, pid_t process, const fth_child
 static int64_t count_steps(const local *all, fth_consistency consistency)
 {
     const fth_train_options *options = all->options;
-    int64_t samples = fth_parameters_epoch_samples(all->server), sum = 0, most = 0;
+    int64_t samples = fth_parameters_get_facts(all->server).epoch_samples, sum = 0, most = 0;
     if (options->limits.steps > 0)
         return options->limits.steps;
     for (int i = 0; i < all->count; i++) {
@@ -164,7 +165,7 @@ static fth_status run_workers(local *all, const fth_stop *stop)
 {
     fth_status status = FTH_OK;
     fth_supervisor *supervisor = NULL;
-    char *folder = fth_path_join(fth_parameters_run_folder(all->server), "workers");
+    char *folder = fth_path_join(fth_parameters_get_facts(all->server).run_folder, "workers");
     fth_supervisor_options options = {.program = all->program,
                                       .folder = folder,
                                       .count = all->count,
@@ -307,7 +308,7 @@ fth_status fth_local_server_run(fth_train_options *options, const char *program,
     FTH_TRY(fth_parameters_set_interval(options->saving.every, &server));
     FTH_TRY(find_run(options));
     FTH_TRY(fth_parameters_start(&server, &all.server));
-    outcome->run_folder = fth_format("%s", fth_parameters_run_folder(all.server));
+    outcome->run_folder = fth_format("%s", fth_parameters_get_facts(all.server).run_folder);
     fth_log_info("strategy %s: a server and %s here; run %s", options->strategy,
                  FTH_COUNTED(all.count, "worker process"), outcome->run_folder);
     all.steps = count_steps(&all, server.consistency);

@@ -42,17 +42,17 @@ static fth_status check_model(const worker *w, const fth_train_options *options)
     const fth_engine_options *engine = fth_engine_get_options(w->engine);
     /* a tokenizer that was learned here from other texts, or another number of its tokens */
     const char *hint = engine->longest > 0 ? ": give --vocab the tokenizer.json of the server's run" : "";
+    const fth_worker_registration *served = fth_worker_get_registration(w->client);
     char input[64];
 
     fth_service_describe_input(engine, fth_dataset_get_info(engine->dataset)->text.tokenizer, input, sizeof input);
-    FTH_REQUIRE(strcmp(fth_worker_model(w->client), options->model) == 0, FTH_INVALID, "%s serves %s, not --model %s%s",
-                options->server.url, fth_worker_model(w->client), options->model, hint);
-    FTH_REQUIRE(strcmp(fth_worker_input(w->client), input) == 0 && fth_worker_classes(w->client) == engine->classes,
-                FTH_INVALID, "%s serves a model for %s%s in %s; %s has %s in %d%s", options->server.url,
-                engine->longest > 0 ? "" : "images of ", fth_worker_input(w->client),
-                FTH_COUNTED(fth_worker_classes(w->client), "class"), options->data.address, input, engine->classes,
-                hint);
-    const fth_normalization *theirs = fth_worker_normalization(w->client);
+    FTH_REQUIRE(strcmp(served->model, options->model) == 0, FTH_INVALID, "%s serves %s, not --model %s%s",
+                options->server.url, served->model, options->model, hint);
+    FTH_REQUIRE(strcmp(served->input, input) == 0 && served->classes == engine->classes, FTH_INVALID,
+                "%s serves a model for %s%s in %s; %s has %s in %d%s", options->server.url,
+                engine->longest > 0 ? "" : "images of ", served->input, FTH_COUNTED(served->classes, "class"),
+                options->data.address, input, engine->classes, hint);
+    const fth_normalization *theirs = &served->normalization;
     const fth_normalization *ours = &fth_dataset_get_info(engine->dataset)->normalization;
     if (theirs->channels > 0 && !fth_normalization_equal(theirs, ours)) {
         char expected[FTH_NORMALIZATION_TEXT], used[FTH_NORMALIZATION_TEXT];

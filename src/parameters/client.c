@@ -269,27 +269,7 @@ const char *fth_worker_instance(const fth_worker_client *client)
     return client->instance;
 }
 
-const char *fth_worker_model(const fth_worker_client *client)
+const fth_worker_registration *fth_worker_get_registration(const fth_worker_client *client)
 {
-    return client->registration.model;
-}
-
-const char *fth_worker_input(const fth_worker_client *client)
-{
-    return client->registration.input;
-}
-
-int fth_worker_classes(const fth_worker_client *client)
-{
-    return client->registration.classes;
-}
-
-const fth_normalization *fth_worker_normalization(const fth_worker_client *client)
-{
-    return &client->registration.normalization;
-}
-
-bool fth_worker_waits(const fth_worker_client *client)
-{
-    return client->registration.waits;
+    return &client->registration;
 }

@@ -1,10 +1,9 @@
-/* A worker's side of the wire (parameters.h): registers, pulls, pushes, and comes back after a
- * server that was away.
+/* A worker's side of the wire (parameters.h): registers, pulls, pushes, and reconnects to a server
+ * that was away.
  *
- * What was pushed and not answered is pushed again under the same sequence number, which the server
- * applies once; so a lost answer, a server that was killed and started again, and a lease that ran
- * out are all the worker's to get over. Not safe for several threads; a thread of its own keeps the
- * lease while the worker computes. */
+ * A push without an answer is repeated under the same sequence number, which the server applies
+ * once. The client thus recovers from a lost answer, a restarted server and an expired lease. Not
+ * safe for several threads; a thread of its own renews the lease while the worker computes. */
 #ifndef FTH_PARAMETERS_CLIENT_H
 #define FTH_PARAMETERS_CLIENT_H
 
@@ -20,65 +19,67 @@ typedef struct fth_worker_options {
     const char *worker;               /* NULL or "": made up from the host's name */
     const char *pinned_key, *ca_file; /* see fth_http_client_options; NULL or "": none */
     double patience_s;                /* how long a server that does not answer is tried again */
-    fth_deadline deadline;            /* nothing is waited for beyond it: FTH_TIMEOUT; at_seconds 0: none */
-    const fth_stop *stop;             /* ends whatever waits, with FTH_INTERRUPTED; outlives the client. NULL: none */
-    const struct fth_signer *
-        signer; /* copied; NULL or empty: a token of this user's server, or from the environment (http/local_token.h) */
-    const json_t *function; /* that the worker runs in, for the server's record: {"provider", "function", "id",
-                               "memory_mb"}; copied. NULL: in none */
+    fth_deadline deadline;            /* of all waiting: FTH_TIMEOUT; at_seconds 0: none */
+    const fth_stop *stop;             /* ends all waiting: FTH_INTERRUPTED; outlives the client. NULL: none */
+    /* Copied; NULL or empty: a token of this user's server, or the environment (http/local_token.h). */
+    const struct fth_signer *signer;
+    /* The function that the worker runs in, for the server's record: {"provider", "function", "id",
+     * "memory_mb"}; copied. NULL: none. */
+    const json_t *function;
 } fth_worker_options;
 
 /* Registers. */
 fth_status fth_worker_open(const fth_worker_options *options, fth_worker_client **client);
-/* Replaces the options' deadline, for what is done from now on. */
+/* Replaces the deadline for later calls. */
 void fth_worker_set_deadline(fth_worker_client *client, fth_deadline deadline);
 /* Unregisters, if the server still answers, and frees. */
 void fth_worker_close(fth_worker_client *client);
-/* What the function used, which the server records when the worker unregisters
- * (docs/parameter-server.md); takes `usage`. */
+/* What the function used, recorded when the worker unregisters (docs/parameter-server.md); takes
+ * `usage`. */
 void fth_worker_set_usage(fth_worker_client *client, json_t *usage);
-/* Bodies sent and received so far, those by memory too (local.h): what a server elsewhere would
- * have moved. */
+/* Bodies sent and received so far, including those through memory (local.h). */
 uint64_t fth_worker_sent_bytes(const fth_worker_client *client);
 uint64_t fth_worker_received_bytes(const fth_worker_client *client);
 
-/* What the server said at registration. */
 const char *fth_worker_name(const fth_worker_client *client);
-const char *fth_worker_instance(const fth_worker_client *client); /* this process's own */
-const char *fth_worker_model(const fth_worker_client *client);
-const char *fth_worker_input(const fth_worker_client *client); /* "1x28x28" */
-int fth_worker_classes(const fth_worker_client *client);
-const fth_normalization *fth_worker_normalization(const fth_worker_client *client); /* 0 channels: not said */
-bool fth_worker_waits(const fth_worker_client *client); /* sync: a step is the work of several */
+const char *fth_worker_instance(const fth_worker_client *client); /* names this process */
 
-/* Checks that the server has exactly the layout's tensors; fails naming what differs. Gives its
+/* The server's answer to the registration. */
+typedef struct fth_worker_registration {
+    char *model, *input; /* input: "1x28x28" */
+    int classes;
+    fth_normalization normalization; /* 0 channels: not given */
+    bool waits;                      /* sync: a step combines the gradients of several workers */
+    double lease_s;
+} fth_worker_registration;
+const fth_worker_registration *fth_worker_get_registration(const fth_worker_client *client);
+
+/* Checks that the server has exactly the layout's tensors; a failure names the difference. Pulls its
  * weights as fth_worker_pull() does. */
 fth_status fth_worker_check_layout(fth_worker_client *client, const fth_layout *layout, float *packed,
                                    int64_t *version);
 
-/* Weights of a version above `since` (-1: any), waiting for one, or of any where the server has
- * gone back; into `packed` (layout->packed_floats). */
+/* Pulls weights of a version above `since` (-1: any) into `packed` (layout->packed_floats), waiting
+ * for one; any version if the server has fallen back to an older one. */
 fth_status fth_worker_pull(fth_worker_client *client, const fth_layout *layout, int64_t since, float *packed,
                            int64_t *version);
 
 typedef enum fth_push_outcome {
-    FTH_PUSH_APPLIED, /* or stored, to be applied with those of others */
-    FTH_PUSH_STALE,   /* computed with weights that are too old by now, or that are lost: pull and compute again */
-    FTH_PUSH_LEASE,   /* its samples are not what comes next of their shard, or another worker has it: drop the gradient
-                         and take a shard again */
-    FTH_PUSH_FINISHED /* the server has made all the steps it was asked for */
+    FTH_PUSH_APPLIED, /* or stored, to be applied with others */
+    FTH_PUSH_STALE,   /* computed from weights that are too old, or lost: pull and compute again */
+    FTH_PUSH_LEASE,   /* not the next samples of the shard, or another worker has it: drop the gradient, take a shard */
+    FTH_PUSH_FINISHED /* the server has made all its steps */
 } fth_push_outcome;
 
-/* A gradient ready to travel: bytes, which are the memfd `fd`'s from its beginning (local.h) unless
- * that is -1. */
+/* An encoded gradient: bytes, also at the start of the memfd `fd` (local.h) unless that is -1. */
 typedef struct fth_push_body {
     const void *bytes;
     size_t size_bytes;
     int fd;
-    uint64_t stamp; /* in the memfd while it holds this body */
+    uint64_t stamp; /* of this body in the memfd */
 } fth_push_body;
 
-/* Sends what `make` makes of a sequence number; it is called again if the number has to change. */
+/* Sends the body that `make` builds for a sequence number; called again if the number changes. */
 typedef struct fth_push {
     void *context;
     fth_status (*make)(void *context, const char *worker, int64_t sequence, fth_push_body *body);
@@ -87,14 +88,14 @@ fth_status fth_worker_push(fth_worker_client *client, const fth_push *push, fth_
 
 /* ---- shards (shards.h) ---- */
 
-/* A shard that the worker has an address of. The server knows it as RUN/NAME, and where its samples
- * stand, from the first time on that somebody brings it. */
+/* A shard whose address the worker has. The server knows it as RUN/NAME and keeps its position, from
+ * the first time a worker brings it. */
 typedef struct fth_shard_offer {
     const char *run, *name;
-    int64_t samples, epochs; /* epochs 0: until the training ends */
+    int64_t samples, epochs; /* epochs 0: until training ends */
 } fth_shard_offer;
 
-/* Samples that are this worker's to compute: positions `from` to `to` of an epoch, in the order of
+/* Samples leased to this worker: positions `from` to `to` of an epoch, in the order of
  * fth_shard_sampler(seed, shard, samples). */
 typedef struct fth_shard_lease {
     char shard[FTH_MAX_SHARD_NAME + 1];
@@ -102,20 +103,17 @@ typedef struct fth_shard_lease {
     int64_t samples; /* of the shard */
     int64_t first;   /* of the shard's samples in its file */
     uint64_t seed;
-    char *url, *etag; /* where it is, and its version; "": as the worker knows (it brought it), or not known */
+    char *url, *etag; /* its address and version; "": not known, or the worker brought it */
 } fth_shard_lease;
 void fth_shard_lease_release(fth_shard_lease *lease);
 
-/* Takes a shard: the one brought or, with NULL, the next that the server lists. FTH_SHARD_WAIT: all
- * that are left were with others until the deadline; FTH_SHARD_DONE: none is left, or the training
- * has ended. Only with FTH_SHARD_TAKEN is there something in *lease; it ends with its last sample,
- * fth_worker_return_shard(), or the worker's registration. */
+/* Takes a shard: the one brought or, with NULL, the next listed one. FTH_SHARD_WAIT: others held all
+ * that are left until the deadline; FTH_SHARD_DONE: none is left, or training has ended. Only
+ * FTH_SHARD_TAKEN fills *lease, which ends with its last sample or the worker's registration. */
 fth_status fth_worker_take_shard(fth_worker_client *client, const fth_shard_offer *brought, fth_deadline deadline,
                                  fth_shard_lease *lease, fth_shard_answer *answer);
-/* Gives back what is left of it, for others to take. */
-fth_status fth_worker_return_shard(fth_worker_client *client);
 
-/* ---- gradients as they travel ---- */
+/* ---- encoding gradients ---- */
 
 typedef struct fth_encoder fth_encoder;
 
@@ -123,26 +121,25 @@ typedef struct fth_encoder_facts {
     const char *worker, *instance; /* the latter may be NULL */
     int64_t sequence, version, samples, correct;
     double loss;
-    const fth_shard_span *span; /* where the samples come from; NULL: from no shard */
+    const fth_shard_span *span; /* the samples; NULL: not of a shard */
 } fth_encoder_facts;
 
-/* How gradients travel, for the table of options: --compress is one of these forms, with a share
- * that fits. */
+/* For the option table: the forms of --compress, and whether a text is one. */
 fth_choice fth_compression_choice(size_t index);
 fth_status fth_compression_check(const char *text);
 
 /* "none", "f16", "bf16", "topk:0.01". The layout outlives the encoder. */
 fth_status fth_encoder_create(const fth_layout *layout, const char *compression, fth_encoder **encoder);
 void fth_encoder_free(fth_encoder *encoder);
-/* Drops what was left out of earlier gradients: those that follow are of another model. */
+/* Drops what was left out of earlier gradients; later ones are of another model. */
 void fth_encoder_forget(fth_encoder *encoder);
-/* Takes gradients and buffers (the engine's vectors). What compression leaves out is kept and
- * added to the gradients taken next. */
+/* Encodes gradients and buffers (the engine's vectors). What compression leaves out is added to the
+ * next gradients. */
 fth_status fth_encoder_take(fth_encoder *encoder, const float *gradients, const float *buffers);
-/* What was taken last, of these gradients, was refused: what earlier ones had left is kept again,
- * as if it had not been. */
+/* The push of `gradients`, encoded last, was refused: restores what earlier gradients had left
+ * out. */
 void fth_encoder_give_back(fth_encoder *encoder, const float *gradients);
-/* The body for what was taken last; valid until the next call. */
+/* The body of what was taken last; valid until the next call. */
 fth_status fth_encoder_make(fth_encoder *encoder, const fth_encoder_facts *facts, fth_push_body *body);
 
 #endif

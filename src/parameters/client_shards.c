@@ -123,19 +123,3 @@ fth_status fth_worker_take_shard(fth_worker_client *client, const fth_shard_offe
 out:
     return status;
 }
-
-fth_status fth_worker_return_shard(fth_worker_client *client)
-{
-    fth_status status = FTH_OK;
-    fth_http_response response = {0};
-    json_t *json = json_pack("{s:s}", "worker", client->name);
-
-    FTH_TRY(post(client, "/returnShard", json, 0, &response));
-    if (response.code != 200)
-        status = fth_client_fail_refused(client, FTH_INVALID, "to take a shard back", &response);
-
-out:
-    json_decref(json);
-    fth_http_response_release(&response);
-    return status;
-}

@@ -1,7 +1,5 @@
-/* The server's tensors in the order of its flat vector, and gradients that come for them.
- *
- * What a worker sends is checked whole before anything is done with it: names, shapes, types,
- * positions, numbers. */
+/* The server's tensors in the order of its flat vector, and gradients for them. A gradient is
+ * checked completely (names, shapes, types, positions, numbers) before it is used. */
 #ifndef FTH_PARAMETERS_GRADIENT_H
 #define FTH_PARAMETERS_GRADIENT_H
 
@@ -15,7 +13,7 @@ typedef struct fth_layout_tensor {
     fth_shape shape;
     int64_t count;
     size_t vector_offset;   /* in floats, in the engine's vector of parameters or buffers */
-    uint64_t packed_offset; /* in floats, in what /getParameter gives */
+    uint64_t packed_offset; /* in floats, in the answer to /getParameter */
 } fth_layout_tensor;
 
 /* Trained parameters first, then others, then buffers, each in the order of their vector. */
@@ -31,7 +29,7 @@ typedef struct fth_layout {
 fth_status fth_layout_create(const fth_graph *graph, fth_layout **layout);
 void fth_layout_free(fth_layout *layout);
 int fth_layout_find(const fth_layout *layout, const char *name, size_t length); /* or -1 */
-/* The safetensors header (length field included) of all tensors, so padded that data begin at a
+/* The safetensors header of all tensors, including its length field, padded so that data start at a
  * multiple of 64. */
 fth_status fth_layout_describe(const fth_layout *layout, const fth_metadata_entry *metadata, size_t metadata_count,
                                char **bytes, size_t *size_bytes);
@@ -52,21 +50,21 @@ typedef struct fth_shard_span {
 } fth_shard_span;
 
 typedef struct fth_gradient_part {
-    const fth_tensor_view *values;  /* whole, or of the positions */
-    const fth_tensor_view *indices; /* or NULL */
+    const fth_tensor_view *values;  /* dense, or at the indices */
+    const fth_tensor_view *indices; /* NULL: dense */
 } fth_gradient_part;
 
 typedef struct fth_gradient {
-    char worker[FTH_MAX_WORKER_NAME + 1], instance[FTH_MAX_WORKER_NAME + 1]; /* the latter "" where it is not said */
+    char worker[FTH_MAX_WORKER_NAME + 1], instance[FTH_MAX_WORKER_NAME + 1]; /* instance "": not given */
     int64_t sequence, version, samples;
-    int64_t correct; /* -1: not said */
-    double loss;     /* NAN: not said */
+    int64_t correct; /* -1: not given */
+    double loss;     /* NAN: not given */
     fth_shard_span span;
     fth_safetensors *tensors;
-    fth_gradient_part *parts; /* of each tensor of the layout; buffers that were not sent: NULL */
+    fth_gradient_part *parts; /* one for each tensor of the layout; NULL for buffers that were not sent */
     bool has_buffers;
-    float largest, largest_buffer; /* no number is larger in magnitude */
-    float scale;                   /* that it is applied with; below 1 where it was clipped */
+    float largest, largest_buffer; /* upper bounds of the numbers' magnitude */
+    float scale;                   /* applied with the gradient; below 1 if it was clipped */
 } fth_gradient;
 
 typedef enum fth_refusal {
@@ -93,28 +91,28 @@ typedef enum fth_refusal {
     FTH_REFUSAL_RANGE,
     FTH_REFUSAL_BUSY,
     FTH_REFUSAL_RATE,
-    FTH_REFUSALS /* how many there are */
+    FTH_REFUSALS
 } fth_refusal;
 const char *fth_refusal_name(fth_refusal refusal); /* "not_finite" */
 int fth_refusal_code(fth_refusal refusal);         /* of HTTP */
 
 /* Parses and checks a body, which must outlive the gradient. On a refusal `message` says what is
- * wrong; the gradient is to be released in either case. */
+ * wrong. Release the gradient in either case. */
 fth_refusal fth_gradient_parse(const fth_layout *layout, const void *body, size_t size_bytes, fth_gradient *gradient,
                                char message[FTH_MAX_REFUSAL]);
-/* The same where it is known that no number of the body's data, taken as f32 from the beginning of
- * the body, is larger than `seen`: those are not looked at again. INFINITY: nothing is known. */
+/* The same if the body's numbers, read as f32 from its start, were already seen to be at most
+ * `seen`, so that they are not read again. INFINITY: not known. */
 fth_refusal fth_gradient_parse_seen(const fth_layout *layout, const void *body, size_t size_bytes, float seen,
                                     fth_gradient *gradient, char message[FTH_MAX_REFUSAL]);
 void fth_gradient_release(fth_gradient *gradient);
 /* Makes `largest` and `largest_buffer` exact. */
 void fth_gradient_measure(const fth_layout *layout, fth_gradient *gradient);
 double fth_gradient_norm(const fth_layout *layout, const fth_gradient *gradient);
-/* True if every trained parameter is there whole as F32, at an address that floats can have. */
+/* Whether each trained parameter is dense, F32 and aligned. */
 bool fth_gradient_is_plain(const fth_layout *layout, const fth_gradient *gradient);
 
-/* to = weight * gradient, or to += weight * gradient; vectors as the engine has them. The
- * gradient's scale is the caller's to put into the weight. */
+/* to = weight * gradient (`replace`), or to += weight * gradient, in the engine's vectors. The caller
+ * includes the gradient's scale in the weight. */
 void fth_gradient_add(const fth_layout *layout, const fth_gradient *gradient, float weight, bool replace, float *to);
 void fth_gradient_add_buffers(const fth_layout *layout, const fth_gradient *gradient, float weight, bool replace,
                               float *to);

@@ -1,7 +1,5 @@
 /* Whether the server is well: a failure that ends it, and gradients that were refused for their
- * numbers.
- *
- * Every function may be called from any thread. */
+ * numbers. From any thread. */
 #ifndef FTH_PARAMETERS_HEALTH_H
 #define FTH_PARAMETERS_HEALTH_H
 
@@ -18,18 +16,18 @@ fth_status fth_health_create(const fth_served_position *position, fth_served_rec
                              fth_health **health);
 void fth_health_free(fth_health *health);
 
-/* The server takes nothing from now on, for the reason in the calling thread's error message. The
- * first one counts. */
+/* The server refuses all requests from now on, for the reason in the calling thread's error
+ * message. The first failure is kept. */
 void fth_health_fail(fth_health *health, fth_status status);
-/* The failure, with its message as the calling thread's; FTH_OK where there is none. */
+/* The failure, with its message as the calling thread's; FTH_OK without one. */
 fth_status fth_health_get_failure(fth_health *health);
-/* The same, after at most `seconds` of waiting for one. */
+/* The same, after waiting at most `seconds` for one. */
 fth_status fth_health_wait_for_failure(fth_health *health, double seconds);
 void fth_health_set_stopping(fth_health *health);
 
-/* Counts a gradient that was refused for its numbers, signed with `access`, against its worker; the
- * first, the tenth, the hundredth of a worker is a warning. True if it is the worker's own, so that
- * a step may be complete without it. */
+/* Counts a gradient that was refused for its numbers; the first, tenth, hundredth ... of a worker is
+ * a warning. True if `access` signed it as the worker's own, so that a step may be complete without
+ * it. */
 bool fth_health_note_unfit(fth_health *health, const fth_gradient *gradient, const char *access, const char *why);
 
 /* The answer to /healthz, and its code. */

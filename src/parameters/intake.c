@@ -10,11 +10,12 @@
 #include <unistd.h>
 
 #include "base/process.h"
+#include "parameters/updates.h"
 
 enum { CHECKERS = 2, SPARE_BODIES = 2, HELD_S = 120 };
 
 struct fth_intake {
-    fth_intake_options options;
+    const fth_server_parts *parts;
     atomic_uint_fast64_t local_bytes;
 
     pthread_mutex_t mutex;  /* guards what follows */
@@ -54,7 +55,7 @@ static bool take_memory(fth_intake *intake, fth_server_request *request)
     }
     pthread_mutex_unlock(&intake->mutex);
     if (!request->own_body)
-        request->own_body = malloc(intake->options.model->max_body_bytes);
+        request->own_body = malloc(intake->parts->model->max_body_bytes);
     return request->own_body != NULL;
 }
 
@@ -83,7 +84,7 @@ static fth_refusal fetch_body(fth_intake *intake, fth_server_request *request, c
     fth_status status = FTH_OK;
     bool local = request->place.process > 0;
     uint64_t size = local ? request->place.size_bytes : request->body_bytes;
-    if (size > intake->options.model->max_body_bytes) {
+    if (size > intake->parts->model->max_body_bytes) {
         snprintf(message, FTH_MAX_REFUSAL, "%" PRIu64 " bytes are more than a gradient can have", size);
         return FTH_REFUSAL_MALFORMED;
     }
@@ -91,8 +92,8 @@ static fth_refusal fetch_body(fth_intake *intake, fth_server_request *request, c
     if (local) /* counts as bodies that were received do, until the request is freed */
         request->local_bytes = size;
     uint64_t before = atomic_fetch_add(&intake->local_bytes, request->local_bytes);
-    bool logged = fth_journal_reserve_blob(intake->options.journal, size, &request->blob);
-    if (before + request->local_bytes > intake->options.max_memory_bytes ||
+    bool logged = fth_journal_reserve_blob(intake->parts->journal, size, &request->blob);
+    if (before + request->local_bytes > intake->parts->options->max_memory_bytes ||
         (local && !logged && !take_memory(intake, request))) {
         snprintf(message, FTH_MAX_REFUSAL, "no memory for this gradient now");
         return FTH_REFUSAL_BUSY;
@@ -121,20 +122,21 @@ static fth_refusal fetch_body(fth_intake *intake, fth_server_request *request, c
 /* The body's place, its signature, its form, its numbers. */
 static fth_refusal check(fth_intake *intake, fth_server_request *request, char message[FTH_MAX_REFUSAL])
 {
-    const fth_intake_options *options = &intake->options;
+    const fth_server_parts *parts = intake->parts;
     fth_refusal refusal = fetch_body(intake, request, message);
     if (refusal != FTH_REFUSAL_NONE)
         return refusal;
-    if (options->keyed && !fth_signed_body_matches(&request->who, request->body, request->body_bytes)) {
+    if (fth_access_keyed(parts->access) &&
+        !fth_signed_body_matches(&request->who, request->body, request->body_bytes)) {
         snprintf(message, FTH_MAX_REFUSAL, "the body is not the one that was signed");
         return FTH_REFUSAL_BODY;
     }
-    refusal = fth_gradient_parse_seen(options->model->layout, request->body, request->body_bytes, request->seen,
+    refusal = fth_gradient_parse_seen(parts->model->layout, request->body, request->body_bytes, request->seen,
                                       &request->gradient, message);
     if (refusal == FTH_REFUSAL_NONE)
-        fth_gradient_clip(options->model, options->metrics, &request->gradient, options->clip);
+        fth_gradient_clip(parts->model, parts->metrics, &request->gradient, parts->options->clip_pushes);
     else if (refusal == FTH_REFUSAL_NOT_FINITE &&
-             fth_health_note_unfit(options->health, &request->gradient, request->who.access, message))
+             fth_health_note_unfit(parts->health, &request->gradient, request->who.access, message))
         fth_intake_wake(intake); /* a step may be complete without it */
     return refusal;
 }
@@ -153,10 +155,10 @@ static void *run_checker(void *context)
         char message[FTH_MAX_REFUSAL] = "";
         fth_refusal refusal = check(intake, request, message);
         if (refusal != FTH_REFUSAL_NONE) {
-            fth_refuse(intake->options.metrics, request->exchange, refusal, "%s", message);
+            fth_refuse(intake->parts->metrics, request->exchange, refusal, "%s", message);
             fth_server_request_free(intake, request);
         } else { /* now, not when everything queued before it is done */
-            fth_workers_renew(intake->options.workers, request->gradient.worker, request->who.access);
+            fth_workers_renew(intake->parts->workers, request->gradient.worker, request->who.access);
         }
         pthread_mutex_lock(&intake->mutex);
         if (refusal == FTH_REFUSAL_NONE) {
@@ -183,7 +185,7 @@ void fth_intake_submit(fth_intake *intake, fth_server_request *request)
     }
     pthread_mutex_unlock(&intake->mutex);
     if (closing) {
-        fth_refuse(intake->options.metrics, exchange, FTH_REFUSAL_BUSY, "the server is stopping");
+        fth_refuse(intake->parts->metrics, exchange, FTH_REFUSAL_BUSY, "the server is stopping");
         fth_server_request_free(intake, request);
     }
 }
@@ -252,14 +254,14 @@ void fth_intake_wake(fth_intake *intake)
 
 /* ---- beginning and end ---- */
 
-fth_status fth_intake_create(const fth_intake_options *options, fth_intake **result)
+fth_status fth_intake_create(const fth_server_parts *parts, fth_intake **result)
 {
     fth_status status = FTH_OK;
     fth_intake *intake = NULL;
 
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *intake, &intake));
-    intake->options = *options;
+    intake->parts = parts;
     pthread_mutex_init(&intake->mutex, NULL);
     pthread_cond_init(&intake->arrived, NULL);
     pthread_cond_init(&intake->work, NULL);

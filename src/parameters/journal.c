@@ -4,17 +4,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "parameters/replay.h"
+
 struct fth_journal {
-    fth_journal_options options;
+    const fth_server_parts *parts;
     fth_wal *wal;    /* or NULL */
     double log_clip; /* what this log says that gradients are clipped to; below 0: it does not say yet */
 };
 
-fth_status fth_journal_create(const fth_journal_options *options, fth_journal **journal)
+fth_status fth_journal_create(const fth_server_parts *parts, fth_journal **journal)
 {
     fth_status status = fth_allocate(1, sizeof **journal, journal);
     if (status == FTH_OK)
-        (*journal)->options = *options;
+        (*journal)->parts = parts;
     return status;
 }
 
@@ -28,20 +30,22 @@ void fth_journal_free(fth_journal *journal)
 
 static void count_bytes(const fth_journal *journal)
 {
-    atomic_store(&journal->options.metrics->log_bytes, journal->wal ? fth_wal_size_bytes(journal->wal) : 0);
+    atomic_store(&journal->parts->metrics->log_bytes, journal->wal ? fth_wal_size_bytes(journal->wal) : 0);
 }
 
-fth_status fth_journal_open(fth_journal *journal, fth_replay *replay)
+fth_status fth_journal_open(fth_journal *journal)
 {
-    const fth_journal_options *options = &journal->options;
+    const fth_server_parts *parts = journal->parts;
+    fth_replay replay = {.parts = parts};
     /* Room for as much as there may be when a checkpoint takes its time. */
-    size_t map_bytes = (size_t)(2 * options->max_log_bytes + 4 * options->max_body_bytes);
-    fth_wal_reader reader = {fth_replay_record, fth_replay_version, replay};
+    size_t map_bytes = (size_t)(2 * parts->options->max_log_bytes + 4 * parts->model->max_body_bytes);
+    fth_wal_reader reader = {fth_replay_record, fth_replay_version, &replay};
     fth_status status =
-        fth_wal_open(options->folder, options->durability == FTH_DURABILITY_POWER, map_bytes, &reader, &journal->wal);
+        fth_wal_open(fth_served_record_state_folder(parts->record), parts->options->durability == FTH_DURABILITY_POWER,
+                     map_bytes, &reader, &journal->wal);
     if (status != FTH_OK)
         return status;
-    journal->log_clip = replay->clip;
+    journal->log_clip = replay.clip;
     count_bytes(journal);
     return FTH_OK;
 }
@@ -56,13 +60,13 @@ void fth_journal_close(fth_journal *journal)
 /* What gradients are clipped to is logged before the first one that it holds for. */
 static fth_status append_clip(fth_journal *journal)
 {
-    double clip = journal->options.clip;
+    double clip = journal->parts->options->clip_pushes;
     if (journal->log_clip == clip)
         return FTH_OK;
-    fth_status status = fth_wal_append(
-        journal->wal, &(fth_log_record){.kind = FTH_LOG_CLIP,
-                                        .version = fth_served_position_version(journal->options.position),
-                                        .rate = clip});
+    fth_status status =
+        fth_wal_append(journal->wal, &(fth_log_record){.kind = FTH_LOG_CLIP,
+                                                       .version = fth_served_position_version(journal->parts->position),
+                                                       .rate = clip});
     if (status == FTH_OK)
         journal->log_clip = clip;
     return status;
@@ -72,7 +76,7 @@ fth_status fth_journal_append(fth_journal *journal, fth_log_kind kind, uint32_t 
                               size_t size_bytes, fth_wal_blob *blob)
 {
     fth_status status = FTH_OK;
-    int64_t version = fth_served_position_version(journal->options.position);
+    int64_t version = fth_served_position_version(journal->parts->position);
     if (!journal->wal)
         return FTH_OK;
     if (kind == FTH_LOG_GRADIENT)
@@ -82,7 +86,7 @@ fth_status fth_journal_append(fth_journal *journal, fth_log_kind kind, uint32_t 
                                 &(fth_log_record){.kind = kind,
                                                   .flags = flags,
                                                   .version = version,
-                                                  .rate = fth_served_model_rate(journal->options.model, version),
+                                                  .rate = fth_served_model_rate(journal->parts->model, version),
                                                   .body = body,
                                                   .body_bytes = size_bytes,
                                                   .blob = blob});
@@ -115,7 +119,7 @@ fth_status fth_journal_rotate(fth_journal *journal, int64_t version)
 
 void fth_journal_forget(const fth_journal *journal, int64_t version)
 {
-    fth_wal_forget(journal->options.folder, version);
+    fth_wal_forget(fth_served_record_state_folder(journal->parts->record), version);
 }
 
 fth_status fth_journal_sync(fth_journal *journal)
@@ -125,5 +129,5 @@ fth_status fth_journal_sync(fth_journal *journal)
 
 bool fth_journal_is_full(const fth_journal *journal)
 {
-    return journal->wal && fth_wal_size_bytes(journal->wal) >= journal->options.max_log_bytes;
+    return journal->wal && fth_wal_size_bytes(journal->wal) >= journal->parts->options->max_log_bytes;
 }

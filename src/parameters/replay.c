@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "parameters/updates.h"
+
 /* Older versions applied and acknowledged whatever was finite. Such a gradient is left out now; the
  * version moves on nevertheless, since what follows in the log counts on it. */
 static fth_status skip_gradient(fth_replay *replay, const fth_gradient *gradient, const fth_update_how *how,
@@ -11,8 +13,8 @@ static fth_status skip_gradient(fth_replay *replay, const fth_gradient *gradient
 {
     fth_log_warning("the log has a gradient of worker %s (sequence %lld, version %lld) that is left out: %s",
                     gradient->worker, (long long)gradient->sequence,
-                    (long long)fth_served_position_version(replay->position), why);
-    return how->steps ? fth_updates_make_step(replay->updates, how->rate) : FTH_OK;
+                    (long long)fth_served_position_version(replay->parts->position), why);
+    return how->steps ? fth_updates_make_step(replay->parts->updates, how->rate) : FTH_OK;
 }
 
 /* The place of the gradient's shard moves, as it did when the gradient was logged. */
@@ -22,9 +24,9 @@ static fth_status move_place(fth_replay *replay, const fth_gradient *gradient)
     fth_shard_state shard;
     if (!*span->name)
         return FTH_OK;
-    fth_status status = fth_shards_move(replay->shards, NULL, span);
-    if (status == FTH_OK && fth_shards_get(replay->shards, span->name, &shard) && shard.listed)
-        fth_served_position_add_listed(replay->position, span->to - span->from);
+    fth_status status = fth_shards_move(replay->parts->shards, NULL, span);
+    if (status == FTH_OK && fth_shards_get(replay->parts->shards, span->name, &shard) && shard.listed)
+        fth_served_position_add_listed(replay->parts->position, span->to - span->from);
     return status;
 }
 
@@ -36,23 +38,23 @@ static fth_status replay_gradient(fth_replay *replay, const fth_log_record *reco
     fth_update_how how = {
         .averaged = record->flags & FTH_LOG_AVERAGED, .steps = record->flags & FTH_LOG_STEPS, .rate = record->rate};
     fth_refusal refusal =
-        fth_gradient_parse(replay->model->layout, record->body, (size_t)record->body_bytes, &gradient, message);
+        fth_gradient_parse(replay->parts->model->layout, record->body, (size_t)record->body_bytes, &gradient, message);
 
     FTH_REQUIRE(refusal == FTH_REFUSAL_NONE, FTH_CORRUPT, "a gradient in the log does not fit this model: %s", message);
-    FTH_REQUIRE(fth_workers_get(replay->workers, gradient.worker, NULL), FTH_CORRUPT,
+    FTH_REQUIRE(fth_workers_get(replay->parts->workers, gradient.worker, NULL), FTH_CORRUPT,
                 "the log has a gradient of worker %s, which never registered", gradient.worker);
     FTH_TRY(move_place(replay, &gradient));
-    fth_gradient_clip(replay->model, replay->metrics, &gradient, replay->clip);
+    fth_gradient_clip(replay->parts->model, replay->parts->metrics, &gradient, replay->clip);
     if (!(record->flags & FTH_LOG_CHECKED))
-        refusal = fth_updates_check(replay->updates, &gradient, &how, message);
+        refusal = fth_updates_check(replay->parts->updates, &gradient, &how, message);
     FTH_REQUIRE(refusal == FTH_REFUSAL_NONE || refusal == FTH_REFUSAL_DIVERGES, FTH_NO_MEMORY, "%s", message);
     if (refusal == FTH_REFUSAL_DIVERGES)
         FTH_TRY(skip_gradient(replay, &gradient, &how, message));
     else
-        FTH_TRY(fth_updates_add(replay->updates, &gradient, &how));
-    fth_workers_note_push(replay->workers, gradient.worker,
+        FTH_TRY(fth_updates_add(replay->parts->updates, &gradient, &how));
+    fth_workers_note_push(replay->parts->workers, gradient.worker,
                           &(fth_accepted_push){.sequence = gradient.sequence,
-                                               .version = fth_served_position_version(replay->position),
+                                               .version = fth_served_position_version(replay->parts->position),
                                                .staleness = record->version - gradient.version,
                                                .stepped = how.steps},
                           NULL);
@@ -76,7 +78,7 @@ static fth_status replay_shard(fth_replay *replay, const fth_log_record *record)
     snprintf(shard.name, sizeof shard.name, "%s", name);
     shard.samples = samples;
     shard.epochs = epochs;
-    FTH_TRY(fth_shards_add(replay->shards, &shard));
+    FTH_TRY(fth_shards_add(replay->parts->shards, &shard));
 
 out:
     json_decref(json);
@@ -91,16 +93,16 @@ static fth_status replay_worker(fth_replay *replay, const fth_log_record *record
 
     FTH_REQUIRE(json_unpack(json, "{s:s, s:s, s:s}", "worker", &name, "instance", &instance, "access", &access) == 0,
                 FTH_CORRUPT, "a worker in the log is not valid");
-    bool known = record->kind == FTH_LOG_REGISTER ? fth_workers_join(replay->workers, name, instance, access)
-                                                  : fth_workers_get(replay->workers, name, NULL);
+    bool known = record->kind == FTH_LOG_REGISTER ? fth_workers_join(replay->parts->workers, name, instance, access)
+                                                  : fth_workers_get(replay->parts->workers, name, NULL);
     FTH_REQUIRE(known, FTH_CORRUPT, "worker %s in the log is unknown", name);
     if (record->kind == FTH_LOG_UNREGISTER) {
-        fth_workers_leave(replay->workers, name);
-        fth_served_usage_forget(replay->usage, name);
+        fth_workers_leave(replay->parts->workers, name);
+        fth_served_usage_forget(replay->parts->usage, name);
     } else {
         if (json_object_get(json, "function"))
-            fth_workers_mark_function(replay->workers, name);
-        fth_served_usage_begin(replay->usage, name, json_object_get(json, "function"),
+            fth_workers_mark_function(replay->parts->workers, name);
+        fth_served_usage_begin(replay->parts->usage, name, json_object_get(json, "function"),
                                json_number_value(json_object_get(json, "since_s")));
     }
 
@@ -114,7 +116,7 @@ fth_status fth_replay_record(void *context, const fth_log_record *record)
     fth_replay *replay = context;
     switch (record->kind) {
     case FTH_LOG_GRADIENT: return replay_gradient(replay, record);
-    case FTH_LOG_STEP: return fth_updates_make_step(replay->updates, record->rate);
+    case FTH_LOG_STEP: return fth_updates_make_step(replay->parts->updates, record->rate);
     case FTH_LOG_REGISTER:
     case FTH_LOG_UNREGISTER: return replay_worker(replay, record);
     case FTH_LOG_SHARD: return replay_shard(replay, record);
@@ -126,5 +128,5 @@ fth_status fth_replay_record(void *context, const fth_log_record *record)
 int64_t fth_replay_version(void *context)
 {
     const fth_replay *replay = context;
-    return fth_served_position_version(replay->position);
+    return fth_served_position_version(replay->parts->position);
 }

@@ -152,6 +152,6 @@ out:
 
 fth_status fth_replica_pull_next(fth_replica *replica, fth_push_outcome outcome)
 {
-    bool waits = fth_worker_waits(replica->client) && outcome == FTH_PUSH_APPLIED;
+    bool waits = fth_worker_get_registration(replica->client)->waits && outcome == FTH_PUSH_APPLIED;
     return fth_replica_pull(replica, waits ? replica->version : -1);
 }

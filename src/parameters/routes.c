@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "parameters/snapshots.h"
+#include "parameters/validator.h"
+
 enum { MAX_JSON_BODY = 4096, DEFAULT_WAIT_S = 30, MOST_WAIT_S = 60 };
 
 /* docs/parameter-server.openapi.yaml, made into a source by the build */
@@ -15,7 +18,7 @@ extern const char fth_parameters_openapi[];
 extern const size_t fth_parameters_openapi_size;
 
 struct fth_parameter_service {
-    fth_parameter_service_options with;
+    const fth_server_parts *parts;
     fth_server *_Atomic http; /* NULL until it has started: handlers run earlier */
 };
 
@@ -28,7 +31,7 @@ static void refuse(void *context, fth_exchange *exchange, fth_access_refusal why
         [FTH_ACCESS_BUSY] = FTH_REFUSAL_BUSY,           [FTH_ACCESS_RATE] = FTH_REFUSAL_RATE};
     fth_parameter_service *service = context;
     (void)code;
-    fth_refuse(service->with.metrics, exchange, refusals[why], "%s", message);
+    fth_refuse(service->parts->metrics, exchange, refusals[why], "%s", message);
 }
 
 /* The worker that a request names; "" if it names none, or another key's. True if it is known: its
@@ -40,10 +43,10 @@ static bool note_worker(fth_parameter_service *service, fth_exchange *exchange, 
     if (!text)
         text = fth_exchange_query(exchange, "worker");
     *name = '\0';
-    if (!text || !fth_worker_name_valid(text) || (fth_access_keyed(service->with.access) && !who))
+    if (!text || !fth_worker_name_valid(text) || (fth_access_keyed(service->parts->access) && !who))
         return false;
-    bool renewed = fth_workers_renew(service->with.workers, text, who ? who->access : "");
-    if (renewed || !fth_workers_get(service->with.workers, text, NULL))
+    bool renewed = fth_workers_renew(service->parts->workers, text, who ? who->access : "");
+    if (renewed || !fth_workers_get(service->parts->workers, text, NULL))
         snprintf(name, FTH_MAX_WORKER_NAME + 1, "%s", text);
     return renewed;
 }
@@ -56,10 +59,10 @@ static void get_version(void *context, fth_exchange *exchange)
     char name[FTH_MAX_WORKER_NAME + 1];
     fth_validation last;
     note_worker(service, exchange, name);
-    bool known = fth_served_validator_get(service->with.validator, &last);
+    bool known = fth_served_validator_get(service->parts->validator, &last);
     fth_exchange_answer_json(exchange, 200,
                              json_pack("{s:i, s:I, s:o}", "code", 200, "version",
-                                       (json_int_t)fth_served_position_version(service->with.position), "accuracy",
+                                       (json_int_t)fth_served_position_version(service->parts->position), "accuracy",
                                        known ? json_real(last.accuracy) : json_null()));
 }
 
@@ -69,7 +72,7 @@ static void get_accuracy(void *context, fth_exchange *exchange)
     char name[FTH_MAX_WORKER_NAME + 1];
     fth_validation last;
     note_worker(service, exchange, name);
-    bool known = fth_served_validator_get(service->with.validator, &last);
+    bool known = fth_served_validator_get(service->parts->validator, &last);
     fth_exchange_answer_json(exchange, 200,
                              json_pack("{s:i, s:o, s:o, s:o}", "code", 200, "version",
                                        known ? json_integer(last.version) : json_null(), "accuracy",
@@ -111,15 +114,15 @@ static void get_parameter(void *context, fth_exchange *exchange)
     pull.has_range = strcmp(fth_exchange_method(exchange), "GET") == 0 &&
                      fth_range_parse(fth_exchange_header(exchange, "Range"), &pull.range);
     if (pull.since == -2 || first < 0 || numbers < 0 || wait_s < 0 || (offset && !count)) {
-        fth_refuse(service->with.metrics, exchange, FTH_REFUSAL_MALFORMED,
+        fth_refuse(service->parts->metrics, exchange, FTH_REFUSAL_MALFORMED,
                    "since, wait, offset and count are whole numbers, and offset comes with count");
         return;
     }
     bool known = note_worker(service, exchange, pull.worker), polls = pull.since >= 0;
     if (known)
-        wait_s = fmin(wait_s, fth_workers_longest_wait_s(service->with.workers, pull.worker));
+        wait_s = fmin(wait_s, fth_workers_longest_wait_s(service->parts->workers, pull.worker));
     pull.until_s = fth_clock_seconds() + (polls ? fmin(wait_s, MOST_WAIT_S) : DEFAULT_WAIT_S);
-    int64_t version = fth_served_position_version(service->with.position);
+    int64_t version = fth_served_position_version(service->parts->position);
     if (!polls && unless == version) {
         char tag[32];
         snprintf(tag, sizeof tag, "\"%" PRId64 "\"", version);
@@ -127,14 +130,14 @@ static void get_parameter(void *context, fth_exchange *exchange)
         fth_exchange_answer(exchange, 304, NULL, NULL, 0);
         return;
     }
-    fth_parameter_snapshots_pull(service->with.snapshots, &pull);
+    fth_parameter_snapshots_pull(service->parts->snapshots, &pull);
 }
 
 static void get_health(void *context, fth_exchange *exchange)
 {
     fth_parameter_service *service = context;
     int code = 0;
-    json_t *json = fth_health_describe(service->with.health, &code);
+    json_t *json = fth_health_describe(service->parts->health, &code);
     fth_exchange_answer_json(exchange, code, json);
 }
 
@@ -143,15 +146,15 @@ static void get_metrics(void *context, fth_exchange *exchange)
     fth_parameter_service *service = context;
     const fth_server *http = atomic_load(&service->http);
     fth_validation last = {.accuracy = NAN};
-    fth_served_validator_get(service->with.validator, &last);
-    fth_metrics_gauges gauges = {.workers = service->with.workers,
+    fth_served_validator_get(service->parts->validator, &last);
+    fth_metrics_gauges gauges = {.workers = service->parts->workers,
                                  .http = http,
-                                 .access = service->with.access,
+                                 .access = service->parts->access,
                                  .bodies_bytes = (http ? fth_server_body_bytes(http) : 0) +
-                                                 fth_intake_local_bytes(service->with.intake),
+                                                 fth_intake_local_bytes(service->parts->intake),
                                  .accuracy = last.accuracy};
-    gauges.snapshots = fth_parameter_snapshots_count(service->with.snapshots, &gauges.snapshots_bytes);
-    char *text = fth_metrics_format(service->with.metrics, &gauges);
+    gauges.snapshots = fth_parameter_snapshots_count(service->parts->snapshots, &gauges.snapshots_bytes);
+    char *text = fth_metrics_format(service->parts->metrics, &gauges);
     fth_exchange_answer(exchange, text ? 200 : 500, "text/plain; version=0.0.4", text, text ? strlen(text) : 0);
     free(text);
 }
@@ -170,7 +173,7 @@ static fth_server_request *make_request(fth_parameter_service *service, fth_exch
     const fth_signed *who = fth_access_signer(exchange);
     fth_server_request *request = calloc(1, sizeof *request);
     if (!request) {
-        fth_refuse(service->with.metrics, exchange, FTH_REFUSAL_BUSY, "no memory for this request");
+        fth_refuse(service->parts->metrics, exchange, FTH_REFUSAL_BUSY, "no memory for this request");
         return NULL;
     }
     request->kind = kind;
@@ -191,13 +194,13 @@ static void put_gradient(void *context, fth_exchange *exchange)
     const char *local = fth_exchange_header(exchange, FTH_LOCAL_HEADER);
     if (local && (request->body_bytes > 0 || !fth_local_is_loopback(fth_exchange_client(exchange)) ||
                   !fth_local_parse(local, &request->place))) {
-        fth_refuse(service->with.metrics, exchange, FTH_REFUSAL_MALFORMED,
+        fth_refuse(service->parts->metrics, exchange, FTH_REFUSAL_MALFORMED,
                    FTH_LOCAL_HEADER " is PID FD SIZE STAMP, of a process of this machine, without a body");
-        fth_server_request_free(service->with.intake, request);
+        fth_server_request_free(service->parts->intake, request);
         return;
     }
-    atomic_fetch_add(&service->with.metrics->received_bytes, local ? request->place.size_bytes : request->body_bytes);
-    fth_intake_submit(service->with.intake, request);
+    atomic_fetch_add(&service->parts->metrics->received_bytes, local ? request->place.size_bytes : request->body_bytes);
+    fth_intake_submit(service->parts->intake, request);
 }
 
 static void make_name(const char *prefix, char *name, size_t size)
@@ -244,10 +247,10 @@ static bool read_worker(fth_parameter_service *service, fth_exchange *exchange, 
     json_decref(worker);
     if (good)
         return true;
-    fth_refuse(service->with.metrics, exchange, FTH_REFUSAL_MALFORMED,
+    fth_refuse(service->parts->metrics, exchange, FTH_REFUSAL_MALFORMED,
                "expected {\"worker\": name%s}: 1 to 64 letters, digits, '.', '_' or '-'",
                needs_name ? "" : ", \"instance\": text");
-    fth_server_request_free(service->with.intake, request);
+    fth_server_request_free(service->parts->intake, request);
     return false;
 }
 
@@ -257,7 +260,7 @@ static void submit_for_worker(fth_parameter_service *service, fth_exchange *exch
         return;
     fth_server_request *request = make_request(service, exchange, kind);
     if (request && read_worker(service, exchange, request, kind != FTH_REQUEST_REGISTER))
-        fth_intake_submit(service->with.intake, request);
+        fth_intake_submit(service->parts->intake, request);
 }
 
 static void register_worker(void *context, fth_exchange *exchange)
@@ -287,7 +290,7 @@ static void list_shards(void *context, fth_exchange *exchange)
     note_worker(service, exchange, name);
     fth_server_request *request = make_request(service, exchange, FTH_REQUEST_LIST_SHARDS);
     if (request)
-        fth_intake_submit(service->with.intake, request);
+        fth_intake_submit(service->parts->intake, request);
 }
 
 static void save_checkpoint(void *context, fth_exchange *exchange)
@@ -297,7 +300,7 @@ static void save_checkpoint(void *context, fth_exchange *exchange)
         return;
     fth_server_request *request = make_request(service, exchange, FTH_REQUEST_CHECKPOINT);
     if (request)
-        fth_intake_submit(service->with.intake, request);
+        fth_intake_submit(service->parts->intake, request);
 }
 
 /* ---- the table ---- */
@@ -321,23 +324,23 @@ static const fth_route routes[] = {
 
 /* ---- beginning and end ---- */
 
-fth_status fth_parameter_service_start(const fth_parameter_service_options *with, fth_parameter_service **result)
+fth_status fth_parameter_service_start(const fth_server_parts *parts, fth_parameter_service **result)
 {
     fth_status status = FTH_OK;
-    const fth_parameters_options *options = with->options;
+    const fth_parameters_options *options = parts->options;
     fth_parameter_service *service = NULL;
     fth_server *http = NULL;
 
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *service, &service));
-    service->with = *with;
+    service->parts = parts;
     FTH_TRY(fth_server_start(&(fth_server_options){.address = options->address,
                                                    .port = options->port,
                                                    .routes = routes,
                                                    .context = service,
-                                                   .access = with->access,
+                                                   .access = parts->access,
                                                    .refuse = refuse,
-                                                   .max_body_bytes = with->model->max_body_bytes,
+                                                   .max_body_bytes = parts->model->max_body_bytes,
                                                    .certificate_pem = options->certificate_pem,
                                                    .key_pem = options->key_pem,
                                                    .threads = 4,
@@ -345,7 +348,7 @@ fth_status fth_parameter_service_start(const fth_parameter_service_options *with
                                                    .max_memory_bytes = options->max_memory_bytes},
                              &http));
     atomic_store(&service->http, http);
-    fth_parameter_snapshots_set_server(with->snapshots, http);
+    fth_parameter_snapshots_set_server(parts->snapshots, http);
     *result = service;
     service = NULL;
 
@@ -363,7 +366,7 @@ void fth_parameter_service_stop(fth_parameter_service *service, double seconds)
 {
     if (!service)
         return;
-    fth_parameter_snapshots_set_server(service->with.snapshots, NULL);
+    fth_parameter_snapshots_set_server(service->parts->snapshots, NULL);
     fth_server_stop(atomic_load(&service->http), seconds);
     free(service);
 }

@@ -9,12 +9,14 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/writer.h"
+#include "parameters/journal.h"
+#include "parameters/updates.h"
 #include "train/engine/snapshot.h"
 
 enum { KEPT = 2 };
 
 struct fth_served_saver {
-    fth_served_saver_options options;
+    const fth_server_parts *parts;
     const char *folder_path; /* of state */
     fth_store *folder;       /* the same, as a store */
     fth_writer *writer;
@@ -28,21 +30,21 @@ struct fth_served_saver {
 
 static json_t *describe_state(const fth_served_saver *saver)
 {
-    const fth_served_position *position = saver->options.position;
-    const fth_served_record *record = saver->options.record;
+    const fth_served_position *position = saver->parts->position;
+    const fth_served_record *record = saver->parts->record;
     return json_pack("{s:s, s:s, s:I, s:I, s:f, s:f, s:s, s:s, s:o, s:o, s:o}", "kind", "parameter-server", "input",
-                     saver->options.model->input, "version", (json_int_t)fth_served_position_version(position),
+                     saver->parts->model->input, "version", (json_int_t)fth_served_position_version(position),
                      "samples", (json_int_t)fth_served_position_samples(position), "elapsed_s",
                      fth_served_position_elapsed_s(position), "apply_s", fth_served_position_apply_s(position), "run",
                      fth_served_record_id(record), "run_folder", fth_served_record_folder(record), "workers",
-                     fth_workers_to_json(saver->options.workers), "shards", fth_shards_to_json(saver->options.shards),
-                     "functions", fth_served_usage_to_json(saver->options.usage));
+                     fth_workers_to_json(saver->parts->workers), "shards", fth_shards_to_json(saver->parts->shards),
+                     "functions", fth_served_usage_to_json(saver->parts->usage));
 }
 
 /* Another tokenizer of the same size would fit the vectors, and mean other words. */
 static fth_status check_texts(const fth_served_saver *saver, const char *before)
 {
-    const fth_served_model *model = saver->options.model;
+    const fth_served_model *model = saver->parts->model;
     if (model->longest == 0 || !before || strcmp(before, model->input) == 0)
         return FTH_OK;
     return fth_fail(FTH_INVALID,
@@ -63,12 +65,12 @@ static fth_status restore_state(fth_served_saver *saver, const json_t *state, in
                 FTH_INVALID, "%s holds checkpoints that are not a parameter server's", saver->folder_path);
     FTH_TRY(check_texts(saver, json_string_value(json_object_get(state, "input"))));
     if (json_object_get(state, "shards")) /* older versions had none */
-        FTH_TRY(fth_shards_from_json(saver->options.shards, json_object_get(state, "shards")));
-    fth_served_position_add_listed(saver->options.position, fth_shards_count(saver->options.shards).samples_done);
-    fth_served_usage_from_json(saver->options.usage, json_object_get(state, "functions"));
-    fth_served_position_restore(saver->options.position, version, samples, elapsed_s,
+        FTH_TRY(fth_shards_from_json(saver->parts->shards, json_object_get(state, "shards")));
+    fth_served_position_add_listed(saver->parts->position, fth_shards_count(saver->parts->shards).samples_done);
+    fth_served_usage_from_json(saver->parts->usage, json_object_get(state, "functions"));
+    fth_served_position_restore(saver->parts->position, version, samples, elapsed_s,
                                 json_number_value(json_object_get(state, "apply_s")));
-    FTH_TRY(fth_workers_from_json(saver->options.workers, json_object_get(state, "workers")));
+    FTH_TRY(fth_workers_from_json(saver->parts->workers, json_object_get(state, "workers")));
 
 out:
     return status;
@@ -97,22 +99,22 @@ static fth_status write_checkpoint(void *context, const fth_writer_job *job, con
 {
     fth_status status = FTH_OK;
     fth_served_saver *saver = context;
-    const fth_served_saver_options *options = &saver->options;
+    const fth_server_parts *parts = saver->parts;
     double began = fth_clock_seconds();
 
     *size_bytes = fth_snapshot_size_bytes(saver->snapshot);
     /* Diverged weights are not worth keeping over good ones. */
     FTH_TRY(fth_snapshot_check_finite(saver->snapshot));
     FTH_TRY(put(saver, saver->folder, job, progress));
-    atomic_store(&options->metrics->checkpoint_version, job->step);
-    fth_journal_forget(options->journal, job->step);
-    fth_served_record_append(options->record, "checkpoint",
+    atomic_store(&parts->metrics->checkpoint_version, job->step);
+    fth_journal_forget(parts->journal, job->step);
+    fth_served_record_append(parts->record, "checkpoint",
                              json_pack("{s:I, s:f, s:I, s:s}", "step", (json_int_t)job->step, "seconds",
                                        fth_clock_seconds() - began, "bytes", (json_int_t)*size_bytes, "file",
                                        saver->folder_path));
-    if (options->store && put(saver, options->store, job, progress) != FTH_OK)
+    if (parts->store && put(saver, parts->store, job, progress) != FTH_OK)
         fth_log_warning("the checkpoint of version %" PRId64 " is here, but not in %s: %s", job->step,
-                        fth_store_url(options->store), fth_error_message());
+                        fth_store_url(parts->store), fth_error_message());
 
 out:
     return status;
@@ -152,10 +154,10 @@ static fth_status prepare_job(fth_served_saver *saver, fth_writer_job *job)
     fth_writer_job replaced;
 
     *job = (fth_writer_job){.slot = fth_writer_claim(saver->writer, 0, &replaced),
-                            .step = fth_served_position_version(saver->options.position)};
+                            .step = fth_served_position_version(saver->parts->position)};
     FTH_REQUIRE(job->slot >= 0, FTH_TIMEOUT, "another checkpoint is being written");
     if (!saver->snapshot)
-        FTH_TRY(fth_engine_create_snapshot(saver->options.model->engine, true, &saver->snapshot));
+        FTH_TRY(fth_engine_create_snapshot(saver->parts->model->engine, true, &saver->snapshot));
     FTH_TRY(fth_snapshot_begin(saver->snapshot, job->step));
     FTH_TRY(fth_snapshot_finish(saver->snapshot));
     job->details = describe_state(saver);
@@ -201,8 +203,8 @@ static fth_status load_checkpoint(fth_served_saver *saver, fth_checkpoint *check
 {
     fth_status status = FTH_OK;
     FTH_TRY(fth_checkpoint_load_latest(saver->folder_path, checkpoint));
-    if (!checkpoint->tensors && saver->options.store) {
-        fth_checkpoint_place place = {.store = saver->options.store, .prefix = "", .keep = KEPT};
+    if (!checkpoint->tensors && saver->parts->store) {
+        fth_checkpoint_place place = {.store = saver->parts->store, .prefix = "", .keep = KEPT};
         FTH_TRY(fth_checkpoint_get_latest(&place, saver->folder_path, NULL, checkpoint));
         *from_store = checkpoint->tensors != NULL;
     }
@@ -234,7 +236,7 @@ fth_status fth_served_saver_restore(fth_served_saver *saver)
     FTH_TRY(load_checkpoint(saver, &checkpoint, &from_store));
     if (checkpoint.tensors) {
         origin = fth_format("the checkpoint of version %" PRId64 " in %s", checkpoint.step, saver->folder_path);
-        FTH_TRY(fth_engine_load(saver->options.model->engine, checkpoint.tensors, origin));
+        FTH_TRY(fth_engine_load(saver->parts->model->engine, checkpoint.tensors, origin));
         FTH_TRY(restore_state(saver, checkpoint.state, checkpoint.step));
         if (from_store)
             FTH_TRY(keep_here(saver));
@@ -242,9 +244,9 @@ fth_status fth_served_saver_restore(fth_served_saver *saver)
         FTH_TRY(prepare_job(saver, &first));
         FTH_TRY(write_now(saver, &first));
     }
-    saver->saved_version = fth_served_position_version(saver->options.position);
+    saver->saved_version = fth_served_position_version(saver->parts->position);
     saver->saved_at_s = fth_clock_seconds();
-    atomic_store(&saver->options.metrics->checkpoint_version, saver->saved_version);
+    atomic_store(&saver->parts->metrics->checkpoint_version, saver->saved_version);
 
 out:
     free(origin);
@@ -259,37 +261,38 @@ static void report_failure(fth_served_saver *saver, fth_status status)
     if (status == FTH_OK)
         return;
     if (status == FTH_DIVERGED) {
-        fth_health_fail(saver->options.health, status);
+        fth_health_fail(saver->parts->health, status);
         return;
     }
     fth_log_warning("the checkpoint of version %" PRId64 " could not be saved and will be tried again: %s",
                     saver->saved_version, fth_error_message());
     fth_served_record_append(
-        saver->options.record, "warning",
+        saver->parts->record, "warning",
         json_pack("{s:I, s:s}", "step", (json_int_t)saver->saved_version, "message", fth_error_message()));
 }
 
 static bool is_due(const fth_served_saver *saver, int64_t version)
 {
-    const fth_served_saver_options *options = &saver->options;
+    const fth_server_parts *parts = saver->parts;
     int64_t since = version - saver->saved_version;
     double age_s = fth_clock_seconds() - saver->saved_at_s;
     return since > 0 &&
-           (saver->asked || (options->every_s > 0 && age_s >= options->every_s) ||
-            (options->every_versions > 0 && since >= options->every_versions) || fth_journal_is_full(options->journal));
+           (saver->asked || (parts->options->checkpoint_every_s > 0 && age_s >= parts->options->checkpoint_every_s) ||
+            (parts->options->checkpoint_every_versions > 0 && since >= parts->options->checkpoint_every_versions) ||
+            fth_journal_is_full(parts->journal));
 }
 
 void fth_served_saver_begin_if_due(fth_served_saver *saver)
 {
-    int64_t version = fth_served_position_version(saver->options.position);
+    int64_t version = fth_served_position_version(saver->parts->position);
     fth_writer_job job;
 
     report_failure(saver, take_results(saver));
-    if (fth_updates_pending(saver->options.updates) > 0 || !is_due(saver, version) || is_busy(saver))
+    if (fth_updates_pending(saver->parts->updates) > 0 || !is_due(saver, version) || is_busy(saver))
         return;
     saver->saved_at_s = fth_clock_seconds(); /* also where it fails: not at once again */
     fth_status status = prepare_job(saver, &job);
-    if (status == FTH_OK && (status = fth_journal_rotate(saver->options.journal, version)) != FTH_OK)
+    if (status == FTH_OK && (status = fth_journal_rotate(saver->parts->journal, version)) != FTH_OK)
         discard_job(saver, &job);
     if (status != FTH_OK) {
         fth_log_warning("no checkpoint of version %" PRId64 ": %s", version, fth_error_message());
@@ -314,14 +317,14 @@ void fth_served_saver_finish(fth_served_saver *saver)
 fth_status fth_served_saver_save_now(fth_served_saver *saver)
 {
     fth_status status = FTH_OK;
-    int64_t version = fth_served_position_version(saver->options.position);
+    int64_t version = fth_served_position_version(saver->parts->position);
     fth_writer_job job;
 
-    if (fth_updates_pending(saver->options.updates) > 0 ||
-        version <= atomic_load(&saver->options.metrics->checkpoint_version)) /* one that was begun may have failed */
+    if (fth_updates_pending(saver->parts->updates) > 0 ||
+        version <= atomic_load(&saver->parts->metrics->checkpoint_version)) /* one that was begun may have failed */
         return FTH_OK;
     FTH_TRY(prepare_job(saver, &job));
-    status = fth_journal_rotate(saver->options.journal, version);
+    status = fth_journal_rotate(saver->parts->journal, version);
     if (status != FTH_OK) {
         discard_job(saver, &job);
         goto out;
@@ -334,15 +337,15 @@ out:
 
 /* ---- beginning and end ---- */
 
-fth_status fth_served_saver_create(const fth_served_saver_options *options, fth_served_saver **result)
+fth_status fth_served_saver_create(const fth_server_parts *parts, fth_served_saver **result)
 {
     fth_status status = FTH_OK;
     fth_served_saver *saver = NULL;
 
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *saver, &saver));
-    saver->options = *options;
-    saver->folder_path = fth_served_record_state_folder(options->record);
+    saver->parts = parts;
+    saver->folder_path = fth_served_record_state_folder(parts->record);
     FTH_TRY(fth_store_open(saver->folder_path, NULL, &saver->folder));
     FTH_TRY(fth_writer_create(
         &(fth_writer_work){.context = saver, .prepare = give_way, .write = write_checkpoint, .drop = drop_job},

@@ -16,38 +16,23 @@
 #include <string.h>
 
 #include "parameters/applier.h"
+#include "parameters/intake.h"
+#include "parameters/journal.h"
 #include "parameters/routes.h"
+#include "parameters/saver.h"
+#include "parameters/shard_leases.h"
+#include "parameters/snapshots.h"
+#include "parameters/updates.h"
+#include "parameters/validator.h"
+#include "parameters/worker_totals.h"
 
 static const double STOP_S = 3, DEFAULT_GATHER_S = 600, AUTOMATIC_INTERVAL_S = 60, DEFAULT_URL_EXPIRY_S = 3600;
 enum { DEFAULT_SNAPSHOTS = 4 };
 
-/* Shards of the data, dealt out to workers. */
-typedef struct served_shards {
-    fth_shard_listing *listing; /* or NULL */
-    fth_shards *table;
-    fth_shard_leases *leases;
-} served_shards;
-
 struct fth_parameters {
     fth_parameters_options options; /* with defaults filled in; nothing in it changes while threads run */
-    fth_store *store;               /* for further snapshots of checkpoints; or NULL */
-    fth_access *access;
-    fth_served_model *model;
-    fth_served_position *position;
-    fth_parameters_metrics *metrics;
-    fth_served_record *record;
-    fth_served_usage *usage;
-    fth_workers *workers;
-    served_shards shards;
-    fth_health *health;
-    fth_updates *updates;
-    fth_journal *journal;
-    fth_served_saver *saver;
-    fth_worker_totals *totals;
-    fth_intake *intake;
-    fth_parameter_snapshots *snapshots;
+    fth_server_parts parts;
     fth_applier *applier;
-    fth_served_validator *validator; /* or NULL */
     fth_parameter_service *service;
 };
 
@@ -102,10 +87,10 @@ static fth_status open_shards(fth_parameters *server)
     const fth_train_options *train = options->train;
     bool by_epochs = options->ends_by_epochs && train->limits.steps == 0;
 
-    FTH_TRY(fth_shards_create((uint64_t)train->seed, &server->shards.table));
-    if (server->shards.listing)
+    FTH_TRY(fth_shards_create((uint64_t)train->seed, &server->parts.shards));
+    if (server->parts.listing)
         FTH_TRY(
-            fth_shard_listing_add(server->shards.listing, by_epochs ? train->limits.epochs : 0, server->shards.table));
+            fth_shard_listing_add(server->parts.listing, by_epochs ? train->limits.epochs : 0, server->parts.shards));
 
 out:
     return status;
@@ -114,10 +99,10 @@ out:
 static fth_status open_record(fth_parameters *server)
 {
     const fth_parameters_options *options = &server->options;
-    json_t *description = fth_served_model_describe(server->model, options);
-    json_t *machine = fth_service_describe_machine(server->model->device);
-    fth_status status =
-        fth_served_record_open(server->model->train, options->checkpoints, description, machine, &server->record);
+    json_t *description = fth_served_model_describe(server->parts.model, options);
+    json_t *machine = fth_service_describe_machine(server->parts.model->device);
+    fth_status status = fth_served_record_open(server->parts.model->train, options->checkpoints, description, machine,
+                                               &server->parts.record);
     json_decref(description);
     json_decref(machine);
     return status;
@@ -129,48 +114,27 @@ static fth_status open_state(fth_parameters *server)
 {
     fth_status status = FTH_OK;
     const fth_parameters_options *options = &server->options;
-    const fth_served_model *model = server->model;
+    const fth_served_model *model = server->parts.model;
 
     FTH_TRY(fth_served_position_create(&(fth_served_length){.steps = options->train->limits.steps,
                                                             .samples = model->end_samples,
                                                             .epoch_samples = model->epoch_samples,
                                                             .listed = model->shards != NULL},
-                                       &server->position));
+                                       &server->parts.position));
     FTH_TRY(open_shards(server));
-    FTH_TRY(fth_metrics_create(server->position, &server->metrics));
+    FTH_TRY(fth_metrics_create(server->parts.position, &server->parts.metrics));
     FTH_TRY(open_record(server));
-    FTH_TRY(fth_served_usage_create(server->record, &server->usage));
-    FTH_TRY(fth_access_remember(server->access, fth_served_record_state_folder(server->record)));
+    FTH_TRY(fth_served_usage_create(server->parts.record, &server->parts.usage));
+    FTH_TRY(fth_access_remember(server->parts.access, fth_served_record_state_folder(server->parts.record)));
     FTH_TRY(fth_workers_create(&(fth_workers_options){.lease_s = options->lease_s,
                                                       .function_lease_s = options->function_lease_s,
-                                                      .keyed = fth_access_keyed(server->access)},
-                               &server->workers));
-    FTH_TRY(fth_health_create(server->position, server->record, server->workers, &server->health));
-    FTH_TRY(fth_updates_create(model, server->position, server->metrics, server->record,
-                               options->consistency.kind == FTH_CONSISTENCY_SYNC, &server->updates));
-    FTH_TRY(fth_journal_create(&(fth_journal_options){.folder = fth_served_record_state_folder(server->record),
-                                                      .durability = options->durability,
-                                                      .max_log_bytes = options->max_log_bytes,
-                                                      .max_body_bytes = model->max_body_bytes,
-                                                      .clip = options->clip_pushes,
-                                                      .model = model,
-                                                      .position = server->position,
-                                                      .metrics = server->metrics},
-                               &server->journal));
-    FTH_TRY(fth_served_saver_create(&(fth_served_saver_options){.model = model,
-                                                                .position = server->position,
-                                                                .updates = server->updates,
-                                                                .journal = server->journal,
-                                                                .workers = server->workers,
-                                                                .shards = server->shards.table,
-                                                                .usage = server->usage,
-                                                                .record = server->record,
-                                                                .metrics = server->metrics,
-                                                                .health = server->health,
-                                                                .store = server->store,
-                                                                .every_s = options->checkpoint_every_s,
-                                                                .every_versions = options->checkpoint_every_versions},
-                                    &server->saver));
+                                                      .keyed = fth_access_keyed(server->parts.access)},
+                               &server->parts.workers));
+    FTH_TRY(
+        fth_health_create(server->parts.position, server->parts.record, server->parts.workers, &server->parts.health));
+    FTH_TRY(fth_updates_create(&server->parts, &server->parts.updates));
+    FTH_TRY(fth_journal_create(&server->parts, &server->parts.journal));
+    FTH_TRY(fth_served_saver_create(&server->parts, &server->parts.saver));
 
 out:
     return status;
@@ -179,25 +143,18 @@ out:
 static fth_status restore_state(fth_parameters *server)
 {
     fth_status status = FTH_OK;
-    fth_replay replay = {.model = server->model,
-                         .position = server->position,
-                         .updates = server->updates,
-                         .workers = server->workers,
-                         .shards = server->shards.table,
-                         .usage = server->usage,
-                         .metrics = server->metrics};
 
-    FTH_TRY(fth_served_saver_restore(server->saver));
-    FTH_TRY(fth_shard_listing_check(server->shards.listing, server->shards.table));
-    int64_t restored = fth_served_position_version(server->position);
-    FTH_TRY(fth_updates_begin(server->updates));
-    FTH_TRY(fth_journal_open(server->journal, &replay));
-    int64_t replayed = fth_served_position_version(server->position) - restored;
+    FTH_TRY(fth_served_saver_restore(server->parts.saver));
+    FTH_TRY(fth_shard_listing_check(server->parts.listing, server->parts.shards));
+    int64_t restored = fth_served_position_version(server->parts.position);
+    FTH_TRY(fth_updates_begin(server->parts.updates));
+    FTH_TRY(fth_journal_open(server->parts.journal));
+    int64_t replayed = fth_served_position_version(server->parts.position) - restored;
     if (server->options.durability == FTH_DURABILITY_CHECKPOINT) {
         /* A log that a process before this one kept, and this one does not: what it has goes into a
          * checkpoint. */
-        fth_journal_close(server->journal);
-        FTH_TRY(fth_served_saver_save_now(server->saver));
+        fth_journal_close(server->parts.journal);
+        FTH_TRY(fth_served_saver_save_now(server->parts.saver));
     }
     if (replayed > 0)
         fth_log_info("the checkpoint is of version %lld; replayed %s from the log", (long long)restored,
@@ -209,72 +166,29 @@ out:
 
 static void report_start(fth_parameters *server)
 {
-    const fth_train_options *train = server->model->train;
-    bool resumed = fth_served_record_resumed(server->record);
-    json_t *event = json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:f}", "id", fth_served_record_id(server->record),
-                              "folder", fth_served_record_folder(server->record), "model", train->model, "data",
-                              server->model->dataset   ? train->data.address
-                              : server->shards.listing ? fth_shard_listing_address(server->shards.listing)
-                                                       : "the workers'",
-                              "device", server->model->device->description, "parameters",
-                              (json_int_t)fth_graph_trainable_count(fth_engine_graph(server->model->engine)),
+    const fth_train_options *train = server->parts.model->train;
+    bool resumed = fth_served_record_resumed(server->parts.record);
+    json_t *event = json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:f}", "id", fth_served_record_id(server->parts.record),
+                              "folder", fth_served_record_folder(server->parts.record), "model", train->model, "data",
+                              server->parts.model->dataset ? train->data.address
+                              : server->parts.listing      ? fth_shard_listing_address(server->parts.listing)
+                                                           : "the workers'",
+                              "device", server->parts.model->device->description, "parameters",
+                              (json_int_t)fth_graph_trainable_count(fth_engine_graph(server->parts.model->engine)),
                               "process_s", fth_clock_process_seconds());
     if (resumed)
-        json_object_update_new(event, fth_served_position_describe(server->position));
-    fth_served_record_append(server->record, resumed ? "resume" : "start", event);
+        json_object_update_new(event, fth_served_position_describe(server->parts.position));
+    fth_served_record_append(server->parts.record, resumed ? "resume" : "start", event);
 }
 
 static fth_status start_applying(fth_parameters *server)
 {
     fth_status status = FTH_OK;
-    const fth_parameters_options *options = &server->options;
-    bool keyed = fth_access_keyed(server->access);
 
-    FTH_TRY(fth_intake_create(&(fth_intake_options){.model = server->model,
-                                                    .journal = server->journal,
-                                                    .metrics = server->metrics,
-                                                    .workers = server->workers,
-                                                    .health = server->health,
-                                                    .keyed = keyed,
-                                                    .clip = options->clip_pushes,
-                                                    .max_memory_bytes = options->max_memory_bytes},
-                              &server->intake));
-    FTH_TRY(fth_parameter_snapshots_create(
-        &(fth_parameter_snapshots_options){.model = server->model,
-                                           .position = server->position,
-                                           .metrics = server->metrics,
-                                           .workers = server->workers,
-                                           .intake = server->intake,
-                                           .older_serve = options->consistency.kind == FTH_CONSISTENCY_ASYNC,
-                                           .all_contribute = options->consistency.kind == FTH_CONSISTENCY_SYNC,
-                                           .max_snapshots = options->max_snapshots},
-        &server->snapshots));
-    FTH_TRY(fth_shard_leases_create(&(fth_shard_leases_options){.shards = server->shards.table,
-                                                                .listing = server->shards.listing,
-                                                                .position = server->position,
-                                                                .journal = server->journal,
-                                                                .workers = server->workers,
-                                                                .intake = server->intake,
-                                                                .metrics = server->metrics},
-                                    &server->shards.leases));
-    FTH_TRY(fth_applier_start(&(fth_applier_options){.model = server->model,
-                                                     .position = server->position,
-                                                     .updates = server->updates,
-                                                     .journal = server->journal,
-                                                     .workers = server->workers,
-                                                     .intake = server->intake,
-                                                     .snapshots = server->snapshots,
-                                                     .leases = server->shards.leases,
-                                                     .usage = server->usage,
-                                                     .saver = server->saver,
-                                                     .totals = server->totals,
-                                                     .record = server->record,
-                                                     .metrics = server->metrics,
-                                                     .health = server->health,
-                                                     .consistency = options->consistency,
-                                                     .keyed = keyed,
-                                                     .gather_s = options->gather_s},
-                              &server->applier));
+    FTH_TRY(fth_intake_create(&server->parts, &server->parts.intake));
+    FTH_TRY(fth_parameter_snapshots_create(&server->parts, &server->parts.snapshots));
+    FTH_TRY(fth_shard_leases_create(&server->parts, &server->parts.leases));
+    FTH_TRY(fth_applier_start(&server->parts, &server->applier));
 
 out:
     return status;
@@ -285,24 +199,9 @@ static fth_status start_serving(fth_parameters *server)
     fth_status status = FTH_OK;
     const fth_parameters_options *options = &server->options;
 
-    if (server->model->dataset && options->validate_every > 0)
-        FTH_TRY(fth_served_validator_start(&(fth_served_validator_options){.model = server->model,
-                                                                           .position = server->position,
-                                                                           .snapshots = server->snapshots,
-                                                                           .record = server->record,
-                                                                           .every = options->validate_every},
-                                           &server->validator));
-    FTH_TRY(fth_parameter_service_start(&(fth_parameter_service_options){.access = server->access,
-                                                                         .model = server->model,
-                                                                         .position = server->position,
-                                                                         .workers = server->workers,
-                                                                         .intake = server->intake,
-                                                                         .snapshots = server->snapshots,
-                                                                         .validator = server->validator,
-                                                                         .health = server->health,
-                                                                         .metrics = server->metrics,
-                                                                         .options = options},
-                                        &server->service));
+    if (server->parts.model->dataset && options->validate_every > 0)
+        FTH_TRY(fth_served_validator_start(&server->parts, &server->parts.validator));
+    FTH_TRY(fth_parameter_service_start(&server->parts, &server->service));
 
 out:
     return status;
@@ -311,46 +210,46 @@ out:
 /* Lets every thread end what it has begun. Parts may be missing where the start failed. */
 static void stop_threads(fth_parameters *server)
 {
-    if (server->health)
-        fth_health_set_stopping(server->health);
-    if (server->validator)
-        fth_served_validator_stop(server->validator);
-    if (server->snapshots)
-        fth_parameter_snapshots_stop(server->snapshots);
-    if (server->intake)
-        fth_intake_close(server->intake);
+    if (server->parts.health)
+        fth_health_set_stopping(server->parts.health);
+    if (server->parts.validator)
+        fth_served_validator_stop(server->parts.validator);
+    if (server->parts.snapshots)
+        fth_parameter_snapshots_stop(server->parts.snapshots);
+    if (server->parts.intake)
+        fth_intake_close(server->parts.intake);
     fth_applier_join(server->applier);
     fth_parameter_service_stop(server->service, STOP_S);
     server->service = NULL;
-    if (server->validator)
-        fth_served_validator_join(server->validator);
-    if (server->saver)
-        fth_served_saver_finish(server->saver);
+    if (server->parts.validator)
+        fth_served_validator_join(server->parts.validator);
+    if (server->parts.saver)
+        fth_served_saver_finish(server->parts.saver);
 }
 
 /* After stop_threads(). Parts go before those that they use. */
 static void free_server(fth_parameters *server)
 {
-    fth_served_validator_free(server->validator);
+    fth_served_validator_free(server->parts.validator);
     fth_applier_free(server->applier);
-    fth_shard_leases_free(server->shards.leases);
-    fth_parameter_snapshots_free(server->snapshots);
-    fth_intake_free(server->intake);
-    fth_worker_totals_free(server->totals);
-    fth_served_saver_free(server->saver);
-    fth_journal_free(server->journal);
-    fth_updates_free(server->updates);
-    fth_health_free(server->health);
-    fth_workers_free(server->workers);
-    fth_shards_free(server->shards.table);
-    fth_served_usage_free(server->usage);
-    fth_served_record_free(server->record);
-    fth_metrics_free(server->metrics);
-    fth_served_position_free(server->position);
-    fth_served_model_free(server->model);
-    fth_shard_listing_free(server->shards.listing);
-    fth_access_free(server->access);
-    fth_store_free(server->store);
+    fth_shard_leases_free(server->parts.leases);
+    fth_parameter_snapshots_free(server->parts.snapshots);
+    fth_intake_free(server->parts.intake);
+    fth_worker_totals_free(server->parts.totals);
+    fth_served_saver_free(server->parts.saver);
+    fth_journal_free(server->parts.journal);
+    fth_updates_free(server->parts.updates);
+    fth_health_free(server->parts.health);
+    fth_workers_free(server->parts.workers);
+    fth_shards_free(server->parts.shards);
+    fth_served_usage_free(server->parts.usage);
+    fth_served_record_free(server->parts.record);
+    fth_metrics_free(server->parts.metrics);
+    fth_served_position_free(server->parts.position);
+    fth_served_model_free(server->parts.model);
+    fth_shard_listing_free(server->parts.listing);
+    fth_access_free(server->parts.access);
+    fth_store_free(server->parts.store);
     free(server);
 }
 
@@ -362,8 +261,9 @@ fth_status fth_parameters_start(const fth_parameters_options *options, fth_param
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *server, &server));
     server->options = *options;
+    server->parts.options = &server->options;
     if (options->checkpoints && fth_store_is_url(options->checkpoints)) {
-        FTH_TRY(fth_store_open(options->checkpoints, NULL, &server->store));
+        FTH_TRY(fth_store_open(options->checkpoints, NULL, &server->parts.store));
         server->options.checkpoints = NULL; /* here they are kept with the run */
     }
     FTH_TRY(fth_access_create(&(fth_access_options){.address = options->address,
@@ -374,21 +274,20 @@ fth_status fth_parameters_start(const fth_parameters_options *options, fth_param
                                                     .open = options->open,
                                                     .port = options->port,
                                                     .open_reads = options->open_reads},
-                              &server->access));
+                              &server->parts.access));
     FTH_TRY(check_options(options));
     if (options->shards)
         FTH_TRY(fth_shard_listing_open(
             options->shards, options->shard_url_expiry_s > 0 ? options->shard_url_expiry_s : DEFAULT_URL_EXPIRY_S,
-            &server->shards.listing));
-    const fth_shard_manifest *shards =
-        server->shards.listing ? fth_shard_listing_manifest(server->shards.listing) : NULL;
-    FTH_TRY(fth_served_model_open(&server->options, shards, &server->model));
-    set_defaults(&server->options, server->model->layout);
+            &server->parts.listing));
+    const fth_shard_manifest *shards = server->parts.listing ? fth_shard_listing_manifest(server->parts.listing) : NULL;
+    FTH_TRY(fth_served_model_open(&server->options, shards, &server->parts.model));
+    set_defaults(&server->options, server->parts.model->layout);
     FTH_TRY(open_state(server));
     FTH_TRY(restore_state(server));
-    FTH_TRY(fth_served_model_write_text(server->model, fth_served_record_folder(server->record)));
-    fth_served_position_start_clock(server->position);
-    FTH_TRY(fth_worker_totals_create(fth_clock_seconds(), &server->totals));
+    FTH_TRY(fth_served_model_write_text(server->parts.model, fth_served_record_folder(server->parts.record)));
+    fth_served_position_start_clock(server->parts.position);
+    FTH_TRY(fth_worker_totals_create(fth_clock_seconds(), &server->parts.totals));
     report_start(server);
     FTH_TRY(start_applying(server));
     FTH_TRY(start_serving(server));
@@ -405,56 +304,37 @@ out:
 
 /* ---- while it runs ---- */
 
-const fth_normalization *fth_parameters_normalization(const fth_parameters *server)
-{
-    return &server->model->normalization;
-}
-
-const char *fth_parameters_split(const fth_parameters *server)
-{
-    return fth_validation_split_names[server->model->train->data.validation_split];
-}
-
-const char *fth_parameters_model(const fth_parameters *server)
-{
-    return server->model->train->model;
-}
-
-bool fth_parameters_takes_text(const fth_parameters *server)
-{
-    return server->model->longest > 0;
-}
-
 int fth_parameters_port(const fth_parameters *server)
 {
     return fth_parameter_service_port(server->service);
 }
 
-const char *fth_parameters_run_folder(const fth_parameters *server)
+fth_parameters_facts fth_parameters_get_facts(const fth_parameters *server)
 {
-    return fth_served_record_folder(server->record);
+    const fth_served_model *model = server->parts.model;
+    return (fth_parameters_facts){.model = model->train->model,
+                                  .run_folder = fth_served_record_folder(server->parts.record),
+                                  .validation_split = fth_validation_split_names[model->train->data.validation_split],
+                                  .normalization = &model->normalization,
+                                  .takes_text = model->longest > 0,
+                                  .epoch_samples = model->epoch_samples};
 }
 
 int64_t fth_parameters_version(const fth_parameters *server)
 {
-    return fth_served_position_version(server->position);
+    return fth_served_position_version(server->parts.position);
 }
 
 double fth_parameters_progress(const fth_parameters *server)
 {
-    return fth_served_position_progress(server->position);
-}
-
-int64_t fth_parameters_epoch_samples(const fth_parameters *server)
-{
-    return server->model->epoch_samples;
+    return fth_served_position_progress(server->parts.position);
 }
 
 /* How long the rest takes at this pace, by whatever ends the training; NAN if that is not known. */
 static double seconds_left(const fth_parameters *server, int64_t samples, double pace)
 {
     const fth_train_options *train = server->options.train;
-    int64_t epoch_samples = server->model->epoch_samples;
+    int64_t epoch_samples = server->parts.model->epoch_samples;
     double version = (double)fth_parameters_version(server), left = NAN;
     if (train->limits.steps > 0 && version > 0)
         left = ((double)train->limits.steps - version) * (double)samples / version;
@@ -466,17 +346,18 @@ static double seconds_left(const fth_parameters *server, int64_t samples, double
 void fth_parameters_get_progress(fth_parameters *server, fth_progress *progress)
 {
     const fth_train_options *train = server->options.train;
-    int64_t samples = fth_served_position_samples(server->position), epoch_samples = server->model->epoch_samples;
+    int64_t samples = fth_served_position_samples(server->parts.position),
+            epoch_samples = server->parts.model->epoch_samples;
     fth_tally recent;
     double pace = NAN;
-    fth_worker_totals_get_recent(server->totals, &recent, &pace);
+    fth_worker_totals_get_recent(server->parts.totals, &recent, &pace);
     *progress = (fth_progress){.epochs = train->limits.epochs,
                                .step = fth_parameters_version(server),
                                .steps = train->limits.steps,
                                .loss = fth_tally_loss(&recent),
                                .accuracy = fth_tally_accuracy(&recent),
                                .samples_per_s = fth_tally_samples_per_s(&recent),
-                               .elapsed_s = fth_served_position_elapsed_s(server->position),
+                               .elapsed_s = fth_served_position_elapsed_s(server->parts.position),
                                .left_s = seconds_left(server, samples, pace)};
     progress->epoch = epoch_samples > 0 ? samples / epoch_samples + 1 : 1;
     if (train->limits.epochs > 0 && progress->epoch > train->limits.epochs)
@@ -485,18 +366,18 @@ void fth_parameters_get_progress(fth_parameters *server, fth_progress *progress)
 
 int fth_parameters_workers(fth_parameters *server)
 {
-    return fth_workers_live(server->workers);
+    return fth_workers_live(server->parts.workers);
 }
 
 void fth_parameters_let_go(fth_parameters *server, const char *name)
 {
-    if (fth_workers_end_lease(server->workers, name))
-        fth_intake_wake(server->intake); /* for the applying thread, which lets it go */
+    if (fth_workers_end_lease(server->parts.workers, name))
+        fth_intake_wake(server->parts.intake); /* for the applying thread, which lets it go */
 }
 
 fth_status fth_parameters_wait(fth_parameters *server, double seconds)
 {
-    return fth_health_wait_for_failure(server->health, seconds);
+    return fth_health_wait_for_failure(server->parts.health, seconds);
 }
 
 /* ---- the end ---- */
@@ -507,7 +388,7 @@ static const char *reason_to_end(const fth_parameters *server)
     const fth_train_options *train = server->options.train;
     if (train->limits.steps > 0)
         return "steps";
-    bool reached = server->model->end_samples > 0 && fth_parameters_progress(server) >= 1;
+    bool reached = server->parts.model->end_samples > 0 && fth_parameters_progress(server) >= 1;
     bool epochs_alone = train->limits.epochs > 0 && train->limits.for_s <= 0 && !*train->limits.until;
     return reached || epochs_alone ? "epochs" : "workers";
 }
@@ -515,9 +396,9 @@ static const char *reason_to_end(const fth_parameters *server)
 /* What the "end" event of a finished training has beyond its position. */
 static void describe_end(const fth_parameters *server, json_t *event)
 {
-    double elapsed_s = fth_served_position_elapsed_s(server->position);
-    double samples = (double)fth_served_position_samples(server->position);
-    int64_t epoch_samples = server->model->epoch_samples;
+    double elapsed_s = fth_served_position_elapsed_s(server->parts.position);
+    double samples = (double)fth_served_position_samples(server->parts.position);
+    int64_t epoch_samples = server->parts.model->epoch_samples;
     fth_validation last;
 
     json_object_set_new(event, "steps", json_integer(fth_parameters_version(server)));
@@ -527,7 +408,7 @@ static void describe_end(const fth_parameters *server, json_t *event)
     json_object_set_new(event, "reason", json_string(reason_to_end(server)));
     if (epoch_samples > 0)
         json_object_set_new(event, "epochs", json_real(samples / (double)epoch_samples));
-    if (fth_served_validator_get(server->validator, &last)) {
+    if (fth_served_validator_get(server->parts.validator, &last)) {
         json_object_set_new(event, "accuracy", json_real(last.accuracy));
         json_object_set_new(event, "loss", json_real(last.loss));
     }
@@ -536,8 +417,8 @@ static void describe_end(const fth_parameters *server, json_t *event)
 /* `warning` says why the last state could not be saved, or is NULL. */
 static void report_end(fth_parameters *server, bool finished, const char *warning)
 {
-    json_t *event = fth_served_position_describe(server->position);
-    fth_status failure = fth_health_get_failure(server->health); /* and its message */
+    json_t *event = fth_served_position_describe(server->parts.position);
+    fth_status failure = fth_health_get_failure(server->parts.health); /* and its message */
     const char *name = failure != FTH_OK ? "error" : finished ? "end" : "interrupted";
     if (failure != FTH_OK) {
         json_object_set_new(event, "status", json_string(fth_status_name(failure)));
@@ -546,14 +427,14 @@ static void report_end(fth_parameters *server, bool finished, const char *warnin
         describe_end(server, event);
     }
     if (failure == FTH_OK && finished && !warning) {
-        char *model = fth_path_join(fth_served_record_folder(server->record), "last.safetensors");
+        char *model = fth_path_join(fth_served_record_folder(server->parts.record), "last.safetensors");
         json_object_set_new(event, "model", json_string(model));
         free(model);
     }
     if (warning)
         json_object_set_new(event, "warning", json_string(warning));
-    fth_served_record_append(server->record, name, event);
-    fth_served_record_sync(server->record);
+    fth_served_record_append(server->parts.record, name, event);
+    fth_served_record_sync(server->parts.record);
 }
 
 /* The last checkpoint and the model file, unless the server has failed: what was good is saved
@@ -561,12 +442,12 @@ static void report_end(fth_parameters *server, bool finished, const char *warnin
 static fth_status save_last(fth_parameters *server, bool failed)
 {
     fth_status status = FTH_OK;
-    FTH_TRY(fth_journal_sync(server->journal));
+    FTH_TRY(fth_journal_sync(server->parts.journal));
     if (failed)
         goto out;
-    FTH_TRY(fth_served_saver_save_now(server->saver));
-    FTH_TRY(fth_served_model_save_last(server->model, fth_parameters_version(server),
-                                       fth_served_record_folder(server->record)));
+    FTH_TRY(fth_served_saver_save_now(server->parts.saver));
+    FTH_TRY(fth_served_model_save_last(server->parts.model, fth_parameters_version(server),
+                                       fth_served_record_folder(server->parts.record)));
 
 out:
     return status;
@@ -579,15 +460,15 @@ fth_status fth_parameters_stop(fth_parameters *server, bool finished)
         return FTH_OK;
     stop_threads(server);
     fth_applier_report_last(server->applier);
-    bool failed = fth_health_get_failure(server->health) != FTH_OK;
+    bool failed = fth_health_get_failure(server->parts.health) != FTH_OK;
     if (finished && !failed)
-        fth_served_validator_run_last(server->validator);
+        fth_served_validator_run_last(server->parts.validator);
     fth_status status = save_last(server, failed);
     if (status != FTH_OK)
         warning = fth_format("%s", fth_error_message());
     report_end(server, finished, warning);
     if (status == FTH_OK)
-        status = fth_health_get_failure(server->health);
+        status = fth_health_get_failure(server->parts.health);
     else
         fth_fail(status, "%s", warning ? warning : "the last state could not be saved");
     free(warning);

@@ -10,7 +10,7 @@
 static const double DEFAULT_WAIT_S = 30, MOST_WAIT_S = 60, LOOK_FOR_GONE_S = 0.5;
 
 struct fth_shard_leases {
-    fth_shard_leases_options with;
+    const fth_server_parts *parts;
     fth_request_queue waiting; /* requests for a shard, in the order in which they came */
     bool changed;              /* a shard is free, or none is left, that those may wait for */
     double look_at_s;          /* when the next one's time may be over */
@@ -18,8 +18,8 @@ struct fth_shard_leases {
 
 static void count_states(fth_shard_leases *leases)
 {
-    fth_parameters_metrics *metrics = leases->with.metrics;
-    fth_shards_totals totals = fth_shards_count(leases->with.shards);
+    fth_parameters_metrics *metrics = leases->parts->metrics;
+    fth_shards_totals totals = fth_shards_count(leases->parts->shards);
     atomic_store(&metrics->shards_listed, totals.listed);
     atomic_store(&metrics->shards_held, totals.held);
     atomic_store(&metrics->shards_done, totals.done);
@@ -27,19 +27,19 @@ static void count_states(fth_shard_leases *leases)
 
 static void count_event(fth_shard_leases *leases, fth_lease_event event)
 {
-    atomic_fetch_add(&leases->with.metrics->shard_leases[event], 1);
+    atomic_fetch_add(&leases->parts->metrics->shard_leases[event], 1);
     count_states(leases);
     if (event != FTH_LEASE_TAKEN)
         leases->changed = true;
 }
 
-fth_status fth_shard_leases_create(const fth_shard_leases_options *options, fth_shard_leases **result)
+fth_status fth_shard_leases_create(const fth_server_parts *parts, fth_shard_leases **result)
 {
     fth_status status = fth_allocate(1, sizeof **result, result);
     if (status != FTH_OK)
         return status;
     fth_shard_leases *leases = *result;
-    leases->with = *options;
+    leases->parts = parts;
     leases->look_at_s = INFINITY;
     fth_request_queue_init(&leases->waiting);
     count_states(leases);
@@ -94,22 +94,22 @@ static bool read_request(const json_t *json, shard_request *asked)
 static bool add_brought(fth_shard_leases *leases, const fth_server_request *request, const fth_shard_state *shard)
 {
     bool known = false;
-    fth_status status = fth_shards_check(leases->with.shards, shard, &known);
+    fth_status status = fth_shards_check(leases->parts->shards, shard, &known);
     if (status != FTH_OK) {
-        fth_refuse(leases->with.metrics, request->exchange,
+        fth_refuse(leases->parts->metrics, request->exchange,
                    status == FTH_INVALID ? FTH_REFUSAL_LEASE : FTH_REFUSAL_BUSY, "%s", fth_error_message());
         return false;
     }
     if (known)
         return true;
-    status = fth_journal_append_json(leases->with.journal, FTH_LOG_SHARD,
+    status = fth_journal_append_json(leases->parts->journal, FTH_LOG_SHARD,
                                      json_pack("{s:s, s:I, s:I}", "name", shard->name, "samples",
                                                (json_int_t)shard->samples, "epochs", (json_int_t)shard->epochs));
     if (status == FTH_OK)
-        status = fth_shards_add(leases->with.shards, shard);
+        status = fth_shards_add(leases->parts->shards, shard);
     if (status != FTH_OK) {
         fth_log_error("shard %s is not taken on: %s", shard->name, fth_error_message());
-        fth_refuse(leases->with.metrics, request->exchange, FTH_REFUSAL_BUSY,
+        fth_refuse(leases->parts->metrics, request->exchange, FTH_REFUSAL_BUSY,
                    "the log cannot be written; try again later");
     }
     return status == FTH_OK;
@@ -120,11 +120,11 @@ static bool add_brought(fth_shard_leases *leases, const fth_server_request *requ
 static void answer_lease(fth_shard_leases *leases, const fth_server_request *request, const fth_shard_state *shard)
 {
     char *url = NULL;
-    const char *etag = shard->listed ? fth_shard_listing_etag(leases->with.listing, shard->name) : "";
-    if (shard->listed && fth_shard_listing_make_url(leases->with.listing, shard->name, &url) != FTH_OK) {
+    const char *etag = shard->listed ? fth_shard_listing_etag(leases->parts->listing, shard->name) : "";
+    if (shard->listed && fth_shard_listing_make_url(leases->parts->listing, shard->name, &url) != FTH_OK) {
         fth_log_error("shard %s is not given out: %s", shard->name, fth_error_message());
         fth_shard_leases_remove_worker(leases, request->worker, false);
-        fth_refuse(leases->with.metrics, request->exchange, FTH_REFUSAL_BUSY,
+        fth_refuse(leases->parts->metrics, request->exchange, FTH_REFUSAL_BUSY,
                    "no address for shard %s can be made now; try again later", shard->name);
         return;
     }
@@ -132,10 +132,10 @@ static void answer_lease(fth_shard_leases *leases, const fth_server_request *req
         json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:I, s:I}", "shard", shard->name, "epoch",
                   (json_int_t)shard->epoch, "from", (json_int_t)shard->position, "to", (json_int_t)shard->samples,
                   "samples", (json_int_t)shard->samples, "url", url ? url : "", "etag", etag, "first", (json_int_t)0,
-                  "seed", (json_int_t)fth_shards_seed(leases->with.shards));
+                  "seed", (json_int_t)fth_shards_seed(leases->parts->shards));
     fth_exchange_answer_json(request->exchange, 200, json_pack("{s:i, s:o}", "code", 200, "lease", lease));
     fth_wipe_text(url);
-    fth_workers_set_idle(leases->with.workers, request->worker, false);
+    fth_workers_set_idle(leases->parts->workers, request->worker, false);
 }
 
 /* Takes a shard and counts what that changes: one that the worker holds already is given again, not
@@ -143,7 +143,7 @@ static void answer_lease(fth_shard_leases *leases, const fth_server_request *req
 static fth_shard_answer take_and_count(fth_shard_leases *leases, const char *worker, const char *name,
                                        fth_shard_state *shard)
 {
-    fth_shards *shards = leases->with.shards;
+    fth_shards *shards = leases->parts->shards;
     fth_shard_state before;
     bool held = fth_shards_get_held(shards, worker, &before);
     fth_shard_answer answer = fth_shards_take(shards, worker, name, shard);
@@ -158,12 +158,12 @@ static fth_shard_answer take_and_count(fth_shard_leases *leases, const char *wor
 /* Answers the asked if that is possible; false: every shard that is left is with others. */
 static bool try_answer(fth_shard_leases *leases, const fth_server_request *request)
 {
-    const fth_shard_leases_options *with = &leases->with;
+    const fth_server_parts *parts = leases->parts;
     shard_request asked;
     fth_shard_state shard;
 
     read_request(request->json, &asked);
-    bool ended = fth_served_position_progress(with->position) >= 1;
+    bool ended = fth_served_position_progress(parts->position) >= 1;
     fth_shard_answer answer =
         ended ? FTH_SHARD_DONE
               : take_and_count(leases, request->worker, asked.brings ? asked.shard.name : NULL, &shard);
@@ -171,8 +171,8 @@ static bool try_answer(fth_shard_leases *leases, const fth_server_request *reque
     case FTH_SHARD_TAKEN: answer_lease(leases, request, &shard); return true;
     case FTH_SHARD_WAIT: return false;
     case FTH_SHARD_DONE:
-        fth_workers_set_idle(with->workers, request->worker, true);
-        fth_refuse(with->metrics, request->exchange, FTH_REFUSAL_FINISHED, "%s",
+        fth_workers_set_idle(parts->workers, request->worker, true);
+        fth_refuse(parts->metrics, request->exchange, FTH_REFUSAL_FINISHED, "%s",
                    ended          ? "training has ended"
                    : asked.brings ? "every epoch of this shard is done"
                                   : "every epoch of every shard is done");
@@ -182,39 +182,39 @@ static bool try_answer(fth_shard_leases *leases, const fth_server_request *reque
 
 void fth_shard_leases_take(fth_shard_leases *leases, fth_server_request *request)
 {
-    const fth_shard_leases_options *with = &leases->with;
+    const fth_server_parts *parts = leases->parts;
     shard_request asked;
 
     if (!read_request(request->json, &asked)) {
-        fth_refuse(with->metrics, request->exchange, FTH_REFUSAL_MALFORMED,
+        fth_refuse(parts->metrics, request->exchange, FTH_REFUSAL_MALFORMED,
                    "expected {\"worker\": name, \"wait\": seconds, \"shard\": {\"run\": text, \"name\": text, "
                    "\"samples\": number, \"epochs\": number}}, of which wait and shard may be missing");
-    } else if (!asked.brings && !with->listing) {
-        fth_refuse(with->metrics, request->exchange, FTH_REFUSAL_LEASE,
+    } else if (!asked.brings && !parts->listing) {
+        fth_refuse(parts->metrics, request->exchange, FTH_REFUSAL_LEASE,
                    "this server lists no shards; start it with --shards, or bring one");
     } else if ((!asked.brings || add_brought(leases, request, &asked.shard)) && !try_answer(leases, request)) {
         request->until_s =
-            fth_clock_seconds() + fmin(asked.wait_s, fth_workers_longest_wait_s(with->workers, request->worker));
+            fth_clock_seconds() + fmin(asked.wait_s, fth_workers_longest_wait_s(parts->workers, request->worker));
         leases->look_at_s = 0;
-        fth_workers_set_idle(with->workers, request->worker, true);
+        fth_workers_set_idle(parts->workers, request->worker, true);
         fth_request_queue_put(&leases->waiting, request);
         return;
     }
-    fth_server_request_free(with->intake, request);
+    fth_server_request_free(parts->intake, request);
 }
 
 void fth_shard_leases_return(fth_shard_leases *leases, fth_server_request *request)
 {
-    bool held = fth_shards_release(leases->with.shards, request->worker);
+    bool held = fth_shards_release(leases->parts->shards, request->worker);
     if (held)
         count_event(leases, FTH_LEASE_RETURNED);
     fth_exchange_answer_json(request->exchange, 200, json_pack("{s:i, s:b}", "code", 200, "returned", held));
-    fth_server_request_free(leases->with.intake, request);
+    fth_server_request_free(leases->parts->intake, request);
 }
 
 void fth_shard_leases_list(fth_shard_leases *leases, fth_server_request *request)
 {
-    const fth_shards *shards = leases->with.shards;
+    const fth_shards *shards = leases->parts->shards;
     fth_shards_totals totals = fth_shards_count(shards);
     fth_shard_state shard;
     json_t *list = json_array();
@@ -226,16 +226,16 @@ void fth_shard_leases_list(fth_shard_leases *leases, fth_server_request *request
                                               *shard.holder ? shard.holder : NULL));
     fth_exchange_answer_json(request->exchange, 200,
                              json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "code", 200, "version",
-                                       (json_int_t)fth_served_position_version(leases->with.position), "samples",
+                                       (json_int_t)fth_served_position_version(leases->parts->position), "samples",
                                        (json_int_t)totals.samples, "samples_done", (json_int_t)totals.samples_done,
                                        "epochs_done", (json_int_t)totals.epochs_done, "held", (json_int_t)totals.held,
                                        "done", (json_int_t)totals.done, "shards", list));
-    fth_server_request_free(leases->with.intake, request);
+    fth_server_request_free(leases->parts->intake, request);
 }
 
 json_t *fth_shard_leases_describe(const fth_shard_leases *leases)
 {
-    fth_shards_totals totals = fth_shards_count(leases->with.shards);
+    fth_shards_totals totals = fth_shards_count(leases->parts->shards);
     if (totals.listed + totals.brought == 0)
         return NULL;
     return json_pack("{s:I, s:I, s:I, s:I, s:I}", "listed", (json_int_t)totals.listed, "brought",
@@ -248,9 +248,9 @@ json_t *fth_shard_leases_describe(const fth_shard_leases *leases)
 fth_refusal fth_shard_leases_check(const fth_shard_leases *leases, const fth_gradient *gradient,
                                    char message[FTH_MAX_REFUSAL])
 {
-    if (!*gradient->span.name || fth_shards_fit(leases->with.shards, gradient->worker, &gradient->span) == FTH_OK)
+    if (!*gradient->span.name || fth_shards_fit(leases->parts->shards, gradient->worker, &gradient->span) == FTH_OK)
         return FTH_REFUSAL_NONE;
-    fth_workers_note_arrival(leases->with.workers, gradient->worker); /* what it pulled for is not coming */
+    fth_workers_note_arrival(leases->parts->workers, gradient->worker); /* what it pulled for is not coming */
     snprintf(message, FTH_MAX_REFUSAL, "%s", fth_error_message());
     return FTH_REFUSAL_LEASE;
 }
@@ -261,14 +261,14 @@ fth_status fth_shard_leases_move(fth_shard_leases *leases, const fth_gradient *g
     fth_shard_state before;
     if (!*span->name)
         return FTH_OK;
-    bool known = fth_shards_get(leases->with.shards, span->name, &before);
-    fth_status status = fth_shards_move(leases->with.shards, gradient->worker, span);
+    bool known = fth_shards_get(leases->parts->shards, span->name, &before);
+    fth_status status = fth_shards_move(leases->parts->shards, gradient->worker, span);
     if (status != FTH_OK || !known)
         return status;
     if (!*before.holder)
         count_event(leases, FTH_LEASE_TAKEN);
     if (before.listed)
-        fth_served_position_add_listed(leases->with.position, span->to - span->from);
+        fth_served_position_add_listed(leases->parts->position, span->to - span->from);
     if (span->to == before.samples)
         count_event(leases, FTH_LEASE_COMPLETED);
     return FTH_OK;
@@ -276,7 +276,7 @@ fth_status fth_shard_leases_move(fth_shard_leases *leases, const fth_gradient *g
 
 void fth_shard_leases_remove_worker(fth_shard_leases *leases, const char *worker, bool lost)
 {
-    if (fth_shards_release(leases->with.shards, worker))
+    if (fth_shards_release(leases->parts->shards, worker))
         count_event(leases, lost ? FTH_LEASE_LOST : FTH_LEASE_RETURNED);
 }
 
@@ -292,8 +292,8 @@ static bool is_over(fth_shard_leases *leases, const fth_server_request *request,
         fth_exchange_answer(request->exchange, 503, NULL, NULL, 0); /* which is dropped */
         return true;
     }
-    if (!fth_workers_get(leases->with.workers, request->worker, &worker) || !worker.live) {
-        fth_refuse(leases->with.metrics, request->exchange, FTH_REFUSAL_STRANGER, "%s is not registered any more",
+    if (!fth_workers_get(leases->parts->workers, request->worker, &worker) || !worker.live) {
+        fth_refuse(leases->parts->metrics, request->exchange, FTH_REFUSAL_STRANGER, "%s is not registered any more",
                    request->worker);
         return true;
     }
@@ -309,7 +309,7 @@ static bool is_over(fth_shard_leases *leases, const fth_server_request *request,
 void fth_shard_leases_answer_waiting(fth_shard_leases *leases, double *next_s)
 {
     double now_s = fth_clock_seconds();
-    bool ended = fth_served_position_progress(leases->with.position) >= 1;
+    bool ended = fth_served_position_progress(leases->parts->position) >= 1;
     if (leases->waiting.first && (leases->changed || ended || now_s >= leases->look_at_s)) {
         fth_request_queue waiting;
         bool none_free = false;
@@ -318,7 +318,7 @@ void fth_shard_leases_answer_waiting(fth_shard_leases *leases, double *next_s)
         for (fth_server_request *request = fth_request_queue_take(&leases->waiting); request;
              request = fth_request_queue_take(&leases->waiting)) {
             if (is_over(leases, request, now_s, &none_free)) {
-                fth_server_request_free(leases->with.intake, request);
+                fth_server_request_free(leases->parts->intake, request);
                 continue;
             }
             leases->look_at_s = fmin(leases->look_at_s, request->until_s);
@@ -335,7 +335,7 @@ void fth_shard_leases_close(fth_shard_leases *leases)
 {
     for (fth_server_request *request = fth_request_queue_take(&leases->waiting); request;
          request = fth_request_queue_take(&leases->waiting)) {
-        fth_refuse(leases->with.metrics, request->exchange, FTH_REFUSAL_BUSY, "the server is stopping");
-        fth_server_request_free(leases->with.intake, request);
+        fth_refuse(leases->parts->metrics, request->exchange, FTH_REFUSAL_BUSY, "the server is stopping");
+        fth_server_request_free(leases->parts->intake, request);
     }
 }

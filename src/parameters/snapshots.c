@@ -28,7 +28,7 @@ typedef struct waiting_pull {
 } waiting_pull;
 
 struct fth_parameter_snapshots {
-    fth_parameter_snapshots_options options;
+    const fth_server_parts *parts;
     atomic_int alive;
 
     pthread_mutex_t mutex;  /* guards what follows; references to snapshots are only taken with it held */
@@ -51,7 +51,7 @@ static const double GRACE_S = 2, LEAST_BYTES_PER_S = 1 << 20, DOUBLED_S = 5;
 static fth_status create_snapshot(fth_parameter_snapshots *snapshots, int64_t version, fth_parameter_snapshot **result)
 {
     fth_status status = FTH_OK;
-    const fth_served_model *model = snapshots->options.model;
+    const fth_served_model *model = snapshots->parts->model;
     const fth_layout *layout = model->layout;
     fth_parameter_snapshot *snapshot = NULL;
     struct iovec *parts = NULL;
@@ -132,8 +132,8 @@ int fth_parameter_snapshots_count(fth_parameter_snapshots *snapshots, uint64_t *
 
 static void answer(fth_parameter_snapshots *snapshots, const fth_pull *pull, fth_parameter_snapshot *snapshot)
 {
-    fth_parameters_metrics *metrics = snapshots->options.metrics;
-    const uint64_t packed_floats = snapshots->options.model->layout->packed_floats;
+    fth_parameters_metrics *metrics = snapshots->parts->metrics;
+    const uint64_t packed_floats = snapshots->parts->model->layout->packed_floats;
     fth_exchange *exchange = pull->exchange;
     char text[96];
 
@@ -190,8 +190,8 @@ static void answer_local(fth_parameter_snapshots *snapshots, const fth_pull *pul
     const fth_region *region = &snapshots->region; /* its file stays the same once there is something in it */
     char path[64];
     snprintf(path, sizeof path, "/proc/%ld/fd/%d", (long)getpid(), region->fd);
-    uint64_t size = snapshots->options.model->layout->packed_floats * sizeof(float);
-    atomic_fetch_add(&snapshots->options.metrics->sent_bytes, size);
+    uint64_t size = snapshots->parts->model->layout->packed_floats * sizeof(float);
+    atomic_fetch_add(&snapshots->parts->metrics->sent_bytes, size);
     fth_exchange_answer_json(
         pull->exchange, 200,
         json_pack("{s:i, s:I, s:s, s:I, s:I, s:I}", "code", 200, "version", (json_int_t)offered->version, "path", path,
@@ -202,7 +202,7 @@ static void answer_local(fth_parameter_snapshots *snapshots, const fth_pull *pul
 static bool create_region(fth_parameter_snapshots *snapshots)
 {
     fth_region region;
-    fth_status status = fth_region_create(snapshots->options.model->layout->packed_floats * sizeof(float), &region);
+    fth_status status = fth_region_create(snapshots->parts->model->layout->packed_floats * sizeof(float), &region);
     if (status != FTH_OK) {
         fth_log_warning("%s", fth_error_message());
         return false;
@@ -217,7 +217,7 @@ static bool create_region(fth_parameter_snapshots *snapshots)
 static void fill_region(fth_parameter_snapshots *snapshots)
 {
     fth_region *region = &snapshots->region;
-    const fth_served_model *model = snapshots->options.model;
+    const fth_served_model *model = snapshots->parts->model;
     const fth_layout *layout = model->layout;
     int slot = 0;
     if (region->fd < 0 && !create_region(snapshots))
@@ -230,7 +230,7 @@ static void fill_region(fth_parameter_snapshots *snapshots)
         memcpy(to + tensor->packed_offset, vector + tensor->vector_offset, (size_t)tensor->count * sizeof(float));
     }
     pthread_mutex_lock(&snapshots->mutex);
-    fth_region_finish(region, slot, fth_served_position_version(snapshots->options.position));
+    fth_region_finish(region, slot, fth_served_position_version(snapshots->parts->position));
     pthread_mutex_unlock(&snapshots->mutex);
 }
 
@@ -241,46 +241,48 @@ static void fill_region(fth_parameter_snapshots *snapshots)
 static bool has_room(const fth_parameter_snapshots *snapshots)
 {
     int replaced = snapshots->newest && atomic_load(&snapshots->newest->references) == 1;
-    return atomic_load(&snapshots->alive) - replaced < snapshots->options.max_snapshots;
+    return atomic_load(&snapshots->alive) - replaced < snapshots->parts->options->max_snapshots;
 }
 
 /* True if `version`, the newest, is one that the reader waits for: a later one than it has, or the
  * one it has if it must push for that again. */
 static bool is_waited_for(const fth_parameter_snapshots *snapshots, const fth_pull *pull, int64_t version)
 {
-    return version > pull->since || (version == pull->since && snapshots->options.all_contribute && *pull->worker &&
-                                     !fth_workers_has_contributed(snapshots->options.workers, pull->worker, version));
+    return version > pull->since ||
+           (version == pull->since && snapshots->parts->options->consistency.kind == FTH_CONSISTENCY_SYNC &&
+            *pull->worker && !fth_workers_has_contributed(snapshots->parts->workers, pull->worker, version));
 }
 
 /* True if what there is serves the reader, and then *offered is it. */
 static bool can_serve(fth_parameter_snapshots *snapshots, const fth_pull *pull, offer *offered)
 {
-    int64_t version = fth_served_position_version(snapshots->options.position);
+    int64_t version = fth_served_position_version(snapshots->parts->position);
     if (pull->local) {
         if (snapshots->region.version != version || !is_waited_for(snapshots, pull, version))
             return false;
         *offered = (offer){.slot = snapshots->region.newest, .version = version};
-        fth_workers_note_pull(snapshots->options.workers, pull->worker, version);
+        fth_workers_note_pull(snapshots->parts->workers, pull->worker, version);
         return true;
     }
     fth_parameter_snapshot *snapshot = snapshots->newest;
     if (!snapshot || !is_waited_for(snapshots, pull, version))
         return false;
     if (snapshot->version != version) {
-        if (snapshot->version <= pull->since || has_room(snapshots) || !snapshots->options.older_serve)
+        if (snapshot->version <= pull->since || has_room(snapshots) ||
+            snapshots->parts->options->consistency.kind != FTH_CONSISTENCY_ASYNC)
             return false;
         snapshots->wanted = true; /* so that room is made for the newest */
     }
     atomic_fetch_add(&snapshot->references, 1);
     *offered = (offer){.snapshot = snapshot, .version = snapshot->version};
-    fth_workers_note_pull(snapshots->options.workers, pull->worker, snapshot->version);
+    fth_workers_note_pull(snapshots->parts->workers, pull->worker, snapshot->version);
     return true;
 }
 
 /* True if a reader waits for a version that exists but has no snapshot yet. */
 static bool snapshot_is_wanted(const fth_parameter_snapshots *snapshots)
 {
-    int64_t version = fth_served_position_version(snapshots->options.position);
+    int64_t version = fth_served_position_version(snapshots->parts->position);
     if (snapshots->newest && snapshots->newest->version == version)
         return false;
     if (snapshots->wanted)
@@ -293,7 +295,7 @@ static bool snapshot_is_wanted(const fth_parameter_snapshots *snapshots)
 
 static bool region_is_due(const fth_parameter_snapshots *snapshots)
 {
-    int64_t version = fth_served_position_version(snapshots->options.position);
+    int64_t version = fth_served_position_version(snapshots->parts->position);
     for (const waiting_pull *w = snapshots->waiting; w; w = w->next)
         if (w->pull.local && is_waited_for(snapshots, &w->pull, version))
             return snapshots->region.version != version;
@@ -310,7 +312,7 @@ static void hurry_readers(fth_parameter_snapshots *snapshots)
     int count = snapshots->server ? fth_server_end_slow_readers(snapshots->server, GRACE_S, least) : 0;
     if (count > 0)
         fth_log_info("cut off %s of older versions at less than %.3g MB/s: others wait (--max-snapshots %d)",
-                     FTH_COUNTED(count, "reader"), least / 1e6, snapshots->options.max_snapshots);
+                     FTH_COUNTED(count, "reader"), least / 1e6, snapshots->parts->options->max_snapshots);
 }
 
 /* ---- serving ---- */
@@ -338,17 +340,17 @@ void fth_parameter_snapshots_pull(fth_parameter_snapshots *snapshots, const fth_
     if (ready)
         give(snapshots, pull, &offered);
     else if (waiting)
-        fth_intake_wake(snapshots->options.intake);
+        fth_intake_wake(snapshots->parts->intake);
     else
-        fth_refuse(snapshots->options.metrics, pull->exchange, FTH_REFUSAL_BUSY, "the server is stopping");
+        fth_refuse(snapshots->parts->metrics, pull->exchange, FTH_REFUSAL_BUSY, "the server is stopping");
 }
 
 /* The answer to a reader for whom there was nothing in time; `end`: for whom there will not be. */
 static void answer_late(fth_parameter_snapshots *snapshots, const fth_pull *pull, bool end)
 {
-    int64_t version = fth_served_position_version(snapshots->options.position);
+    int64_t version = fth_served_position_version(snapshots->parts->position);
     if (end || is_waited_for(snapshots, pull, version)) {
-        fth_refuse(snapshots->options.metrics, pull->exchange, FTH_REFUSAL_BUSY,
+        fth_refuse(snapshots->parts->metrics, pull->exchange, FTH_REFUSAL_BUSY,
                    end ? "the server is stopping" : "too many slow readers hold older versions");
         return;
     }
@@ -405,7 +407,7 @@ void fth_parameter_snapshots_serve(fth_parameter_snapshots *snapshots)
         fth_parameter_snapshot_release(snapshots->newest);
         snapshots->newest = NULL;
         pthread_mutex_unlock(&snapshots->mutex);
-        if (create_snapshot(snapshots, fth_served_position_version(snapshots->options.position), &snapshot) != FTH_OK)
+        if (create_snapshot(snapshots, fth_served_position_version(snapshots->parts->position), &snapshot) != FTH_OK)
             fth_log_warning("%s", fth_error_message());
         pthread_mutex_lock(&snapshots->mutex);
         snapshots->newest = snapshot;
@@ -431,7 +433,7 @@ fth_parameter_snapshot *fth_parameter_snapshots_get(fth_parameter_snapshots *sna
     pthread_mutex_lock(&snapshots->mutex);
     while (error == 0 && !snapshots->stopping && !(snapshots->newest && snapshots->newest->version >= least)) {
         snapshots->wanted = true;
-        fth_intake_wake(snapshots->options.intake);
+        fth_intake_wake(snapshots->parts->intake);
         error = pthread_cond_clockwait(&snapshots->changed, &snapshots->mutex, CLOCK_MONOTONIC, &until);
     }
     if (snapshots->newest && snapshots->newest->version >= least) {
@@ -459,13 +461,12 @@ void fth_parameter_snapshots_set_server(fth_parameter_snapshots *snapshots, fth_
     pthread_mutex_unlock(&snapshots->mutex);
 }
 
-fth_status fth_parameter_snapshots_create(const fth_parameter_snapshots_options *options,
-                                          fth_parameter_snapshots **snapshots)
+fth_status fth_parameter_snapshots_create(const fth_server_parts *parts, fth_parameter_snapshots **snapshots)
 {
     fth_status status = fth_allocate(1, sizeof **snapshots, snapshots);
     if (status != FTH_OK)
         return status;
-    (*snapshots)->options = *options;
+    (*snapshots)->parts = parts;
     (*snapshots)->region = (fth_region){.fd = -1, .newest = -1, .version = -1};
     pthread_mutex_init(&(*snapshots)->mutex, NULL);
     pthread_cond_init(&(*snapshots)->changed, NULL);

@@ -9,11 +9,7 @@
 #include "train/engine/update_guard.h"
 
 struct fth_updates {
-    const fth_served_model *model;
-    fth_served_position *position;
-    fth_parameters_metrics *metrics;
-    fth_served_record *record;
-    bool averages; /* new steps */
+    const fth_server_parts *parts;
     fth_update_guard *guard;
 
     /* The step being made. Its sum of gradients is in the model's vectors. */
@@ -24,22 +20,16 @@ struct fth_updates {
     fth_gradient_piece *pieces; /* as many as there are trained parameters */
 };
 
-fth_status fth_updates_create(const fth_served_model *model, fth_served_position *position,
-                              fth_parameters_metrics *metrics, fth_served_record *record, bool averaged,
-                              fth_updates **result)
+fth_status fth_updates_create(const fth_server_parts *parts, fth_updates **result)
 {
     fth_status status = FTH_OK;
     fth_updates *updates = NULL;
 
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *updates, &updates));
-    updates->model = model;
-    updates->position = position;
-    updates->metrics = metrics;
-    updates->record = record;
-    updates->averages = averaged;
-    FTH_TRY(fth_allocate((size_t)model->layout->trained + 1, sizeof *updates->pieces, &updates->pieces));
-    FTH_TRY(fth_allocate_aligned((model->layout->buffer_floats + 1) * sizeof(float), &updates->buffer_sum));
+    updates->parts = parts;
+    FTH_TRY(fth_allocate((size_t)parts->model->layout->trained + 1, sizeof *updates->pieces, &updates->pieces));
+    FTH_TRY(fth_allocate_aligned((parts->model->layout->buffer_floats + 1) * sizeof(float), &updates->buffer_sum));
     *result = updates;
     updates = NULL;
 
@@ -60,7 +50,7 @@ void fth_updates_free(fth_updates *updates)
 
 fth_status fth_updates_begin(fth_updates *updates)
 {
-    return fth_update_guard_create(updates->model->engine, &updates->guard);
+    return fth_update_guard_create(updates->parts->model->engine, &updates->guard);
 }
 
 int64_t fth_updates_pending(const fth_updates *updates)
@@ -70,12 +60,13 @@ int64_t fth_updates_pending(const fth_updates *updates)
 
 bool fth_updates_averaged(const fth_updates *updates)
 {
-    return updates->gradients > 0 ? updates->averaged : updates->averages;
+    return updates->gradients > 0 ? updates->averaged
+                                  : updates->parts->options->consistency.kind == FTH_CONSISTENCY_SYNC;
 }
 
 static int64_t next_version(const fth_updates *updates)
 {
-    return fth_served_position_version(updates->position) + 1;
+    return fth_served_position_version(updates->parts->position) + 1;
 }
 
 /* ---- what is fit to be applied ----
@@ -95,7 +86,7 @@ static double weight_of(const fth_gradient *gradient, bool averaged)
 
 static bool moves_too_far(const fth_updates *updates, const fth_gradient *gradient)
 {
-    return (double)gradient->largest * gradient->scale * fth_served_model_base_rate(updates->model) > FARTHEST;
+    return (double)gradient->largest * gradient->scale * fth_served_model_base_rate(updates->parts->model) > FARTHEST;
 }
 
 static bool sums_overflow(const fth_updates *updates, const fth_gradient *gradient, double weight)
@@ -112,7 +103,8 @@ static fth_status try_alone(fth_updates *updates, const fth_gradient *gradient, 
     *finite = fth_update_guard_allows(updates->guard, &update);
     if (*finite)
         return FTH_OK;
-    fth_gradient_add(updates->model->layout, gradient, gradient->scale, true, updates->model->vectors.gradients);
+    fth_gradient_add(updates->parts->model->layout, gradient, gradient->scale, true,
+                     updates->parts->model->vectors.gradients);
     return fth_update_guard_try(updates->guard, &update, finite);
 }
 
@@ -122,13 +114,13 @@ fth_refusal fth_updates_check(fth_updates *updates, fth_gradient *gradient, cons
     double weight = weight_of(gradient, how->averaged);
     bool finite = true;
     if (moves_too_far(updates, gradient) || sums_overflow(updates, gradient, weight))
-        fth_gradient_measure(updates->model->layout,
+        fth_gradient_measure(updates->parts->model->layout,
                              gradient); /* what is known so far is a bound, and may be too wide */
     if (moves_too_far(updates, gradient)) {
         snprintf(message, FTH_MAX_REFUSAL,
                  "it diverges: its largest number is %.3g, which at a learning rate of %g moves a weight by more than "
                  "%g; lower the learning rate, or start the server with --clip-pushes",
-                 (double)gradient->largest, fth_served_model_base_rate(updates->model), FARTHEST);
+                 (double)gradient->largest, fth_served_model_base_rate(updates->parts->model), FARTHEST);
         return FTH_REFUSAL_DIVERGES;
     }
     if (sums_overflow(updates, gradient, weight)) {
@@ -170,7 +162,7 @@ void fth_gradient_clip(const fth_served_model *model, fth_parameters_metrics *me
 static void add_rest(fth_updates *updates, const fth_gradient *gradient, double weight)
 {
     if (gradient->has_buffers) {
-        fth_gradient_add_buffers(updates->model->layout, gradient, (float)weight, updates->buffer_samples == 0,
+        fth_gradient_add_buffers(updates->parts->model->layout, gradient, (float)weight, updates->buffer_samples == 0,
                                  updates->buffer_sum);
         updates->buffer_samples += gradient->samples;
         updates->largest_buffer += weight * gradient->largest_buffer;
@@ -178,8 +170,8 @@ static void add_rest(fth_updates *updates, const fth_gradient *gradient, double 
     updates->largest += weight * gradient->scale * gradient->largest;
     updates->gradients++;
     updates->samples += gradient->samples;
-    fth_served_position_add_samples(updates->position, gradient->samples);
-    atomic_fetch_add(&updates->metrics->samples, (uint64_t)gradient->samples);
+    fth_served_position_add_samples(updates->parts->position, gradient->samples);
+    atomic_fetch_add(&updates->parts->metrics->samples, (uint64_t)gradient->samples);
 }
 
 static void scale(float *vector, float factor, size_t count)
@@ -195,26 +187,26 @@ static void warn_of_void_step(fth_updates *updates)
              "the update to version %lld is left out: a weight would no longer be a finite number. Lower the learning "
              "rate, or use --clip",
              (long long)next_version(updates));
-    fth_served_record_warn(updates->record, next_version(updates), message);
-    atomic_fetch_add(&updates->metrics->void_steps, 1);
+    fth_served_record_warn(updates->parts->record, next_version(updates), message);
+    atomic_fetch_add(&updates->parts->metrics->void_steps, 1);
 }
 
 /* The parameters are updated, unless that is left out; the rest of a step, and the version moves
  * on. */
 static void end_step(fth_updates *updates, bool updated)
 {
-    const size_t buffer_floats = updates->model->layout->buffer_floats;
+    const size_t buffer_floats = updates->parts->model->layout->buffer_floats;
 
     if (!updated)
         warn_of_void_step(updates);
     if (updated && updates->buffer_samples > 0) {
         if (updates->averaged)
             scale(updates->buffer_sum, (float)(1.0 / (double)updates->buffer_samples), buffer_floats);
-        memcpy(updates->model->vectors.buffers, updates->buffer_sum, buffer_floats * sizeof(float));
+        memcpy(updates->parts->model->vectors.buffers, updates->buffer_sum, buffer_floats * sizeof(float));
     }
     updates->gradients = updates->samples = updates->buffer_samples = 0;
     updates->largest = updates->largest_buffer = 0;
-    fth_served_position_advance(updates->position);
+    fth_served_position_advance(updates->parts->position);
 }
 
 fth_status fth_updates_make_step(fth_updates *updates, double rate)
@@ -223,7 +215,7 @@ fth_status fth_updates_make_step(fth_updates *updates, double rate)
     bool updated = false;
     double share = updates->averaged && updates->samples > 0 ? 1.0 / (double)updates->samples : 1;
     if (share != 1)
-        scale(updates->model->vectors.gradients, (float)share, updates->model->layout->trained_floats);
+        scale(updates->parts->model->vectors.gradients, (float)share, updates->parts->model->layout->trained_floats);
     if (updates->gradients > 0) /* none: of a log, all of whose gradients were unfit */
         FTH_TRY(fth_update_guard_apply(updates->guard,
                                        &(fth_guarded_update){.learning_rate = rate,
@@ -239,7 +231,7 @@ out:
 /* Updates straight from where the gradient is. */
 static fth_status update_from(fth_updates *updates, const fth_gradient *gradient, double rate, bool *updated)
 {
-    const fth_layout *layout = updates->model->layout;
+    const fth_layout *layout = updates->parts->model->layout;
     for (int i = 0; i < layout->trained; i++)
         updates->pieces[i] = (fth_gradient_piece){layout->tensors[i].vector_offset, (size_t)layout->tensors[i].count,
                                                   gradient->parts[i].values->data};
@@ -256,7 +248,7 @@ static fth_status update_from(fth_updates *updates, const fth_gradient *gradient
 fth_status fth_updates_add(fth_updates *updates, const fth_gradient *gradient, const fth_update_how *how)
 {
     fth_status status = FTH_OK;
-    const fth_served_model *model = updates->model;
+    const fth_served_model *model = updates->parts->model;
     bool first = updates->gradients == 0, updated = false;
     double weight = weight_of(gradient, how->averaged);
     /* A step that is one gradient's needs no sum; either way gives the same numbers. */

@@ -100,15 +100,15 @@ static json_t *describe(const fth_served_usage *usage, const char *worker, doubl
     return event;
 }
 
-void fth_served_usage_end(fth_served_usage *usage, const char *worker, const json_t *said)
+void fth_served_usage_end(fth_served_usage *usage, const char *worker, const json_t *reported)
 {
     double since_s = 0, now_s = fth_clock_wall_seconds();
     bool known = json_object_get(usage->functions, worker) != NULL;
-    if (!known && !json_is_object(said))
+    if (!known && !json_is_object(reported))
         return;
     json_t *event = describe(usage, worker, &since_s);
-    copy_members(said, function_members, event);
-    copy_members(said, usage_members, event);
+    copy_members(reported, function_members, event);
+    copy_members(reported, usage_members, event);
     if (known && !json_object_get(event, "seconds"))
         json_object_set_new(event, "seconds", json_real(fmax(now_s - since_s, 0)));
     if (!json_object_get(event, "ended"))

@@ -11,7 +11,7 @@
 static const double LOOK_EVERY_S = 0.1, SNAPSHOT_WAIT_S = 10;
 
 struct fth_served_validator {
-    fth_served_validator_options options;
+    const fth_server_parts *parts;
     pthread_t thread; /* of the thread that starts and joins */
     bool running;
     fth_stop stop; /* also ends an evaluation */
@@ -49,7 +49,7 @@ static fth_status evaluate(fth_served_validator *v, fth_engine *engine, const ft
                            fth_evaluation *evaluation)
 {
     fth_status status = FTH_OK;
-    const fth_served_model *model = v->options.model;
+    const fth_served_model *model = v->parts->model;
     fth_loader *loader = NULL;
     int64_t count = fth_dataset_get_info(model->dataset)->count[FTH_VALIDATION];
     int64_t batch = fth_engine_evaluation_batch(engine, fth_engine_get_options(engine)->train->batch, count);
@@ -76,10 +76,11 @@ static void publish(fth_served_validator *v, int64_t version, const fth_evaluati
     v->last = (fth_validation){.version = version, .accuracy = evaluation->accuracy, .loss = evaluation->loss};
     pthread_mutex_unlock(&v->mutex);
     fth_served_record_append(
-        v->options.record, "epoch",
-        json_pack("{s:I, s:I, s:f, s:f, s:f, s:f}", "epoch", (json_int_t)(version / v->options.every), "step",
-                  (json_int_t)version, "validation_loss", evaluation->loss, "validation_accuracy", evaluation->accuracy,
-                  "elapsed_s", fth_served_position_elapsed_s(v->options.position), "evaluate_s", evaluation->seconds));
+        v->parts->record, "epoch",
+        json_pack("{s:I, s:I, s:f, s:f, s:f, s:f}", "epoch", (json_int_t)(version / v->parts->options->validate_every),
+                  "step", (json_int_t)version, "validation_loss", evaluation->loss, "validation_accuracy",
+                  evaluation->accuracy, "elapsed_s", fth_served_position_elapsed_s(v->parts->position), "evaluate_s",
+                  evaluation->seconds));
     fth_log_info("version %lld: accuracy %.2f %%, loss %.4f", (long long)version, 100 * evaluation->accuracy,
                  evaluation->loss);
 }
@@ -88,7 +89,7 @@ static void publish(fth_served_validator *v, int64_t version, const fth_evaluati
 static bool wait_for_version(fth_served_validator *v, int64_t version)
 {
     pthread_mutex_lock(&v->mutex);
-    while (!v->stop.asked && fth_served_position_version(v->options.position) < version) {
+    while (!v->stop.asked && fth_served_position_version(v->parts->position) < version) {
         struct timespec until = fth_deadline_timespec(fth_deadline_in(LOOK_EVERY_S));
         pthread_cond_clockwait(&v->stopping, &v->mutex, CLOCK_MONOTONIC, &until);
     }
@@ -99,7 +100,7 @@ static bool wait_for_version(fth_served_validator *v, int64_t version)
 static fth_status open_engine(fth_served_validator *v)
 {
     fth_status status = FTH_OK;
-    const fth_served_model *model = v->options.model;
+    const fth_served_model *model = v->parts->model;
     fth_engine_options options = {.train = model->train,
                                   .longest = model->longest,
                                   .task = model->task,
@@ -119,11 +120,11 @@ out:
 static void *run_validator(void *context)
 {
     fth_served_validator *v = context;
-    int64_t every = v->options.every, next = 0;
+    int64_t every = v->parts->options->validate_every, next = 0;
 
     fth_status status = open_engine(v);
     while (status == FTH_OK && wait_for_version(v, next)) {
-        fth_parameter_snapshot *snapshot = fth_parameter_snapshots_get(v->options.snapshots, next, SNAPSHOT_WAIT_S);
+        fth_parameter_snapshot *snapshot = fth_parameter_snapshots_get(v->parts->snapshots, next, SNAPSHOT_WAIT_S);
         fth_evaluation evaluation = {0};
         if (!snapshot)
             continue; /* slow readers have all the room; the next look may be luckier */
@@ -148,10 +149,10 @@ static void *run_validator(void *context)
 void fth_served_validator_run_last(fth_served_validator *v)
 {
     fth_evaluation evaluation = {0};
-    int64_t version = v ? fth_served_position_version(v->options.position) : 0;
+    int64_t version = v ? fth_served_position_version(v->parts->position) : 0;
     if (!v || (v->known && v->last.version == version))
         return;
-    if (evaluate(v, v->options.model->engine, NULL, &evaluation) == FTH_OK)
+    if (evaluate(v, v->parts->model->engine, NULL, &evaluation) == FTH_OK)
         publish(v, version, &evaluation);
     else
         fth_log_warning("the last version was not validated: %s", fth_error_message());
@@ -171,14 +172,14 @@ bool fth_served_validator_get(fth_served_validator *v, fth_validation *validatio
 
 /* ---- beginning and end ---- */
 
-fth_status fth_served_validator_start(const fth_served_validator_options *options, fth_served_validator **result)
+fth_status fth_served_validator_start(const fth_server_parts *parts, fth_served_validator **result)
 {
     fth_status status = FTH_OK;
     fth_served_validator *v = NULL;
 
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *v, &v));
-    v->options = *options;
+    v->parts = parts;
     v->stop = (fth_stop)FTH_STOP_INITIALIZER;
     pthread_mutex_init(&v->mutex, NULL);
     pthread_cond_init(&v->stopping, NULL);

@@ -60,11 +60,6 @@ out:
     return status;
 }
 
-void fth_wal_blobs_ref(fth_wal_blobs *blobs)
-{
-    atomic_fetch_add(&blobs->references, 1);
-}
-
 void fth_wal_blobs_unref(fth_wal_blobs *blobs)
 {
     if (!blobs || atomic_fetch_sub(&blobs->references, 1) > 1)
@@ -145,7 +140,7 @@ void fth_wal_blobs_take(fth_wal_blobs *blobs, uint64_t size_bytes, fth_wal_blob 
 {
     uint64_t room = fth_align_up((size_t)size_bytes, ALIGNMENT);
     *blob = (fth_wal_blob){.file = blobs, .size_bytes = size_bytes};
-    fth_wal_blobs_ref(blobs);
+    atomic_fetch_add(&blobs->references, 1);
     pthread_mutex_lock(&blobs->mutex);
     if (!take_free(blobs, room, &blob->offset)) {
         blob->offset = blobs->end;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "parameters/client.h"
+#include "parameters/client_internal.h"
 #include "parameters/parameters.h"
 
 enum { SAMPLES = 10 };
@@ -144,6 +144,19 @@ static fth_shard_answer take(fth_worker_client *client, const fth_shard_offer *b
     return answer;
 }
 
+/* Gives back what is left of a worker's shard. */
+static void return_shard(fth_worker_client *client)
+{
+    char body[128];
+    fth_http_response response = {0};
+    snprintf(body, sizeof body, "{\"worker\": \"%s\"}", fth_worker_name(client));
+    const fth_question question = {
+        .method = "POST", .target = "/returnShard", .body = body, .body_bytes = strlen(body)};
+    assert_int_equal(fth_client_ask(client, &question, &response), FTH_OK);
+    assert_int_equal(response.code, 200);
+    fth_http_response_release(&response);
+}
+
 /* ---- tests ---- */
 
 static void test_through_all_shards(void **state)
@@ -162,7 +175,7 @@ static void test_through_all_shards(void **state)
     assert_int_equal(take(b, NULL, 60, &others), FTH_SHARD_TAKEN);
     assert_string_equal(others.shard, "b.tar");
     assert_int_equal(push_samples(b, &lease, 4, 1), FTH_PUSH_LEASE); /* another's shard */
-    assert_int_equal(fth_worker_return_shard(a), FTH_OK);
+    return_shard(a);
     fth_shard_lease_release(&lease);
     assert_int_equal(push_samples(b, &others, SAMPLES, 1), FTH_PUSH_APPLIED);
     fth_shard_lease_release(&others);
@@ -225,7 +238,8 @@ static void test_a_worker_that_was_let_go_registers_again(void **state)
     fth_parameters_let_go(f->server, "a");
     while (fth_parameters_workers(f->server) > 0)
         usleep(1000);
-    assert_int_equal(fth_worker_return_shard(a), FTH_OK);
+    assert_int_equal(take(a, NULL, 60, &lease), FTH_SHARD_TAKEN);
+    fth_shard_lease_release(&lease);
     fth_worker_close(a);
 }
 
@@ -241,7 +255,7 @@ static void test_usage_is_recorded(void **state)
     fth_worker_set_usage(a, json_pack("{s:f, s:s}", "seconds", 3.5, "ended", "done"));
     json_decref(function);
     fth_worker_close(a);
-    snprintf(path, sizeof path, "%s/events.jsonl", fth_parameters_run_folder(f->server));
+    snprintf(path, sizeof path, "%s/events.jsonl", fth_parameters_get_facts(f->server).run_folder);
     assert_int_equal(fth_file_read_all(path, 1 << 20, &text, &size), FTH_OK);
     const char *line = strstr(text, "{\"worker\":");
     assert_non_null(line);

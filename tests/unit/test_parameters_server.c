@@ -26,7 +26,7 @@ static void test_no_accelerator_is_opened(void **state)
                                       .durability = FTH_DURABILITY_KILL};
     if (fth_parameters_start(&options, &server) != FTH_OK)
         fail_msg("%s", fth_error_message());
-    assert_true(fth_parameters_epoch_samples(server) > 0);
+    assert_true(fth_parameters_get_facts(server).epoch_samples > 0);
     assert_int_equal(fth_parameters_stop(server, false), FTH_OK);
     fth_options_release(&fth_train_option_table, &train);
 }

@@ -43,7 +43,7 @@ static int64_t run_server(const state *s, float *first_weight)
     char path[1000];
     assert_int_equal(fth_parameters_start(&s->options, &server), FTH_OK);
     int64_t version = fth_parameters_version(server);
-    snprintf(path, sizeof path, "%s/last.safetensors", fth_parameters_run_folder(server));
+    snprintf(path, sizeof path, "%s/last.safetensors", fth_parameters_get_facts(server).run_folder);
     assert_int_equal(fth_parameters_stop(server, false), FTH_OK);
     assert_int_equal(fth_safetensors_open(path, &file), FTH_OK);
     for (size_t i = 0; i < fth_safetensors_count(file); i++) {

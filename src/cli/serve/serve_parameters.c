@@ -156,21 +156,22 @@ out:
 static void tell_where(const serve_options *asked, const fth_parameters *server, const fth_parameters_options *options,
                        const char *fingerprint)
 {
+    const fth_parameters_facts served = fth_parameters_get_facts(server);
     char url[FTH_SERVING_URL];
     fth_serving_url(&asked->serving, options->certificate_pem != NULL, fth_parameters_port(server), url);
     if (asked->json) {
-        json_t *json = json_pack("{s:s, s:s, s:i, s:s, s:s, s:I, s:s}", "event", "serving", "url", url, "port",
-                                 fth_parameters_port(server), "run", fth_parameters_run_folder(server), "model",
-                                 fth_parameters_model(server), "version", (json_int_t)fth_parameters_version(server),
-                                 "consistency", asked->consistency);
+        json_t *json =
+            json_pack("{s:s, s:s, s:i, s:s, s:s, s:I, s:s}", "event", "serving", "url", url, "port",
+                      fth_parameters_port(server), "run", served.run_folder, "model", served.model, "version",
+                      (json_int_t)fth_parameters_version(server), "consistency", asked->consistency);
         if (*fingerprint)
             json_object_set_new(json, "fingerprint", json_string(fingerprint));
         fth_cli_print_json_new(json);
         return;
     }
-    fth_print_line(stdout, "serving %s, version %lld, %s, on %s", fth_parameters_model(server),
+    fth_print_line(stdout, "serving %s, version %lld, %s, on %s", served.model,
                    (long long)fth_parameters_version(server), asked->consistency, url);
-    fth_print_line(stdout, "run %s", fth_parameters_run_folder(server));
+    fth_print_line(stdout, "run %s", served.run_folder);
     if (*fingerprint)
         printf("the key's fingerprint, to be pinned: %s\n", fingerprint);
     fth_cli_flush();
@@ -179,7 +180,7 @@ static void tell_where(const serve_options *asked, const fth_parameters *server,
 /* Without a name or a place of its own, the same command would begin another run. */
 static char *describe_going_on(const serve_options *asked, const fth_train_options *train, const fth_parameters *server)
 {
-    const char *folder = fth_parameters_run_folder(server), *slash = strrchr(folder, '/');
+    const char *folder = fth_parameters_get_facts(server).run_folder, *slash = strrchr(folder, '/');
     if (*train->saving.name || *asked->checkpoints)
         return fth_format("the same command continues the run");
     return fth_format("the same command with --name %s continues the run", slash ? slash + 1 : folder);
