@@ -20,6 +20,13 @@ double fth_clock_seconds(void)
     return read_clock(CLOCK_MONOTONIC);
 }
 
+void fth_sleep(double seconds)
+{
+    struct timespec left = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - floor(seconds)) * 1e9)};
+    while (seconds > 0 && nanosleep(&left, &left) != 0 && errno == EINTR)
+        continue;
+}
+
 double fth_clock_boot_seconds(void)
 {
     return read_clock(CLOCK_BOOTTIME);

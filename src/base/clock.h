@@ -20,6 +20,9 @@ double fth_clock_wall_seconds(void);
 /* Seconds since this process was started, from the kernel's record of it. */
 double fth_clock_process_seconds(void);
 
+/* Waits; a signal does not cut it short. */
+void fth_sleep(double seconds);
+
 /* "2026-11-15T11:03:11Z" */
 void fth_clock_format_utc(double wall_seconds, char *text, size_t size);
 

@@ -203,27 +203,27 @@ fth_status fth_rendezvous_client_bytes(fth_rendezvous_client *client, const char
 
 /* ---- the first contact ---- */
 
-/* What a probe has found, beside whether a rendezvous answers. */
-typedef struct finding {
-    bool foreign, unresolved; /* what is wrong; neither: nobody is there yet */
-} finding;
+/* Why a probe failed; none of these: nothing listens there yet. */
+typedef struct probe_failure {
+    bool foreign;    /* another server, or one that does not answer */
+    bool unresolved; /* the name does not resolve */
+} probe_failure;
 
-static fth_status probe(fth_rendezvous_client *client, fth_deadline deadline, fth_give_up give_up, void *context,
-                        finding *found)
+static fth_status probe(fth_rendezvous_client *client, double seconds, fth_give_up give_up, void *context,
+                        probe_failure *failure)
 {
     fth_http_response response = {0};
-    double left_s = fmin(PROBE_S, fth_deadline_left_seconds(deadline));
-    fth_status status =
-        perform(client, "GET", "/rendezvous", NULL, false, fth_deadline_in(left_s), give_up, context, &response);
-    *found = (finding){0};
-    found->unresolved = status != FTH_OK && response.failure == FTH_HTTP_UNRESOLVED;
-    found->foreign =
-        status != FTH_OK && (response.failure == FTH_HTTP_NO_ANSWER || response.failure == FTH_HTTP_NOT_HTTP);
-    if (status != FTH_OK)
+    fth_status status = perform(client, "GET", "/rendezvous", NULL, false, fth_deadline_in(fmin(PROBE_S, seconds)),
+                                give_up, context, &response);
+    *failure = (probe_failure){0};
+    if (status != FTH_OK) {
+        failure->unresolved = response.failure == FTH_HTTP_UNRESOLVED;
+        failure->foreign = response.failure == FTH_HTTP_NO_ANSWER || response.failure == FTH_HTTP_NOT_HTTP;
         return response.failure == FTH_HTTP_NOT_HTTP ? FTH_INVALID : status;
+    }
     json_t *json = json_loadb(response.body, response.body_bytes, JSON_REJECT_DUPLICATES, NULL);
-    if (!is_ours(json)) { /* a gateway before a rendezvous that is not there yet says 5xx */
-        found->foreign = true;
+    if (!is_ours(json)) { /* a gateway in front of a rendezvous that has not started answers 5xx */
+        failure->foreign = true;
         status = fth_fail(response.code < 500 ? FTH_INVALID : FTH_PEER_LOST, "it answers HTTP %d", response.code);
     }
     const char *moved = json_string_value(json_object_get(json, "moved"));
@@ -234,10 +234,23 @@ static fth_status probe(fth_rendezvous_client *client, fth_deadline deadline, ft
     return status;
 }
 
-bool fth_rendezvous_client_probe(fth_rendezvous_client *client, double seconds, fth_give_up give_up, void *context)
+/* The status and message of a caller that gives up. */
+static fth_status explain_failure(const fth_rendezvous_client *client, fth_status status, bool foreign)
 {
-    finding found;
-    return probe(client, fth_deadline_in(seconds), give_up, context, &found) == FTH_OK;
+    if (status == FTH_OK || status == FTH_NO_MEMORY || status == FTH_INTERRUPTED)
+        return status;
+    if (foreign)
+        return fth_fail_within(FTH_INVALID, "what %s finds at %s is not a farthing rendezvous", client->who,
+                               client->address);
+    return fth_fail_within(FTH_TIMEOUT, "%s cannot reach the rendezvous at %s", client->who, client->address);
+}
+
+fth_status fth_rendezvous_client_probe(fth_rendezvous_client *client, double seconds, fth_give_up give_up,
+                                       void *context)
+{
+    probe_failure failure;
+    fth_status status = probe(client, seconds, give_up, context, &failure);
+    return explain_failure(client, status, failure.foreign && status == FTH_INVALID);
 }
 
 fth_status fth_rendezvous_client_reach(fth_rendezvous_client *client, fth_deadline deadline, fth_give_up give_up,
@@ -245,22 +258,19 @@ fth_status fth_rendezvous_client_reach(fth_rendezvous_client *client, fth_deadli
 {
     double foreign_s = 0, unresolved_s = 0;
     for (;;) {
-        finding found;
+        probe_failure failure;
         double began_s = fth_clock_seconds();
-        fth_status status = probe(client, deadline, give_up, context, &found);
-        if (status == FTH_OK || status == FTH_NO_MEMORY || status == FTH_INTERRUPTED)
-            return status;
+        fth_status status = probe(client, fth_deadline_left_seconds(deadline), give_up, context, &failure);
         double took_s = fth_clock_seconds() - began_s + PAUSE_S;
-        foreign_s = found.foreign ? foreign_s + took_s : 0;
-        unresolved_s = found.unresolved ? unresolved_s + took_s : 0;
-        if (foreign_s >= FOREIGN_S || (found.foreign && status == FTH_INVALID))
-            return fth_fail_within(FTH_INVALID, "what %s finds at %s is not a farthing rendezvous", client->who,
-                                   client->address);
+        foreign_s = failure.foreign ? foreign_s + took_s : 0;
+        unresolved_s = failure.unresolved ? unresolved_s + took_s : 0;
+        bool foreign = foreign_s >= FOREIGN_S || (failure.foreign && status == FTH_INVALID);
         if (unresolved_s >= UNRESOLVED_S)
             return fth_fail_within(FTH_INVALID, "%s cannot find the rendezvous %s", client->who, client->address);
-        if (fth_deadline_left_seconds(deadline) <= PAUSE_S)
-            return fth_fail_within(FTH_TIMEOUT, "%s cannot reach the rendezvous at %s", client->who, client->address);
-        nanosleep(&(struct timespec){.tv_nsec = (long)(PAUSE_S * 1e9)}, NULL);
+        if (status == FTH_OK || status == FTH_NO_MEMORY || status == FTH_INTERRUPTED || foreign ||
+            fth_deadline_left_seconds(deadline) <= PAUSE_S)
+            return explain_failure(client, status, foreign);
+        fth_sleep(PAUSE_S);
     }
 }
 

@@ -95,7 +95,7 @@ static void *announce(void *context)
                                        &code, &answer);
         json_decref(request);
         json_decref(answer);
-        nanosleep(&(struct timespec){.tv_nsec = (long)(ANNOUNCE_S * 1e9)}, NULL);
+        fth_sleep(ANNOUNCE_S);
     }
     fth_rendezvous_client_free(client);
     return NULL;
@@ -146,7 +146,7 @@ void fth_succession_free(fth_succession *succession)
         return;
     fth_deadline deadline = fth_deadline_in(DRAIN_S);
     while (succession->rendezvous && fth_rendezvous_count(succession->rendezvous) > 0 && !fth_deadline_passed(deadline))
-        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        fth_sleep(0.02);
     stop_rendezvous(succession);
     fth_rendezvous_client_free(succession->client);
     forget_nodes(succession);
@@ -240,7 +240,7 @@ static void host(fth_succession *succession, int turn)
 static bool answers(fth_succession *succession, const char *address, fth_give_up give_up, void *context)
 {
     return fth_rendezvous_client_point(succession->client, address) == FTH_OK &&
-           fth_rendezvous_client_probe(succession->client, PROBE_S, give_up, context);
+           fth_rendezvous_client_probe(succession->client, PROBE_S, give_up, context) == FTH_OK;
 }
 
 /* Whether the first rendezvous answers, and does not send members to `present`. */

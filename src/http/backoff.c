@@ -1,9 +1,7 @@
 /* Waits between tries; see http.h. */
-#include <errno.h>
 #include <math.h>
 #include <stdint.h>
 #include <sys/random.h>
-#include <time.h>
 
 #include "http/http.h"
 
@@ -24,8 +22,6 @@ bool fth_backoff_wait(fth_backoff *backoff, double at_least_s, fth_deadline dead
     double wait_s = fth_backoff_next_s(backoff, at_least_s);
     if (fth_deadline_left_seconds(deadline) <= wait_s)
         return false;
-    struct timespec time = {.tv_sec = (time_t)wait_s, .tv_nsec = (long)((wait_s - floor(wait_s)) * 1e9)};
-    while (nanosleep(&time, &time) != 0 && errno == EINTR)
-        continue;
+    fth_sleep(wait_s);
     return true;
 }

@@ -347,7 +347,7 @@ static fth_status lock_part(transfer_state *transfer)
         if (!said)
             fth_log_info("another process is downloading %s; waiting for it", transfer->told_url);
         said = true;
-        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+        fth_sleep(0.2);
         if (is_stopped(transfer))
             return fail_stopped(transfer);
     }

@@ -100,7 +100,7 @@ static int lock_file(const char *path)
         close(fd);
         /* A client that looks whether the server lives has a lock for a moment. */
         if (!gone)
-            nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+            fth_sleep(0.002);
     }
     return -1;
 }

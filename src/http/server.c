@@ -492,7 +492,7 @@ void fth_server_stop(fth_server *server, double deadline_s)
     if (server->daemon) {
         int listening = MHD_quiesce_daemon(server->daemon);
         while (atomic_load(&server->active) > 0 && !fth_deadline_passed(deadline))
-            nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+            fth_sleep(0.002);
         MHD_stop_daemon(server->daemon);
         if (listening >= 0)
             close(listening);

@@ -220,7 +220,7 @@ void fth_supervisor_stop(fth_supervisor *supervisor, fth_deadline deadline)
         fth_supervisor_look(supervisor); /* while stopping, no end is a failure */
         if (fth_supervisor_left(supervisor) == 0 || fth_deadline_passed(deadline))
             break;
-        nanosleep(&(struct timespec){.tv_nsec = (long)(LOOK_EVERY_S * 1e9)}, NULL);
+        fth_sleep(LOOK_EVERY_S);
     }
     for (int i = 0; i < supervisor->options.count; i++) {
         if (supervisor->processes[i].process == 0)

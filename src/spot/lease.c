@@ -7,8 +7,8 @@
  *   first count always ends before the second, however long requests take and whatever the wall clocks say.
  * - Every text differs from every other (a count of renewals, the owner's random name), so "unchanged" means "not
  *   renewed", also where versions are checksums of the content.
- * - An owner's random name begins with that of its group. The process that leads a group writes over the text of the one
- *   that led before, on the same condition: that one has no more right to the run than its group has.
+ * - An owner's random name begins with that of its group. The process that leads a group writes over the text of the
+ * one that led before, on the same condition: that one has no more right to the run than its group has.
  * - A renewal whose answer is lost may have happened: the text is read again, and if it is ours it is renewed
  * again. */
 #include <jansson.h>
@@ -353,7 +353,7 @@ static fth_status sleep_unless_stopped(const fth_lease *lease, double seconds)
         double left_s = fmin(fth_deadline_left_seconds(until), SLICE_S);
         if (left_s <= 0)
             return FTH_OK;
-        nanosleep(&(struct timespec){.tv_nsec = (long)(left_s * 1e9)}, NULL);
+        fth_sleep(left_s);
     }
 }
 
