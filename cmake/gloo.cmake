@@ -23,7 +23,8 @@ if(gloo_missing)
 endif()
 
 enable_language(CXX)
-add_library(farthing_gloo MODULE src/collective/gloo_plugin.cc src/collective/wire.c)
+add_library(farthing_gloo MODULE src/collective/gloo_plugin.cc src/collective/gloo_group.cc
+            src/collective/wire.c)
 set_target_properties(farthing_gloo PROPERTIES PREFIX "" OUTPUT_NAME farthing_gloo CXX_STANDARD 17
   CXX_STANDARD_REQUIRED ON C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden SKIP_BUILD_RPATH ON)
 target_compile_definitions(farthing_gloo PRIVATE _GNU_SOURCE)

@@ -1,5 +1,5 @@
-/* See collective.h. What all transports have in common: which one is used, checks of what is asked,
- * and that a group in which a call has failed stays failed, in every member. */
+/* See collective.h. What all transports have in common: the choice of one, checks of arguments, and
+ * the rule that a group in which a call has failed stays failed, in every member. */
 #include "collective/collective.h"
 
 #include <pthread.h>
@@ -16,20 +16,12 @@ struct fth_collective {
     void *state;                    /* the transport's */
     int size;
     pthread_mutex_t mutex;
-    char failure[500]; /* guarded by mutex: why no call can succeed any more; "": none has failed */
+    char failure[500]; /* guarded by mutex: why every call fails from now on; "": none has failed */
 };
 
 /* ---- opening ---- */
 
-static const fth_transport *find_transport(const char *name)
-{
-    const fth_transport *const *transport = fth_transports;
-    while (*transport && strcmp((*transport)->name, name) != 0)
-        transport++;
-    return *transport;
-}
-
-/* True if some, or all, members are on the machine of another. */
+/* True if some members share a machine; *all: all of them do. */
 static bool share_machines(const fth_collective_options *options, bool *all)
 {
     bool some = false;
@@ -67,17 +59,22 @@ static fth_status check_options(const fth_collective_options *options)
 
 static fth_status open_transport(fth_collective *collective, const fth_collective_options *options, const char *name)
 {
-    const fth_transport *transport = find_transport(name);
-    if (!transport)
-        return fth_fail(FTH_UNSUPPORTED, "this farthing has no transport '%s'", name);
-    fth_status status = transport->open(options, &collective->state);
-    if (status == FTH_OK)
-        collective->transport = transport;
+    fth_status status = FTH_OK;
+    const fth_transport *const *transport = fth_transports, *loaded = NULL;
+
+    while (*transport && strcmp((*transport)->name, name) != 0)
+        transport++;
+    FTH_REQUIRE(*transport, FTH_UNSUPPORTED, "this farthing has no transport '%s'", name);
+    FTH_TRY(fth_transport_load(*transport, &loaded));
+    FTH_TRY(loaded->open(options, &collective->state));
+    collective->transport = loaded;
+
+out:
     return status;
 }
 
-/* Where members of one machine cannot share memory, as they are in different containers, all use
- * gloo: shared memory fails in every member or in none. */
+/* If members of one machine cannot share memory, because they are in different containers, all use
+ * gloo. Shared memory fails in every member or in none. */
 static fth_status open_any(fth_collective *collective, const fth_collective_options *options)
 {
     const char *name = choose_transport(options);
@@ -150,7 +147,7 @@ void fth_collective_abort(fth_collective *collective, const char *reason)
         collective->transport->abort(collective->state, reason);
 }
 
-/* Takes the status of a call: others must not wait for a member that has given up. */
+/* Takes the status of a call. If it failed, the other members must not wait for this one. */
 static fth_status finish(fth_collective *collective, fth_status status)
 {
     char reason[sizeof collective->failure];
@@ -167,12 +164,11 @@ static fth_status check_ranges(const fth_collective *collective, const size_t *b
 {
     for (int r = 0; r < collective->size; r++)
         if (begins[r] > begins[r + 1])
-            return fth_fail(FTH_INVALID, "range %d ends at %zu, before its beginning at %zu", r, begins[r + 1],
-                            begins[r]);
+            return fth_fail(FTH_INVALID, "range %d ends at %zu, before it begins at %zu", r, begins[r + 1], begins[r]);
     return FTH_OK;
 }
 
-/* Leaves the calling function, which has `collective`, unless there is something to exchange. */
+/* Returns from the calling function, which has `collective`, if there is nothing to exchange. */
 #define RETURN_UNLESS_NEEDED(size)                                                                                     \
     do {                                                                                                               \
         fth_status alive = check_alive(collective);                                                                    \
@@ -190,15 +186,6 @@ fth_status fth_collective_sum(fth_collective *collective, double *values, size_t
 {
     RETURN_UNLESS_NEEDED(count);
     return finish(collective, collective->transport->sum(collective->state, values, count));
-}
-
-fth_status fth_collective_reduce_scatter(fth_collective *collective, float *values, const size_t *begins, fth_wire wire)
-{
-    fth_status status = check_ranges(collective, begins);
-    if (status != FTH_OK)
-        return status;
-    RETURN_UNLESS_NEEDED(begins[collective->size] - begins[0]);
-    return finish(collective, collective->transport->reduce_scatter(collective->state, values, begins, wire));
 }
 
 fth_status fth_collective_all_gather(fth_collective *collective, float *values, const size_t *begins)

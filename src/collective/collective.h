@@ -1,16 +1,16 @@
 /* Collectives: sums and copies among the processes that train one model.
  *
- * A collective is one process's end of a group whose members do not change. When a member is lost,
- * every call fails with FTH_PEER_LOST, and the survivors open a new one among themselves.
+ * A collective is one process's end of a group with fixed members. When a member is lost, every
+ * call fails with FTH_PEER_LOST, and the survivors open a new collective.
  *
- * How numbers travel is a transport, a row of fth_transport: "shm" between processes of one
- * machine, "gloo" between machines. With several processes on several machines both are used: sums
- * are made in each machine's memory, and one process of each takes part in the exchange between
- * machines (hierarchy.c). GPUs have transports of their own, which belong to their back end.
+ * Numbers travel by a transport, a row of fth_transports: "shm" between processes of one machine,
+ * "gloo" between machines. With several processes on several machines both are used: sums are made
+ * in each machine's memory, and one process of each takes part in the exchange between machines
+ * (hierarchy.c). GPUs have transports of their own, which belong to their back end.
  *
- * Every member must make the same calls in the same order. Results are the same bits in every
+ * Every member must make the same calls in the same order. Results have the same bits in every
  * member: each number is summed by one of them, in the order of ranks, and copied to the others.
- * Calls block; except for abort, one thread at a time. */
+ * Calls block and, except for abort, must come from one thread at a time. */
 #ifndef FTH_COLLECTIVE_COLLECTIVE_H
 #define FTH_COLLECTIVE_COLLECTIVE_H
 
@@ -18,12 +18,11 @@
 
 typedef struct fth_collective fth_collective;
 
-/* Where members tell each other, by keys, how to be reached. What is put stays, for this group
- * alone. */
+/* Where members exchange their addresses, by keys. Each group has keys of its own. */
 typedef struct fth_key_store {
     void *context;
     fth_status (*put)(void *context, const char *key, const void *bytes, size_t size);
-    /* Waits until the key is there. free() the bytes. */
+    /* Waits for the key. free() the bytes. */
     fth_status (*get)(void *context, const char *key, fth_deadline deadline, void **bytes, size_t *size);
 } fth_key_store;
 
@@ -34,33 +33,32 @@ typedef struct fth_member {
 } fth_member;
 
 /* How f32 sums travel between members. With f16 and bf16 each contribution, and the sum, is rounded
- * to it. Shared memory saves nothing by that and rounds all the same, so that the numbers do not
- * depend on where members are. Where members of several machines share some of them, the
- * contributions are sums of machines: on each of them members are added in f32. */
+ * to that format. Shared memory gains nothing from it but rounds as well, so that the numbers do
+ * not depend on where members are. With several members on several machines, the contributions are
+ * the machines' sums, in which members are added in f32. */
 typedef enum fth_wire { FTH_WIRE_F32, FTH_WIRE_F16, FTH_WIRE_BF16 } fth_wire;
 
 typedef struct fth_collective_options {
     int rank, size;
     const fth_member *members; /* `size` of them */
     fth_key_store keys;
-    const char *address;   /* of this machine, at which members on others reach it; NULL: the loopback's */
+    const char *address;   /* of this machine, for members on others; NULL: the loopback's */
     const char *transport; /* "auto", or the name of a row */
-    double timeout_s;      /* a call in which nothing moves for this long fails, as if a member were lost; 0: 30 */
-    /* Memory of this process, made with fth_shared_memory_create(), in which sums are made without
-     * a copy where members share a machine; of one collective at a time. When a call fails, its
-     * pages are replaced at the same address, and what other threads write there meanwhile may be
-     * lost. NULL: none. */
+    double timeout_s;      /* a call without progress for this long fails, as if a member were lost; 0: 30 */
+    /* Memory of this process, from fth_shared_memory_create(), in which members of one machine sum
+     * without a copy; of one collective at a time. When a call fails, its pages are replaced at the
+     * same address, and concurrent writes of other threads may be lost. NULL: none. */
     const struct fth_shared_memory *memory;
-    int *unreached; /* where open fails because it cannot connect to a member: that one's rank. NULL: not asked for */
+    int *unreached; /* set to a member's rank if open cannot connect to it; may be NULL */
 } fth_collective_options;
 
-/* Connects to all members; returns when all have done so. What is passed must stay only during the
- * call, but `keys` and `memory` until close. A failed call leaves values undefined, and names the
- * member that was lost. */
+/* Connects to all members; returns when all are connected. `keys` and `memory` must stay valid until
+ * close, the other options during the call. A failed call of the collective leaves values
+ * undefined, and its message names the member that was lost. */
 fth_status fth_collective_open(const fth_collective_options *options, fth_collective **collective);
 void fth_collective_close(fth_collective *collective); /* NULL is fine */
-/* From any thread: a call under way fails soon with FTH_PEER_LOST and this reason, and so do all
- * that follow. */
+/* From any thread: the call under way fails soon with FTH_PEER_LOST and this reason, and so do all
+ * later ones. */
 void fth_collective_abort(fth_collective *collective, const char *reason);
 
 const char *
@@ -68,22 +66,19 @@ fth_collective_transport(const fth_collective *collective); /* "shm", "gloo", "s
 
 /* Sums `values` over all members, in place. */
 fth_status fth_collective_all_reduce(fth_collective *collective, float *values, size_t count, fth_wire wire);
-/* The same for a few numbers that must not lose digits. */
+/* The same for a few numbers in full precision. */
 fth_status fth_collective_sum(fth_collective *collective, double *values, size_t count);
-/* Range r of `values` is begins[r] .. begins[r + 1]: afterwards it holds the sum in member r;
- * elsewhere it is undefined. */
-fth_status fth_collective_reduce_scatter(fth_collective *collective, float *values, const size_t *begins,
-                                         fth_wire wire);
-/* Member r has range r: afterwards all have all ranges. */
+/* Range r of `values` is begins[r] .. begins[r + 1]. Member r has range r before the call; all have
+ * all ranges after it. */
 fth_status fth_collective_all_gather(fth_collective *collective, float *values, const size_t *begins);
-/* What `root` has, for all. */
+/* Copies the root's bytes to all. */
 fth_status fth_collective_broadcast(fth_collective *collective, void *bytes, size_t size, int root);
 
 /* ---- memory that processes of one machine can share ---- */
 
 typedef struct fth_shared_memory fth_shared_memory;
 
-/* Zeroed. It vanishes with the last process that has it, however that ends. */
+/* Zeroed. The memory is freed when the last process that maps it ends, in whatever way. */
 fth_status fth_shared_memory_create(size_t size, fth_shared_memory **memory);
 void fth_shared_memory_free(fth_shared_memory *memory);
 void *fth_shared_memory_get(const fth_shared_memory *memory);

@@ -1,12 +1,12 @@
 /* Collectives among several machines, some of which have several members: "shm+gloo".
  *
- * The members of a machine share memory; the first of them leads, and takes part in the exchange
- * between machines for all of them. A sum is made in each machine, then among the leaders, whose
- * result the others copy. Both halves are collectives of their own (shm.c, gloo.c) with members,
- * ranks and keys of their own.
+ * The members of a machine share memory. The first of them is its leader and takes part in the
+ * exchange between machines for all of them. A sum is made in each machine, then among the leaders,
+ * and the other members copy the result. Both halves are collectives of their own (shm.c, gloo.c)
+ * with members, ranks and keys of their own.
  *
- * While leaders exchange, the others wait for theirs. It goes a piece at a time, so that a slow
- * link is not taken for a leader that is stuck. */
+ * While leaders exchange, their members wait. Data goes in pieces, so that a slow link is not
+ * mistaken for a leader that is stuck. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,17 +16,18 @@
 
 enum { PIECE_BYTES = 16 << 20 };
 
-static const fth_transport *const inside = &fth_transport_shm, *const between = &fth_transport_gloo;
+static const fth_transport *const inside = &fth_transport_shm;
 
-/* A key store of which a group has the part under a prefix. */
+/* The part of a key store under a prefix. */
 typedef struct prefixed_keys {
     fth_key_store keys;
     char prefix[24];
 } prefixed_keys;
 
 typedef struct hierarchy {
-    void *local;   /* of `inside`; NULL: this machine has one member */
-    void *leaders; /* of `between`; NULL: this member does not lead */
+    const fth_transport *between; /* gloo */
+    void *local;                  /* of `inside`; NULL: this machine has one member */
+    void *leaders;                /* of `between`; NULL: this member does not lead */
     int size, machines;
     int *machine;         /* of each rank, numbered in the order of their leaders */
     int *local_rank;      /* of each rank, in its machine */
@@ -78,7 +79,7 @@ static void number_members(hierarchy *all, const fth_member *members)
         all->local_size += all->machine[r] == all->machine[all->rank];
 }
 
-/* Opens `transport` among the members for which `takes_part` holds; this one is `rank` of them. */
+/* Opens `transport` among the members that `takes_part` selects; this one has `rank` there. */
 static fth_status open_part(hierarchy *all, const fth_collective_options *options, const fth_transport *transport,
                             bool (*takes_part)(const hierarchy *all, int rank), int rank, prefixed_keys *keys,
                             void **state)
@@ -125,7 +126,7 @@ static void hierarchy_close(void *state)
     if (!all)
         return;
     if (all->leaders)
-        between->close(all->leaders);
+        all->between->close(all->leaders);
     if (all->local)
         inside->close(all->local);
     free(all->machine);
@@ -134,7 +135,7 @@ static void hierarchy_close(void *state)
     free(all);
 }
 
-/* Whether the members of each machine have connected: all return the same. */
+/* Exchanges whether the members of each machine have connected: all return the same. */
 static fth_status agree_on_machines(hierarchy *all, const fth_collective_options *options, fth_status connected,
                                     fth_deadline deadline)
 {
@@ -153,7 +154,7 @@ out:
     return status;
 }
 
-/* Connects leaders; the members of a machine wait for theirs, and learn why it failed. */
+/* Connects the leaders; their members wait, and learn why it failed. */
 static fth_status connect_machines(hierarchy *all, const fth_collective_options *options)
 {
     fth_status status = FTH_OK;
@@ -161,7 +162,10 @@ static fth_status connect_machines(hierarchy *all, const fth_collective_options 
     char reason[400];
 
     if (leads(all, all->rank))
-        status = open_part(all, options, between, leads, all->machine[all->rank], &all->leader_keys, &all->leaders);
+        status = fth_transport_load(&fth_transport_gloo, &all->between);
+    if (leads(all, all->rank) && status == FTH_OK)
+        status =
+            open_part(all, options, all->between, leads, all->machine[all->rank], &all->leader_keys, &all->leaders);
     if (!all->local)
         return status;
     if (status == FTH_OK)
@@ -201,14 +205,14 @@ static void hierarchy_abort(void *state, const char *reason)
 {
     hierarchy *all = state;
     if (all->leaders)
-        between->abort(all->leaders, reason);
+        all->between->abort(all->leaders, reason);
     if (all->local)
         inside->abort(all->local, reason);
 }
 
 /* ---- calls ---- */
 
-/* What the leader has, for its machine. */
+/* Copies the leader's bytes to its machine. */
 static fth_status copy_from_leader(hierarchy *all, void *bytes, size_t size)
 {
     return all->local && size > 0 ? inside->broadcast(all->local, bytes, size, 0) : FTH_OK;
@@ -225,7 +229,7 @@ static fth_status hierarchy_all_reduce(void *state, float *values, size_t count,
         if (all->local)
             FTH_TRY(inside->all_reduce(all->local, values + at, piece, FTH_WIRE_F32));
         if (all->leaders)
-            FTH_TRY(between->all_reduce(all->leaders, values + at, piece, wire));
+            FTH_TRY(all->between->all_reduce(all->leaders, values + at, piece, wire));
         FTH_TRY(copy_from_leader(all, values + at, piece * sizeof *values));
     }
 
@@ -241,40 +245,20 @@ static fth_status hierarchy_sum(void *state, double *values, size_t count)
     if (all->local)
         FTH_TRY(inside->sum(all->local, values, count));
     if (all->leaders)
-        FTH_TRY(between->sum(all->leaders, values, count));
+        FTH_TRY(all->between->sum(all->leaders, values, count));
     FTH_TRY(copy_from_leader(all, values, count * sizeof *values));
 
 out:
     return status;
 }
 
-/* The ranges of machines, where members of each follow each other. */
+/* The ranges of machines; each has members with consecutive ranks. */
 static const size_t *join_ranges(hierarchy *all, const size_t *begins)
 {
     for (int r = all->size - 1; r >= 0; r--)
         all->begins[all->machine[r]] = begins[r];
     all->begins[all->machines] = begins[all->size];
     return all->begins;
-}
-
-static fth_status hierarchy_reduce_scatter(void *state, float *values, const size_t *begins, fth_wire wire)
-{
-    fth_status status = FTH_OK;
-    hierarchy *all = state;
-    size_t first = begins[0], count = begins[all->size] - first;
-
-    if (!all->contiguous)
-        return hierarchy_all_reduce(all, values + first, count, wire);
-    const size_t *ranges = join_ranges(all, begins);
-    size_t from = ranges[all->machine[all->rank]], to = ranges[all->machine[all->rank] + 1];
-    if (all->local)
-        FTH_TRY(inside->all_reduce(all->local, values + first, count, FTH_WIRE_F32));
-    if (all->leaders)
-        FTH_TRY(between->reduce_scatter(all->leaders, values, ranges, wire));
-    FTH_TRY(copy_from_leader(all, values + from, (to - from) * sizeof *values));
-
-out:
-    return status;
 }
 
 static fth_status hierarchy_broadcast(void *state, void *bytes, size_t size, int root)
@@ -289,7 +273,7 @@ static fth_status hierarchy_broadcast(void *state, void *bytes, size_t size, int
         if (roots_machine && all->local)
             FTH_TRY(inside->broadcast(all->local, part, piece, all->local_rank[root]));
         if (all->leaders)
-            FTH_TRY(between->broadcast(all->leaders, part, piece, all->machine[root]));
+            FTH_TRY(all->between->broadcast(all->leaders, part, piece, all->machine[root]));
         if (!roots_machine)
             FTH_TRY(copy_from_leader(all, part, piece));
     }
@@ -315,7 +299,7 @@ static fth_status hierarchy_all_gather(void *state, float *values, const size_t 
     if (all->local && ranges[machine + 1] > ranges[machine])
         FTH_TRY(inside->all_gather(all->local, values, local_begins));
     if (all->leaders)
-        FTH_TRY(between->all_gather(all->leaders, values, ranges));
+        FTH_TRY(all->between->all_gather(all->leaders, values, ranges));
     FTH_TRY(copy_from_leader(all, values + begins[0], (ranges[machine] - begins[0]) * sizeof *values));
     FTH_TRY(copy_from_leader(all, values + ranges[machine + 1],
                              (begins[all->size] - ranges[machine + 1]) * sizeof *values));
@@ -332,7 +316,6 @@ const fth_transport fth_transport_hierarchy = {
     .abort = hierarchy_abort,
     .all_reduce = hierarchy_all_reduce,
     .sum = hierarchy_sum,
-    .reduce_scatter = hierarchy_reduce_scatter,
     .all_gather = hierarchy_all_gather,
     .broadcast = hierarchy_broadcast,
 };

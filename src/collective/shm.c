@@ -1,16 +1,16 @@
-/* Collectives between processes of one machine, through memory that they share (shm_group.h).
+/* Collectives between processes of one machine, through shared memory (shm_group.h).
  *
- * Where every member's values lie in its shared memory nothing is copied: each member sums its
- * range over the memory of all and writes the sums there, so that each number is read once and
- * written once, which takes half the time of copying ranges from those who have summed them. Other
- * values go through inboxes, a part at a time. An inbox has two areas: `terms`, which this member
- * fills for others to read, and `sums`, in which it leaves what it has summed.
+ * If every member's values are in its shared memory, nothing is copied: each member sums its range
+ * over the memory of all and writes the sums there. Each number is read once and written once,
+ * which takes half the time of copying the ranges afterwards. Other values go through inboxes, in
+ * parts. An inbox has two areas: `terms`, which its member fills for others to read, and `sums`, in
+ * which its member leaves its sums.
  *
  * When an area may be written again:
- * - terms, and the description of a call: once all members have made the last step of the call before (begin_call waits for
- *   that; by then it has mostly happened).
- * - sums: after the first step of a call, which others make when they have copied what they wanted in the call
- * before. */
+ * - terms, and the description of a call: once all members have made the last step of the previous
+ *   call. begin_call waits for that; it has usually happened by then.
+ * - sums: after the first step of a call, which the others make once they have copied the sums of
+ *   the previous call. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,10 +20,10 @@
 
 enum {
     AREA_BYTES = 1 << 20, /* fits a second-level cache, and is large beside the cost of a step */
-    FEW = 1024            /* numbers of which each member makes all sums: one step fewer */
+    FEW = 1024            /* up to this count each member makes all sums, which saves a step */
 };
 
-typedef enum call_kind { REDUCE = 1, REDUCE_SCATTER, ALL_GATHER, BROADCAST, SUM } call_kind;
+typedef enum call_kind { REDUCE = 1, ALL_GATHER, BROADCAST, SUM } call_kind;
 
 typedef struct shm_state {
     fth_shm_group *group;
@@ -60,11 +60,8 @@ static fth_status begin_call(shm_state *shm, fth_shm_call call)
 
 static const char *describe_kind(uint32_t kind)
 {
-    static const char *const names[] = {[REDUCE] = "all_reduce",
-                                        [REDUCE_SCATTER] = "reduce_scatter",
-                                        [ALL_GATHER] = "all_gather",
-                                        [BROADCAST] = "broadcast",
-                                        [SUM] = "sum"};
+    static const char *const names[] = {
+        [REDUCE] = "all_reduce", [ALL_GATHER] = "all_gather", [BROADCAST] = "broadcast", [SUM] = "sum"};
     return kind >= REDUCE && kind <= SUM ? names[kind] : "unknown call";
 }
 
@@ -81,8 +78,8 @@ static fth_status refuse(shm_state *shm, int member)
                     other_name);
 }
 
-/* After the first step: fails if members differ in what they do; otherwise counts those whose
- * values lie in their memory. */
+/* After the first step: fails if members make different calls; otherwise counts those whose values
+ * are in their memory. */
 static fth_status compare_calls(shm_state *shm, int *direct)
 {
     const fth_shm_call *own = fth_shm_group_call(shm->group, shm->rank);
@@ -106,7 +103,7 @@ static fth_status find_values(shm_state *shm, int member, size_t from, size_t to
                    : fth_fail(FTH_CORRUPT, "%s has values outside its memory", fth_shm_group_name(shm->group, member));
 }
 
-/* A number for the ranges, which differs where they do. */
+/* A hash of the ranges. */
 static uint64_t digest(const size_t *begins, int count)
 {
     uint64_t hash = 14695981039346656037u;
@@ -117,7 +114,7 @@ static uint64_t digest(const size_t *begins, int count)
 
 /* ---- parts of ranges ---- */
 
-/* How many numbers of each range are a part where an area holds parts of all ranges. */
+/* Numbers in a part, if an area holds a part of every range. */
 static size_t part_length(const shm_state *shm)
 {
     const size_t line = FTH_ALIGNMENT / sizeof(float);
@@ -150,25 +147,22 @@ static void copy_floats(void *to, const void *from, size_t count)
 
 /* ---- sums ---- */
 
-/* Every member sums its range in the memory of all; with `gathers`, all get the sums. */
-static fth_status reduce_in_memory(shm_state *shm, const size_t *begins, fth_wire wire, bool gathers)
+/* Every member sums its range in the memory of all, and writes the sums there. */
+static fth_status reduce_in_memory(shm_state *shm, const size_t *begins, fth_wire wire)
 {
     fth_status status = FTH_OK;
     size_t from = begins[shm->rank], to = begins[shm->rank + 1];
 
     for (int r = 0; r < shm->size; r++)
         FTH_TRY(find_values(shm, r, from, to, &shm->vectors[r]));
-    if (gathers)
-        fth_wire_sum_to_all(wire, shm->vectors, shm->size, to - from);
-    else
-        fth_wire_sum(wire, (const float *const *)shm->vectors, shm->size, to - from, shm->vectors[shm->rank]);
+    fth_wire_sum_to_all(wire, shm->vectors, shm->size, to - from);
     FTH_TRY(meet(shm)); /* until then others read and write here */
 
 out:
     return status;
 }
 
-/* The terms of part `part` of all ranges, one behind the other. */
+/* Writes the terms of part `part` of all ranges, one after the other. */
 static void write_terms(shm_state *shm, const float *values, const size_t *begins, size_t part, size_t length)
 {
     float *terms = (float *)(void *)terms_of(shm, shm->rank);
@@ -178,19 +172,19 @@ static void write_terms(shm_state *shm, const float *values, const size_t *begin
     }
 }
 
-/* Of the part whose terms are in all inboxes. */
+/* Sums the part whose terms are in all inboxes. */
 static fth_status reduce_part(shm_state *shm, float *values, const size_t *begins, size_t part, size_t length,
-                              fth_wire wire, bool gathers)
+                              fth_wire wire)
 {
     fth_status status = FTH_OK;
     size_t from = part_begin(begins, shm->rank, part, length), to = part_begin(begins, shm->rank, part + 1, length);
-    float *sums = gathers ? (float *)(void *)sums_of(shm, shm->rank) : values + from;
 
     for (int r = 0; r < shm->size; r++)
         shm->vectors[r] = (float *)(void *)terms_of(shm, r) + (size_t)shm->rank * length;
-    fth_wire_sum(wire, (const float *const *)shm->vectors, shm->size, to - from, sums);
+    fth_wire_sum(wire, (const float *const *)shm->vectors, shm->size, to - from,
+                 (float *)(void *)sums_of(shm, shm->rank));
     FTH_TRY(meet(shm));
-    for (int r = 0; gathers && r < shm->size; r++) {
+    for (int r = 0; r < shm->size; r++) {
         from = part_begin(begins, r, part, length);
         copy_floats(values + from, sums_of(shm, r), part_begin(begins, r, part + 1, length) - from);
     }
@@ -199,12 +193,12 @@ out:
     return status;
 }
 
-/* `call` is this member's, which has begun. */
+/* `call` is this member's and has begun. */
 static fth_status reduce_ranges(shm_state *shm, const fth_shm_call *call, float *values, const size_t *begins)
 {
     fth_status status = FTH_OK;
     size_t length = part_length(shm);
-    bool gathers = call->kind == REDUCE, in_memory = call->offset != FTH_SHM_ELSEWHERE;
+    bool in_memory = call->offset != FTH_SHM_ELSEWHERE;
     int direct;
 
     if (!in_memory)
@@ -212,8 +206,8 @@ static fth_status reduce_ranges(shm_state *shm, const fth_shm_call *call, float 
     FTH_TRY(meet(shm));
     FTH_TRY(compare_calls(shm, &direct));
     if (direct == shm->size)
-        return reduce_in_memory(shm, begins, call->detail, gathers);
-    if (direct > 0) { /* some have values in their memory, others have not: all go through inboxes */
+        return reduce_in_memory(shm, begins, call->detail);
+    if (direct > 0) { /* only some have their values there: all go through inboxes */
         if (in_memory)
             write_terms(shm, values, begins, 0, length);
         FTH_TRY(meet(shm));
@@ -223,24 +217,24 @@ static fth_status reduce_ranges(shm_state *shm, const fth_shm_call *call, float 
             write_terms(shm, values, begins, part, length);
             FTH_TRY(meet(shm));
         }
-        FTH_TRY(reduce_part(shm, values, begins, part, length, call->detail, gathers));
+        FTH_TRY(reduce_part(shm, values, begins, part, length, call->detail));
     }
 
 out:
     return status;
 }
 
-static fth_status reduce(shm_state *shm, call_kind kind, float *values, const size_t *begins, fth_wire wire)
+static fth_status reduce(shm_state *shm, float *values, const size_t *begins, fth_wire wire)
 {
     size_t count = begins[shm->size], size = count * sizeof *values;
-    fth_shm_call call = {.kind = kind, .detail = wire, .count = count, .layout = digest(begins, shm->size + 1)};
+    fth_shm_call call = {.kind = REDUCE, .detail = wire, .count = count, .layout = digest(begins, shm->size + 1)};
     call.offset = fth_shm_group_find(shm->group, values, size);
 
     fth_status status = begin_call(shm, call);
     if (status != FTH_OK)
         return status;
     status = reduce_ranges(shm, &call, values, begins);
-    if (status == FTH_OK || kind != REDUCE || call.offset == FTH_SHM_ELSEWHERE)
+    if (status == FTH_OK || call.offset == FTH_SHM_ELSEWHERE)
         return status;
     /* Others may still write their sums. */
     fth_status protected = fth_shm_group_protect(shm->group, call.offset, size);
@@ -276,12 +270,7 @@ static fth_status shm_all_reduce(void *state, float *values, size_t count, fth_w
     size_t share = fth_align_up((count + (size_t)shm->size - 1) / (size_t)shm->size, FTH_ALIGNMENT / sizeof(float));
     for (int r = 0; r <= shm->size; r++)
         shm->begins[r] = share * (size_t)r < count ? share * (size_t)r : count;
-    return reduce(shm, REDUCE, values, shm->begins, wire);
-}
-
-static fth_status shm_reduce_scatter(void *state, float *values, const size_t *begins, fth_wire wire)
-{
-    return reduce(state, REDUCE_SCATTER, values, begins, wire);
+    return reduce(shm, values, shm->begins, wire);
 }
 
 static fth_status shm_sum(void *state, double *values, size_t count)
@@ -450,7 +439,6 @@ const fth_transport fth_transport_shm = {
     .abort = shm_abort,
     .all_reduce = shm_all_reduce,
     .sum = shm_sum,
-    .reduce_scatter = shm_reduce_scatter,
     .all_gather = shm_all_gather,
     .broadcast = shm_broadcast,
 };

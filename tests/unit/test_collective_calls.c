@@ -87,21 +87,15 @@ static void make_ranges(int size, size_t first, size_t count, size_t *begins)
 }
 
 static void check_ranges(const test_member *member, fth_collective *collective, float *values, size_t first,
-                         size_t count, fth_wire wire)
+                         size_t count)
 {
     size_t begins[MAX_MEMBERS + 1];
     make_ranges(member->size, first, count, begins);
-    size_t from = begins[member->rank], to = begins[member->rank + 1];
-    fill(member, values, first + count);
-    CHECK(fth_collective_reduce_scatter(collective, values, begins, wire) == FTH_OK);
-    for (size_t i = from; i < to; i++)
-        CHECK(values[i] == expected_sum(member, i, wire));
     for (size_t i = first; i < first + count; i++)
-        if (i < from || i >= to)
-            values[i] = NAN;
+        values[i] = i >= begins[member->rank] && i < begins[member->rank + 1] ? term(0, i) : NAN;
     CHECK(fth_collective_all_gather(collective, values, begins) == FTH_OK);
     for (size_t i = first; i < first + count; i++)
-        CHECK(values[i] == expected_sum(member, i, wire));
+        CHECK(values[i] == term(0, i));
 }
 
 static void check_broadcast(const test_member *member, fth_collective *collective, char *bytes, size_t size)
@@ -141,14 +135,13 @@ static void check_calls(const test_member *member, fth_collective *collective, f
     static const size_t counts[] = {0, 1, 2, 5, 63, 1024, 1025, 4099, 400009};
     for (size_t c = 0; c < FTH_COUNT_OF(counts); c++) {
         check_all_reduce(member, collective, values + c, counts[c], FTH_WIRE_F32);
-        check_ranges(member, collective, values + c, c, counts[c], FTH_WIRE_F32);
+        check_ranges(member, collective, values + c, c, counts[c]);
         check_broadcast(member, collective, (char *)values + c, counts[c] * 2 + c);
     }
     static const fth_wire wires[] = {FTH_WIRE_F16, FTH_WIRE_BF16};
     for (size_t w = 0; w < FTH_COUNT_OF(wires); w++) {
         check_all_reduce(member, collective, values + 3, 1000, wires[w]);
         check_all_reduce(member, collective, values + 3, 70001, wires[w]);
-        check_ranges(member, collective, values, 0, 70001, wires[w]);
     }
     check_sum(member, collective, 0);
     check_sum(member, collective, 3);

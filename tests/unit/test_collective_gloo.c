@@ -8,7 +8,7 @@
 #include "collective/transport.h"
 #include "collective/wire.h"
 
-static const fth_transport *const gloo = &fth_transport_gloo;
+static const fth_transport *gloo; /* once a member has loaded the plugin */
 static const test_member *member; /* that this process is */
 static bool stops_while_opening;
 
@@ -39,7 +39,8 @@ static fth_status open_gloo(double timeout_s, const char *address, void **state)
         .address = address,
         .timeout_s = timeout_s,
     };
-    return gloo->open(&options, state);
+    fth_status status = fth_transport_load(&fth_transport_gloo, &gloo);
+    return status == FTH_OK ? gloo->open(&options, state) : status;
 }
 
 static void (*body_here)(void);
@@ -185,16 +186,10 @@ static void member_with_ranges(void)
         begins[i] = i == 1 ? 1001 : begins[i - 1] + (i == 2 ? 0 : 100000);
     begins[member->size] = LARGE;
     size_t begin = begins[member->rank], end = begins[member->rank + 1];
-    for (int wire = FTH_WIRE_F32; wire <= FTH_WIRE_BF16; wire++) {
-        fill(values, LARGE);
-        CHECK(gloo->reduce_scatter(state, values, begins, wire) == FTH_OK);
-        check_sums(values, begin, end, wire);
-        for (size_t i = 0; i < LARGE; i++)
-            if (i < begin || i >= end)
-                values[i] = NAN;
-        CHECK(gloo->all_gather(state, values, begins) == FTH_OK);
-        check_sums(values, 0, LARGE, wire);
-    }
+    for (size_t i = 0; i < LARGE; i++)
+        values[i] = i < begin || i >= end ? NAN : expected_sum(FTH_WIRE_F32, i);
+    CHECK(gloo->all_gather(state, values, begins) == FTH_OK);
+    check_sums(values, 0, LARGE, FTH_WIRE_F32);
     gloo->close(state);
 }
 

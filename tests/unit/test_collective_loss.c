@@ -18,12 +18,6 @@ static fth_status all_reduce(fth_collective *collective, float *values)
     return fth_collective_all_reduce(collective, values, VALUES, FTH_WIRE_F32);
 }
 
-static fth_status reduce_scatter(fth_collective *collective, float *values)
-{
-    static const size_t begins[] = {0, 100, 200000, VALUES};
-    return fth_collective_reduce_scatter(collective, values, begins, FTH_WIRE_BF16);
-}
-
 static fth_status all_gather(fth_collective *collective, float *values)
 {
     static const size_t begins[] = {0, 100, 200000, VALUES};
@@ -128,7 +122,7 @@ static void kill_during(test_member member, int victim, endless what, useconds_t
 static void a_killed_member_is_noticed(void **state)
 {
     (void)state;
-    static endless_call *const calls[] = {all_reduce, reduce_scatter, all_gather, broadcast, sum};
+    static endless_call *const calls[] = {all_reduce, all_gather, broadcast, sum};
     for (size_t c = 0; c < FTH_COUNT_OF(calls); c++)
         for (int in_memory = 0; in_memory < 2; in_memory++)
             kill_during((test_member){.size = 3}, VICTIM, (endless){.call = calls[c], .in_memory = in_memory},
