@@ -1084,6 +1084,7 @@ def test_accuracy_is_measured(serve, farthing):
     wait_for(lambda: client("GET", "/getAccuracy").json["accuracy"] is not None, "a validation", PATIENCE_S)
     first = client("GET", "/getAccuracy").json
     assert first["version"] == 0 and 0 <= first["accuracy"] <= 1 and first["loss"] > 0
+    assert client("GET", "/getVersion").json["accuracy"] == first["accuracy"]
     tensors, _ = client.pull()
     client.register("w")
     for i in range(2):
