@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "batches/client/client_connection.h"
 #include "batches/memory/host.h"
 #include "batches/memory/host_packet.h"
 
@@ -483,6 +484,43 @@ static void a_paused_client_holds_only_what_it_reads(void **state)
     close(pipes[1]);
 }
 
+typedef struct waiting {
+    fth_connection *connection;
+    fth_item_id id;
+    fth_status status;
+} waiting;
+
+static void *wait_for_item(void *context)
+{
+    waiting *w = context;
+    w->status = fth_connection_wait(w->connection, w->id, test_deadline_in(60));
+    return NULL;
+}
+
+static void a_thread_that_waits_for_something_else_holds_up_nobody(void **state)
+{
+    hosting *h = *state;
+    fth_connection *connection = NULL;
+    json_t *answered = NULL;
+    pthread_t thread;
+    assert_int_equal(fth_connection_open(h->path, json_pack("{s:s}", "op", "register"), test_deadline_in(60), &answered,
+                                         &connection),
+                     FTH_OK);
+    waiting never = {.connection = connection, .id = {{9, 9}}, .status = FTH_OK};
+    assert_int_equal(pthread_create(&thread, NULL, wait_for_item, &never), 0);
+    UNTIL(counted(h, &h->wakes) == 1);
+    waiting soon = {.connection = connection, .id = put(h, 1, 1000), .status = FTH_IO};
+    wait_for_item(&soon);
+    assert_int_equal(soon.status, FTH_OK);
+    fth_slot_state seen;
+    assert_true(fth_board_read(h->board, 0, &seen) && seen.waiting); /* the other does, still */
+    fth_board_wake(h->board, never.id, FTH_CORRUPT);
+    pthread_join(thread, NULL);
+    assert_int_equal(never.status, FTH_CORRUPT);
+    json_decref(answered);
+    fth_connection_release(connection);
+}
+
 static void the_folder_of_sockets_is_this_users_alone(void **state)
 {
     (void)state;
@@ -537,6 +575,7 @@ int main(void)
         HOST_TEST(a_dead_host_is_replaced),
         HOST_TEST(killed_clients_pin_nothing),
         HOST_TEST(a_paused_client_holds_only_what_it_reads),
+        HOST_TEST(a_thread_that_waits_for_something_else_holds_up_nobody),
         HOST_TEST(the_folder_of_sockets_is_this_users_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -42,6 +42,15 @@ static fth_item_id batch_id(const fth_job_spec *spec, int64_t number)
     return fth_job_batch_id(spec, &plan);
 }
 
+static void list_samples(const fth_job_spec *spec, int64_t number, fth_item_id ids[10])
+{
+    int64_t samples[10];
+    fth_batch_plan plan = {.samples = samples};
+    fth_job_plan_batch(spec, SET_COUNT, number, &plan);
+    for (int i = 0; i < 10; i++)
+        ids[i] = fth_job_sample_id(spec, FTH_ITEM_DECODED, samples[i]);
+}
+
 static void finish(fth_scheduler *scheduler, const fth_order *order, double now_s)
 {
     int64_t samples = order->kind == FTH_ITEM_BATCH ? order->spec.batch : 1;
@@ -204,6 +213,63 @@ static void the_faster_job_comes_first(void **state)
         of_fast += order.spec.augment_seed == 2;
     }
     assert_int_equal(of_fast, 40);
+    fth_scheduler_free(scheduler);
+}
+
+static void make_samples(fth_scheduler *scheduler, int count, double now_s)
+{
+    fth_order order;
+    for (int i = 0; i < count; i++) {
+        assert_true(fth_scheduler_take(scheduler, "maker", now_s, &order));
+        finish(scheduler, &order, now_s);
+    }
+}
+
+static void waiting_for_samples_is_no_work_of_the_job(void **state)
+{
+    (void)state;
+    fth_scheduler *scheduler = create(1 << 30);
+    fth_job_spec spec = make_spec(FTH_FORMAT_DECODED);
+    fth_item_id first[10], second[10];
+    list_samples(&spec, 0, first);
+    list_samples(&spec, 1, second);
+    add_job(scheduler, 1, &spec, 0);
+    fth_scheduler_set_position(scheduler, 1, 0, 0, 1, 0, 1);
+    assert_true(fth_scheduler_want(scheduler, 1, first[0], 1));
+    make_samples(scheduler, 1, 4);
+    make_samples(scheduler, 9, 8); /* it waits for the last of them, whichever it has asked for */
+    assert_true(fth_scheduler_want(scheduler, 1, second[3], 8.01)); /* by another thread */
+    fth_scheduler_set_position(scheduler, 1, 0, 1, 1, 0, 8.01);
+    assert_true(fth_scheduler_pace(scheduler, 1) > 50);
+    make_samples(scheduler, 10, 16);
+    fth_scheduler_set_position(scheduler, 1, 0, 2, 1, 0, 16.01);
+    assert_true(fth_scheduler_pace(scheduler, 1) > 50);
+    fth_scheduler_free(scheduler);
+}
+
+static void jobs_that_only_wait_take_turns(void **state)
+{
+    (void)state;
+    fth_scheduler *scheduler = create(1 << 30);
+    fth_job_spec late = make_spec(FTH_FORMAT_BATCHES), soon = late;
+    fth_order order;
+    soon.augment_seed = 2;
+    add_job(scheduler, 1, &late, 0);
+    add_job(scheduler, 2, &soon, 0);
+    fth_scheduler_set_position(scheduler, 1, 0, 0, 1, 0, 1);
+    fth_scheduler_set_position(scheduler, 2, 0, 0, 1, 0, 1);
+    assert_true(fth_scheduler_want(scheduler, 1, batch_id(&late, 0), 1));
+    assert_true(fth_scheduler_want(scheduler, 2, batch_id(&soon, 0), 1));
+    expect_batch(scheduler, 0, 1.5);
+    fth_scheduler_set_position(scheduler, 1, 0, 1, 1, 0, 1.5); /* each took its batch at once */
+    expect_batch(scheduler, 0, 8);
+    fth_scheduler_set_position(scheduler, 2, 0, 1, 1, 0, 8);
+    int of_second = 0;
+    for (int i = 0; i < 20; i++) {
+        assert_true(fth_scheduler_take(scheduler, "maker", 8, &order));
+        of_second += order.spec.augment_seed == 2;
+    }
+    assert_in_range(of_second, 8, 12);
     fth_scheduler_free(scheduler);
 }
 
@@ -903,6 +969,8 @@ int main(void)
         cmocka_unit_test(little_is_prepared_beyond_an_epoch_that_may_be_the_last),
         cmocka_unit_test(processes_take_turns),
         cmocka_unit_test(the_faster_job_comes_first),
+        cmocka_unit_test(waiting_for_samples_is_no_work_of_the_job),
+        cmocka_unit_test(jobs_that_only_wait_take_turns),
         cmocka_unit_test(what_somebody_waits_for_comes_first_of_all),
         cmocka_unit_test(jobs_with_equal_specs_share),
         cmocka_unit_test(samples_are_shared_by_jobs_that_differ),

@@ -12,6 +12,8 @@
 #include "batches/agent/agent.h"
 #include "http/http.h"
 
+#define LOOK_EVERY_S 0.005 /* while another thread waits */
+
 struct fth_connection {
     atomic_int users;
     atomic_bool lost;
@@ -268,14 +270,40 @@ void fth_item_lease_release(fth_item_lease *lease)
     *lease = (fth_item_lease){0};
 }
 
+/* Takes the turn to wait. Another thread may have it for something that comes later, so what this
+ * one waits for is looked for meanwhile: false if it has come, or is damaged, or did not come in
+ * time, which *status says. */
+static bool take_turn(fth_connection *connection, fth_item_id id, fth_deadline deadline, fth_status *status)
+{
+    struct timespec next_look = fth_deadline_timespec(fth_deadline_in(LOOK_EVERY_S));
+    while (pthread_mutex_clocklock(&connection->waiting, CLOCK_MONOTONIC, &next_look) != 0) {
+        fth_item_lease lease = {0};
+        bool found = false;
+        *status = fth_connection_pin(connection, id, &lease, &found);
+        fth_item_lease_release(&lease);
+        if (*status != FTH_OK || found) {
+            *status = FTH_OK;
+            return false;
+        }
+        if (fth_deadline_passed(deadline)) {
+            *status = fth_fail(FTH_TIMEOUT, "a cached item did not come in time");
+            return false;
+        }
+        next_look = fth_deadline_timespec(fth_deadline_in(LOOK_EVERY_S));
+    }
+    return true;
+}
+
 fth_status fth_connection_wait(fth_connection *connection, fth_item_id id, fth_deadline deadline)
 {
+    fth_status status = FTH_OK;
     fth_item_lease lease = {0};
     bool found = false;
-    pthread_mutex_lock(&connection->waiting);
+    if (!take_turn(connection, id, deadline, &status))
+        return status;
     fth_slot_want(connection->slot, id);
     /* It may have come between the caller's look and the wish, which nobody would be woken for. */
-    fth_status status = fth_connection_pin(connection, id, &lease, &found);
+    status = fth_connection_pin(connection, id, &lease, &found);
     if (status == FTH_OK && !found) {
         fth_connection_tell(connection, json_pack("{s:s}", "op", "wake"));
         status = fth_slot_wait(connection->slot, deadline);

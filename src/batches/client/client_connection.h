@@ -41,7 +41,7 @@ void fth_connection_tell(fth_connection *connection, json_t *request);
 fth_status fth_connection_pin(fth_connection *connection, fth_item_id id, fth_item_lease *lease, bool *found);
 void fth_item_lease_release(fth_item_lease *lease);
 /* Waits for an item. FTH_OK: look again; FTH_TIMEOUT: not yet; others: it cannot be made. One
- * thread waits at a time, the others for it. */
+ * thread at a time waits for what the host says; the others look for theirs now and then. */
 fth_status fth_connection_wait(fth_connection *connection, fth_item_id id, fth_deadline deadline);
 
 fth_slot *fth_connection_slot(fth_connection *connection);

@@ -14,9 +14,10 @@
 #include "batches/scheduler/scheduler_internal.h"
 
 static const double unknown_interval_s = 0.1;
-static const double time_to_take_s = 2; /* what a consumer waited for, before it counts as stuck */
-static const double rank_s = 1e-6;      /* between consumers that begin to wait at the same time */
-static const double pace_memory = 0.85; /* weight of what was known, for a batch */
+static const double least_interval_s = 0.005; /* alike for all that only wait, however long each has to */
+static const double time_to_take_s = 2;       /* what a consumer waited for, before it counts as stuck */
+static const double rank_s = 1e-6;            /* between consumers that begin to wait at the same time */
+static const double pace_memory = 0.85;       /* weight of what was known, for a batch */
 enum { FIRST_STEPS = 8, MIN_STEPS = 4, MAX_STEPS = 1024, MAX_NEEDS_OF_JOB = 1 << 15, NEXT_EPOCH_PART = 8 };
 static const double least_lead_s = 0.5, order_times = 4;
 
@@ -138,10 +139,9 @@ void fth_needs_ready(fth_scheduler *scheduler, uint32_t item)
         fth_consumer *consumer = scheduler->consumers[scheduler->needs[need].consumer];
         fth_consumer_step *step = step_at(consumer, scheduler->needs[need].turn);
         step->missing--;
-        if (consumer->asked_s == 0 || scheduler->needs[need].turn != consumer->first)
+        if (consumer->asked_s == 0 || scheduler->needs[need].turn != consumer->first || step->missing > 0)
             continue;
-        if (step->missing == 0)
-            consumer->answered_s = scheduler->now_s;
+        consumer->answered_s = scheduler->now_s;
         if (consumer->waiting_s > 0)
             consumer->waited_s += scheduler->now_s - consumer->waiting_s;
         consumer->waiting_s = 0;
@@ -365,11 +365,23 @@ static void learn_pace(fth_consumer *consumer, int64_t steps, double now_s)
 {
     double waited = consumer->waited_s + (consumer->waiting_s > 0 ? now_s - consumer->waiting_s : 0);
     double passed = now_s - consumer->moved_s;
-    double interval = fmax(passed - waited, passed / 16) / (double)steps;
+    double interval = fmax(passed - waited, fmin(passed, least_interval_s * (double)steps)) / (double)steps;
     double weight = consumer->interval_s > 0 ? pow(pace_memory, (double)steps) : 0;
     consumer->interval_s = fmax(weight * consumer->interval_s + (1 - weight) * interval, 1e-6);
     consumer->moved_s = now_s;
     consumer->asked_s = consumer->answered_s = consumer->waited_s = consumer->waiting_s = 0;
+}
+
+/* One of its threads may wait already for something of the batch that is its first now. */
+static void go_on_waiting(const fth_scheduler *scheduler, fth_consumer *consumer)
+{
+    uint32_t need = consumer->first != consumer->end_turn ? step_at(consumer, consumer->first)->needs : 0;
+    while (need && !scheduler->items.items[scheduler->needs[need].item].wanted)
+        need = scheduler->needs[need].sibling;
+    if (!need)
+        return;
+    consumer->asked_s = scheduler->now_s + rank_s * consumer->index;
+    consumer->waiting_s = scheduler->now_s;
 }
 
 void fth_scheduler_set_position(fth_scheduler *scheduler, uint64_t id, int process, int64_t next, int64_t stride,
@@ -401,6 +413,7 @@ void fth_scheduler_set_position(fth_scheduler *scheduler, uint64_t id, int proce
         if (consumer->next < next)
             fth_consumer_clear(scheduler, consumer);
         consumer->next = next;
+        go_on_waiting(scheduler, consumer);
     }
     open_window(scheduler, consumer);
 }
@@ -432,7 +445,8 @@ bool fth_scheduler_want(fth_scheduler *scheduler, uint64_t id, fth_item_id item_
         if (consumer->job->id != id)
             continue;
         known = true;
-        if (scheduler->needs[need].turn != consumer->first)
+        /* With threads that wait for later batches, it waits for what its first one lacks, too. */
+        if (scheduler->needs[need].turn != consumer->first && step_at(consumer, consumer->first)->missing == 0)
             continue;
         if (consumer->asked_s == 0)
             consumer->asked_s = now_s + rank_s * consumer->index;
