@@ -3,7 +3,7 @@
  * Shares of nodes come from a file of layers ("features.0 0.011 0.022": seconds forward and backward), as `farthing bench
  * --times` writes it, or are those of their multiplications by weights. They are then stretched to the step's time and
  * the backward pass's part of it, where these are given. */
-#include "backend/emulated/emulated.h"
+#include "emulated.h"
 
 #include <errno.h>
 #include <math.h>

@@ -3,7 +3,7 @@
  * A run's steps end at moments counted from its beginning, so that one that wakes late takes
  * nothing from the next. What the caller does between two steps (gradients_ready) moves the moments
  * that follow: it would also delay a processor that computes. */
-#include "backend/emulated/emulated.h"
+#include "emulated.h"
 
 #include <errno.h>
 #include <fcntl.h>
