@@ -159,7 +159,7 @@ fth_status fth_plan_create(const fth_graph *graph, fth_device *device, fth_plan_
     made->options = options;
     made->node_count =
         options.mode == FTH_PLAN_TRAIN ? fth_graph_node_count(graph) : fth_graph_forward_node_count(graph);
-    made->threads = choose_threads(made);
+    made->threads = options.threads > 0 ? options.threads : choose_threads(made);
     fth_plan_enter(made);
     FTH_TRY(build(made));
     FTH_TRY(fth_plan_place_values(made));

@@ -17,6 +17,7 @@ typedef struct fth_plan_options {
     int64_t tokens; /* of graphs with FTH_TOKENS: how many it has room for */
     fth_plan_mode mode;
     fth_precision precision;
+    int threads;     /* that compute; 0: the device's, or 1 where more do not pay */
     bool unmeasured; /* it is made to know its size: nothing is measured to choose primitives */
     /* Training: peers have other parts of the batch, and batch norm normalizes by the statistics of
      * the whole (batch_norm_sums.h). */

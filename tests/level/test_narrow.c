@@ -82,7 +82,7 @@ static void check_case(const narrow *n, fth_random_key key)
     free(scratch);
     scratch = draw(key, kernels->grad_weights_floats(n, threads));
     float *dweight = draw(key, taps), *dbias = draw(key, n->outputs);
-    kernels->grad_weights(n, x, dy, scratch, dweight, dbias);
+    kernels->grad_weights(n, x, dy, threads, scratch, dweight, dbias);
     check(dweight, dw, taps, "grad_weights", n);
     check(dbias, db, n->outputs, "grad_bias", n);
     void *made[] = {x, dy, weight, bias, y, dx, dw, db, found, scratch, dweight, dbias};

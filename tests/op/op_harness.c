@@ -17,21 +17,23 @@ static struct {
     const char *name;
     const char *backend, *level; /* NULL: the name, and the best there is (FARTHING_MAX_ISA) */
     const char *convolution;     /* the way it computes convolutions (FARTHING_CONVOLUTION); NULL: the best */
+    int threads;                 /* of every plan; 0: its own choice, 1 for plans as small as most here */
     bool required;
     bool tried, repeats; /* repeats: it is the same as one before, as the machine has fewer levels than there are */
     fth_device *device;
     char why[512]; /* it cannot be opened */
 } devices[] = {{.name = "cpu", .required = true},
+               {.name = "cpu, 3 threads", .backend = "cpu", .threads = 3, .required = true},
                {.name = "reference", .required = true},
                {.name = "portable", .required = true},
                {.name = "portable avx2", .backend = "portable", .level = "avx2", .required = true},
                {.name = "portable baseline", .backend = "portable", .level = "baseline", .required = true},
-               {.name = "cpu narrow", .backend = "cpu", .convolution = "narrow", .required = true},
-               {.name = "cpu winograd", .backend = "cpu", .convolution = "winograd", .required = true},
-               {.name = "cpu strided", .backend = "cpu", .convolution = "strided", .required = true},
-               {.name = "cpu pixelwise", .backend = "cpu", .convolution = "pixelwise", .required = true},
-               {.name = "cpu pointwise", .backend = "cpu", .convolution = "pointwise", .required = true},
-               {.name = "cpu direct", .backend = "cpu", .convolution = "direct", .required = true},
+               {.name = "cpu narrow", .backend = "cpu", .convolution = "narrow", .threads = 3, .required = true},
+               {.name = "cpu winograd", .backend = "cpu", .convolution = "winograd", .threads = 3, .required = true},
+               {.name = "cpu strided", .backend = "cpu", .convolution = "strided", .threads = 3, .required = true},
+               {.name = "cpu pixelwise", .backend = "cpu", .convolution = "pixelwise", .threads = 3, .required = true},
+               {.name = "cpu pointwise", .backend = "cpu", .convolution = "pointwise", .threads = 3, .required = true},
+               {.name = "cpu direct", .backend = "cpu", .convolution = "direct", .threads = 3, .required = true},
                {.name = "cuda"}};
 
 static fth_status open_with(const char *backend, const char *level, const char *convolution, fth_device **device)
@@ -113,6 +115,14 @@ const fth_update_kernel *op_find_update(const fth_device *device, const char *op
             return kernel;
     fail_msg("%s has no %s", device->backend->name, rule);
     return NULL;
+}
+
+static int threads_on(const fth_device *device)
+{
+    for (size_t i = 0; i < FTH_COUNT_OF(devices); i++)
+        if (devices[i].device == device)
+            return devices[i].threads;
+    return 0;
 }
 
 int op_close_devices(void **state)
@@ -245,7 +255,8 @@ void op_session_open_plan(op_session *session, const op_network *network, fth_de
 void op_session_open(op_session *session, const op_network *network, fth_device *device, fth_plan_mode mode,
                      fth_precision precision)
 {
-    op_session_open_plan(session, network, device, (fth_plan_options){.mode = mode, .precision = precision});
+    op_session_open_plan(session, network, device,
+                         (fth_plan_options){.mode = mode, .precision = precision, .threads = threads_on(device)});
 }
 
 void op_session_set(op_session *session)

@@ -21,9 +21,9 @@
 #define op_check(call) op_check_status((call), #call, __FILE__, __LINE__)
 void op_check_status(fth_status status, const char *call, const char *file, int line);
 
-/* Every device that is tested against the reference; the portable one at each level that the
- * machine has. */
-#define OP_DEVICES "cpu", "portable", "portable avx2", "portable baseline", "cuda"
+/* Every device that is tested against the reference: the CPU also with more threads than small
+ * plans use, the portable one at each level that the machine has. */
+#define OP_DEVICES "cpu", "cpu, 3 threads", "portable", "portable avx2", "portable baseline", "cuda"
 
 /* The device, opened once for the process; NULL, after a line "SKIP name: why", if it cannot be.
  * scripts/run-tests counts the case as skipped on that device, even if it continues with others.

@@ -9,7 +9,7 @@
 
 enum { QKV, ENDS, DY, STATISTICS, SCRATCH, RESULT, VALUES };
 
-/* Sizes: threads; floats of scratch per thread. */
+/* Sizes: floats of scratch per thread. */
 static fth_status run_attention(const cpu_call *call, const fth_run *run)
 {
     fth_status status = FTH_OK;
@@ -25,10 +25,10 @@ static fth_status run_attention(const cpu_call *call, const fth_run *run)
     const int64_t heads = p.sequences * p.attributes.heads;
 
     FTH_TRY(packed_attention_begin(&p, &tensors));
-#pragma omp parallel for num_threads((int)call->sizes[0]) schedule(dynamic)
+#pragma omp parallel for num_threads(call->threads) schedule(dynamic)
     for (int64_t at = 0; at < heads; at++)
         packed_attention_run_head(&p, &tensors, run, at,
-                                  (float *)call->data[SCRATCH] + omp_get_thread_num() * call->sizes[1]);
+                                  (float *)call->data[SCRATCH] + omp_get_thread_num() * call->sizes[0]);
 out:
     return status;
 }
@@ -58,9 +58,8 @@ static fth_status prepare(fth_plan *plan, const fth_node *node)
         FTH_TRY(cpu_fix_plain(plan, node->outputs[1]));
         call.values[STATISTICS] = fth_plan_value_of(plan, node->outputs[1]);
     }
-    call.sizes[0] = fth_plan_threads(plan);
-    call.sizes[1] = (int64_t)fth_align_up((size_t)packed_attention_scratch_floats(&p, gradient), 16);
-    FTH_TRY(cpu_add_scratch_floats(plan, call.sizes[0] * call.sizes[1], &call.values[SCRATCH]));
+    call.sizes[0] = (int64_t)fth_align_up((size_t)packed_attention_scratch_floats(&p, gradient), 16);
+    FTH_TRY(cpu_add_scratch_floats(plan, fth_plan_threads(plan) * call.sizes[0], &call.values[SCRATCH]));
     FTH_TRY(cpu_begin_write(plan, target, &layout, &call.values[RESULT]));
     if (gradient)
         fth_plan_may_overwrite(plan, call.values[RESULT], call.values[QKV]);

@@ -229,9 +229,8 @@ static void sum_group(const walk *w, const summation *s, int64_t g, double *sums
 /* Whether each thread takes groups of channels through both passes, so that the second finds in
  * cache what the first read. Not if peers have to exchange sums in between, or if there are too few
  * groups for the threads; then threads share the images as well. */
-static bool goes_by_group(const walk *w)
+static bool goes_by_group(const walk *w, int threads)
 {
-    const int64_t threads = omp_get_max_threads();
     return !w->synchronized && (w->groups % threads == 0 || w->groups >= 4 * threads);
 }
 
@@ -347,7 +346,7 @@ static fth_status run_forward(const cpu_call *call, const fth_run *run)
         mean[c] = first_value(&w, call->data[IN_X], c);
     memset(sums, 0, fth_batch_norm_sum_count(w.channels) * sizeof *sums);
     sums[0] = (double)count_elements(&w);
-    if (goes_by_group(&w)) {
+    if (goes_by_group(&w, call->threads)) {
 #pragma omp parallel for schedule(static)
         for (int64_t g = 0; g < w.groups; g++) {
             int64_t end, begin = channels_of(&w, g, &end);
@@ -498,7 +497,7 @@ static fth_status run_gradient(const cpu_call *call, const fth_run *run)
 
     memset(sums, 0, fth_batch_norm_sum_count(w.channels) * sizeof *sums);
     sums[0] = (double)count_elements(&w);
-    if (goes_by_group(&w)) {
+    if (goes_by_group(&w, call->threads)) {
 #pragma omp parallel for schedule(static)
         for (int64_t g = 0; g < w.groups; g++) {
             int64_t end, begin = channels_of(&w, g, &end);

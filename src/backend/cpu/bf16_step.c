@@ -13,18 +13,13 @@ static bf16_product unpack(const cpu_call *call)
     return c;
 }
 
-static int threads_of(const cpu_call *call)
-{
-    return (int)call->sizes[0];
-}
-
 /* Values: x, weight, bias or none, scratch, y. */
 static fth_status run_forward(const cpu_call *call, const fth_run *run)
 {
     (void)run;
     const bf16_kernels *kernels = call->kernels;
     const bf16_product c = unpack(call);
-    kernels->forward(&c, call->data[0], call->data[1], call->data[2], threads_of(call), call->data[3], call->data[4]);
+    kernels->forward(&c, call->data[0], call->data[1], call->data[2], call->threads, call->data[3], call->data[4]);
     return FTH_OK;
 }
 
@@ -34,7 +29,7 @@ static fth_status run_grad_input(const cpu_call *call, const fth_run *run)
     (void)run;
     const bf16_kernels *kernels = call->kernels;
     const bf16_product c = unpack(call);
-    kernels->grad_input(&c, call->data[0], call->data[1], threads_of(call), call->data[2], call->data[3]);
+    kernels->grad_input(&c, call->data[0], call->data[1], call->threads, call->data[2], call->data[3]);
     return FTH_OK;
 }
 
@@ -44,8 +39,7 @@ static fth_status run_grad_weights(const cpu_call *call, const fth_run *run)
     (void)run;
     const bf16_kernels *kernels = call->kernels;
     const bf16_product c = unpack(call);
-    kernels->grad_weights(&c, call->data[0], call->data[1], threads_of(call), call->data[2], call->data[3],
-                          call->data[4]);
+    kernels->grad_weights(&c, call->data[0], call->data[1], call->threads, call->data[2], call->data[3], call->data[4]);
     return FTH_OK;
 }
 
@@ -54,12 +48,11 @@ static fth_status add_call(fth_plan *plan, const char *name, const bf16_product 
                            size_t (*scratch_bytes)(const bf16_product *c, int threads))
 {
     fth_status status = FTH_OK;
-    const int threads = fth_plan_threads(plan);
     char full_name[64];
     memcpy(call->block, c, sizeof *c);
-    call->sizes[0] = threads;
     call->kernels = cpu_device_of(plan)->products;
-    FTH_TRY(cpu_add_scratch(plan, scratch_bytes(c, threads), &call->values[call->value_count - call->write_count]));
+    FTH_TRY(cpu_add_scratch(plan, scratch_bytes(c, fth_plan_threads(plan)),
+                            &call->values[call->value_count - call->write_count]));
     snprintf(full_name, sizeof full_name, "%s bf16:amx", name);
     FTH_TRY(cpu_add_call(plan, full_name, call));
 out:

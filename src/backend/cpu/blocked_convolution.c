@@ -30,7 +30,7 @@ bool cpu_blocked_convolution_fits(const fth_plan *plan, const fth_node *node)
     return a->groups == 1 && shapes.x.dims[1] % lanes == 0 && shapes.y.dims[1] % lanes == 0;
 }
 
-/* ---- running; sizes: threads ---- */
+/* ---- running ---- */
 
 /* Values: x, weight, bias or none, scratch, y. */
 static fth_status run_forward(const cpu_call *call, const fth_run *run)
@@ -39,8 +39,7 @@ static fth_status run_forward(const cpu_call *call, const fth_run *run)
     const blocked_kernels *kernels = call->kernels;
     blocked_convolution c;
     CPU_GET_BLOCK(call, &c);
-    kernels->forward(&c, call->data[0], call->data[1], call->data[2], (int)call->sizes[0], call->data[3],
-                     call->data[4]);
+    kernels->forward(&c, call->data[0], call->data[1], call->data[2], call->threads, call->data[3], call->data[4]);
     return FTH_OK;
 }
 
@@ -51,8 +50,7 @@ static fth_status run_grad_input(const cpu_call *call, const fth_run *run)
     const blocked_kernels *kernels = call->kernels;
     blocked_convolution c;
     CPU_GET_BLOCK(call, &c);
-    kernels->grad_input(&c, call->data[0], call->data[1], call->data[2], (int)call->sizes[0], call->data[3],
-                        call->data[4]);
+    kernels->grad_input(&c, call->data[0], call->data[1], call->data[2], call->threads, call->data[3], call->data[4]);
     return FTH_OK;
 }
 
@@ -63,8 +61,7 @@ static fth_status run_grad_weights(const cpu_call *call, const fth_run *run)
     const blocked_kernels *kernels = call->kernels;
     blocked_convolution c;
     CPU_GET_BLOCK(call, &c);
-    kernels->grad_weights(&c, call->data[0], call->data[1], (int)call->sizes[0], call->data[2], call->data[3],
-                          call->data[4]);
+    kernels->grad_weights(&c, call->data[0], call->data[1], call->threads, call->data[2], call->data[3], call->data[4]);
     return FTH_OK;
 }
 
@@ -76,7 +73,7 @@ fth_status cpu_add_blocked_forward(fth_plan *plan, const fth_node *node, const c
     fth_status status = FTH_OK;
     const blocked_convolution c = cpu_blocked_convolution_of(plan, node);
     const int threads = fth_plan_threads(plan);
-    cpu_call call = {.run = run_forward, .kernels = kernels, .sizes = {threads}, .value_count = 5, .write_count = 2};
+    cpu_call call = {.run = run_forward, .kernels = kernels, .value_count = 5, .write_count = 2};
     CPU_SET_BLOCK(&call, &c);
     FTH_TRY(cpu_read_stored(plan, node->inputs[0], &call.values[0]));
     call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
@@ -96,7 +93,7 @@ fth_status cpu_add_blocked_grad_input(fth_plan *plan, const fth_node *node, cons
     const blocked_convolution c = cpu_blocked_convolution_of(plan, node);
     const fth_value dx = sum ? sum->outputs[0] : node->outputs[0];
     const int threads = fth_plan_threads(plan);
-    cpu_call call = {.run = run_grad_input, .kernels = kernels, .sizes = {threads}, .value_count = 5, .write_count = 2};
+    cpu_call call = {.run = run_grad_input, .kernels = kernels, .value_count = 5, .write_count = 2};
     CPU_SET_BLOCK(&call, &c);
     FTH_TRY(cpu_read_stored(plan, node->inputs[0], &call.values[0]));
     call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
@@ -118,8 +115,7 @@ fth_status cpu_add_blocked_grad_weights(fth_plan *plan, const fth_node *node, co
     fth_status status = FTH_OK;
     const blocked_convolution c = cpu_blocked_convolution_of(plan, node);
     const int threads = fth_plan_threads(plan);
-    cpu_call call = {
-        .run = run_grad_weights, .kernels = kernels, .sizes = {threads}, .value_count = 5, .write_count = 3};
+    cpu_call call = {.run = run_grad_weights, .kernels = kernels, .value_count = 5, .write_count = 3};
     CPU_SET_BLOCK(&call, &c);
     FTH_TRY(cpu_read_stored(plan, node->inputs[0], &call.values[0]));
     FTH_TRY(cpu_read_stored(plan, node->inputs[1], &call.values[1]));

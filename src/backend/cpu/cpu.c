@@ -216,9 +216,11 @@ static fth_status describe_plain(fth_plan *plan, fth_value value)
 }
 
 static const fth_kernel *const kernels[] = {
-#define ROW(name) &cpu_##name,
-    CPU_KERNELS(ROW)
+#define ROW(name)  &cpu_##name,
+#define PAIR(name) &cpu_##name, &cpu_##name##_grad,
+    FTH_OPS(ROW) FTH_ACTIVATIONS(PAIR)
 #undef ROW
+#undef PAIR
         NULL,
 };
 

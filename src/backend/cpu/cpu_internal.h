@@ -92,6 +92,8 @@ fth_status cpu_begin_write_stored(fth_plan *plan, fth_value value, fth_plan_valu
 /* Makes an output's layout plain f32 unless it has one already. */
 fth_status cpu_fix_plain(fth_plan *plan, fth_value value);
 
+/* Scratch memory of a step. A kernel that needs some for each thread asks for a part for each of
+ * fth_plan_threads(); thread t uses part t. Its call has the same number in `threads`. */
 fth_status cpu_add_scratch(fth_plan *plan, size_t size_bytes, fth_plan_value *scratch);
 fth_status cpu_add_scratch_floats(fth_plan *plan, int64_t count, fth_plan_value *scratch);
 
@@ -120,6 +122,7 @@ typedef struct cpu_call {
     void *data[CPU_MAX_CALL_VALUES];
     fth_plan_value values[CPU_MAX_CALL_VALUES]; /* or none */
     int value_count, write_count;               /* the last `write_count` values are written, the rest are read */
+    int threads;                                /* the plan's; cpu_add_call() sets it */
     int64_t sizes[8];
     float numbers[4];
     uint64_t id;
@@ -160,59 +163,13 @@ fth_status cpu_add_relu(fth_plan *plan, fth_plan_value x);
 
 /* ---- kernels ---- */
 
-/* Every kernel. To add one, write a file that defines cpu_NAME for fth_op_NAME, and add a row
- * here. */
-#define CPU_KERNELS(ROW)                                                                                               \
-    ROW(convolution)                                                                                                   \
-    ROW(convolution_grad_input)                                                                                        \
-    ROW(convolution_grad_weights)                                                                                      \
-    ROW(linear)                                                                                                        \
-    ROW(linear_grad_input)                                                                                             \
-    ROW(linear_grad_weights)                                                                                           \
-    ROW(batch_norm)                                                                                                    \
-    ROW(batch_norm_grad)                                                                                               \
-    ROW(relu)                                                                                                          \
-    ROW(relu_grad)                                                                                                     \
-    ROW(gelu)                                                                                                          \
-    ROW(gelu_grad)                                                                                                     \
-    ROW(add)                                                                                                           \
-    ROW(max_pool)                                                                                                      \
-    ROW(max_pool_grad)                                                                                                 \
-    ROW(average_pool)                                                                                                  \
-    ROW(average_pool_grad)                                                                                             \
-    ROW(adaptive_average_pool)                                                                                         \
-    ROW(adaptive_average_pool_grad)                                                                                    \
-    ROW(concat)                                                                                                        \
-    ROW(slice)                                                                                                         \
-    ROW(pad)                                                                                                           \
-    ROW(reshape)                                                                                                       \
-    ROW(dropout)                                                                                                       \
-    ROW(softmax_cross_entropy)                                                                                         \
-    ROW(softmax_cross_entropy_grad)                                                                                    \
-    ROW(squared_error)                                                                                                 \
-    ROW(squared_error_grad)                                                                                            \
-    ROW(sigmoid_cross_entropy)                                                                                         \
-    ROW(sigmoid_cross_entropy_grad)                                                                                    \
-    ROW(embedding)                                                                                                     \
-    ROW(embedding_grad)                                                                                                \
-    ROW(layer_norm)                                                                                                    \
-    ROW(layer_norm_grad)                                                                                               \
-    ROW(qkv_linear)                                                                                                    \
-    ROW(qkv_linear_grad_input)                                                                                         \
-    ROW(qkv_linear_grad_weights)                                                                                       \
-    ROW(attention)                                                                                                     \
-    ROW(attention_grad)                                                                                                \
-    ROW(first_tokens)                                                                                                  \
-    ROW(first_tokens_grad)                                                                                             \
-    ROW(matrix_product)                                                                                                \
-    ROW(gelu_tanh)                                                                                                     \
-    ROW(gelu_tanh_grad)                                                                                                \
-    ROW(tanh)                                                                                                          \
-    ROW(tanh_grad)
-
-#define CPU_DECLARE(name) extern const fth_kernel cpu_##name;
-CPU_KERNELS(CPU_DECLARE)
-#undef CPU_DECLARE
+/* cpu_NAME for each fth_op_NAME of op_list.h. A new one is a file that defines it. */
+#define CPU_KERNEL(name)      extern const fth_kernel cpu_##name;
+#define CPU_KERNEL_PAIR(name) CPU_KERNEL(name) CPU_KERNEL(name##_grad)
+FTH_OPS(CPU_KERNEL)
+FTH_ACTIVATIONS(CPU_KERNEL_PAIR)
+#undef CPU_KERNEL
+#undef CPU_KERNEL_PAIR
 
 /* Flat vectors (update.c). */
 extern const fth_update_kernel cpu_updates[];

@@ -65,7 +65,7 @@ static fth_status run_gradient(const cpu_call *call, const fth_run *run)
     const bool bf16 = call->sizes[BF16];
     float *table = call->data[2];
     const int64_t lines = (features + LINE - 1) / LINE;
-    const int threads = omp_get_max_threads();
+    const int threads = call->threads;
 #pragma omp parallel num_threads(threads)
     {
 #pragma omp for schedule(static, 1)

@@ -167,7 +167,7 @@ static fth_status run_gradient(const cpu_call *call, const fth_run *run)
     const int64_t stride = GRADIENT_BUFFERS * n.features;
     const cpu_drop drop = cpu_drop_of(run->seed, run->step, n.dropout, n.probability);
     const uint64_t first = first_element(&n, run);
-    const int threads = omp_get_max_threads();
+    const int threads = call->threads;
 #pragma omp parallel for schedule(static, 1) num_threads(threads)
     for (int t = 0; t < threads; t++) {
         float *parts = scratch + t * stride, *buffers = parts + 2 * n.features;

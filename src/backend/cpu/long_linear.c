@@ -10,7 +10,7 @@ static fth_status run_forward(const cpu_call *call, const fth_run *run)
     long_linear l;
     CPU_GET_BLOCK(call, &l);
     const long_linear_kernels *kernels = call->kernels;
-    kernels->forward(&l, call->data[0], call->data[1], call->data[2], call->data[3], call->data[4]);
+    kernels->forward(&l, call->data[0], call->data[1], call->data[2], call->threads, call->data[3], call->data[4]);
     return FTH_OK;
 }
 

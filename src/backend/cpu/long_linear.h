@@ -11,10 +11,10 @@ typedef struct long_linear {
 } long_linear;
 
 /* `bias` may be NULL. `scratch` has as many floats as forward_floats() returns for the number of
- * OpenMP threads. */
+ * threads. */
 typedef struct long_linear_kernels {
-    void (*forward)(const long_linear *l, const float *x, const float *weight, const float *bias, float *scratch,
-                    float *y);
+    void (*forward)(const long_linear *l, const float *x, const float *weight, const float *bias, int threads,
+                    float *scratch, float *y);
     int64_t (*forward_floats)(const long_linear *l, int threads);
 } long_linear_kernels;
 

@@ -19,7 +19,7 @@ typedef struct narrow {
 } narrow;
 
 /* `bias` and `dbias` may be NULL. `scratch` has as many floats as the function below each returns
- * for the number of OpenMP threads. */
+ * for the number of threads. */
 typedef struct narrow_kernels {
     void (*forward)(const narrow *n, const float *x, const float *weight, const float *bias, float *scratch, float *y);
     int64_t (*forward_floats)(const narrow *n, int threads);
@@ -27,7 +27,7 @@ typedef struct narrow_kernels {
     void (*grad_input)(const narrow *n, const float *dy, const float *weight, float *scratch, float *dx);
     int64_t (*grad_input_floats)(const narrow *n, int threads);
 
-    void (*grad_weights)(const narrow *n, const float *x, const float *dy, float *scratch, float *dweight,
+    void (*grad_weights)(const narrow *n, const float *x, const float *dy, int threads, float *scratch, float *dweight,
                          float *dbias);
     int64_t (*grad_weights_floats)(const narrow *n, int threads);
 } narrow_kernels;

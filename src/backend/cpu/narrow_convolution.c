@@ -87,7 +87,7 @@ static fth_status run_grad_weights(const cpu_call *call, const fth_run *run)
     const narrow_kernels *kernels = call->kernels;
     narrow n;
     CPU_GET_BLOCK(call, &n);
-    kernels->grad_weights(&n, call->data[0], call->data[1], call->data[2], call->data[3], call->data[4]);
+    kernels->grad_weights(&n, call->data[0], call->data[1], call->threads, call->data[2], call->data[3], call->data[4]);
     return FTH_OK;
 }
 

@@ -130,6 +130,7 @@ fth_status cpu_add_call(fth_plan *plan, const char *name, const cpu_call *call)
     fth_step step = {.bind = bind_call, .run = run_call};
     FTH_TRY(fth_allocate(1, sizeof *state, &state));
     *state = *call;
+    state->threads = fth_plan_threads(plan);
     for (int i = 0; i < call->value_count; i++) {
         if (!fth_plan_value_exists(call->values[i]))
             continue;

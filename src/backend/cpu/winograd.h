@@ -46,7 +46,7 @@ typedef struct winograd_target {
 typedef struct winograd_kernels {
     /* `bias` may be NULL. A source that is pooled needs begin_row and begin_column both even or
      * both odd. `scratch` is memory, aligned to 64 bytes, for as many floats as correlate_floats()
-     * says for the number of OpenMP threads. */
+     * says for the number of threads. */
     void (*correlate)(const winograd_correlation *c, const winograd_source *in, const winograd_weights *weights,
                       const float *bias, float *scratch, const winograd_target *out);
     int64_t (*correlate_floats)(const winograd_correlation *c, int threads);

@@ -178,7 +178,7 @@ out:
     return status;
 }
 
-/* Sizes: threads. Values: x, dy, places of the maxima or none, scratch, dweight, dbias or none. */
+/* Values: x, dy, places of the maxima or none, scratch, dweight, dbias or none. */
 static fth_status run_grad_weights(const cpu_call *call, const fth_run *run)
 {
     (void)run;
@@ -186,7 +186,7 @@ static fth_status run_grad_weights(const cpu_call *call, const fth_run *run)
     winograd_correlation c;
     CPU_GET_BLOCK(call, &c);
     const winograd_source dy = {.values = call->data[1], .where = call->data[2]};
-    kernels->grad_weights(&c, call->data[0], &dy, (int)call->sizes[0], call->data[3], call->data[4], call->data[5]);
+    kernels->grad_weights(&c, call->data[0], &dy, call->threads, call->data[3], call->data[4], call->data[5]);
     return FTH_OK;
 }
 
@@ -201,11 +201,8 @@ static fth_status grad_weights(fth_plan *plan, const fth_node *node)
                                     .begin_column = -a->padding[1],
                                     .bf16 = is_bf16(plan)};
     const int threads = fth_plan_threads(plan);
-    cpu_call call = {.run = run_grad_weights,
-                     .kernels = cpu_level_of(plan)->winograd,
-                     .value_count = 6,
-                     .write_count = 3,
-                     .sizes = {threads}};
+    cpu_call call = {
+        .run = run_grad_weights, .kernels = cpu_level_of(plan)->winograd, .value_count = 6, .write_count = 3};
     CPU_SET_BLOCK(&call, &c);
     FTH_TRY(cpu_read_stored(plan, node->inputs[0], &call.values[0]));
     FTH_TRY(read_gradient(plan, node->inputs[1], &call.values[1], &call.values[2]));

@@ -208,9 +208,11 @@ static fth_status describe_plain(fth_plan *plan, fth_value value)
 /* ---- the table ---- */
 
 static const fth_kernel *const kernels[] = {
-#define ROW(name) &cuda_##name,
-    CUDA_KERNELS(ROW)
+#define ROW(name)  &cuda_##name,
+#define PAIR(name) &cuda_##name, &cuda_##name##_grad,
+    FTH_OPS(ROW) FTH_ACTIVATIONS(PAIR)
 #undef ROW
+#undef PAIR
         NULL,
 };
 

@@ -4,58 +4,13 @@
 
 #include "backend/cuda/layout.h"
 
-/* Every kernel; a new one is a file that defines cuda_NAME for fth_op_NAME, and its row here. */
-#define CUDA_KERNELS(ROW)                                                                                              \
-    ROW(convolution)                                                                                                   \
-    ROW(convolution_grad_input)                                                                                        \
-    ROW(convolution_grad_weights)                                                                                      \
-    ROW(linear)                                                                                                        \
-    ROW(linear_grad_input)                                                                                             \
-    ROW(linear_grad_weights)                                                                                           \
-    ROW(batch_norm)                                                                                                    \
-    ROW(batch_norm_grad)                                                                                               \
-    ROW(relu)                                                                                                          \
-    ROW(relu_grad)                                                                                                     \
-    ROW(gelu)                                                                                                          \
-    ROW(gelu_grad)                                                                                                     \
-    ROW(gelu_tanh)                                                                                                     \
-    ROW(gelu_tanh_grad)                                                                                                \
-    ROW(tanh)                                                                                                          \
-    ROW(tanh_grad)                                                                                                     \
-    ROW(add)                                                                                                           \
-    ROW(max_pool)                                                                                                      \
-    ROW(max_pool_grad)                                                                                                 \
-    ROW(average_pool)                                                                                                  \
-    ROW(average_pool_grad)                                                                                             \
-    ROW(adaptive_average_pool)                                                                                         \
-    ROW(adaptive_average_pool_grad)                                                                                    \
-    ROW(concat)                                                                                                        \
-    ROW(slice)                                                                                                         \
-    ROW(pad)                                                                                                           \
-    ROW(reshape)                                                                                                       \
-    ROW(dropout)                                                                                                       \
-    ROW(attention)                                                                                                     \
-    ROW(attention_grad)                                                                                                \
-    ROW(softmax_cross_entropy)                                                                                         \
-    ROW(softmax_cross_entropy_grad)                                                                                    \
-    ROW(squared_error)                                                                                                 \
-    ROW(squared_error_grad)                                                                                            \
-    ROW(sigmoid_cross_entropy)                                                                                         \
-    ROW(sigmoid_cross_entropy_grad)                                                                                    \
-    ROW(embedding)                                                                                                     \
-    ROW(embedding_grad)                                                                                                \
-    ROW(layer_norm)                                                                                                    \
-    ROW(layer_norm_grad)                                                                                               \
-    ROW(qkv_linear)                                                                                                    \
-    ROW(qkv_linear_grad_input)                                                                                         \
-    ROW(qkv_linear_grad_weights)                                                                                       \
-    ROW(first_tokens)                                                                                                  \
-    ROW(first_tokens_grad)                                                                                             \
-    ROW(matrix_product)
-
-#define CUDA_DECLARE(name) extern const fth_kernel cuda_##name;
-CUDA_KERNELS(CUDA_DECLARE)
-#undef CUDA_DECLARE
+/* cuda_NAME for each fth_op_NAME of op_list.h. A new one is a file that defines it. */
+#define CUDA_KERNEL(name)      extern const fth_kernel cuda_##name;
+#define CUDA_KERNEL_PAIR(name) CUDA_KERNEL(name) CUDA_KERNEL(name##_grad)
+FTH_OPS(CUDA_KERNEL)
+FTH_ACTIVATIONS(CUDA_KERNEL_PAIR)
+#undef CUDA_KERNEL
+#undef CUDA_KERNEL_PAIR
 
 /* y = [relu](y + bias), in place; bias: may be none. NaN stays NaN. */
 fth_status cuda_add_bias(fth_plan *plan, const cuda_layout *layout, fth_plan_value y, fth_plan_value bias, bool relu);

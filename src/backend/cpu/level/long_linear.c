@@ -105,11 +105,11 @@ static int64_t forward_floats(const long_linear *l, int threads)
     return threads * thread_floats(l);
 }
 
-static void forward(const long_linear *l, const float *x, const float *weight, const float *bias, float *scratch,
-                    float *y)
+static void forward(const long_linear *l, const float *x, const float *weight, const float *bias, int threads,
+                    float *scratch, float *y)
 {
     const int64_t blocks = (l->features + DEPTH - 1) / DEPTH;
-    const int threads = omp_get_max_threads() < blocks ? omp_get_max_threads() : (int)blocks;
+    threads = threads < blocks ? threads : (int)blocks;
 #pragma omp parallel for schedule(static, 1) num_threads(threads)
     for (int t = 0; t < threads; t++) {
         float *sums = scratch + t * thread_floats(l), *transposed = sums + l->batch * l->outputs;

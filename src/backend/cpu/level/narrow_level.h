@@ -14,8 +14,8 @@ void AT_LEVEL(narrow_grad_input)(const narrow *n, const float *dy, const float *
 int64_t AT_LEVEL(narrow_grad_input_floats)(const narrow *n, int threads);
 
 /* narrow_weights.c */
-void AT_LEVEL(narrow_grad_weights)(const narrow *n, const float *x, const float *dy, float *scratch, float *dweight,
-                                   float *dbias);
+void AT_LEVEL(narrow_grad_weights)(const narrow *n, const float *x, const float *dy, int threads, float *scratch,
+                                   float *dweight, float *dbias);
 int64_t AT_LEVEL(narrow_grad_weights_floats)(const narrow *n, int threads);
 
 INLINE int64_t smaller(int64_t a, int64_t b)

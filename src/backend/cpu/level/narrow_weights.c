@@ -154,12 +154,12 @@ int64_t AT_LEVEL(narrow_grad_weights_floats)(const narrow *n, int threads)
 }
 
 /* Each thread sums its images; the threads' sums are added in order. */
-void AT_LEVEL(narrow_grad_weights)(const narrow *n, const float *x, const float *dy, float *scratch, float *dweight,
-                                   float *dbias)
+void AT_LEVEL(narrow_grad_weights)(const narrow *n, const float *x, const float *dy, int threads, float *scratch,
+                                   float *dweight, float *dbias)
 {
     const int64_t dy_plane = n->out_height * n->out_width, vectors = row_vectors(n);
     const int64_t sum_floats = sum_floats_of(n), each = sum_floats + channels_last_floats(n);
-    const int threads = omp_get_max_threads() < n->batch ? omp_get_max_threads() : (int)n->batch;
+    threads = (int)smaller(threads, n->batch);
 #pragma omp parallel for schedule(static, 1) num_threads(threads)
     for (int t = 0; t < threads; t++) {
         float *sums = scratch + t * each, *biases = sums + sum_floats - NARROW_MAX_CHANNELS, *copy = sums + sum_floats;
