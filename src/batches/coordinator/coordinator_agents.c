@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "http/long_poll.h"
+
 /* Lists of a request that are longer are refused: they are worked through under locks. */
-enum { MAX_AGENTS = 1024, MAX_WANTED = 512, MAX_AGENT_JOBS = 1024, MAX_WAIT_MS = 10000, GRACE_S = 5 };
+enum { MAX_AGENTS = 1024, MAX_WANTED = 512, MAX_AGENT_JOBS = 1024, MAX_WAIT_MS = 10000 };
 static const double SILENT_AFTER_S = 10, FORGET_AFTER_S = 3600;
 
 typedef struct agent_job {
@@ -31,12 +33,10 @@ typedef struct agent {
 } agent;
 
 typedef struct held_sync {
-    fth_exchange *exchange;
-    double until_s;
+    fth_long_poll poll;
     fth_item_id *wanted;
     size_t wanted_count;
     json_t *unknown, *failed;
-    struct held_sync *next;
 } held_sync;
 
 struct fth_agents {
@@ -47,10 +47,14 @@ struct fth_agents {
     pthread_mutex_t mutex; /* of all below; the jobs' and the dispatcher's come after it */
     agent **agents;
     size_t count, capacity;
-    held_sync *held;
-    uint64_t results; /* of the dispatcher, when what is held was last looked at */
+    fth_long_polls held;
+    uint64_t results; /* of the dispatcher, when held requests were last looked at */
+    bool changed;     /* since then */
     bool closed;
 };
+
+static bool answer_sync(void *context, fth_long_poll *poll, bool last);
+static void release_sync(fth_long_poll *poll);
 
 fth_status fth_agents_create(fth_served_jobs *jobs, fth_dispatcher *dispatcher, fth_cache *cache, fth_agents **result)
 {
@@ -59,7 +63,10 @@ fth_status fth_agents_create(fth_served_jobs *jobs, fth_dispatcher *dispatcher, 
     *result = agents;
     if (status != FTH_OK)
         return status;
-    *agents = (fth_agents){.jobs = jobs, .dispatcher = dispatcher, .cache = cache};
+    *agents = (fth_agents){.jobs = jobs,
+                           .dispatcher = dispatcher,
+                           .cache = cache,
+                           .held = {.context = agents, .answer = answer_sync, .release = release_sync}};
     pthread_mutex_init(&agents->mutex, NULL);
     return FTH_OK;
 }
@@ -360,8 +367,18 @@ static json_t *make_answer(fth_agents *agents, const held_sync *held, bool even_
     return json_pack("{s:o, s:o, s:O}", "ready", ready, "failed", failed, "unknown", held->unknown);
 }
 
-static void free_held(held_sync *held)
+static bool answer_sync(void *context, fth_long_poll *poll, bool last)
 {
+    fth_agents *agents = context;
+    json_t *answer = last || agents->changed ? make_answer(agents, (const held_sync *)poll, last) : NULL;
+    if (answer)
+        fth_exchange_answer_json(poll->exchange, 200, answer);
+    return answer != NULL;
+}
+
+static void release_sync(fth_long_poll *poll)
+{
+    held_sync *held = (held_sync *)poll;
     if (!held)
         return;
     free(held->wanted);
@@ -407,7 +424,6 @@ fth_status fth_agents_sync(fth_agents *agents, fth_exchange *exchange, const jso
         return status;
     pthread_mutex_lock(&agents->mutex);
     FTH_TRY(fth_allocate(1, sizeof *held, &held));
-    held->exchange = exchange;
     held->unknown = json_array();
     held->failed = json_array();
     FTH_TRY(find_agent(agents, name, caller, &one));
@@ -422,53 +438,29 @@ fth_status fth_agents_sync(fth_agents *agents, fth_exchange *exchange, const jso
         fth_served_jobs_finish(agents->jobs, (uint64_t)json_integer_value(finished));
     read_waiting(agents, json_object_get(request, "waiting"), caller, held->failed);
 
-    wait_ms = wait_ms < 0 ? 0 : wait_ms > MAX_WAIT_MS ? MAX_WAIT_MS : wait_ms;
-    bool at_once = agents->closed || wait_ms == 0 || held->wanted_count == 0 || json_array_size(held->unknown) > 0;
-    json_t *answer = make_answer(agents, held, at_once);
-    if (answer) {
-        fth_exchange_answer_json(exchange, 200, answer);
-    } else {
-        held->until_s = fth_clock_seconds() + 1e-3 * (double)wait_ms;
-        fth_exchange_hold(exchange, 1e-3 * (double)wait_ms + GRACE_S, 503);
-        held->next = agents->held;
-        agents->held = held;
-        held = NULL;
-    }
+    wait_ms = wait_ms > MAX_WAIT_MS ? MAX_WAIT_MS : wait_ms;
+    bool at_once = agents->closed || held->wanted_count == 0 || json_array_size(held->unknown) > 0;
+    agents->changed = true; /* this request has not been looked at */
+    fth_long_polls_add(&agents->held, &held->poll, exchange, at_once ? 0 : 1e-3 * (double)wait_ms);
+    held = NULL;
 
 out:
     pthread_mutex_unlock(&agents->mutex);
-    free_held(held);
+    release_sync(held ? &held->poll : NULL);
     return status;
 }
 
 /* ---- now and then ---- */
-
-static void answer_held(fth_agents *agents, bool all)
-{
-    double now = fth_clock_seconds();
-    uint64_t results = fth_dispatcher_results(agents->dispatcher);
-    bool changed = results != agents->results;
-    agents->results = results;
-    for (held_sync **at = &agents->held; *at;) {
-        held_sync *held = *at;
-        bool due = all || now >= held->until_s;
-        json_t *answer = due || changed ? make_answer(agents, held, due) : NULL;
-        if (!answer) {
-            at = &held->next;
-            continue;
-        }
-        *at = held->next;
-        fth_exchange_answer_json(held->exchange, 200, answer);
-        free_held(held);
-    }
-}
 
 bool fth_agents_tick(fth_agents *agents)
 {
     double now = fth_clock_seconds();
     size_t kept = 0;
     pthread_mutex_lock(&agents->mutex);
-    answer_held(agents, false);
+    uint64_t results = fth_dispatcher_results(agents->dispatcher);
+    agents->changed = results != agents->results;
+    agents->results = results;
+    fth_long_polls_check(&agents->held);
     for (size_t i = 0; i < agents->count; i++) {
         agent *one = agents->agents[i];
         if (!one->silent && now - one->seen_s > SILENT_AFTER_S) {
@@ -482,7 +474,7 @@ bool fth_agents_tick(fth_agents *agents)
             agents->agents[kept++] = one;
     }
     agents->count = kept;
-    bool some = agents->held != NULL;
+    bool some = agents->held.first != NULL;
     pthread_mutex_unlock(&agents->mutex);
     return some;
 }
@@ -493,7 +485,7 @@ void fth_agents_close(fth_agents *agents)
         return;
     pthread_mutex_lock(&agents->mutex);
     agents->closed = true;
-    answer_held(agents, true);
+    fth_long_polls_end(&agents->held);
     pthread_mutex_unlock(&agents->mutex);
 }
 

@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ROOM = 64, MAX_NAME = 120, MAX_WAIT_MS = 10000, GRACE_S = 5, SILENCE_S = 3, CONFIRM_S = 2 };
+#include "http/long_poll.h"
+
+enum { MAX_ROOM = 64, MAX_NAME = 120, MAX_WAIT_MS = 10000, SILENCE_S = 3, CONFIRM_S = 2 };
 
 typedef struct assigned_order {
     fth_order order;
@@ -16,12 +18,11 @@ typedef struct assigned_order {
     struct assigned_order *next;
 } assigned_order;
 
+/* A worker that waits for orders. */
 typedef struct held_take {
-    fth_exchange *exchange;
+    fth_long_poll poll;
     char worker[MAX_NAME + 1];
     int room;
-    double until_s;
-    struct held_take *next;
 } held_take;
 
 struct fth_worker_orders {
@@ -31,9 +32,12 @@ struct fth_worker_orders {
 
     pthread_mutex_t mutex; /* of all below; the dispatcher's comes after it */
     assigned_order *assigned;
-    held_take *held; /* longest waiting first */
+    fth_long_polls held;
     bool closed;
 };
+
+static bool answer_take(void *context, fth_long_poll *poll, bool last);
+static void release_take(fth_long_poll *poll);
 
 fth_status fth_worker_orders_create(fth_dispatcher *dispatcher, fth_cache *cache, double limit_s,
                                     fth_worker_orders **result)
@@ -43,7 +47,12 @@ fth_status fth_worker_orders_create(fth_dispatcher *dispatcher, fth_cache *cache
     *result = workers;
     if (status != FTH_OK)
         return status;
-    *workers = (fth_worker_orders){.dispatcher = dispatcher, .cache = cache, .limit_s = limit_s};
+    *workers = (fth_worker_orders){
+        .dispatcher = dispatcher,
+        .cache = cache,
+        .limit_s = limit_s,
+        .held = {.context = workers, .answer = answer_take, .release = release_take},
+    };
     pthread_mutex_init(&workers->mutex, NULL);
     return FTH_OK;
 }
@@ -139,11 +148,25 @@ static void take_back(fth_worker_orders *workers, const char *begun)
     }
 }
 
-static void answer_orders(fth_worker_orders *workers, fth_exchange *exchange, json_t *orders)
+/* Answers with orders that are due; with none only if `last`. */
+static bool answer_take(void *context, fth_long_poll *poll, bool last)
 {
-    fth_exchange_answer_json(exchange, 200,
+    fth_worker_orders *workers = context;
+    const held_take *take = (const held_take *)poll;
+    json_t *orders = workers->closed ? json_array() : assign(workers, take->worker, take->room);
+    if (!last && json_array_size(orders) == 0) {
+        json_decref(orders);
+        return false;
+    }
+    fth_exchange_answer_json(poll->exchange, 200,
                              json_pack("{s:o, s:f, s:s}", "orders", orders, "limit_s", workers->limit_s, "cache",
                                        fth_cache_name(workers->cache)));
+    return true;
+}
+
+static void release_take(fth_long_poll *poll)
+{
+    free(poll);
 }
 
 fth_status fth_worker_orders_take(fth_worker_orders *workers, fth_exchange *exchange, const json_t *request)
@@ -151,37 +174,23 @@ fth_status fth_worker_orders_take(fth_worker_orders *workers, fth_exchange *exch
     fth_status status = FTH_OK;
     json_int_t room = json_integer_value(json_object_get(request, "room"));
     json_int_t wait_ms = json_integer_value(json_object_get(request, "wait_ms"));
-    held_take *held = NULL, **last = NULL;
-    bool locked = false;
+    held_take *take = NULL;
 
-    FTH_TRY(fth_allocate(1, sizeof *held, &held));
-    FTH_TRY(read_worker(request, held->worker));
+    FTH_TRY(fth_allocate(1, sizeof *take, &take));
+    FTH_TRY(read_worker(request, take->worker));
     FTH_REQUIRE(room >= 1 && room <= MAX_ROOM, FTH_INVALID, "\"room\" must be 1 to %d", (int)MAX_ROOM);
-    wait_ms = wait_ms < 0 ? 0 : wait_ms > MAX_WAIT_MS ? MAX_WAIT_MS : wait_ms;
-    held->room = (int)room;
+    wait_ms = wait_ms > MAX_WAIT_MS ? MAX_WAIT_MS : wait_ms;
+    take->room = (int)room;
     if (json_is_true(json_object_get(request, "begins")))
-        take_back(workers, held->worker);
+        take_back(workers, take->worker);
     pthread_mutex_lock(&workers->mutex);
-    locked = true;
-    note_heard(workers, held->worker);
-    json_t *orders = assign(workers, held->worker, held->room);
-    if (json_array_size(orders) > 0 || wait_ms == 0 || workers->closed) {
-        answer_orders(workers, exchange, orders);
-        goto out;
-    }
-    json_decref(orders);
-    held->exchange = exchange;
-    held->until_s = fth_clock_seconds() + 1e-3 * (double)wait_ms;
-    fth_exchange_hold(exchange, 1e-3 * (double)wait_ms + GRACE_S, 503);
-    for (last = &workers->held; *last; last = &(*last)->next)
-        ;
-    *last = held;
-    held = NULL;
+    note_heard(workers, take->worker);
+    fth_long_polls_add(&workers->held, &take->poll, exchange, workers->closed ? 0 : 1e-3 * (double)wait_ms);
+    pthread_mutex_unlock(&workers->mutex);
+    take = NULL;
 
 out:
-    if (locked)
-        pthread_mutex_unlock(&workers->mutex);
-    free(held);
+    free(take);
     return status;
 }
 
@@ -287,31 +296,13 @@ out:
 
 /* ---- now and then ---- */
 
-static void answer_held(fth_worker_orders *workers, bool all)
-{
-    double now = fth_clock_seconds();
-    for (held_take **at = &workers->held; *at;) {
-        held_take *held = *at;
-        bool gone = all || fth_exchange_is_abandoned(held->exchange); /* which would take orders with it */
-        bool due = gone || now >= held->until_s;
-        json_t *orders = gone ? json_array() : assign(workers, held->worker, held->room);
-        if (!due && json_array_size(orders) == 0) {
-            json_decref(orders);
-            at = &held->next;
-            continue;
-        }
-        *at = held->next;
-        answer_orders(workers, held->exchange, orders);
-        free(held);
-    }
-}
-
 bool fth_worker_orders_tick(fth_worker_orders *workers)
 {
     take_back(workers, NULL);
     pthread_mutex_lock(&workers->mutex);
-    answer_held(workers, false);
-    bool some = workers->held != NULL;
+    fth_long_polls_drop_abandoned(&workers->held, NULL); /* before they are given orders */
+    fth_long_polls_check(&workers->held);
+    bool some = workers->held.first != NULL;
     pthread_mutex_unlock(&workers->mutex);
     return some;
 }
@@ -322,7 +313,7 @@ void fth_worker_orders_close(fth_worker_orders *workers)
         return;
     pthread_mutex_lock(&workers->mutex);
     workers->closed = true;
-    answer_held(workers, true);
+    fth_long_polls_end(&workers->held);
     pthread_mutex_unlock(&workers->mutex);
 }
 
