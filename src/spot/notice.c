@@ -33,8 +33,6 @@ struct fth_watch {
     pthread_t finder; /* of "auto" */
     char news[MAX_NEWS][FTH_NEWS_BYTES];
     int first_news, news_count;
-    char descriptions[2][512]; /* what has been given out stays as it is */
-    const char *description;
 };
 
 /* ---- for the sources ---- */
@@ -199,31 +197,6 @@ static fth_status add_listener(fth_watch *watch, const fth_notice_source *source
     return status;
 }
 
-/* At most twice: "auto" may find out late. */
-static void describe(fth_watch *watch, const char *text)
-{
-    pthread_mutex_lock(&watch->mutex);
-    char *place = watch->descriptions[watch->description ? 1 : 0];
-    snprintf(place, sizeof watch->descriptions[0], "%s", text);
-    watch->description = place;
-    pthread_mutex_unlock(&watch->mutex);
-}
-
-static void describe_listeners(fth_watch *watch)
-{
-    char text[sizeof watch->descriptions[0]] = "";
-    size_t used = 0;
-    for (int i = 0; i < watch->listener_count; i++) {
-        const fth_listener *listener = &watch->listeners[i];
-        if (listener->source->second)
-            continue;
-        int wrote = snprintf(text + used, sizeof text - used, "%s%s%s%s", used ? ", " : "", listener->source->name,
-                             *listener->argument ? " " : "", listener->argument);
-        used = used + (size_t)wrote < sizeof text ? used + (size_t)wrote : sizeof text - 1;
-    }
-    describe(watch, *text ? text : "nothing");
-}
-
 static void listen_to_cloud(fth_watch *watch, const fth_identification *found)
 {
     const fth_machine_identity *here = &found->identity;
@@ -233,7 +206,6 @@ static void listen_to_cloud(fth_watch *watch, const fth_identification *found)
         add_news(watch, fth_error_message());
     if (found->no_token)
         add_news(watch, fth_hop_limit_advice);
-    describe_listeners(watch);
 }
 
 /* "auto" costs the start of a run nothing: this thread asks around while the data is being
@@ -250,7 +222,6 @@ static void *find_out(void *context)
         }
         if (i == 0 && !watch->closing) {
             fth_log_info("--watch auto: no cloud's metadata service answers here; listening to signals only");
-            describe(watch, "nothing (no cloud found)");
         }
     }
     return NULL;
@@ -277,7 +248,6 @@ fth_status fth_watch_open_paced(const char *text, double pace, fth_stop *stop, f
         FTH_REQUIRE(opened->finding_out, FTH_NO_MEMORY, "no thread to find out where this runs");
     } else {
         FTH_TRY(each_source(text, add_listener, opened));
-        describe_listeners(opened);
     }
     *watch = opened;
     opened = NULL;
@@ -340,15 +310,4 @@ bool fth_watch_take_news(fth_watch *watch, char *text, size_t size)
     }
     pthread_mutex_unlock(&watch->mutex);
     return some;
-}
-
-const char *fth_watch_describe(const fth_watch *watch)
-{
-    if (!watch)
-        return "nothing";
-    pthread_mutex_t *mutex = (pthread_mutex_t *)&watch->mutex; /* a lock is not part of the value */
-    pthread_mutex_lock(mutex);
-    const char *description = watch->description;
-    pthread_mutex_unlock(mutex);
-    return description ? description : "auto (finding out where this runs)";
 }

@@ -50,7 +50,6 @@ enum { FTH_NEWS_BYTES = 512 };
  * does not answer"); false if there is none. For the record: it has been logged. FTH_NEWS_BYTES
  * hold any. */
 bool fth_watch_take_news(fth_watch *watch, char *text, size_t size);
-const char *fth_watch_describe(const fth_watch *watch); /* "aws", "file preempt.txt", "nothing (no cloud found)" */
 void fth_watch_free(fth_watch *watch);
 
 /* ---- the lease ----
@@ -62,8 +61,8 @@ void fth_watch_free(fth_watch *watch);
  *     free             -> held, by who acquires it
  *     held             -> held, renewed every third of a period
  *                      -> free at once, when its owner releases it
- *     held by another  -> held by us, once its text has not changed for a whole period of OUR clock; or after a moment, if
- *                         it is held by our group, which we lead
+ *     held by another  -> held by us, once its text has not changed for a whole period of OUR clock; or after a moment,
+ * if it is held by our group, which we lead
  *
  * A group is of processes that train one run together and agree on which of them leads. That one
  * takes the lease from the former leader, which finds out at its next renewal if it is only cut

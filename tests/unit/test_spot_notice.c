@@ -275,7 +275,6 @@ static void test_aws_notice(void **state)
     say("GET", action_path, 404, "not found");
     say("GET", rebalance_path, 200, "{\"noticeTime\":\"2020-10-16T19:18:24Z\"}");
     fth_watch *watched = watch("aws", &stop);
-    assert_string_equal(fth_watch_describe(watched), "aws");
     wait_for_news(watched, "rebalancing");
     assert_false(stop.asked);
     utc_in(100, when, sizeof when);
@@ -355,7 +354,6 @@ static void test_aws_hop_limit_is_told(void **state)
     say("GET", action_path, 404, "");
     fth_watch *watched = watch("auto", &stop);
     wait_for_news(watched, "hop-limit");
-    assert_string_equal(fth_watch_describe(watched), "aws");
     close_watch(watched);
 }
 
@@ -372,7 +370,6 @@ static void test_gcp_waits_without_polling(void **state)
     say("GET", preempted_path, 200, "FALSE");
     say("GET", maintenance_path, 200, "NONE");
     fth_watch *watched = watch("gcp", &stop);
-    assert_string_equal(fth_watch_describe(watched), "gcp");
     wait_until_asked(preempted_path, 2);
     wait_until_asked(maintenance_path, 2);
     nap(1.5);
@@ -609,7 +606,16 @@ static void test_identity(void **state)
     assert_string_equal(identity.market, "spot");
 }
 
-/* Services that connect and then say nothing do not hold anybody up. */
+static atomic_bool no_cloud_logged;
+
+static void take_log(void *context, fth_log_level level, const char *line)
+{
+    (void)context, (void)level;
+    if (strstr(line, "no cloud's metadata service answers here"))
+        atomic_store(&no_cloud_logged, true);
+}
+
+/* Services that connect and then say nothing delay nobody. */
 static void test_silence_is_bounded(void **state)
 {
     (void)state;
@@ -630,11 +636,15 @@ static void test_silence_is_bounded(void **state)
     fth_watch *watched = watch("auto", &stop);
     began = fth_clock_seconds();
     close_watch(watched); /* while it is finding out */
+    fth_log_set_function(take_log, NULL);
+    fth_log_set_level(FTH_LOG_INFO);
     watched = watch("auto", &stop);
-    while (!strstr(fth_watch_describe(watched), "nothing") && fth_clock_seconds() - began < PATIENCE_S)
+    while (!atomic_load(&no_cloud_logged) && fth_clock_seconds() - began < PATIENCE_S)
         nap(0.01);
-    assert_string_equal(fth_watch_describe(watched), "nothing (no cloud found)");
+    assert_true(atomic_load(&no_cloud_logged));
     close_watch(watched);
+    fth_log_set_level(FTH_LOG_WARNING);
+    fth_log_set_function(NULL, NULL);
 }
 
 static void test_auto_finds_the_cloud(void **state)
@@ -646,7 +656,6 @@ static void test_auto_finds_the_cloud(void **state)
     wait_until_asked(events_path, 1);
     say_event("1", "Terminate", "\"trainer_1\"", 300);
     assert_string_equal(wait_for_notice(&stop).source, "azure");
-    assert_string_equal(fth_watch_describe(watched), "azure");
     close_watch(watched);
 }
 
@@ -661,13 +670,11 @@ static void test_texts(void **state)
         assert_int_equal(fth_watch_check(bad[i]), FTH_INVALID);
     fth_stop stop = FTH_STOP_INITIALIZER;
     fth_watch *watched = watch("none", &stop);
-    assert_string_equal(fth_watch_describe(watched), "nothing");
     char text[8];
     assert_false(fth_watch_take_news(watched, text, sizeof text));
     fth_watch_acknowledge(watched);
     close_watch(watched);
     watched = watch("gcp,file:/x/y", &stop);
-    assert_string_equal(fth_watch_describe(watched), "gcp, file /x/y");
     close_watch(watched);
     fth_watch_free(NULL);
 }
