@@ -23,10 +23,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
         }
     fth_image_index_free(&index);
 
-    fth_archive_source source = {.bytes = bytes, .size_bytes = size_bytes};
+    const fth_archive_input input = {.bytes = bytes, .size_bytes = size_bytes, .name = "fuzz"};
     fth_file *file = NULL; /* never published, so it leaves nothing */
     if (fth_file_create("/tmp/fuzz-archive.tar", &file) == FTH_OK)
-        fth_image_archive_convert(&source, "fuzz", 0, file);
+        fth_image_archive_convert(&input, 0, file);
     fth_file_free(file);
     return 0;
 }

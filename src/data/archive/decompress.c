@@ -1,13 +1,11 @@
 /* See blob.h. Gzip is decompressed by libdeflate, three times as fast as by zlib, if the length at
  * the end of the file is plausible. Files of several gzip members, xz and zstd are decompressed by
  * libarchive, which needs no length. Decompressed xz (about 20 MB/s) is kept in the cache folder. */
-#include <archive.h>
-#include <archive_entry.h>
 #include <libdeflate.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/archive/archive_source.h"
+#include "data/archive/archive_reader.h"
 #include "data/archive/blob.h"
 #include "data/archive/disk_cache.h"
 #include "store/store.h"
@@ -87,36 +85,30 @@ out:
     return status;
 }
 
-static fth_status read_stream(struct archive *archive, size_t first_guess, size_t max_bytes, const char *name,
-                              fth_blob *blob)
+/* The rest of the archive's entry, into memory that grows up to `max_bytes`. */
+static fth_status read_rest(fth_archive *archive, size_t first_guess, size_t max_bytes, const char *name,
+                            fth_blob *blob)
 {
     fth_status status = FTH_OK;
-    uint8_t *output = NULL;
-    size_t size = 0, capacity = first_guess < max_bytes ? first_guess : max_bytes;
+    uint8_t *output = NULL, beyond;
+    size_t size = 0, got = 0, capacity = first_guess < max_bytes ? first_guess : max_bytes;
 
     FTH_TRY(fth_allocate(capacity, 1, &output));
     for (;;) {
-        if (size == capacity) {
-            uint8_t beyond;
-            if (capacity == max_bytes) {
-                la_ssize_t more = archive_read_data(archive, &beyond, 1);
-                FTH_REQUIRE(more <= 0, FTH_CORRUPT, "%s: decompresses to more than the %zu bytes such a file may have",
-                            name, max_bytes);
-                FTH_REQUIRE(more == 0, FTH_CORRUPT, "%s: damaged or truncated: %s", name,
-                            archive_error_string(archive));
-                break;
-            }
-            size_t wanted = capacity < max_bytes / 2 ? capacity * 2 : max_bytes;
-            uint8_t *grown = realloc(output, wanted);
-            FTH_REQUIRE(grown, FTH_NO_MEMORY, "%s: no memory for %zu bytes", name, wanted);
-            output = grown;
-            capacity = wanted;
-        }
-        la_ssize_t got = archive_read_data(archive, output + size, capacity - size);
-        FTH_REQUIRE(got >= 0, FTH_CORRUPT, "%s: damaged or truncated: %s", name, archive_error_string(archive));
-        if (got == 0)
+        FTH_TRY(fth_archive_read(archive, output + size, capacity - size, &got));
+        size += got;
+        if (size < capacity)
             break;
-        size += (size_t)got;
+        if (capacity == max_bytes) {
+            FTH_TRY(fth_archive_read(archive, &beyond, 1, &got));
+            FTH_REQUIRE(got == 0, FTH_CORRUPT, "%s: decompresses to more than the %zu bytes such a file may have", name,
+                        max_bytes);
+            break;
+        }
+        capacity = capacity < max_bytes / 2 ? capacity * 2 : max_bytes;
+        uint8_t *grown = realloc(output, capacity);
+        FTH_REQUIRE(grown, FTH_NO_MEMORY, "%s: no memory for %zu bytes", name, capacity);
+        output = grown;
     }
     *blob = (fth_blob){.bytes = output, .size_bytes = size};
     output = NULL;
@@ -130,9 +122,10 @@ fth_status fth_decompress(const uint8_t *bytes, size_t size_bytes, size_t max_by
                           const fth_stop *stop, fth_blob *blob)
 {
     fth_status status = FTH_OK;
-    fth_archive_source source = {.bytes = bytes, .size_bytes = size_bytes, .stop = stop};
-    struct archive *archive = NULL;
-    struct archive_entry *entry;
+    const fth_archive_input input = {
+        .bytes = bytes, .size_bytes = size_bytes, .name = name, .forms = FTH_ARCHIVE_SINGLE, .stop = stop};
+    const fth_archive_entry *entry = NULL;
+    fth_archive *archive = NULL;
 
     *blob = (fth_blob){0};
     if (is_gzip(bytes, size_bytes)) {
@@ -141,25 +134,15 @@ fth_status fth_decompress(const uint8_t *bytes, size_t size_bytes, size_t max_by
         if (done)
             return FTH_OK;
     }
-    archive = archive_read_new();
-    FTH_REQUIRE(archive, FTH_NO_MEMORY, "%s: no memory for a decompressor", name);
-    archive_read_support_filter_gzip(archive);
-    archive_read_support_filter_xz(archive);
-    archive_read_support_filter_zstd(archive);
-    archive_read_support_format_raw(archive);
-    archive_read_support_format_empty(archive);
-    FTH_REQUIRE(fth_archive_source_open(&source, archive), FTH_CORRUPT, "%s: cannot be decompressed: %s", name,
-                archive_error_string(archive));
-    int header = archive_read_next_header(archive, &entry);
-    FTH_REQUIRE(header == ARCHIVE_OK || header == ARCHIVE_EOF, FTH_CORRUPT, "%s: cannot be decompressed: %s", name,
-                archive_error_string(archive));
-    FTH_REQUIRE(header == ARCHIVE_OK, FTH_CORRUPT, "%s: decompresses to nothing", name);
+    FTH_TRY(fth_archive_open(&input, &archive));
+    FTH_TRY(fth_archive_next(archive, &entry));
+    FTH_REQUIRE(entry, FTH_CORRUPT, "%s: decompresses to nothing", name);
     size_t first_guess = size_bytes < max_bytes / 2 ? size_bytes * 2 + 4096 : max_bytes;
-    FTH_TRY(read_stream(archive, first_guess, max_bytes, name, blob));
+    FTH_TRY(read_rest(archive, first_guess, max_bytes, name, blob));
 
 out:
-    archive_read_free(archive);
-    return fth_archive_source_explain(&source, name, status);
+    fth_archive_free(archive);
+    return status;
 }
 
 /* ---- unpacked files in the cache folder ---- */

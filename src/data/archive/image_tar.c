@@ -4,8 +4,8 @@
 #include <archive_entry.h>
 #include <stdlib.h>
 
-#include "data/image/decode.h"
 #include "data/archive/image_tar.h"
+#include "data/image/decode.h"
 
 struct fth_tar_writer {
     fth_tar_output output;

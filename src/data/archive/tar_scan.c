@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 512, MAX_NAME_BYTES = 1 << 16 };
+enum { BLOCK = 512, MAX_NAME_BYTES = 1 << 20 };
 
 typedef struct tar_header {
     char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], checksum[8], type, link[100];
@@ -161,7 +161,8 @@ static fth_status scan(const fth_tar_input *input, fth_status (*visit)(void *con
         const uint8_t *bytes = NULL;
         tar_header header;
         uint64_t size_bytes = 0;
-        FTH_REQUIRE(input->size_bytes - at >= BLOCK, FTH_CORRUPT, "it is cut short at byte %" PRIu64, at);
+        FTH_REQUIRE(input->size_bytes - at >= BLOCK, FTH_CORRUPT,
+                    "it is cut short at byte %" PRIu64 " (a truncated file)", at);
         FTH_TRY(input->at(input->context, at, BLOCK, &bytes));
         if (is_blank(bytes))
             goto out;
@@ -175,8 +176,8 @@ static fth_status scan(const fth_tar_input *input, fth_status (*visit)(void *con
         if (!has_contents(header.type))
             size_bytes = 0;
         at += BLOCK;
-        FTH_REQUIRE(size_bytes <= input->size_bytes - at, FTH_CORRUPT, "it is cut short at byte %" PRIu64,
-                    input->size_bytes);
+        FTH_REQUIRE(size_bytes <= input->size_bytes - at, FTH_CORRUPT,
+                    "it is cut short at byte %" PRIu64 " (a truncated file)", input->size_bytes);
         if (header.type == 'L' || header.type == 'x') {
             FTH_TRY(read_extra(input, header.type, at, size_bytes, extra));
         } else if (!describes) {

@@ -98,6 +98,17 @@ static bool use_members(const idx_members *members, fth_archive_range range, fth
     return true;
 }
 
+int64_t fth_archive_range_clip(fth_archive_range range, int64_t begin, int64_t count, int64_t *skipped)
+{
+    int64_t end = begin + count, first = range.first > begin ? range.first : begin;
+    int64_t wanted_end =
+        range.count > 0 && range.count < INT64_MAX - range.first ? range.first + range.count : INT64_MAX;
+    first = first > end ? end : first;
+    wanted_end = wanted_end < end ? wanted_end : end;
+    *skipped = first - begin;
+    return wanted_end > first ? wanted_end - first : 0;
+}
+
 bool fth_idx_archive_open(const uint8_t *bytes, size_t size_bytes, uint64_t max_bytes, fth_archive_range range,
                           fth_array_set *set, fth_dataset_info *info)
 {

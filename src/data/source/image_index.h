@@ -3,7 +3,7 @@
 #ifndef FTH_DATA_IMAGE_INDEX_H
 #define FTH_DATA_IMAGE_INDEX_H
 
-#include "data/archive/archive_source.h"
+#include "data/archive/archive_reader.h"
 #include "data/data_internal.h"
 #include "data/source/skipped_files.h"
 #include "data/text/text_block.h"
@@ -86,8 +86,7 @@ fth_status fth_image_archive_unpack(const char *path, const fth_stop *stop, char
 /* The images of any archive, one tar entry each, and the names of its skipped files, as empty
  * entries, into `file`, which the caller publishes. `max_bytes`: of the result; 0: what images of
  * such an archive can have. */
-fth_status fth_image_archive_convert(fth_archive_source *pieces, const char *source, uint64_t max_bytes,
-                                     fth_file *file);
+fth_status fth_image_archive_convert(const fth_archive_input *input, uint64_t max_bytes, fth_file *file);
 
 /* Downloads `url` ("https://...#sha256=...", in its public form) once into the cache folder. free()
  * the path. */

@@ -15,10 +15,10 @@
 #include <string.h>
 #include <strings.h>
 
+#include "data/archive/entry_path.h"
 #include "data/image/decode.h"
-#include "data/source/entry_path.h"
-#include "data/source/index_file.h"
 #include "data/shard/shard.h"
+#include "data/source/index_file.h"
 
 enum { SHARD_THREADS = 16, TOLD_FROM = 100, MAX_INDEX_BYTES = 1 << 30 };
 

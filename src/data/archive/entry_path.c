@@ -1,5 +1,5 @@
 /* See entry_path.h. */
-#include "data/source/entry_path.h"
+#include "data/archive/entry_path.h"
 
 #include <stdlib.h>
 #include <string.h>
