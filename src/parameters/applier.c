@@ -22,12 +22,12 @@ struct fth_applier {
     pthread_t thread; /* of the thread that starts and joins */
     bool running;
 
-    /* The applying thread's own. */
-    fth_request_queue deferred; /* gradients that would make others' too old (bounded) */
-    fth_request_queue again;    /* those of them to look at once more, before what is new */
-    bool recheck;               /* something changed that deferred ones wait for */
-    double gathering_since_s;   /* when the first step began to wait for sync:N's workers; 0: it does not */
-    bool gathered;              /* it need not wait any more */
+    /* For the applying thread only. */
+    fth_request_queue deferred; /* gradients whose step would make others too old (bounded) */
+    fth_request_queue again;    /* deferred gradients to retry before new requests */
+    bool recheck;               /* something changed that deferred gradients wait for */
+    double gathering_since_s;   /* when the first step started to wait for sync:N's workers; 0: not waiting */
+    bool gathered;              /* the wait is over */
 };
 
 static int64_t version_of(const fth_applier *applier)
@@ -40,7 +40,7 @@ static double rate_of(const fth_applier *applier)
     return fth_served_model_rate(applier->parts->model, version_of(applier));
 }
 
-/* The worker was registered with another key than the request was signed with. */
+/* Whether the request was signed with another key than the worker's registration. */
 static bool belongs_to_another(const fth_applier *applier, const fth_worker *worker, const fth_server_request *request)
 {
     return fth_access_keyed(applier->parts->access) && request->who.role != FTH_ROLE_ADMIN &&
@@ -49,7 +49,7 @@ static bool belongs_to_another(const fth_applier *applier, const fth_worker *wor
 
 /* ---- when a step is complete ---- */
 
-/* Looks whether sync:N has waited long enough for workers that never came. */
+/* Ends sync:N's wait for its workers when they have all come, or --gather has passed. */
 static void look_for_workers(fth_applier *applier)
 {
     const fth_consistency *consistency = &applier->parts->options->consistency;
@@ -65,14 +65,14 @@ static void look_for_workers(fth_applier *applier)
     if (most >= consistency->count || !over)
         return;
     char *message =
-        fth_format("sync:%lld has waited %.4g s (--gather) for its workers, and %lld came: steps are made of "
-                   "the gradients of those that are there",
+        fth_format("sync:%lld has waited %.4g s (--gather) for its workers, and %lld came; steps are now made of "
+                   "the gradients of these",
                    (long long)consistency->count, applier->parts->options->gather_s, (long long)most);
     fth_served_record_warn(applier->parts->record, version_of(applier), message ? message : "workers are missing");
     free(message);
 }
 
-/* True if what has come, with one from `worker` (or NULL) more, makes a step. */
+/* Whether the gradients so far, with one more from `worker` (unless NULL), are a step. */
 static bool step_is_complete(fth_applier *applier, const char *worker)
 {
     const fth_consistency *consistency = &applier->parts->options->consistency;
@@ -82,19 +82,19 @@ static bool step_is_complete(fth_applier *applier, const char *worker)
     if (count > 0 && have >= count)
         return true;
     if (count > 0 && !applier->gathered && fth_workers_most_live(applier->parts->workers) < count)
-        return false; /* they have not all been there yet */
-    /* A gradient counts although its worker has left since; live workers that have not pushed one
-     * are waited for. */
+        return false; /* not all of them have registered yet */
+    /* A gradient still counts after its worker has left. The step waits for live workers without
+     * one. */
     return fth_workers_all_contributed(applier->parts->workers, version_of(applier), worker);
 }
 
-/* A step that no gradient completed, but a worker's leaving. */
+/* Makes a step that a worker's leaving has completed. */
 static void step_if_complete(fth_applier *applier)
 {
     if (fth_updates_pending(applier->parts->updates) == 0 || !step_is_complete(applier, NULL))
         return;
     if (fth_journal_append(applier->parts->journal, FTH_LOG_STEP, 0, NULL, 0, NULL) != FTH_OK) {
-        fth_log_error("a step waits: %s", fth_error_message());
+        fth_log_error("cannot log a step, which is delayed: %s", fth_error_message());
         return;
     }
     fth_status status = fth_updates_make_step(applier->parts->updates, rate_of(applier));
@@ -116,8 +116,8 @@ static void answer_push(fth_applier *applier, fth_exchange *exchange, const fth_
     fth_exchange_answer_json(exchange, worker->last_code, json);
 }
 
-/* What its worker has against it: NULL where that is unknown. FTH_REFUSAL_DUPLICATE: it is a
- * repeated push. */
+/* Checks a gradient against its worker; NULL if that is unknown. FTH_REFUSAL_DUPLICATE: a repeated
+ * push. */
 static fth_refusal check_sender(const fth_applier *applier, const fth_server_request *request, const fth_worker *worker,
                                 char message[FTH_MAX_REFUSAL])
 {
@@ -132,8 +132,8 @@ static fth_refusal check_sender(const fth_applier *applier, const fth_server_req
         return FTH_REFUSAL_FORBIDDEN;
     }
     if (*gradient->instance && strcmp(worker->instance, gradient->instance) != 0) {
-        snprintf(message, FTH_MAX_REFUSAL, "%s is another process's name by now; register again", gradient->worker);
-        return FTH_REFUSAL_STRANGER; /* its numbers would be taken for the other's */
+        snprintf(message, FTH_MAX_REFUSAL, "%s is now another process's name; register again", gradient->worker);
+        return FTH_REFUSAL_STRANGER; /* its sequence numbers would be mistaken for the other's */
     }
     if (gradient->sequence == worker->sequence)
         return FTH_REFUSAL_DUPLICATE;
@@ -145,7 +145,7 @@ static fth_refusal check_sender(const fth_applier *applier, const fth_server_req
     return FTH_REFUSAL_NONE;
 }
 
-/* Whether it can be part of a step: training has not ended, and it is not too old. */
+/* Checks that training has not ended and the gradient is not too old. */
 static fth_refusal check_age(const fth_applier *applier, const fth_gradient *gradient, char message[FTH_MAX_REFUSAL])
 {
     const fth_train_options *train = applier->parts->model->train;
@@ -177,8 +177,8 @@ static fth_refusal check_age(const fth_applier *applier, const fth_gradient *gra
     return FTH_REFUSAL_NONE;
 }
 
-/* With bounded staleness: true if this step would make a gradient that is under way too old before
- * it is there. */
+/* With bounded staleness: whether this step would make a gradient that another worker is computing
+ * too old. */
 static bool must_wait(fth_applier *applier, const fth_gradient *gradient)
 {
     const fth_consistency *consistency = &applier->parts->options->consistency;
@@ -187,7 +187,7 @@ static bool must_wait(fth_applier *applier, const fth_gradient *gradient)
                                      gradient->worker);
 }
 
-/* Logs it and adds it to the step; answers. */
+/* Logs the gradient, adds it to the step and answers. */
 static void apply(fth_applier *applier, fth_server_request *request, const fth_update_how *how, double began_s)
 {
     const fth_server_parts *parts = applier->parts;
@@ -225,7 +225,7 @@ static void apply(fth_applier *applier, fth_server_request *request, const fth_u
     answer_push(applier, request->exchange, &worker, false);
 }
 
-/* False if it was deferred. */
+/* False if the gradient was deferred. */
 static bool take_gradient(fth_applier *applier, fth_server_request *request)
 {
     const fth_server_parts *parts = applier->parts;
@@ -236,7 +236,7 @@ static bool take_gradient(fth_applier *applier, fth_server_request *request)
 
     bool known = fth_workers_get(parts->workers, gradient->worker, &worker);
     fth_refusal refusal = check_sender(applier, request, known ? &worker : NULL, message);
-    if (known && refusal != FTH_REFUSAL_FORBIDDEN) /* also where it has to wait for others: it has not gone */
+    if (known && refusal != FTH_REFUSAL_FORBIDDEN) /* even if it has to wait for others: the worker is alive */
         fth_workers_renew(parts->workers, gradient->worker, request->who.access);
     if (refusal == FTH_REFUSAL_DUPLICATE) {
         answer_push(applier, request->exchange, &worker, true);
@@ -332,7 +332,7 @@ static void take_registration(fth_applier *applier, fth_server_request *request)
         fth_refuse(parts->metrics, request->exchange, FTH_REFUSAL_BUSY, "there is no room for %s", name);
 }
 
-/* `lost`: it went without a word. False if the log could not take it. */
+/* Removes a worker. `lost`: its lease ran out. False if the log could not be written. */
 static bool let_go(fth_applier *applier, const char *name, bool lost)
 {
     json_t *record = json_pack("{s:s, s:s, s:s}", "worker", name, "instance", "", "access", "");
@@ -346,7 +346,8 @@ static bool let_go(fth_applier *applier, const char *name, bool lost)
     return true;
 }
 
-/* True if the request's worker is registered, and the request's key is its own; refused otherwise. */
+/* Whether the request's worker is registered with the request's key; refuses the request otherwise.
+ * */
 static bool is_from_worker(fth_applier *applier, const fth_server_request *request)
 {
     fth_parameters_metrics *metrics = applier->parts->metrics;
@@ -378,7 +379,6 @@ static void take_unregistration(fth_applier *applier, fth_server_request *reques
         json_pack("{s:i, s:s, s:I}", "code", 200, "worker", name, "version", (json_int_t)version_of(applier)));
 }
 
-/* A worker takes a shard, or gives one back. */
 static void take_shard_request(fth_applier *applier, fth_server_request *request)
 {
     if (!is_from_worker(applier, request)) {
@@ -392,8 +392,8 @@ static void take_shard_request(fth_applier *applier, fth_server_request *request
         fth_shard_leases_return(applier->parts->leases, request);
 }
 
-/* Lets one go whose lease is over; false if there is none. *next_s is lowered to when the next one
- * is. */
+/* Removes a worker whose lease is over; false if there is none. *next_s is lowered to the end of
+ * the next lease. */
 static bool expire_one(fth_applier *applier, double *next_s)
 {
     char name[FTH_MAX_WORKER_NAME + 1] = "";
@@ -405,16 +405,16 @@ static bool expire_one(fth_applier *applier, double *next_s)
         return false;
     double silent_s = ended ? 0 : now_s - (worker.lease_until_s - worker.lease_s);
     fth_served_usage_lose(applier->parts->usage, name, fth_clock_wall_seconds() - silent_s);
-    if (ended) /* whoever noticed has reported it */
+    if (ended) /* already reported by the caller of fth_workers_end_lease() */
         return true;
     atomic_fetch_add(&applier->parts->metrics->expired, 1);
-    fth_log_info("worker %s has not been heard of for %.3g s: it is no longer counted on", name, worker.lease_s);
+    fth_log_info("worker %s has been silent for %.3g s; its lease has ended", name, worker.lease_s);
     return true;
 }
 
 /* ---- the record ---- */
 
-/* A line every now and then while gradients come, between steps. */
+/* Writes a step event every few seconds while gradients arrive, between steps. */
 static void report_step(fth_applier *applier, bool now)
 {
     const fth_server_parts *parts = applier->parts;
@@ -469,7 +469,7 @@ static void refuse_request(fth_applier *applier, fth_server_request *request, co
     fth_server_request_free(applier->parts->intake, request);
 }
 
-/* Work that is due without a request. Gives when to look again. */
+/* Does work that belongs to no request. Returns when to look again. */
 static double look_around(fth_applier *applier)
 {
     double next_s = fth_clock_seconds() + LOOK_EVERY_S;
@@ -484,8 +484,8 @@ static double look_around(fth_applier *applier)
     return next_s;
 }
 
-/* The next request, NULL if none came until `until_s`. What was deferred, and may be possible now,
- * comes before what is new. */
+/* The next request, or NULL at `until_s`. Deferred gradients that may be possible now come before
+ * new requests. */
 static fth_server_request *next_request(fth_applier *applier, double until_s, bool *closed)
 {
     fth_intake *intake = applier->parts->intake;

@@ -28,10 +28,10 @@ static fth_status read_registration(fth_worker_client *client, const fth_http_re
 
     FTH_REQUIRE(name && fth_worker_name_valid(name) && model && input && consistency && json_is_integer(sequence) &&
                     json_integer_value(sequence) >= 0 && json_integer_value(sequence) < INT64_MAX / 2,
-                FTH_CORRUPT, "%s does not answer as a parameter server does", client->connection.url);
+                FTH_CORRUPT, "%s does not answer like a parameter server", client->connection.url);
     if (!client->renewer.running)
         snprintf(client->name, sizeof client->name, "%s", name);
-    FTH_REQUIRE(strcmp(client->name, name) == 0, FTH_CORRUPT, "%s registers %s again under another name",
+    FTH_REQUIRE(strcmp(client->name, name) == 0, FTH_CORRUPT, "%s registered %s again under another name",
                 client->connection.url, client->name);
     free(client->registration.model);
     free(client->registration.input);
@@ -45,7 +45,7 @@ static fth_status read_registration(fth_worker_client *client, const fth_http_re
     int channels = (int)json_array_size(json_object_get(normalization, "mean"));
     FTH_REQUIRE(!json_is_object(normalization) ||
                     fth_normalization_from_json(normalization, channels, &client->registration.normalization),
-                FTH_CORRUPT, "%s answers with a normalization that cannot be used", client->connection.url);
+                FTH_CORRUPT, "%s sent an invalid normalization", client->connection.url);
     client->registration.waits = strncmp(consistency, "sync", 4) == 0;
     client->registration.lease_s = json_number_value(json_object_get(json, "lease_s"));
     client->sequence = json_integer_value(sequence);
@@ -71,7 +71,7 @@ fth_status fth_client_register(fth_worker_client *client)
                            &response));
     while (response.code == 409 && fth_client_has_reason(&response, "duplicate") && !fth_deadline_passed(deadline)) {
         if (backoff.tries == 0)
-            fth_log_info("worker %s is registered; waiting until its lease ends, should it be gone", client->name);
+            fth_log_info("worker %s is already registered; waiting in case its lease ends", client->name);
         fth_client_wait(client, fth_backoff_next_s(&backoff, 0), deadline);
         FTH_TRY(fth_client_fail_if_stopped(client));
         if (fth_deadline_passed(deadline))
@@ -93,8 +93,7 @@ out:
     return status;
 }
 
-/* The thread that keeps the lease while the worker computes; failures are the worker's own to
- * notice. */
+/* Renews the lease while the worker computes. Failures show up in the worker's own requests. */
 static void *renew_lease(void *context)
 {
     fth_worker_client *client = context;
@@ -196,7 +195,7 @@ static void unregister(fth_worker_client *client)
 {
     fth_http_response response = {0};
     char *before =
-        fth_format("%s", fth_error_message()); /* why it ends, which matters more than a goodbye that fails */
+        fth_format("%s", fth_error_message()); /* the reason for closing, which a failed request must not replace */
     json_t *json = json_pack("{s:s, s:O*}", "worker", client->name, "usage", client->usage);
     char *body = json ? json_dumps(json, JSON_COMPACT) : NULL;
     if (body && fth_client_ask_once(client, client->connection.http,

@@ -1,5 +1,4 @@
-/* A worker's requests: each try signed by itself, and tried again while the server is away or
- * busy. */
+/* A worker's requests, each try signed separately and retried while the server is away or busy. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -32,7 +31,7 @@ fth_status fth_client_ask_once(fth_worker_client *client, fth_http_client *http,
     snprintf(worker, sizeof worker, "X-Farthing-Worker: %s", client->name);
     if (!has_key)
         FTH_TRY(fth_signer_find(client->connection.whole_url, &signer, &has_key));
-    if (has_key) { /* for each try: a signature is good once. The server reads its own user's memory as it is. */
+    if (has_key) { /* for each try: a signature is valid once. With the user's own token the memory is not hashed. */
         bool as_it_is = q->memory > 0 && *signer.local;
         FTH_TRY(fth_signer_sign(&signer, q->method, q->target, q->body, as_it_is ? 0 : q->body_bytes,
                                 authorization + strlen(authorization)));
@@ -114,8 +113,7 @@ fth_status fth_client_ask(fth_worker_client *client, const fth_question *q, fth_
         if (status == FTH_IO && !client->connection.pinned_key && !client->connection.ca_file &&
             strncmp(client->connection.url, "https://", 8) == 0)
             return add_advice(
-                status,
-                "the fingerprint that the server printed goes into --server-pin (of a function: \"server_pin\")");
+                status, "pass the fingerprint that the server printed as --server-pin (for functions: \"server_pin\")");
         if (status != FTH_OK && status != FTH_PEER_LOST && status != FTH_TIMEOUT)
             return status;
         if (status == FTH_OK && !busy)
@@ -123,12 +121,12 @@ fth_status fth_client_ask(fth_worker_client *client, const fth_question *q, fth_
         double pause_s = busy ? retry_after(response) : 0;
         char why[512];
         if (busy)
-            snprintf(why, sizeof why, "it answers %d: %.400s", response->code, response->body ? response->body : "");
+            snprintf(why, sizeof why, "it answered %d: %.400s", response->code, response->body ? response->body : "");
         else
             snprintf(why, sizeof why, "%s", fth_error_message());
         fth_http_response_release(response);
         if (!warned && backoff.tries >= 3)
-            fth_log_warning("the parameter server %s does not take requests now; trying again for %.0f s: %s",
+            fth_log_warning("the parameter server %s does not accept requests; retrying for %.0f s: %s",
                             client->connection.url, client->patience_s, why);
         warned = warned || backoff.tries >= 3;
         fth_client_wait(client, fth_backoff_next_s(&backoff, pause_s), deadline);
@@ -136,11 +134,11 @@ fth_status fth_client_ask(fth_worker_client *client, const fth_question *q, fth_
         if (status != FTH_OK)
             return status;
         if (fth_deadline_passed((fth_deadline){client->deadline_s}))
-            return fth_fail(FTH_TIMEOUT, "the parameter server %s did not take a request in time: %s",
+            return fth_fail(FTH_TIMEOUT, "the parameter server %s did not accept a request in time: %s",
                             client->connection.url, why);
         if (fth_deadline_passed(deadline))
             return fth_fail(FTH_PEER_LOST,
-                            "the parameter server %s did not take a request for %.0f s (--server-timeout): %s",
+                            "the parameter server %s did not accept a request for %.0f s (--server-timeout): %s",
                             client->connection.url, client->patience_s, why);
     }
 }
@@ -154,7 +152,7 @@ fth_status fth_client_fail_refused(const fth_worker_client *client, fth_status s
                      !fth_client_has_reason(response, "host");
     fth_fail(status, "the parameter server %s refuses %s (%d): %.300s%s", client->connection.url, what, response->code,
              error ? error : "no reason given",
-             signature ? "; a worker's key goes into FARTHING_ACCESS_KEY and FARTHING_SECRET_KEY" : "");
+             signature ? "; set a worker's key in FARTHING_ACCESS_KEY and FARTHING_SECRET_KEY" : "");
     json_decref(json);
     return status;
 }

@@ -1,4 +1,4 @@
-/* A worker's shards: taken from the server and given back to it; see shards.h. */
+/* Taking shards from the server; see shards.h. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include "parameters/client_internal.h"
 
-#define POLL_S 3.0 /* that the server may hold a request; then it is asked again, unless there is a stop */
+#define POLL_S 3.0 /* how long the server may hold a request; short enough to notice a stop */
 
 void fth_shard_lease_release(fth_shard_lease *lease)
 {
@@ -16,7 +16,7 @@ void fth_shard_lease_release(fth_shard_lease *lease)
     *lease = (fth_shard_lease){0};
 }
 
-/* Posts `json`; a worker that the server does not know any more registers again first. */
+/* Posts `json`; registers again if the server no longer knows the worker. */
 static fth_status post(fth_worker_client *client, const char *target, const json_t *json, double wait_s,
                        fth_http_response *response)
 {
@@ -55,7 +55,7 @@ static fth_status read_lease(const fth_worker_client *client, const json_t *json
                     fth_shard_name_valid(shard) && epoch >= 0 && epoch <= FTH_MAX_SHARD_EPOCHS && from >= 0 &&
                     from < to && to <= samples && samples <= FTH_MAX_SHARD_SAMPLES && first >= 0 &&
                     first <= FTH_MAX_SHARD_SAMPLES,
-                FTH_CORRUPT, "%s gives out a shard whose description is not valid", client->connection.url);
+                FTH_CORRUPT, "%s sent an invalid shard lease", client->connection.url);
     *lease = (fth_shard_lease){.epoch = epoch,
                                .from = from,
                                .to = to,
@@ -73,7 +73,7 @@ out:
     return status;
 }
 
-/* Asks once, waiting at most `wait_s`. */
+/* Asks once; the server may hold the request for `wait_s`. */
 static fth_status ask_for_shard(fth_worker_client *client, const fth_shard_offer *brought, double wait_s,
                                 fth_shard_lease *lease, fth_shard_answer *answer)
 {
@@ -91,7 +91,7 @@ static fth_status ask_for_shard(fth_worker_client *client, const fth_shard_offer
         goto out;
     }
     if (response.code != 200) {
-        status = fth_client_fail_refused(client, FTH_INVALID, "to give out a shard", &response);
+        status = fth_client_fail_refused(client, FTH_INVALID, "to lease a shard", &response);
         goto out;
     }
     given = response.body ? json_loads(response.body, 0, NULL) : NULL;

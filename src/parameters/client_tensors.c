@@ -1,5 +1,5 @@
-/* What travels: parameters to a worker, gradients from it; over the wire, or by memory where the
- * server is on this machine (local.h). */
+/* Pulling parameters and pushing gradients, over the wire or through memory if the server is on
+ * this machine (local.h). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "parameters/client_internal.h"
 
-#define POLL_S 3.0 /* a long poll's time; then it is asked again, unless there is a stop */
+#define POLL_S 3.0 /* of a long poll; short enough to notice a stop */
 
 /* ---- pulling ---- */
 
@@ -47,7 +47,7 @@ fth_status fth_worker_check_layout(fth_worker_client *client, const fth_layout *
     text = fth_http_header(&response, "X-Farthing-Version");
     FTH_REQUIRE(text, FTH_CORRUPT, "%s does not say which version its parameters are", client->connection.url);
     *version = strtoll(text, NULL, 10);
-    if (layout->count > 0) /* all follow the first, as was checked */
+    if (layout->count > 0) /* all others follow the first, as checked above */
         memcpy(packed, fth_safetensors_find(tensors, layout->tensors[0].name)->data,
                layout->packed_floats * sizeof(float));
 
@@ -59,8 +59,8 @@ out:
     return status;
 }
 
-/* True if a 304 says that the server has a lower version than `since`: it was started again from a
- * checkpoint, without a log, and what is waited for may need this worker. */
+/* Whether a 304 names a lower version than `since`: the server restarted from a checkpoint without
+ * a log, and the version this worker waits for may need its gradient. */
 static bool went_back(const fth_http_response *response, int64_t since)
 {
     char *tag = fth_http_header(response, "ETag");
@@ -69,11 +69,12 @@ static bool went_back(const fth_http_response *response, int64_t since)
     return back;
 }
 
-/* By memory, where the server is on this machine. *done is false if it must come by the wire. */
+/* Pulls through memory if the server is on this machine. *done is false if it must go over the
+ * wire. */
 static fth_status pull_local(fth_worker_client *client, uint64_t bytes, int64_t *since, float *packed, int64_t *version,
                              bool *done)
 {
-    enum { TRIES = 8 }; /* each loses only to a server that updated three times meanwhile */
+    enum { TRIES = 8 }; /* a try fails only if the server makes three updates during it */
     fth_status status = FTH_OK;
     fth_http_response response = {0};
     char target[96] = "/getParameter?local=1";
@@ -101,7 +102,7 @@ static fth_status pull_local(fth_worker_client *client, uint64_t bytes, int64_t 
             atomic_fetch_add(&client->traffic.received_bytes, bytes);
         client->is_local = result != FTH_LOCAL_ELSEWHERE;
     }
-    if (!*done) /* a server that was started again may be at the same path with other memory */
+    if (!*done) /* a restarted server may have other memory at the same path */
         fth_local_view_release(&client->view);
 
 out:
@@ -156,8 +157,7 @@ out:
 
 /* ---- pushing ---- */
 
-/* Registered again, after the lease ran out or the server lost us. *done: what was being pushed had
- * arrived. */
+/* Registers again after the lease was lost. *done: the pending push had arrived. */
 static fth_status come_back(fth_worker_client *client, int64_t pending, bool *done)
 {
     fth_status status = fth_client_register(client);
@@ -182,7 +182,7 @@ fth_status fth_worker_push(fth_worker_client *client, const fth_push *push, fth_
             q.stamp = body.stamp;
         }
         FTH_TRY(fth_client_ask(client, &q, &response));
-        if (q.memory > 0 && response.code == 400) { /* it may not see our memory: another container, another user */
+        if (q.memory > 0 && response.code == 400) { /* the server may not see this memory: another container or user */
             fth_http_response_release(&response);
             client->is_local = false;
             continue;
@@ -194,7 +194,7 @@ fth_status fth_worker_push(fth_worker_client *client, const fth_push *push, fth_
         FTH_TRY(come_back(client, sequence, &done));
         if (done)
             goto out;
-        if (client->sequence + 1 != sequence) { /* the server remembers less than this worker pushed */
+        if (client->sequence + 1 != sequence) { /* the server has lost some of this worker's pushes */
             sequence = client->sequence + 1;
             FTH_TRY(push->make(push->context, client->name, sequence, &body));
         }
@@ -202,8 +202,8 @@ fth_status fth_worker_push(fth_worker_client *client, const fth_push *push, fth_
     client->sequence = sequence;
     if (response.code == 200 || response.code == 201)
         goto out;
-    /* "version": the server has gone back to a checkpoint, so that what it has is older than what
-     * this was made of. */
+    /* "version": the server restarted from a checkpoint older than the version this gradient was
+     * computed from. */
     if (response.code == 409 &&
         (fth_client_has_reason(&response, "stale") || fth_client_has_reason(&response, "version")))
         *outcome = FTH_PUSH_STALE;
@@ -218,7 +218,7 @@ fth_status fth_worker_push(fth_worker_client *client, const fth_push *push, fth_
     else
         status = fth_client_fail_refused(client, FTH_INVALID, "a gradient", &response);
     if (*outcome == FTH_PUSH_STALE || *outcome == FTH_PUSH_LEASE)
-        client->sequence = sequence - 1; /* it was not taken */
+        client->sequence = sequence - 1; /* not accepted */
 
 out:
     fth_http_response_release(&response);

@@ -1,4 +1,4 @@
-/* Which gradients make a step: sync, bounded or async, see parameters.h. */
+/* --consistency: which gradients make a step; see parameters.h. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +39,7 @@ fth_status fth_consistency_parse(const char *text, fth_consistency *consistency)
     else if (strcmp(text, "async") == 0)
         *consistency = (fth_consistency){FTH_CONSISTENCY_ASYNC, 0};
     else if (strncmp(text, "sync:", 5) == 0 || strncmp(text, "bounded:", 8) == 0)
-        return fth_fail(FTH_INVALID, "expected a whole number behind the colon of \"%s\": %s", text,
+        return fth_fail(FTH_INVALID, "expected a whole number after the colon of \"%s\": %s", text,
                         *text == 's' ? "how many gradients make a step, from 1" : "how many versions old, from 0");
     else
         return fth_fail_choice("consistency", text, fth_consistency_choice);

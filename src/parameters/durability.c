@@ -1,11 +1,11 @@
-/* What an acknowledged gradient survives, by name; see parameters.h. */
+/* --durability: how much an acknowledged gradient survives; see parameters.h. */
 #include <string.h>
 
 #include "base/base.h"
 #include "parameters/parameters.h"
 
 static const fth_choice names[] = {
-    [FTH_DURABILITY_CHECKPOINT] = {"checkpoint", "no log: what came after a checkpoint is lost"},
+    [FTH_DURABILITY_CHECKPOINT] = {"checkpoint", "no log: updates after a checkpoint are lost"},
     [FTH_DURABILITY_KILL] = {"kill", "a log: survives a killed process"},
     [FTH_DURABILITY_POWER] = {"power", "a synced log: survives a power failure"},
 };

@@ -1,8 +1,8 @@
-/* Gradients as they travel: whole in f32, or smaller, as f16, bf16 or the largest of each tensor.
+/* Encodes gradients as f32, f16 or bf16, or only the largest numbers of each tensor.
  *
- * What a compression leaves out of a number is not lost: it is kept in `rest` and added to the next
- * gradient (error feedback; Seide et al. 2014, Karimireddy et al. 2019), so that over time the sum
- * of what was sent is the sum of what was computed. */
+ * What compression leaves out is kept in `rest` and added to the next gradient (error feedback;
+ * Seide et al. 2014, Karimireddy et al. 2019), so that over time the sum of what was sent is the sum
+ * of what was computed. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -23,18 +23,18 @@ struct fth_encoder {
     const fth_layout *layout;
     compression kind;
     double part;    /* of SEND_LARGEST */
-    float *rest;    /* as the engine's vector; NULL where nothing is left out */
+    float *rest;    /* laid out as the engine's vector; NULL if nothing is left out */
     float *scratch; /* of the largest tensor */
     fth_tensor_view *views;
     char **names; /* of parts: NAME.indices, NAME.values */
     size_t view_count;
-    char *body; /* room for the header, then the data: a mapping of `fd` */
+    char *body; /* the header, then the data; a mapping of `fd` */
     int fd;
     size_t header_bytes, data_bytes;
-    uint64_t stamp; /* of the body as it is; see local.h */
+    uint64_t stamp; /* of the current body; see local.h */
 };
 
-/* Clamped to what there is; what is not finite stays so, for the server to refuse. */
+/* Clamps to f16's range. Numbers that are not finite stay so, and the server refuses them. */
 static uint16_t to_f16(float value)
 {
     return fth_f16_from_float(isfinite(value) ? fminf(fmaxf(value, -65504.f), 65504.f) : value);
@@ -71,7 +71,7 @@ static fth_status parse(const char *text, compression *kind, double *part)
         return fth_fail_choice("compression", text, fth_compression_choice);
     *part = strtod(text + 5, &end);
     if (end == text + 5 || *end || !(*part > 0) || *part > 1)
-        return fth_fail(FTH_INVALID, "expected a share above 0, at most 1, behind the colon of \"%s\"", text);
+        return fth_fail(FTH_INVALID, "expected a share above 0 and at most 1 after the colon of \"%s\"", text);
     return FTH_OK;
 }
 
@@ -148,18 +148,17 @@ static size_t mapped_bytes(const fth_encoder *encoder)
     return fth_local_stamp_offset(body_bytes(encoder)) + sizeof encoder->stamp;
 }
 
-/* What a server that reads the memory sees in it: that it is being changed (0), or which body it
- * is. */
+/* Tells a server that reads the memory which body it holds; 0: it is being changed. */
 static void set_stamp(fth_encoder *encoder, uint64_t stamp)
 {
     _Atomic uint64_t *place = (void *)(encoder->body + fth_local_stamp_offset(body_bytes(encoder)));
-    atomic_thread_fence(memory_order_release); /* the body, before the stamp that says which it is */
+    atomic_thread_fence(memory_order_release); /* orders the body before its stamp */
     atomic_store_explicit(place, stamp, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release); /* the 0, before the next body */
+    atomic_thread_fence(memory_order_release); /* orders the 0 before the next body */
 }
 
-/* Memory that a server on this machine can read by itself, with room for the longest header there
- * can be, so that the data never move. */
+/* Allocates the body in memory that a server on this machine can read, with room for the longest
+ * header, so that the data never move. */
 static fth_status map_body(fth_encoder *encoder)
 {
     fth_status status = FTH_OK;
@@ -259,12 +258,12 @@ static char *put_halves(const fth_encoder *encoder, char *to, const float *gradi
         memcpy(to, &half, 2);
         rest[i] = value - (f16 ? fth_f16_to_float(half) : fth_bf16_to_float(half));
         if (!isfinite(rest[i]))
-            rest[i] = 0; /* the server refuses the number itself */
+            rest[i] = 0; /* the server refuses this gradient */
     }
     return to;
 }
 
-/* The k-th largest of `values`, which are put into another order (Hoare's selection). */
+/* The k-th largest of `values`, which get reordered (Hoare's selection). */
 static float find_kth_largest(float *values, int64_t count, int64_t k)
 {
     int64_t low = 0, high = count - 1, wanted = k - 1;
@@ -297,14 +296,14 @@ static char *put_largest(fth_encoder *encoder, char *to, const float *gradient, 
     int64_t wanted = sent_of(encoder, count), sent = 0, above = 0;
     for (int64_t i = 0; i < count; i++) {
         rest[i] += gradient[i];
-        if (isnan(rest[i])) /* has no place in an order; the server refuses it */
+        if (isnan(rest[i])) /* NaN cannot be ordered; the server refuses infinity */
             rest[i] = INFINITY;
         encoder->scratch[i] = fabsf(rest[i]);
     }
     float least = find_kth_largest(encoder->scratch, count, wanted);
     for (int64_t i = 0; i < count; i++)
         above += fabsf(rest[i]) > least;
-    int64_t equal = wanted - above; /* of those as large as the smallest that is sent, the first so many */
+    int64_t equal = wanted - above; /* ties with the smallest number sent: the first ones are sent */
     char *indices = to, *values = to + 4 * wanted;
     for (int64_t i = 0; i < count && sent < wanted; i++) {
         float size = fabsf(rest[i]);
@@ -346,7 +345,7 @@ fth_status fth_encoder_take(fth_encoder *encoder, const float *gradients, const 
 
 /* ---- giving them back ---- */
 
-/* What was sent of a tensor, added to its rest; gives where the next one's begins. */
+/* Adds what was sent of a tensor back to its rest; returns where the next tensor starts. */
 static const char *add_sent(const fth_encoder *encoder, const char *from, float *rest, int64_t count)
 {
     int64_t sent = sent_of(encoder, count);
@@ -394,7 +393,7 @@ fth_status fth_encoder_make(fth_encoder *encoder, const fth_encoder_facts *facts
     FTH_REQUIRE(bytes <= encoder->header_bytes, FTH_INVALID, "a header of %zu bytes does not fit into %zu", bytes,
                 encoder->header_bytes);
     set_stamp(encoder, 0);
-    uint64_t length = encoder->header_bytes - 8; /* spaces at its end belong to the header */
+    uint64_t length = encoder->header_bytes - 8; /* including the spaces at its end */
     memcpy(encoder->body, &length, 8);
     memcpy(encoder->body + 8, header + 8, bytes - 8);
     memset(encoder->body + bytes, ' ', encoder->header_bytes - bytes);

@@ -13,7 +13,7 @@
 enum { CHUNK = 8192 };
 static const int64_t MAX_SAMPLES = INT64_C(1) << 31;
 
-/* Loops over a body's numbers, which lie at any address. */
+/* A body's numbers may lie at any address. */
 typedef float unaligned_float __attribute__((aligned(1), may_alias));
 typedef uint32_t unaligned_u32 __attribute__((aligned(1), may_alias));
 
@@ -93,7 +93,7 @@ static bool read_whole(const char *text, int64_t least, int64_t most, int64_t *v
     return !*end && *value >= least && *value <= most;
 }
 
-/* Which samples of which shard the gradient is of, if it is of one. */
+/* Reads which samples of which shard the gradient covers, if any. */
 static fth_refusal read_span(fth_gradient *gradient, char message[FTH_MAX_REFUSAL])
 {
     const char *shard = fth_safetensors_metadata(gradient->tensors, "shard");
@@ -172,8 +172,8 @@ static bool is_number_type(fth_dtype dtype)
     return dtype == FTH_F32 || dtype == FTH_F16 || dtype == FTH_BF16;
 }
 
-/* Strictly ascending and within the parameter. As unsigned numbers, so that negative ones are too
- * large. */
+/* Whether the indices ascend strictly within the parameter. Read as unsigned, so negative ones are
+ * too large. */
 static bool indices_good(const fth_tensor_view *view, int64_t count)
 {
     const unaligned_u32 *indices = view->data;
@@ -193,7 +193,7 @@ static bool ends_in(const char *name, const char *ending, size_t *stem)
     return length > tail && strcmp(name + length - tail, ending) == 0;
 }
 
-/* Puts a tensor of the body into its place among the parts. */
+/* Assigns a tensor of the body to its part of the gradient. */
 static fth_refusal place(const fth_layout *layout, const fth_tensor_view *view, fth_gradient *gradient,
                          char message[FTH_MAX_REFUSAL])
 {
@@ -364,7 +364,7 @@ static void add_numbers(const unaligned_float *from, float weight, bool replace,
         add_scaled(to, from, weight, count);
 }
 
-/* The part of a view that begins at `begin`, as f32. */
+/* `count` numbers of a view from `begin` on, as f32. */
 static const unaligned_float *chunk_of(const fth_tensor_view *view, size_t begin, size_t count, float *chunk)
 {
     fth_tensor_view part = *view;
@@ -376,7 +376,7 @@ static const unaligned_float *chunk_of(const fth_tensor_view *view, size_t begin
     return chunk;
 }
 
-/* Several running sums, so that additions do not wait for each other and vectors can be used. */
+/* Several running sums, so that the loop is vectorized and additions do not wait for each other. */
 FTH_VECTORIZED static double sum_of_squares(const unaligned_float *values, size_t count)
 {
     double sums[16] = {0}, sum = 0;

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Gradients refused for their numbers since this process began; all but the count is of the last
- * one. */
+/* Gradients refused for their numbers since this process started; all but the count describes the
+ * last. */
 typedef struct unfit_gradients {
     int64_t count, version;
     double at_s;

@@ -23,10 +23,10 @@ struct fth_intake {
     pthread_cond_t work;    /* for the applying thread */
     fth_request_queue unchecked, ready;
     bool woken;
-    bool closing, closed;             /* nothing more is accepted; and everything that was is checked */
+    bool closing, closed;             /* closing: nothing more is accepted; closed: and all gradients are checked */
     char *spare_bodies[SPARE_BODIES]; /* max_body_bytes each */
 
-    pthread_t checkers[CHECKERS]; /* of the thread that creates and closes */
+    pthread_t checkers[CHECKERS]; /* for the thread that creates and closes */
     int checkers_running;
 };
 
@@ -45,7 +45,7 @@ static void return_memory(fth_intake *intake, char *body)
     free(body);
 }
 
-/* Memory for a body that has no place in the log. */
+/* Takes memory for a body that has no blob in the log. */
 static bool take_memory(fth_intake *intake, fth_server_request *request)
 {
     pthread_mutex_lock(&intake->mutex);
@@ -65,7 +65,7 @@ static fth_status copy_body(void *context, int fd)
     for (size_t done = 0; done < request->body_bytes;) {
         ssize_t got = pread(fd, request->own_body + done, request->body_bytes - done, (off_t)done);
         if (got <= 0 && !(got < 0 && errno == EINTR))
-            return fth_fail(FTH_INVALID, "the body was taken away while it was read");
+            return fth_fail(FTH_INVALID, "the body was truncated while it was read");
         done += got > 0 ? (size_t)got : 0;
     }
     return FTH_OK;
@@ -77,8 +77,8 @@ static fth_status fill_blob(void *context, int fd)
     return fth_wal_blob_fill(&request->blob, fd < 0 ? request->body : NULL, fd, &request->seen);
 }
 
-/* Brings the body to where it is checked and applied from: the log's own file, where there is one
- * and the body is large; else it stays where it was received, or is copied into memory. */
+/* Brings the body to where it is checked and applied: a blob in the log if there is a log and the
+ * body is large. Other bodies stay where they were received, or are copied into memory. */
 static fth_refusal fetch_body(fth_intake *intake, fth_server_request *request, char message[FTH_MAX_REFUSAL])
 {
     fth_status status = FTH_OK;
@@ -89,7 +89,7 @@ static fth_refusal fetch_body(fth_intake *intake, fth_server_request *request, c
         return FTH_REFUSAL_MALFORMED;
     }
     request->body_bytes = (size_t)size;
-    if (local) /* counts as bodies that were received do, until the request is freed */
+    if (local) /* counts like a received body until the request is freed */
         request->local_bytes = size;
     uint64_t before = atomic_fetch_add(&intake->local_bytes, request->local_bytes);
     bool logged = fth_journal_reserve_blob(intake->parts->journal, size, &request->blob);
@@ -119,7 +119,7 @@ static fth_refusal fetch_body(fth_intake *intake, fth_server_request *request, c
 
 /* ---- checking ---- */
 
-/* The body's place, its signature, its form, its numbers. */
+/* Fetches the body; checks its signature, form and numbers. */
 static fth_refusal check(fth_intake *intake, fth_server_request *request, char message[FTH_MAX_REFUSAL])
 {
     const fth_server_parts *parts = intake->parts;
@@ -157,7 +157,7 @@ static void *run_checker(void *context)
         if (refusal != FTH_REFUSAL_NONE) {
             fth_refuse(intake->parts->metrics, request->exchange, refusal, "%s", message);
             fth_server_request_free(intake, request);
-        } else { /* now, not when everything queued before it is done */
+        } else { /* now, not after everything queued before it */
             fth_workers_renew(intake->parts->workers, request->gradient.worker, request->who.access);
         }
         pthread_mutex_lock(&intake->mutex);

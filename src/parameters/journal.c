@@ -9,7 +9,7 @@
 struct fth_journal {
     const fth_server_parts *parts;
     fth_wal *wal;    /* or NULL */
-    double log_clip; /* what this log says that gradients are clipped to; below 0: it does not say yet */
+    double log_clip; /* the norm this log's gradients are clipped to; below 0: not logged yet */
 };
 
 fth_status fth_journal_create(const fth_server_parts *parts, fth_journal **journal)
@@ -37,7 +37,7 @@ fth_status fth_journal_open(fth_journal *journal)
 {
     const fth_server_parts *parts = journal->parts;
     fth_replay replay = {.parts = parts};
-    /* Room for as much as there may be when a checkpoint takes its time. */
+    /* Room for the log to grow while a slow checkpoint is written. */
     size_t map_bytes = (size_t)(2 * parts->options->max_log_bytes + 4 * parts->model->max_body_bytes);
     fth_wal_reader reader = {fth_replay_record, fth_replay_version, &replay};
     fth_status status =
@@ -57,7 +57,7 @@ void fth_journal_close(fth_journal *journal)
     count_bytes(journal);
 }
 
-/* What gradients are clipped to is logged before the first one that it holds for. */
+/* The norm is logged before the first gradient that is clipped to it. */
 static fth_status append_clip(fth_journal *journal)
 {
     double clip = journal->parts->options->clip_pushes;
@@ -113,7 +113,7 @@ fth_status fth_journal_rotate(fth_journal *journal, int64_t version)
 {
     fth_status status = journal->wal ? fth_wal_rotate(journal->wal, version) : FTH_OK;
     if (journal->log_clip > 0)
-        journal->log_clip = -1; /* each log says it by itself */
+        journal->log_clip = -1; /* each log has its own record */
     return status;
 }
 

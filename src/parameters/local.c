@@ -29,7 +29,7 @@ bool fth_local_is_loopback(const char *client)
     return strncmp(client, "127.", 4) == 0 || strcmp(client, "::1") == 0 || strncmp(client, "::ffff:127.", 11) == 0;
 }
 
-/* True if the file is a memfd whose name begins with "farthing". */
+/* Whether the file is a memfd whose name starts with "farthing". */
 static bool is_ours(int fd)
 {
     char path[64], target[128] = "";
@@ -42,8 +42,7 @@ uint64_t fth_local_stamp_offset(uint64_t size_bytes)
     return (size_bytes + 7) / 8 * 8;
 }
 
-/* What is read before this is older than the stamp, and what is read after it newer: a system call
- * by itself orders no reads on arm64. */
+/* Orders reads before and after the stamp: on arm64 a system call alone does not. */
 static bool has_stamp(int fd, const fth_local_place *place)
 {
     uint64_t stamp = 0;
@@ -64,16 +63,16 @@ fth_status fth_local_read(const fth_local_place *place, fth_status (*take)(void 
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     FTH_REQUIRE(fd >= 0, FTH_INVALID, "memory %d of process %ld cannot be opened: %s; send the body instead", place->fd,
                 place->process, strerror(errno));
-    /* Only what was made for this: a request never makes the server read somebody's file. */
+    /* Only memory made for this purpose: a request must not make the server read any other file. */
     FTH_REQUIRE(is_ours(fd), FTH_INVALID, "file %d of process %ld is not a memfd called farthing...", place->fd,
                 place->process);
     FTH_REQUIRE(fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && (uint64_t)facts.st_size >= place->size_bytes,
-                FTH_INVALID, "memory %d of process %ld has no %llu bytes", place->fd, place->process,
+                FTH_INVALID, "memory %d of process %ld is shorter than %llu bytes", place->fd, place->process,
                 (unsigned long long)place->size_bytes);
     bool same = has_stamp(fd, place);
     if (same)
         FTH_TRY(take(context, fd));
-    FTH_REQUIRE(same && has_stamp(fd, place), FTH_INVALID, "memory %d of process %ld holds another body by now",
+    FTH_REQUIRE(same && has_stamp(fd, place), FTH_INVALID, "memory %d of process %ld changed while it was read",
                 place->fd, place->process);
 
 out:
@@ -104,9 +103,10 @@ fth_status fth_region_create(uint64_t packed_bytes, fth_region *region)
     region->size_bytes = PAGE + FTH_REGION_SLOTS * region->slot_bytes;
     region->fd = memfd_create("farthing-parameters", MFD_CLOEXEC);
     FTH_REQUIRE(region->fd >= 0 && ftruncate(region->fd, (off_t)region->size_bytes) == 0, FTH_NO_MEMORY,
-                "no memory for workers of this machine: %s", strerror(errno));
+                "no shared memory for workers of this machine: %s", strerror(errno));
     void *bytes = mmap(NULL, region->size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, region->fd, 0);
-    FTH_REQUIRE(bytes != MAP_FAILED, FTH_NO_MEMORY, "no memory for workers of this machine: %s", strerror(errno));
+    FTH_REQUIRE(bytes != MAP_FAILED, FTH_NO_MEMORY, "no shared memory for workers of this machine: %s",
+                strerror(errno));
     region->bytes = bytes;
 
 out:
@@ -133,7 +133,7 @@ float *fth_region_begin(fth_region *region, int *slot)
 {
     *slot = (region->newest + 1) % FTH_REGION_SLOTS;
     atomic_store_explicit(stamp_of(region, *slot), 0, memory_order_relaxed);
-    atomic_thread_fence(memory_order_seq_cst); /* readers see this before any of the new numbers */
+    atomic_thread_fence(memory_order_seq_cst); /* readers see the 0 before any new number */
     return (float *)(void *)(region->bytes + fth_region_offset(region, *slot));
 }
 
@@ -175,7 +175,7 @@ static bool open_view(fth_local_view *view, const char *path)
     return true;
 }
 
-/* Reading instead of mapping keeps the server's memory out of this process's own. */
+/* Reads instead of mapping, so that the server's memory does not count as this process's. */
 static bool read_view(const fth_local_view *view, uint64_t offset, uint64_t size_bytes, char *to)
 {
     while (size_bytes > 0) {

@@ -55,7 +55,7 @@ void fth_refuse(fth_parameters_metrics *metrics, fth_exchange *exchange, fth_ref
     char message[FTH_MAX_REFUSAL];
     va_list arguments;
     va_start(arguments, format);
-    fth_printable_format(message, sizeof message, format, arguments); /* it may quote what is not UTF-8 */
+    fth_printable_format(message, sizeof message, format, arguments); /* it may quote text that is not UTF-8 */
     va_end(arguments);
     atomic_fetch_add(&metrics->refused[refusal], 1);
     int code = fth_refusal_code(refusal);
@@ -106,7 +106,7 @@ static void print_unfit(FILE *out, fth_workers *workers)
             fprintf(out, "farthing_worker_unfit_total{worker=\"%s\"} %" PRId64 "\n", worker.name, worker.unfit);
 }
 
-/* Gives how many gradients there were. */
+/* Returns the number of gradients. */
 static uint64_t print_staleness(FILE *out, const fth_parameters_metrics *metrics)
 {
     uint64_t count = 0;

@@ -14,7 +14,7 @@
 
 /* ---- opening ---- */
 
-/* Data to validate with must be what the shards are of. */
+/* Checks that --data, for validation, matches the shards. */
 static fth_status check_against_shards(const fth_shard_manifest *shards, const fth_dataset_info *info, const char *data)
 {
     fth_status status = FTH_OK;
@@ -32,7 +32,7 @@ static fth_status check_against_shards(const fth_shard_manifest *shards, const f
     FTH_REQUIRE(shards->held_out.fraction == 0 || info->held_out.fraction == 0 ||
                     info->count[FTH_TRAIN] == shards->samples,
                 FTH_INVALID,
-                "--data %s would be validated with samples that are trained on: it leaves %" PRId64
+                "--data %s would validate with training samples: it leaves %" PRId64
                 " for training, and --shards have %" PRId64,
                 data, info->count[FTH_TRAIN], shards->samples);
 
@@ -40,7 +40,8 @@ out:
     return status;
 }
 
-/* Of a run that is continued, as it began: at random in versions that could not do otherwise. */
+/* Chooses the validation split. A continued run keeps its own, which in older versions was random.
+ * */
 static fth_status choose_split(fth_served_model *model, const char *checkpoints)
 {
     fth_status status = FTH_OK;
@@ -65,11 +66,11 @@ out:
     return status;
 }
 
-/* Where shards are of a set without a validation part, the samples to validate with are those that
- * they leave out. */
+/* If the shards' data set has no validation part, validates with the samples that the shards leave
+ * out. */
 static fth_status open_validation(fth_served_model *model)
 {
-    fth_train_options used = *model->train; /* lends its texts */
+    fth_train_options used = *model->train; /* with lent texts */
     if (model->shards && model->shards->held_out.fraction > 0) {
         used.seed = (int64_t)model->shards->held_out.seed;
         used.data.validation_fraction = model->shards->held_out.fraction;
@@ -78,7 +79,7 @@ static fth_status open_validation(fth_served_model *model)
     return fth_service_open_data(&used, model->tokenizer, &model->dataset);
 }
 
-/* Of the run that the server continues, of --vocab or of --weights. */
+/* Finds the tokenizer of the continued run, of --vocab or of --weights. */
 static fth_status find_tokenizer(fth_served_model *model, const char *checkpoints)
 {
     const fth_train_options *train = model->train;
@@ -95,7 +96,7 @@ static fth_status find_tokenizer(fth_served_model *model, const char *checkpoint
     return status;
 }
 
-/* The network and its optimizer, where the options leave them to the data. */
+/* Chooses the network and its optimizer if the options leave them to the data. */
 static fth_status choose_model(fth_served_model *model)
 {
     const fth_dataset_info images = {
@@ -106,7 +107,7 @@ static fth_status choose_model(fth_served_model *model)
     if (status != FTH_OK)
         return status;
     if (open)
-        fth_log_info("no --model was given: training %s, as is usual for %s", model->usual.model,
+        fth_log_info("no --model given: training %s, the default for %s", model->usual.model,
                      info->modality == FTH_MODALITY_TEXT ? "text" : "such images");
     model->adapted.model = (char *)(uintptr_t)model->usual.model; /* lent */
     model->adapted.optimizer.name = (char *)(uintptr_t)model->usual.optimizer;
@@ -114,7 +115,7 @@ static fth_status choose_model(fth_served_model *model)
     return fth_options_check_length(model->train);
 }
 
-/* What the data says of texts, and a model that fits its tokenizer. */
+/* Takes the facts about texts from the data, and fits the model to its tokenizer. */
 static fth_status take_text(fth_served_model *model, const fth_dataset_info *info)
 {
     fth_status status = FTH_OK;
@@ -131,7 +132,7 @@ out:
     return status;
 }
 
-/* An engine's options, as far as samples and labels go. */
+/* The engine's options that describe samples and labels. */
 static fth_engine_options describe_sample(const fth_served_model *model)
 {
     return (fth_engine_options){.channels = model->channels,
@@ -202,7 +203,7 @@ static fth_status open_engine(fth_served_model *model)
     FTH_TRY(fth_engine_create(&engine, model->device, &model->engine));
     FTH_TRY(fth_layout_create(fth_engine_graph(model->engine), &model->layout));
     model->vectors = fth_service_get_vectors(model->engine);
-    /* Room for positions and values of every number, and for names and metadata. */
+    /* room for an index and a value of each number, names and metadata */
     model->max_body_bytes = model->layout->packed_floats * 8 + (uint64_t)model->layout->count * 1024 + (256 << 10);
     if (*train->weights) {
         FTH_TRY(fth_weights_open(train->weights, &weights));
@@ -214,7 +215,7 @@ out:
     return status;
 }
 
-/* How long training is, by what the options and the data say. */
+/* Computes the length of training from the options and the data. */
 static fth_status set_length(fth_served_model *model, const fth_parameters_options *options)
 {
     fth_status status = FTH_OK;
@@ -229,11 +230,12 @@ static fth_status set_length(fth_served_model *model, const fth_parameters_optio
     }
     if (options->ends_by_epochs && train->limits.epochs > 0) {
         FTH_REQUIRE(model->epoch_samples > 0 || train->limits.steps > 0, FTH_INVALID,
-                    "--epochs ends the training, but nothing says how many samples an epoch has: give --data, "
+                    "--epochs ends the training, but the size of an epoch is unknown: give --data, "
                     "--epoch-samples, or --steps instead");
         model->end_samples = train->limits.epochs * model->epoch_samples;
     }
-    FTH_TRY(fth_service_rate(train, 1, 0, model->updates_per_epoch, &rate)); /* the schedule can be followed */
+    FTH_TRY(
+        fth_service_rate(train, 1, 0, model->updates_per_epoch, &rate)); /* checks that the schedule can be computed */
 
 out:
     return status;
@@ -303,7 +305,7 @@ json_t *fth_served_model_describe(const fth_served_model *model, const fth_param
     json_object_set_new(configuration, "optimizer", json_string(model->usual.optimizer));
     json_object_set_new(configuration, "lr", json_real(fth_served_model_base_rate(model)));
     json_object_set_new(configuration, "consistency", json_string(consistency));
-    snprintf(lease, sizeof lease, "%gs", options->lease_s); /* text, as `train` reads it back */
+    snprintf(lease, sizeof lease, "%gs", options->lease_s); /* as text, which `train` reads back */
     json_object_set_new(configuration, "lease", json_string(lease));
     const char *name = info ? info->name : model->shards ? model->shards->dataset : "the workers'";
     if (!info)
@@ -319,7 +321,7 @@ json_t *fth_served_model_describe(const fth_served_model *model, const fth_param
     return run;
 }
 
-/* For the model file: the data set's facts, or what the options say of the workers' images. */
+/* The facts for the model file: the data set's, or the options' about the workers' images. */
 static fth_status describe_facts(const fth_served_model *model, fth_model_facts *facts)
 {
     if (model->dataset)

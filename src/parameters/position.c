@@ -6,8 +6,8 @@
 
 struct fth_served_position {
     fth_served_length length;
-    double elapsed_before_s, apply_before_s; /* of processes before this one */
-    double started_s;                        /* 0: the clock does not run yet */
+    double elapsed_before_s, apply_before_s; /* of earlier processes */
+    double started_s;                        /* 0: not started */
     atomic_int_fast64_t version, samples, listed;
     atomic_uint_fast64_t apply_ns; /* of this process */
     _Atomic double progress;

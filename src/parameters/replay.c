@@ -6,18 +6,18 @@
 
 #include "parameters/updates.h"
 
-/* Older versions applied and acknowledged whatever was finite. Such a gradient is left out now; the
- * version moves on nevertheless, since what follows in the log counts on it. */
+/* Older versions applied any finite gradient. One that would now be refused is skipped, but the
+ * version still advances, because later records depend on it. */
 static fth_status skip_gradient(fth_replay *replay, const fth_gradient *gradient, const fth_update_how *how,
                                 const char *why)
 {
-    fth_log_warning("the log has a gradient of worker %s (sequence %lld, version %lld) that is left out: %s",
-                    gradient->worker, (long long)gradient->sequence,
-                    (long long)fth_served_position_version(replay->parts->position), why);
+    fth_log_warning("skipping a gradient of worker %s (sequence %lld, version %lld) in the log: %s", gradient->worker,
+                    (long long)gradient->sequence, (long long)fth_served_position_version(replay->parts->position),
+                    why);
     return how->steps ? fth_updates_make_step(replay->parts->updates, how->rate) : FTH_OK;
 }
 
-/* The place of the gradient's shard moves, as it did when the gradient was logged. */
+/* Moves the position of the gradient's shard, as when the gradient was logged. */
 static fth_status move_place(fth_replay *replay, const fth_gradient *gradient)
 {
     const fth_shard_span *span = &gradient->span;
@@ -122,7 +122,8 @@ fth_status fth_replay_record(void *context, const fth_log_record *record)
     case FTH_LOG_SHARD: return replay_shard(replay, record);
     case FTH_LOG_CLIP: replay->clip = record->rate; return FTH_OK;
     }
-    return fth_fail(FTH_CORRUPT, "a record of kind %d in the log: a newer version wrote it", (int)record->kind);
+    return fth_fail(FTH_CORRUPT, "the log has a record of unknown kind %d: a newer farthing wrote it",
+                    (int)record->kind);
 }
 
 int64_t fth_replay_version(void *context)

@@ -1,5 +1,5 @@
-/* See replica.h. Where the device's memory is the host's, weights and gradients are not copied on
- * their way: they are read and written where the engine has them. */
+/* See replica.h. If the device uses host memory, weights and gradients are read and written in the
+ * engine's own vectors, without a copy. */
 #include "parameters/replica.h"
 
 #include <stdlib.h>
@@ -16,12 +16,12 @@ struct fth_replica {
     fth_encoder *encoder;
     fth_worker_client *client;   /* lent; NULL before fth_replica_connect() */
     float *packed;               /* as pulled */
-    float *parameters, *buffers; /* as the engine has them: its own, or copies ... */
-    float *gradients;            /* ... as these are */
+    float *parameters, *buffers; /* the engine's own vectors, or copies of them */
+    float *gradients;            /* a copy */
     bool has_copies;
     int64_t version;
     int64_t stale_in_a_row;
-    fth_encoder_facts facts; /* of the push under way */
+    fth_encoder_facts facts; /* of the current push */
 };
 
 static fth_status find_vectors(fth_replica *replica)
@@ -84,7 +84,7 @@ int64_t fth_replica_version(const fth_replica *replica)
     return replica->version;
 }
 
-/* What was pulled becomes the engine's. */
+/* Loads what was pulled into the engine. */
 static fth_status take_weights(fth_replica *replica)
 {
     const fth_layout *layout = replica->layout;
@@ -141,10 +141,11 @@ fth_status fth_replica_push(fth_replica *replica, const fth_replica_facts *facts
     if (*outcome != FTH_PUSH_APPLIED)
         fth_encoder_give_back(replica->encoder, gradients);
     replica->stale_in_a_row = *outcome == FTH_PUSH_STALE ? replica->stale_in_a_row + 1 : 0;
-    FTH_REQUIRE(replica->stale_in_a_row < MAX_STALE_IN_A_ROW, FTH_PEER_LOST,
-                "%d gradients in a row were too old when they came: this worker is too slow for the server's bound on "
-                "staleness",
-                MAX_STALE_IN_A_ROW);
+    FTH_REQUIRE(
+        replica->stale_in_a_row < MAX_STALE_IN_A_ROW, FTH_PEER_LOST,
+        "%d gradients in a row were too old when they arrived: this worker is too slow for the server's bound on "
+        "staleness",
+        MAX_STALE_IN_A_ROW);
 
 out:
     return status;

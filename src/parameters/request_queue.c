@@ -1,4 +1,4 @@
-/* Items in a row, see intake.h. */
+/* A queue of requests; see intake.h. */
 #include "parameters/intake.h"
 
 void fth_request_queue_init(fth_request_queue *queue)

@@ -13,13 +13,13 @@
 
 enum { MAX_JSON_BODY = 4096, DEFAULT_WAIT_S = 30, MOST_WAIT_S = 60 };
 
-/* docs/parameter-server.openapi.yaml, made into a source by the build */
+/* docs/parameter-server.openapi.yaml, embedded by the build */
 extern const char fth_parameters_openapi[];
 extern const size_t fth_parameters_openapi_size;
 
 struct fth_parameter_service {
     const fth_server_parts *parts;
-    fth_server *_Atomic http; /* NULL until it has started: handlers run earlier */
+    fth_server *_Atomic http; /* NULL until it has started; handlers may run before that */
 };
 
 static void refuse(void *context, fth_exchange *exchange, fth_access_refusal why, int code, const char *message)
@@ -34,8 +34,8 @@ static void refuse(void *context, fth_exchange *exchange, fth_access_refusal why
     fth_refuse(service->parts->metrics, exchange, refusals[why], "%s", message);
 }
 
-/* The worker that a request names; "" if it names none, or another key's. True if it is known: its
- * lease is renewed. */
+/* Finds the worker that a request names, and renews its lease. `name` is "" if it names none, or
+ * one of another key. True if the worker is known. */
 static bool note_worker(fth_parameter_service *service, fth_exchange *exchange, char name[FTH_MAX_WORKER_NAME + 1])
 {
     const char *text = fth_exchange_header(exchange, "X-Farthing-Worker");
@@ -80,8 +80,8 @@ static void get_accuracy(void *context, fth_exchange *exchange)
                                        known ? json_real(last.loss) : json_null()));
 }
 
-/* A whole number from a query or a header's tag; `fallback` where there is none, -2 where it is not
- * valid. */
+/* Parses a whole number from a query or a header's tag: `fallback` if there is none, -2 if it is
+ * invalid. */
 static int64_t read_number(const char *text, int64_t fallback)
 {
     char *end = NULL;
@@ -211,8 +211,8 @@ static void make_name(const char *prefix, char *name, size_t size)
     snprintf(name, size, "%s%016" PRIx64, prefix, random);
 }
 
-/* {"worker": "w1"}, or the prototype's {"id": 0}: the worker "0". NULL: it names none. A new
- * reference. */
+/* The worker's name in {"worker": "w1"}, or "0" of the prototype's {"id": 0}; NULL if there is
+ * none. A new reference. */
 static json_t *read_name(const json_t *json)
 {
     const json_t *worker = json_object_get(json, "worker"), *id = json_object_get(json, "id");
@@ -221,7 +221,7 @@ static json_t *read_name(const json_t *json)
     return json_incref((json_t *)(worker ? worker : id));
 }
 
-/* Reads {"worker", "instance", ...} of a body into the request; refuses and frees it otherwise. */
+/* Reads {"worker", "instance", ...} from the body into the request, or refuses and frees it. */
 static bool read_worker(fth_parameter_service *service, fth_exchange *exchange, fth_server_request *request,
                         bool needs_name)
 {
@@ -309,7 +309,7 @@ static const fth_route routes[] = {
     {"GET", "/getVersion", get_version, FTH_ROLE_READ, 0, NULL},
     {"GET", "/getAccuracy", get_accuracy, FTH_ROLE_READ, 0, NULL},
     {"GET", "/getParameter", get_parameter, FTH_ROLE_READ, 0, NULL},
-    {"POST", "/putGradient", put_gradient, FTH_ROLE_TRAIN, FTH_SERVER_BODY, NULL}, /* known with the model */
+    {"POST", "/putGradient", put_gradient, FTH_ROLE_TRAIN, FTH_SERVER_BODY, NULL}, /* the limit depends on the model */
     {"POST", "/registerWorker", register_worker, FTH_ROLE_TRAIN, MAX_JSON_BODY, NULL},
     {"POST", "/unregisterWorker", unregister_worker, FTH_ROLE_TRAIN, MAX_JSON_BODY, NULL},
     {"POST", "/takeShard", take_shard, FTH_ROLE_TRAIN, MAX_JSON_BODY, NULL},

@@ -17,11 +17,11 @@ enum { KEPT = 2 };
 
 struct fth_served_saver {
     const fth_server_parts *parts;
-    const char *folder_path; /* of state */
-    fth_store *folder;       /* the same, as a store */
+    const char *folder_path; /* of checkpoints and logs */
+    fth_store *folder;       /* the same folder as a store */
     fth_writer *writer;
-    fth_snapshot *snapshot; /* the writer's while it is not idle */
-    int64_t saved_version;  /* of the newest whole checkpoint, or the one being written */
+    fth_snapshot *snapshot; /* belongs to the writer until it is idle */
+    int64_t saved_version;  /* of the newest checkpoint, complete or being written */
     double saved_at_s;
     bool asked;
 };
@@ -41,7 +41,7 @@ static json_t *describe_state(const fth_served_saver *saver)
                      "functions", fth_served_usage_to_json(saver->parts->usage));
 }
 
-/* Another tokenizer of the same size would fit the vectors, and mean other words. */
+/* Another tokenizer of the same size would fit the vectors, but mean other words. */
 static fth_status check_texts(const fth_served_saver *saver, const char *before)
 {
     const fth_served_model *model = saver->parts->model;
@@ -64,7 +64,7 @@ static fth_status restore_state(fth_served_saver *saver, const json_t *state, in
                     strcmp(kind, "parameter-server") == 0 && version == step && samples >= 0,
                 FTH_INVALID, "%s holds checkpoints that are not a parameter server's", saver->folder_path);
     FTH_TRY(check_texts(saver, json_string_value(json_object_get(state, "input"))));
-    if (json_object_get(state, "shards")) /* older versions had none */
+    if (json_object_get(state, "shards")) /* absent in older versions */
         FTH_TRY(fth_shards_from_json(saver->parts->shards, json_object_get(state, "shards")));
     fth_served_position_add_listed(saver->parts->position, fth_shards_count(saver->parts->shards).samples_done);
     fth_served_usage_from_json(saver->parts->usage, json_object_get(state, "functions"));
@@ -92,8 +92,8 @@ out:
     return status;
 }
 
-/* In the writer's thread. Logs go when the checkpoint here is whole; the store's copy is one
- * more. */
+/* Runs in the writer's thread. Older logs are removed when the local checkpoint is complete; the
+ * copy in the store comes after that. */
 static fth_status write_checkpoint(void *context, const fth_writer_job *job, const fth_store_progress *progress,
                                    uint64_t *size_bytes)
 {
@@ -103,7 +103,7 @@ static fth_status write_checkpoint(void *context, const fth_writer_job *job, con
     double began = fth_clock_seconds();
 
     *size_bytes = fth_snapshot_size_bytes(saver->snapshot);
-    /* Diverged weights are not worth keeping over good ones. */
+    /* diverged weights must not replace good ones */
     FTH_TRY(fth_snapshot_check_finite(saver->snapshot));
     FTH_TRY(put(saver, saver->folder, job, progress));
     atomic_store(&parts->metrics->checkpoint_version, job->step);
@@ -113,15 +113,15 @@ static fth_status write_checkpoint(void *context, const fth_writer_job *job, con
                                        fth_clock_seconds() - began, "bytes", (json_int_t)*size_bytes, "file",
                                        saver->folder_path));
     if (parts->store && put(saver, parts->store, job, progress) != FTH_OK)
-        fth_log_warning("the checkpoint of version %" PRId64 " is here, but not in %s: %s", job->step,
+        fth_log_warning("the checkpoint of version %" PRId64 " is saved here, but not in %s: %s", job->step,
                         fth_store_url(parts->store), fth_error_message());
 
 out:
     return status;
 }
 
-/* The writer is below the other threads already, unless the process was given real time: pushes
- * come first there too. */
+/* Pushes have priority over checkpoints. The writer already has a low priority, except under real-
+ * time scheduling, where it is lowered here. */
 static void give_way(void *context)
 {
     struct sched_param now = {0};
@@ -146,8 +146,8 @@ static bool is_busy(const fth_served_saver *saver)
     return state.writing || state.waiting;
 }
 
-/* Copies the vectors and what goes with them; the job is then to be submitted or run. Only while
- * the writer is idle, so that one snapshot does for either slot. */
+/* Copies the vectors and the state into a job, to be submitted or run. Only while the writer is
+ * idle, because there is one snapshot. */
 static fth_status prepare_job(fth_served_saver *saver, fth_writer_job *job)
 {
     fth_status status = FTH_OK;
@@ -175,7 +175,7 @@ static void discard_job(fth_served_saver *saver, const fth_writer_job *job)
     json_decref(job->details);
 }
 
-/* Takes the results there are; gives the last one's status, with its message. */
+/* Collects results; returns the last one's status, with its message. */
 static fth_status take_results(fth_served_saver *saver)
 {
     fth_status status = FTH_OK;
@@ -198,7 +198,7 @@ static fth_status write_now(fth_served_saver *saver, fth_writer_job *job)
 
 /* ---- restoring ---- */
 
-/* The newest checkpoint here; or, where this machine has none, of the store. */
+/* Loads the newest checkpoint of this machine, or else of the store. */
 static fth_status load_checkpoint(fth_served_saver *saver, fth_checkpoint *checkpoint, bool *from_store)
 {
     fth_status status = FTH_OK;
@@ -213,7 +213,7 @@ out:
     return status;
 }
 
-/* A log here begins from a checkpoint here, which the store's becomes. */
+/* Saves the store's checkpoint here too: a local log needs a local checkpoint to start from. */
 static fth_status keep_here(fth_served_saver *saver)
 {
     fth_writer_job job;
@@ -264,7 +264,7 @@ static void report_failure(fth_served_saver *saver, fth_status status)
         fth_health_fail(saver->parts->health, status);
         return;
     }
-    fth_log_warning("the checkpoint of version %" PRId64 " could not be saved and will be tried again: %s",
+    fth_log_warning("the checkpoint of version %" PRId64 " could not be saved; it will be tried again: %s",
                     saver->saved_version, fth_error_message());
     fth_served_record_append(
         saver->parts->record, "warning",
@@ -290,7 +290,7 @@ void fth_served_saver_begin_if_due(fth_served_saver *saver)
     report_failure(saver, take_results(saver));
     if (fth_updates_pending(saver->parts->updates) > 0 || !is_due(saver, version) || is_busy(saver))
         return;
-    saver->saved_at_s = fth_clock_seconds(); /* also where it fails: not at once again */
+    saver->saved_at_s = fth_clock_seconds(); /* even if it fails, so that it is not retried at once */
     fth_status status = prepare_job(saver, &job);
     if (status == FTH_OK && (status = fth_journal_rotate(saver->parts->journal, version)) != FTH_OK)
         discard_job(saver, &job);
@@ -321,7 +321,7 @@ fth_status fth_served_saver_save_now(fth_served_saver *saver)
     fth_writer_job job;
 
     if (fth_updates_pending(saver->parts->updates) > 0 ||
-        version <= atomic_load(&saver->parts->metrics->checkpoint_version)) /* one that was begun may have failed */
+        version <= atomic_load(&saver->parts->metrics->checkpoint_version)) /* the last one may have failed */
         return FTH_OK;
     FTH_TRY(prepare_job(saver, &job));
     status = fth_journal_rotate(saver->parts->journal, version);

@@ -1,15 +1,14 @@
-/* The parameter server as a whole: its parts, how they are put together, and in which order they
- * stop.
+/* The parameter server as a whole: makes its parts, connects them and stops them.
  *
  *     HTTP threads (service) --> intake --> checking threads --> applier --> leases, updates, journal, saver
  *            |                                                      |
- *            +--------------> snapshots <------------------------------+
+ *            +--------------> snapshots <---------------------------+
  *                               |
  *                           validator
  *
- * A part owns its state, and its lock where several threads use it. The lock of snapshots may be held
- * while those of intake and workers are taken, and either of the first two while the HTTP server's
- * are; no others nest. */
+ * A part owns its state, and its mutex if several threads use it. The mutex of snapshots may be held
+ * while those of intake and workers are taken; any of these three while those of the HTTP server
+ * are. No other mutexes nest. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +29,7 @@ static const double STOP_S = 3, DEFAULT_GATHER_S = 600, AUTOMATIC_INTERVAL_S = 6
 enum { DEFAULT_SNAPSHOTS = 4 };
 
 struct fth_parameters {
-    fth_parameters_options options; /* with defaults filled in; nothing in it changes while threads run */
+    fth_parameters_options options; /* with defaults filled in; constant while threads run */
     fth_server_parts parts;
     fth_applier *applier;
     fth_parameter_service *service;
@@ -54,7 +53,7 @@ fth_status fth_parameters_set_interval(const char *text, fth_parameters_options 
 static fth_status check_options(const fth_parameters_options *options)
 {
     fth_status status = FTH_OK;
-    FTH_REQUIRE(options->lease_s > 0, FTH_INVALID, "a lease must be longer than nothing");
+    FTH_REQUIRE(options->lease_s > 0, FTH_INVALID, "--lease must be greater than 0");
     FTH_REQUIRE(options->train->optimizer.accumulate <= 1, FTH_INVALID,
                 "gradients are accumulated by workers, not by the server");
     FTH_REQUIRE(options->train->precision == FTH_PRECISION_F32, FTH_INVALID, "the server's parameters are f32");
@@ -79,7 +78,7 @@ static void set_defaults(fth_parameters_options *options, const fth_layout *layo
 
 /* ---- putting it together ---- */
 
-/* The listed shards; what workers bring is added when they do. */
+/* Adds the listed shards; brought shards are added when workers bring them. */
 static fth_status open_shards(fth_parameters *server)
 {
     fth_status status = FTH_OK;
@@ -108,8 +107,7 @@ static fth_status open_record(fth_parameters *server)
     return status;
 }
 
-/* The parts that hold state, which is then restored: from the newest checkpoint, and from what the
- * log has after it. */
+/* Creates the parts that hold state. */
 static fth_status open_state(fth_parameters *server)
 {
     fth_status status = FTH_OK;
@@ -151,8 +149,8 @@ static fth_status restore_state(fth_parameters *server)
     FTH_TRY(fth_journal_open(server->parts.journal));
     int64_t replayed = fth_served_position_version(server->parts.position) - restored;
     if (server->options.durability == FTH_DURABILITY_CHECKPOINT) {
-        /* A log that a process before this one kept, and this one does not: what it has goes into a
-         * checkpoint. */
+        /* An earlier process kept a log and this one does not: a checkpoint saves what was
+         * replayed. */
         fth_journal_close(server->parts.journal);
         FTH_TRY(fth_served_saver_save_now(server->parts.saver));
     }
@@ -207,7 +205,7 @@ out:
     return status;
 }
 
-/* Lets every thread end what it has begun. Parts may be missing where the start failed. */
+/* Lets every thread finish its work. Parts may be missing if the start failed. */
 static void stop_threads(fth_parameters *server)
 {
     if (server->parts.health)
@@ -227,7 +225,7 @@ static void stop_threads(fth_parameters *server)
         fth_served_saver_finish(server->parts.saver);
 }
 
-/* After stop_threads(). Parts go before those that they use. */
+/* After stop_threads(). Each part is freed before the parts that it uses. */
 static void free_server(fth_parameters *server)
 {
     fth_served_validator_free(server->parts.validator);
@@ -264,7 +262,7 @@ fth_status fth_parameters_start(const fth_parameters_options *options, fth_param
     server->parts.options = &server->options;
     if (options->checkpoints && fth_store_is_url(options->checkpoints)) {
         FTH_TRY(fth_store_open(options->checkpoints, NULL, &server->parts.store));
-        server->options.checkpoints = NULL; /* here they are kept with the run */
+        server->options.checkpoints = NULL; /* local checkpoints are kept with the run */
     }
     FTH_TRY(fth_access_create(&(fth_access_options){.address = options->address,
                                                     .keys = options->keys,
@@ -330,7 +328,7 @@ double fth_parameters_progress(const fth_parameters *server)
     return fth_served_position_progress(server->parts.position);
 }
 
-/* How long the rest takes at this pace, by whatever ends the training; NAN if that is not known. */
+/* Estimates the time left at this pace; NAN if nothing ends training, or the pace is unknown. */
 static double seconds_left(const fth_parameters *server, int64_t samples, double pace)
 {
     const fth_train_options *train = server->options.train;
@@ -372,7 +370,7 @@ int fth_parameters_workers(fth_parameters *server)
 void fth_parameters_let_go(fth_parameters *server, const char *name)
 {
     if (fth_workers_end_lease(server->parts.workers, name))
-        fth_intake_wake(server->parts.intake); /* for the applying thread, which lets it go */
+        fth_intake_wake(server->parts.intake); /* the applying thread then removes the worker */
 }
 
 fth_status fth_parameters_wait(fth_parameters *server, double seconds)
@@ -382,7 +380,8 @@ fth_status fth_parameters_wait(fth_parameters *server, double seconds)
 
 /* ---- the end ---- */
 
-/* Workers on this machine count their epochs themselves and leave when they are done. */
+/* Why a finished training ended. Local workers count their own epochs and leave when they are done.
+ * */
 static const char *reason_to_end(const fth_parameters *server)
 {
     const fth_train_options *train = server->options.train;
@@ -393,7 +392,7 @@ static const char *reason_to_end(const fth_parameters *server)
     return reached || epochs_alone ? "epochs" : "workers";
 }
 
-/* What the "end" event of a finished training has beyond its position. */
+/* Adds to the "end" event what it has beyond the position. */
 static void describe_end(const fth_parameters *server, json_t *event)
 {
     double elapsed_s = fth_served_position_elapsed_s(server->parts.position);
@@ -414,11 +413,11 @@ static void describe_end(const fth_parameters *server, json_t *event)
     }
 }
 
-/* `warning` says why the last state could not be saved, or is NULL. */
+/* `warning`: why the last state could not be saved; or NULL. */
 static void report_end(fth_parameters *server, bool finished, const char *warning)
 {
     json_t *event = fth_served_position_describe(server->parts.position);
-    fth_status failure = fth_health_get_failure(server->parts.health); /* and its message */
+    fth_status failure = fth_health_get_failure(server->parts.health); /* with its message */
     const char *name = failure != FTH_OK ? "error" : finished ? "end" : "interrupted";
     if (failure != FTH_OK) {
         json_object_set_new(event, "status", json_string(fth_status_name(failure)));
@@ -437,8 +436,7 @@ static void report_end(fth_parameters *server, bool finished, const char *warnin
     fth_served_record_sync(server->parts.record);
 }
 
-/* The last checkpoint and the model file, unless the server has failed: what was good is saved
- * then. */
+/* Saves the last checkpoint and the model file, unless the server has failed. */
 static fth_status save_last(fth_parameters *server, bool failed)
 {
     fth_status status = FTH_OK;

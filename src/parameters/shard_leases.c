@@ -11,9 +11,9 @@ static const double DEFAULT_WAIT_S = 30, MOST_WAIT_S = 60, LOOK_FOR_GONE_S = 0.5
 
 struct fth_shard_leases {
     const fth_server_parts *parts;
-    fth_request_queue waiting; /* requests for a shard, in the order in which they came */
-    bool changed;              /* a shard is free, or none is left, that those may wait for */
-    double look_at_s;          /* when the next one's time may be over */
+    fth_request_queue waiting; /* requests for a shard, in the order of arrival */
+    bool changed;              /* a shard became free, or none is left: waiting requests may be answered */
+    double look_at_s;          /* when the next waiting request may time out */
 };
 
 static void count_states(fth_shard_leases *leases)
@@ -55,7 +55,7 @@ void fth_shard_leases_free(fth_shard_leases *leases)
 
 typedef struct shard_request {
     bool brings;
-    fth_shard_state shard; /* that it brings */
+    fth_shard_state shard; /* the brought shard */
     double wait_s;
 } shard_request;
 
@@ -67,7 +67,7 @@ static bool read_whole(const json_t *json, const char *name, int64_t *value)
     return json_is_integer(number);
 }
 
-/* {"wait"?, "shard"?: {"run", "name", "samples", "epochs"?}}; false: it is malformed. */
+/* Parses {"wait"?, "shard"?: {"run", "name", "samples", "epochs"?}}; false if it is malformed. */
 static bool read_request(const json_t *json, shard_request *asked)
 {
     const json_t *wait = json_object_get(json, "wait"), *shard = json_object_get(json, "shard");
@@ -90,7 +90,8 @@ static bool read_request(const json_t *json, shard_request *asked)
     return fth_shard_name_valid(brought->name);
 }
 
-/* Makes known what a worker brings, by a record of its own where it is new. False: refused. */
+/* Adds a brought shard to the table, with a record in the log if it is new. False: the request was
+ * refused. */
 static bool add_brought(fth_shard_leases *leases, const fth_server_request *request, const fth_shard_state *shard)
 {
     bool known = false;
@@ -108,7 +109,7 @@ static bool add_brought(fth_shard_leases *leases, const fth_server_request *requ
     if (status == FTH_OK)
         status = fth_shards_add(leases->parts->shards, shard);
     if (status != FTH_OK) {
-        fth_log_error("shard %s is not taken on: %s", shard->name, fth_error_message());
+        fth_log_error("cannot add shard %s: %s", shard->name, fth_error_message());
         fth_refuse(leases->parts->metrics, request->exchange, FTH_REFUSAL_BUSY,
                    "the log cannot be written; try again later");
     }
@@ -122,10 +123,10 @@ static void answer_lease(fth_shard_leases *leases, const fth_server_request *req
     char *url = NULL;
     const char *etag = shard->listed ? fth_shard_listing_etag(leases->parts->listing, shard->name) : "";
     if (shard->listed && fth_shard_listing_make_url(leases->parts->listing, shard->name, &url) != FTH_OK) {
-        fth_log_error("shard %s is not given out: %s", shard->name, fth_error_message());
+        fth_log_error("cannot lease shard %s: %s", shard->name, fth_error_message());
         fth_shard_leases_remove_worker(leases, request->worker, false);
         fth_refuse(leases->parts->metrics, request->exchange, FTH_REFUSAL_BUSY,
-                   "no address for shard %s can be made now; try again later", shard->name);
+                   "cannot make an address for shard %s now; try again later", shard->name);
         return;
     }
     json_t *lease =
@@ -138,8 +139,8 @@ static void answer_lease(fth_shard_leases *leases, const fth_server_request *req
     fth_workers_set_idle(leases->parts->workers, request->worker, false);
 }
 
-/* Takes a shard and counts what that changes: one that the worker holds already is given again, not
- * taken. */
+/* Leases a shard and counts the change; a shard that the worker holds already is not counted again.
+ * */
 static fth_shard_answer take_and_count(fth_shard_leases *leases, const char *worker, const char *name,
                                        fth_shard_state *shard)
 {
@@ -155,7 +156,7 @@ static fth_shard_answer take_and_count(fth_shard_leases *leases, const char *wor
     return answer;
 }
 
-/* Answers the asked if that is possible; false: every shard that is left is with others. */
+/* Answers the request; false if others hold all shards that are left. */
 static bool try_answer(fth_shard_leases *leases, const fth_server_request *request)
 {
     const fth_server_parts *parts = leases->parts;
@@ -191,7 +192,7 @@ void fth_shard_leases_take(fth_shard_leases *leases, fth_server_request *request
                    "\"samples\": number, \"epochs\": number}}, of which wait and shard may be missing");
     } else if (!asked.brings && !parts->listing) {
         fth_refuse(parts->metrics, request->exchange, FTH_REFUSAL_LEASE,
-                   "this server lists no shards; start it with --shards, or bring one");
+                   "this server lists no shards; start it with --shards, or bring a shard");
     } else if ((!asked.brings || add_brought(leases, request, &asked.shard)) && !try_answer(leases, request)) {
         request->until_s =
             fth_clock_seconds() + fmin(asked.wait_s, fth_workers_longest_wait_s(parts->workers, request->worker));
@@ -250,7 +251,7 @@ fth_refusal fth_shard_leases_check(const fth_shard_leases *leases, const fth_gra
 {
     if (!*gradient->span.name || fth_shards_fit(leases->parts->shards, gradient->worker, &gradient->span) == FTH_OK)
         return FTH_REFUSAL_NONE;
-    fth_workers_note_arrival(leases->parts->workers, gradient->worker); /* what it pulled for is not coming */
+    fth_workers_note_arrival(leases->parts->workers, gradient->worker); /* the gradient it pulled for will not come */
     snprintf(message, FTH_MAX_REFUSAL, "%s", fth_error_message());
     return FTH_REFUSAL_LEASE;
 }
@@ -282,14 +283,14 @@ void fth_shard_leases_remove_worker(fth_shard_leases *leases, const char *worker
 
 /* ---- those who wait ---- */
 
-/* True if the asked need not wait any more: it is answered, or nobody waits for the answer.
- * *none_free: no listed shard is, as one before it found. */
+/* Whether a waiting request is done: answered, or its connection is gone. *none_free: an earlier
+ * request has found that no listed shard is free. */
 static bool is_over(fth_shard_leases *leases, const fth_server_request *request, double now_s, bool *none_free)
 {
     fth_worker worker;
     bool listed = !json_object_get(request->json, "shard");
     if (fth_exchange_is_abandoned(request->exchange)) {
-        fth_exchange_answer(request->exchange, 503, NULL, NULL, 0); /* which is dropped */
+        fth_exchange_answer(request->exchange, 503, NULL, NULL, 0); /* nobody receives it */
         return true;
     }
     if (!fth_workers_get(leases->parts->workers, request->worker, &worker) || !worker.live) {

@@ -8,19 +8,19 @@
 
 #include "store/store.h"
 
-/* A shard as the store has it. */
+/* A shard and its object in the store. */
 typedef struct listed_object {
     const fth_listed_shard *shard;
     bool there;
     uint64_t size_bytes;
-    char etag[sizeof(fth_store_version)]; /* "": not known */
+    char etag[sizeof(fth_store_version)]; /* "": unknown */
 } listed_object;
 
 struct fth_shard_listing {
     fth_store *store;
     double expiry_s;
     fth_shard_manifest manifest;
-    listed_object *objects; /* in the order of names */
+    listed_object *objects; /* sorted by name */
 };
 
 /* ---- the objects there are ---- */
@@ -45,13 +45,13 @@ static bool note_object(void *context, const fth_store_object *object)
         return true;
     found->there = true;
     found->size_bytes = object->size_bytes;
-    if (strncmp(fth_store_url(listing->store), "s3://", 5) == 0) /* elsewhere a version is no ETag */
+    if (strncmp(fth_store_url(listing->store), "s3://", 5) == 0) /* other stores' versions are not ETags */
         snprintf(found->etag, sizeof found->etag, "%s", object->version.text);
     return true;
 }
 
-/* Looks once whether every shard is there and whole, so that a missing one is an error now and not
- * in every function. */
+/* Checks once that every shard exists with its full size, so that a missing shard fails here and
+ * not in every function. */
 static fth_status find_objects(fth_shard_listing *listing)
 {
     fth_status status = FTH_OK;
@@ -65,12 +65,12 @@ static fth_status find_objects(fth_shard_listing *listing)
     if (!fth_store_can_list(listing->store))
         goto out;
     if (fth_store_list(listing->store, "", note_object, listing) != FTH_OK) {
-        fth_log_info("shards are not looked at before they are given out: %s", fth_error_message());
-        goto out; /* a key that may read objects need not be one that may list them */
+        fth_log_info("cannot check that the shards exist: %s", fth_error_message());
+        goto out; /* a key that may read objects may lack the right to list them */
     }
     for (size_t i = 0; i < count; i++) {
         const listed_object *object = &listing->objects[i];
-        FTH_REQUIRE(object->there, FTH_INVALID, "shard %s, which %s/%s lists, is not there", object->shard->name, place,
+        FTH_REQUIRE(object->there, FTH_INVALID, "shard %s, listed in %s/%s, does not exist", object->shard->name, place,
                     FTH_SHARD_MANIFEST_NAME);
         FTH_REQUIRE(object->size_bytes == object->shard->size_bytes, FTH_CORRUPT,
                     "shard %s in %s has %" PRIu64 " bytes, but %s says %" PRIu64, object->shard->name, place,
@@ -100,7 +100,8 @@ fth_status fth_shard_listing_open(const char *address, double expiry_s, fth_shar
                 "--shards %s has no %s; make it with `farthing data shard --data NAME --parts N --to %s`", place,
                 FTH_SHARD_MANIFEST_NAME, place);
     FTH_TRY(find_objects(listing));
-    FTH_TRY(fth_shard_listing_make_url(listing, listing->manifest.shards[0].name, &probe)); /* now, not in an hour */
+    FTH_TRY(fth_shard_listing_make_url(listing, listing->manifest.shards[0].name,
+                                       &probe)); /* fails now rather than at the first lease */
     *result = listing;
     listing = NULL;
 
@@ -152,9 +153,9 @@ fth_status fth_shard_listing_check(const fth_shard_listing *listing, const fth_s
     for (size_t i = 0; fth_shards_get_at(shards, i, &shard); i++)
         if (shard.listed && (!listing || !find(listing, shard.name)))
             return fth_fail(FTH_INVALID,
-                            "this training is of shards, of which %s %s; start the server with the --shards that it "
+                            "this training uses shard %s, which %s; start the server with the --shards that it "
                             "began with",
-                            shard.name, listing ? "is not listed by --shards" : "is one, but there is no --shards");
+                            shard.name, listing ? "--shards does not list" : "needs --shards");
     return FTH_OK;
 }
 

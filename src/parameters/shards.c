@@ -14,14 +14,14 @@ typedef struct shard {
     char *name;
     int64_t samples, epochs, epoch, position;
     bool listed;
-    char holder[FTH_MAX_WORKER_NAME + 1], before[FTH_MAX_WORKER_NAME + 1]; /* who has it, and who had it last */
+    char holder[FTH_MAX_WORKER_NAME + 1], before[FTH_MAX_WORKER_NAME + 1]; /* the present and the last holder */
 } shard;
 
 struct fth_shards {
     uint64_t seed;
     shard *items;
     size_t count, capacity;
-    uint32_t *buckets; /* index + 1, the next free one after the hash; 0: empty */
+    uint32_t *buckets; /* index + 1, by linear probing; 0: empty */
 };
 
 fth_status fth_shards_create(uint64_t seed, fth_shards **result)
@@ -31,7 +31,7 @@ fth_status fth_shards_create(uint64_t seed, fth_shards **result)
 
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *shards, &shards));
-    shards->seed = seed & INT64_MAX; /* as JSON can have it */
+    shards->seed = seed & INT64_MAX; /* fits a JSON integer */
     FTH_TRY(fth_allocate(BUCKETS, sizeof *shards->buckets, &shards->buckets));
     *result = shards;
     shards = NULL;
@@ -54,7 +54,7 @@ void fth_shards_free(fth_shards *shards)
 
 /* ---- the table ---- */
 
-/* The bucket that has `name`, or that it would go to. */
+/* The bucket of `name`, or the empty one for it. */
 static uint32_t *bucket_of(const fth_shards *shards, const char *name)
 {
     size_t at = fth_hash(name, strlen(name), 0) % BUCKETS;
@@ -108,7 +108,7 @@ fth_status fth_shards_check(const fth_shards *shards, const fth_shard_state *sta
     FTH_REQUIRE(state->samples > 0 && state->samples <= FTH_MAX_SHARD_SAMPLES, FTH_INVALID,
                 "shard %s has %" PRId64 " samples; expected at least 1", state->name, state->samples);
     FTH_REQUIRE(state->epochs >= 0 && state->epochs <= FTH_MAX_SHARD_EPOCHS, FTH_INVALID,
-                "shard %s is to be gone through %" PRId64 " times; expected from 0 on", state->name, state->epochs);
+                "shard %s has %" PRId64 " epochs; expected 0 or more", state->name, state->epochs);
     const shard *item = find(shards, state->name);
     *known = item != NULL;
     FTH_REQUIRE(item || shards->count < FTH_MAX_SHARDS, FTH_NO_MEMORY, "there are %d shards already", FTH_MAX_SHARDS);
@@ -167,8 +167,8 @@ bool fth_shards_release(fth_shards *shards, const char *worker)
     return held != NULL;
 }
 
-/* True if `a` is to be dealt out before `b`, which comes first in the list. A worker gets again
- * what it had: it may have the file still. */
+/* Whether to lease `a` before `b`, which comes first in the table. A worker gets the shard it had
+ * last, whose file it may still have. */
 static bool goes_before(const shard *a, const shard *b, const char *worker)
 {
     if (a->epoch != b->epoch)
@@ -178,7 +178,7 @@ static bool goes_before(const shard *a, const shard *b, const char *worker)
     return strcmp(a->before, worker) == 0 && strcmp(b->before, worker) != 0;
 }
 
-/* The next listed shard that is free; or NULL. *left: some are not done. */
+/* The next free listed shard, or NULL. *left: some are not done. */
 static shard *find_next(fth_shards *shards, const char *worker, bool *left)
 {
     shard *next = NULL;
@@ -216,7 +216,7 @@ fth_shard_answer fth_shards_take(fth_shards *shards, const char *worker, const c
 
 /* ---- places ---- */
 
-/* FTH_OK if these samples come next. */
+/* FTH_OK if the span is the shard's next. */
 static fth_status check_span(const shard *item, const fth_shard_span *span)
 {
     fth_status status = FTH_OK;

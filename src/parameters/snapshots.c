@@ -12,12 +12,12 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { MOST_HELD_S = 65 }; /* above what a reader may wait */
+enum { MOST_HELD_S = 65 }; /* longer than a reader may wait */
 
 struct fth_parameter_snapshot {
     atomic_int references;
-    atomic_int *alive; /* how many there are; the owner's */
-    int fd;            /* in memory, never written again */
+    atomic_int *alive; /* count of the owner's snapshots */
+    int fd;            /* a memory file, never written again */
     int64_t version;
     uint64_t header_bytes, size_bytes;
 };
@@ -31,19 +31,20 @@ struct fth_parameter_snapshots {
     const fth_server_parts *parts;
     atomic_int alive;
 
-    pthread_mutex_t mutex;  /* guards what follows; references to snapshots are only taken with it held */
+    pthread_mutex_t mutex;  /* guards what follows; references are taken only with it held */
     pthread_cond_t changed; /* for fth_parameter_snapshots_get() */
     fth_server *server;     /* or NULL */
     waiting_pull *waiting;
-    bool wanted; /* a snapshot of the newest version, by a reader inside the server, which is not in the list */
-    double short_since_s; /* since when a snapshot is wanted and there is no room for it; 0: there is room */
+    bool wanted;          /* a reader inside the server, which is not in the list, wants the newest version */
+    double short_since_s; /* since when there is no room for a snapshot that is wanted; 0: there is room */
     fth_parameter_snapshot *newest;
-    fth_region region; /* for workers of this machine, made when one asks. The applying thread fills it unlocked. */
+    fth_region
+        region; /* for workers on this machine, created on demand; the applying thread fills it without the mutex */
     bool stopping, ended;
 };
 
-/* What a reader must receive, after a moment, while others wait for room; twice as much with each
- * DOUBLED_S they do. */
+/* The rate below which a reader is disconnected, after GRACE_S, while others wait for room. It
+ * doubles every DOUBLED_S of the shortage. */
 static const double GRACE_S = 2, LEAST_BYTES_PER_S = 1 << 20, DOUBLED_S = 5;
 
 /* ---- snapshots ---- */
@@ -172,13 +173,13 @@ static void answer(fth_parameter_snapshots *snapshots, const fth_pull *pull, fth
         fth_exchange_set_header(exchange, "Content-Range", text);
     }
     atomic_fetch_add(&metrics->sent_bytes, size);
-    fth_exchange_set_data(exchange, snapshot, release_snapshot); /* alive until the client has it, or has gone */
+    fth_exchange_set_data(exchange, snapshot, release_snapshot); /* released when the client has it or is gone */
     fth_exchange_answer_file(exchange, code, "application/octet-stream", snapshot->fd, first, size);
 }
 
 /* ---- workers of this machine ---- */
 
-/* What can be given: a snapshot, or a slot of the region. */
+/* What answers a pull: a snapshot, or a slot of the region. */
 typedef struct offer {
     fth_parameter_snapshot *snapshot;
     int slot;
@@ -187,7 +188,7 @@ typedef struct offer {
 
 static void answer_local(fth_parameter_snapshots *snapshots, const fth_pull *pull, const offer *offered)
 {
-    const fth_region *region = &snapshots->region; /* its file stays the same once there is something in it */
+    const fth_region *region = &snapshots->region; /* its file does not change once created */
     char path[64];
     snprintf(path, sizeof path, "/proc/%ld/fd/%d", (long)getpid(), region->fd);
     uint64_t size = snapshots->parts->model->layout->packed_floats * sizeof(float);
@@ -213,7 +214,7 @@ static bool create_region(fth_parameter_snapshots *snapshots)
     return true;
 }
 
-/* Puts the version there is now where they can read it. */
+/* Copies the current version into the region. */
 static void fill_region(fth_parameter_snapshots *snapshots)
 {
     fth_region *region = &snapshots->region;
@@ -236,16 +237,15 @@ static void fill_region(fth_parameter_snapshots *snapshots)
 
 /* ---- who gets what; with the mutex held ---- */
 
-/* True if one more version can be held for readers: the newest one goes first, if it has no
- * reader. */
+/* Whether there is room for one more snapshot. The newest one makes room if it has no reader. */
 static bool has_room(const fth_parameter_snapshots *snapshots)
 {
     int replaced = snapshots->newest && atomic_load(&snapshots->newest->references) == 1;
     return atomic_load(&snapshots->alive) - replaced < snapshots->parts->options->max_snapshots;
 }
 
-/* True if `version`, the newest, is one that the reader waits for: a later one than it has, or the
- * one it has if it must push for that again. */
+/* Whether the reader waits for `version`, the newest: a later one than it has, or the one it has if
+ * it must push for that again. */
 static bool is_waited_for(const fth_parameter_snapshots *snapshots, const fth_pull *pull, int64_t version)
 {
     return version > pull->since ||
@@ -253,7 +253,7 @@ static bool is_waited_for(const fth_parameter_snapshots *snapshots, const fth_pu
             *pull->worker && !fth_workers_has_contributed(snapshots->parts->workers, pull->worker, version));
 }
 
-/* True if what there is serves the reader, and then *offered is it. */
+/* Finds what answers the pull; false if there is nothing yet. */
 static bool can_serve(fth_parameter_snapshots *snapshots, const fth_pull *pull, offer *offered)
 {
     int64_t version = fth_served_position_version(snapshots->parts->position);
@@ -271,7 +271,7 @@ static bool can_serve(fth_parameter_snapshots *snapshots, const fth_pull *pull, 
         if (snapshot->version <= pull->since || has_room(snapshots) ||
             snapshots->parts->options->consistency.kind != FTH_CONSISTENCY_ASYNC)
             return false;
-        snapshots->wanted = true; /* so that room is made for the newest */
+        snapshots->wanted = true; /* so that room is made for the newest version */
     }
     atomic_fetch_add(&snapshot->references, 1);
     *offered = (offer){.snapshot = snapshot, .version = snapshot->version};
@@ -279,7 +279,7 @@ static bool can_serve(fth_parameter_snapshots *snapshots, const fth_pull *pull, 
     return true;
 }
 
-/* True if a reader waits for a version that exists but has no snapshot yet. */
+/* Whether a reader waits for a version that has no snapshot yet. */
 static bool snapshot_is_wanted(const fth_parameter_snapshots *snapshots)
 {
     int64_t version = fth_served_position_version(snapshots->parts->position);
@@ -302,7 +302,7 @@ static bool region_is_due(const fth_parameter_snapshots *snapshots)
     return false;
 }
 
-/* Slow readers make room. */
+/* Disconnects slow readers to make room. */
 static void hurry_readers(fth_parameter_snapshots *snapshots)
 {
     double now = fth_clock_seconds();
@@ -311,7 +311,7 @@ static void hurry_readers(fth_parameter_snapshots *snapshots)
     double least = LEAST_BYTES_PER_S * exp2((now - snapshots->short_since_s) / DOUBLED_S);
     int count = snapshots->server ? fth_server_end_slow_readers(snapshots->server, GRACE_S, least) : 0;
     if (count > 0)
-        fth_log_info("cut off %s of older versions at less than %.3g MB/s: others wait (--max-snapshots %d)",
+        fth_log_info("disconnected %s of older versions slower than %.3g MB/s: others wait (--max-snapshots %d)",
                      FTH_COUNTED(count, "reader"), least / 1e6, snapshots->parts->options->max_snapshots);
 }
 
@@ -345,7 +345,7 @@ void fth_parameter_snapshots_pull(fth_parameter_snapshots *snapshots, const fth_
         fth_refuse(snapshots->parts->metrics, pull->exchange, FTH_REFUSAL_BUSY, "the server is stopping");
 }
 
-/* The answer to a reader for whom there was nothing in time; `end`: for whom there will not be. */
+/* Answers a reader whose time is over; `end`: the server is stopping. */
 static void answer_late(fth_parameter_snapshots *snapshots, const fth_pull *pull, bool end)
 {
     int64_t version = fth_served_position_version(snapshots->parts->position);
@@ -354,14 +354,14 @@ static void answer_late(fth_parameter_snapshots *snapshots, const fth_pull *pull
                    end ? "the server is stopping" : "too many slow readers hold older versions");
         return;
     }
-    char tag[32]; /* below `since` where a server has lost what came after a checkpoint */
+    char tag[32]; /* below `since` if the server has lost updates after a checkpoint */
     snprintf(tag, sizeof tag, "\"%" PRId64 "\"", version);
     fth_exchange_set_header(pull->exchange, "ETag", tag);
     fth_exchange_answer(pull->exchange, 304, NULL, NULL, 0);
 }
 
-/* Takes those out of the list that can be answered, or whose time is over, and answers them. With
- * the mutex held, but for the answering. */
+/* Answers waiting pulls that can be answered or have timed out. Called with the mutex held, which
+ * is released while answering. */
 static void answer_waiting(fth_parameter_snapshots *snapshots, bool end)
 {
     waiting_pull **link = &snapshots->waiting;
@@ -382,7 +382,7 @@ static void answer_waiting(fth_parameter_snapshots *snapshots, bool end)
             answer_late(snapshots, &waiting->pull, end);
         free(waiting);
         pthread_mutex_lock(&snapshots->mutex);
-        link = &snapshots->waiting; /* the list may have changed meanwhile */
+        link = &snapshots->waiting; /* the list may have changed */
     }
 }
 
@@ -402,8 +402,7 @@ void fth_parameter_snapshots_serve(fth_parameter_snapshots *snapshots)
     if (wanted && room) {
         fth_parameter_snapshot *snapshot = NULL;
         snapshots->wanted = false;
-        /* The old one goes first, unless it is being read, so that there is room for the new
-         * one. */
+        /* released first, so that there is room unless it is being read */
         fth_parameter_snapshot_release(snapshots->newest);
         snapshots->newest = NULL;
         pthread_mutex_unlock(&snapshots->mutex);

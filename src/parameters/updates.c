@@ -12,12 +12,12 @@ struct fth_updates {
     const fth_server_parts *parts;
     fth_update_guard *guard;
 
-    /* The step being made. Its sum of gradients is in the model's vectors. */
+    /* The step under construction. Its sum of gradients is in the model's vectors. */
     bool averaged;
     int64_t gradients, samples, buffer_samples;
-    double largest, largest_buffer; /* no number of the sums is larger */
+    double largest, largest_buffer; /* upper bounds of the sums' magnitude */
     float *buffer_sum;
-    fth_gradient_piece *pieces; /* as many as there are trained parameters */
+    fth_gradient_piece *pieces; /* one for each trained parameter */
 };
 
 fth_status fth_updates_create(const fth_server_parts *parts, fth_updates **result)
@@ -69,14 +69,14 @@ static int64_t next_version(const fth_updates *updates)
     return fth_served_position_version(updates->parts->position) + 1;
 }
 
-/* ---- what is fit to be applied ----
+/* ---- which gradients can be applied ----
  *
- * Numbers that are finite by themselves can still ruin a model: at once where the update overflows,
- * or as surely where it moves a weight so far that nothing can be computed with it. Neither gets
- * into the log. Sums cannot overflow, since each gradient is refused that would let them. */
+ * Finite numbers can still ruin a model: at once if the update overflows, or as surely if it moves a
+ * weight so far that nothing can be computed with it. Neither gets into the log. Sums cannot
+ * overflow, because a gradient that would make them is refused. */
 
-/* By the learning rate alone no weight moves farther than this in a step. Weights that are learnt
- * stay below 1000. */
+/* The most that the learning rate alone may move a weight in a step. Trained weights stay below
+ * 1000. */
 static const double FARTHEST = 1e6;
 
 static double weight_of(const fth_gradient *gradient, bool averaged)
@@ -95,7 +95,7 @@ static bool sums_overflow(const fth_updates *updates, const fth_gradient *gradie
            updates->largest_buffer + weight * gradient->largest_buffer > FTH_UPDATE_LIMIT;
 }
 
-/* Whether a step by this gradient alone leaves everything finite. */
+/* Whether a step of this gradient alone leaves all numbers finite. */
 static fth_status try_alone(fth_updates *updates, const fth_gradient *gradient, double rate, bool *finite)
 {
     fth_guarded_update update = {
@@ -114,8 +114,7 @@ fth_refusal fth_updates_check(fth_updates *updates, fth_gradient *gradient, cons
     double weight = weight_of(gradient, how->averaged);
     bool finite = true;
     if (moves_too_far(updates, gradient) || sums_overflow(updates, gradient, weight))
-        fth_gradient_measure(updates->parts->model->layout,
-                             gradient); /* what is known so far is a bound, and may be too wide */
+        fth_gradient_measure(updates->parts->model->layout, gradient); /* the bound known so far may be too wide */
     if (moves_too_far(updates, gradient)) {
         snprintf(message, FTH_MAX_REFUSAL,
                  "it diverges: its largest number is %.3g, which at a learning rate of %g moves a weight by more than "
@@ -158,7 +157,7 @@ void fth_gradient_clip(const fth_served_model *model, fth_parameters_metrics *me
 
 /* ---- steps ---- */
 
-/* Everything of a gradient but its numbers for trained parameters. */
+/* Adds all of a gradient except its numbers for trained parameters. */
 static void add_rest(fth_updates *updates, const fth_gradient *gradient, double weight)
 {
     if (gradient->has_buffers) {
@@ -184,15 +183,15 @@ static void warn_of_void_step(fth_updates *updates)
 {
     char message[160];
     snprintf(message, sizeof message,
-             "the update to version %lld is left out: a weight would no longer be a finite number. Lower the learning "
+             "the update to version %lld is skipped: a weight would no longer be a finite number. Lower the learning "
              "rate, or use --clip",
              (long long)next_version(updates));
     fth_served_record_warn(updates->parts->record, next_version(updates), message);
     atomic_fetch_add(&updates->parts->metrics->void_steps, 1);
 }
 
-/* The parameters are updated, unless that is left out; the rest of a step, and the version moves
- * on. */
+/* Finishes a step after the update, or after it was skipped: takes the buffers, advances the
+ * version. */
 static void end_step(fth_updates *updates, bool updated)
 {
     const size_t buffer_floats = updates->parts->model->layout->buffer_floats;
@@ -216,7 +215,7 @@ fth_status fth_updates_make_step(fth_updates *updates, double rate)
     double share = updates->averaged && updates->samples > 0 ? 1.0 / (double)updates->samples : 1;
     if (share != 1)
         scale(updates->parts->model->vectors.gradients, (float)share, updates->parts->model->layout->trained_floats);
-    if (updates->gradients > 0) /* none: of a log, all of whose gradients were unfit */
+    if (updates->gradients > 0) /* 0 only if a replay has skipped all of them */
         FTH_TRY(fth_update_guard_apply(updates->guard,
                                        &(fth_guarded_update){.learning_rate = rate,
                                                              .update = next_version(updates),
@@ -228,7 +227,7 @@ out:
     return status;
 }
 
-/* Updates straight from where the gradient is. */
+/* Updates directly from the gradient's body. */
 static fth_status update_from(fth_updates *updates, const fth_gradient *gradient, double rate, bool *updated)
 {
     const fth_layout *layout = updates->parts->model->layout;
@@ -251,7 +250,7 @@ fth_status fth_updates_add(fth_updates *updates, const fth_gradient *gradient, c
     const fth_served_model *model = updates->parts->model;
     bool first = updates->gradients == 0, updated = false;
     double weight = weight_of(gradient, how->averaged);
-    /* A step that is one gradient's needs no sum; either way gives the same numbers. */
+    /* A step of one gradient needs no sum; both ways give the same numbers. */
     bool direct = how->steps && first && !how->averaged && model->train->optimizer.clip <= 0 &&
                   fth_gradient_is_plain(model->layout, gradient);
 

@@ -12,10 +12,10 @@ struct fth_served_usage {
     json_t *functions; /* by worker: {"function", "since_s"} */
 };
 
-/* Members that are taken over; whatever else a worker says is not. */
+/* The members that are copied; others are ignored. */
 typedef struct member {
     const char *name;
-    json_type type; /* JSON_REAL: any number from 0 on */
+    json_type type; /* JSON_REAL: any number of at least 0 */
 } member;
 
 static const member function_members[] = {
@@ -89,7 +89,7 @@ void fth_served_usage_begin(fth_served_usage *usage, const char *worker, const j
         json_object_del(usage->functions, worker);
 }
 
-/* The beginning of an event: who it was. */
+/* Starts an event with the worker and its function. */
 static json_t *describe(const fth_served_usage *usage, const char *worker, double *since_s)
 {
     const json_t *known = json_object_get(usage->functions, worker);

@@ -12,16 +12,16 @@ static const double LOOK_EVERY_S = 0.1, SNAPSHOT_WAIT_S = 10;
 
 struct fth_served_validator {
     const fth_server_parts *parts;
-    pthread_t thread; /* of the thread that starts and joins */
+    pthread_t thread; /* for the thread that starts and joins */
     bool running;
     fth_stop stop; /* also ends an evaluation */
 
-    /* The thread's own. */
+    /* For the validating thread only. */
     fth_device *device;
     fth_engine *engine;
 
     pthread_mutex_t mutex;   /* guards what follows */
-    pthread_cond_t stopping; /* when `stop` is asked */
+    pthread_cond_t stopping; /* signalled when `stop` is asked */
     bool known;
     fth_validation last;
 };
@@ -68,7 +68,7 @@ out:
     return status;
 }
 
-/* What the record calls an epoch: here, a validation. */
+/* Records the validation as an "epoch" event. */
 static void publish(fth_served_validator *v, int64_t version, const fth_evaluation *evaluation)
 {
     pthread_mutex_lock(&v->mutex);
@@ -85,7 +85,7 @@ static void publish(fth_served_validator *v, int64_t version, const fth_evaluati
                  evaluation->loss);
 }
 
-/* Waits until `version` is there; false when the server stops. */
+/* Waits until the server has `version`; false when it stops. */
 static bool wait_for_version(fth_served_validator *v, int64_t version)
 {
     pthread_mutex_lock(&v->mutex);
@@ -127,20 +127,20 @@ static void *run_validator(void *context)
         fth_parameter_snapshot *snapshot = fth_parameter_snapshots_get(v->parts->snapshots, next, SNAPSHOT_WAIT_S);
         fth_evaluation evaluation = {0};
         if (!snapshot)
-            continue; /* slow readers have all the room; the next look may be luckier */
+            continue; /* slow readers hold all snapshots; try again */
         int64_t version = fth_parameter_snapshot_version(snapshot);
         status = load_snapshot(v, snapshot);
         if (status == FTH_OK)
             status = evaluate(v, v->engine, &v->stop, &evaluation);
         if (status == FTH_OK)
             publish(v, version, &evaluation);
-        else if (status == FTH_DIVERGED) /* the applying thread notices what concerns it */
+        else if (status == FTH_DIVERGED) /* the applying thread handles divergence */
             status = FTH_OK;
         next = version - version % every + every;
         fth_parameter_snapshot_release(snapshot);
     }
     if (status != FTH_OK && status != FTH_INTERRUPTED)
-        fth_log_warning("accuracy is no longer measured: %s", fth_error_message());
+        fth_log_warning("validation has ended: %s", fth_error_message());
     fth_engine_free(v->engine);
     fth_device_close(v->device);
     return NULL;

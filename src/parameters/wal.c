@@ -14,39 +14,39 @@
 #include <unistd.h>
 
 #define MAGIC     0x334c5446u /* "FTL3" */
-#define OLD_MAGIC 0x324c5446u /* "FTL2": blobs followed their headers of 48 bytes, whatever their size */
+#define OLD_MAGIC 0x324c5446u /* "FTL2": all bodies followed their headers of 48 bytes */
 
 typedef struct header {
     uint32_t magic, kind, flags;
-    uint32_t generation; /* the file's, see below */
+    uint32_t generation; /* of the file, see below */
     int64_t version;
     double rate;
     uint64_t body_bytes, body_hash;
-    uint64_t body_offset; /* in the other file, of a body of APART bytes or more; 0 for one that follows */
-    uint64_t hash;        /* of what stands before it */
+    uint64_t body_offset; /* of a blob in the other file; 0: the body follows */
+    uint64_t hash;        /* of the members before it */
 } header;
 _Static_assert(sizeof(header) == 64, "the header is a format on disk");
 
 enum { APART = 64 << 10, OLD_GENERATION_OFFSET = 40 };
 
-/* Writing over a file's pages is many times as fast as adding new ones. So an old log becomes the
- * next one, and what it held before is told from what it holds now by the generation: the version
- * that the log begins at. */
+/* Overwriting a file's pages is many times faster than adding new ones, so an old log is recycled
+ * as the next one. The generation, the version that the log starts at, separates new records from
+ * old. */
 static const char *const suffixes[] = {".wal", ".data"}, *const recycled_names[] = {"log-recycled.tmp",
                                                                                     "log-recycled-data.tmp"};
 enum { RECORDS, BLOBS, FILES };
 
 struct fth_wal {
     char *folder, *path;
-    int64_t begins; /* the version that the file begins at */
+    int64_t begins; /* the version at which the file starts */
     uint32_t generation;
     int fd;
     uint64_t size_bytes;
     bool sync_always;
     size_t map_bytes;
-    pthread_mutex_t mutex; /* of `blobs`, which others take places in */
+    pthread_mutex_t mutex; /* guards `blobs`, which other threads take from */
     fth_wal_blobs *blobs;
-    fth_wal_blobs **retired; /* of logs before, which somebody may still read */
+    fth_wal_blobs **retired; /* of earlier logs, which may still have readers */
     size_t retired_count, retired_capacity;
 };
 
@@ -152,8 +152,8 @@ typedef struct mapped_log {
     const char *path;
 } mapped_log;
 
-/* The body of a record, or NULL where it is not there, or not what was written. *end is where the
- * next record begins. */
+/* The body of a record, or NULL if it is missing or damaged. *end is where the next record starts.
+ * */
 static const char *find_body(const mapped_log *log, const header *h, size_t at, size_t *end)
 {
     bool apart = h->body_bytes >= APART;
@@ -168,7 +168,7 @@ static const char *find_body(const mapped_log *log, const header *h, size_t at, 
     return fth_wal_blob_hash(body, h->body_bytes) == h->body_hash ? body : NULL;
 }
 
-/* Replays one log. `good` are where its last whole record ends, and the last body of one. */
+/* Replays one log. `good`: where its last complete record and its last blob end. */
 static fth_status replay_log(const mapped_log *log, uint32_t generation, const fth_wal_reader *reader,
                              uint64_t good[FILES])
 {
@@ -177,11 +177,10 @@ static fth_status replay_log(const mapped_log *log, uint32_t generation, const f
     size_t size = log->size_bytes[RECORDS], end = 0;
 
     good[RECORDS] = good[BLOBS] = 0;
-    FTH_REQUIRE(
-        !is_old(bytes, size, generation), FTH_UNSUPPORTED,
-        "%s was written by an older farthing: stop that one in order (SIGTERM), so that a checkpoint has all of "
-        "it, and remove the log",
-        log->path);
+    FTH_REQUIRE(!is_old(bytes, size, generation), FTH_UNSUPPORTED,
+                "%s was written by an older farthing: stop that version with SIGTERM, so that a checkpoint has all of "
+                "it, and remove the log",
+                log->path);
     for (size_t at = 0; is_header(bytes, size, at, generation); at = end) {
         header h;
         memcpy(&h, bytes + at, sizeof h);
@@ -189,8 +188,8 @@ static fth_status replay_log(const mapped_log *log, uint32_t generation, const f
         if (!body) {
             FTH_REQUIRE(
                 !is_header(bytes, size, end, generation), FTH_CORRUPT,
-                "%s is damaged at byte %zu, before its end: the disk changed what was written. What came before "
-                "is good; to go on from there, cut the file off at that byte",
+                "%s is damaged at byte %zu, before its end: the disk changed what was written. The records before "
+                "are good; to continue from there, truncate the file at that byte",
                 log->path, at);
             break;
         }
@@ -239,7 +238,7 @@ out:
     return status;
 }
 
-/* Puts the file of an older log at `path`, if there is one. */
+/* Renames the file of an old log to `path`, if there is one. */
 static bool recycle(const fth_wal *wal, int file, const char *path)
 {
     char *recycled = fth_path_join(wal->folder, recycled_names[file]);
@@ -248,8 +247,8 @@ static bool recycle(const fth_wal *wal, int file, const char *path)
     return reused;
 }
 
-/* The same for blobs; where it was this process's log they are mapped still, and *blobs are
- * those. A file that somebody has a body in is left alone. */
+/* The same for blobs. If they are of this process's log they are still mapped, and *blobs gets
+ * them. A file with blobs in use is left alone. */
 static fth_status recycle_blobs(fth_wal *wal, const char *path, fth_wal_blobs **blobs)
 {
     fth_status status = FTH_OK;
@@ -296,12 +295,12 @@ static fth_status open_files(fth_wal *wal, int64_t version, const uint64_t used[
     FTH_REQUIRE((reused || ftruncate(fd, (off_t)used[RECORDS]) == 0) && lseek(fd, (off_t)used[RECORDS], SEEK_SET) >= 0,
                 FTH_IO, "%s: %s", path, strerror(errno));
     FTH_TRY(fth_grow(&wal->retired, wal->retired_count, &wal->retired_capacity, sizeof(fth_wal_blobs *)));
-    if (wal->sync_always) /* a killed process leaves names as they are */
+    if (wal->sync_always) /* only a power failure can lose names */
         FTH_TRY(fth_folder_sync(wal->folder));
     if (wal->fd >= 0)
         close(wal->fd);
     free(wal->path);
-    if (wal->blobs) /* somebody may have one of them that is not logged yet */
+    if (wal->blobs) /* a blob in them may not be logged yet */
         wal->retired[wal->retired_count++] = wal->blobs;
     pthread_mutex_lock(&wal->mutex);
     wal->blobs = blobs;
@@ -348,7 +347,7 @@ fth_status fth_wal_open(const char *folder, bool sync_always, size_t map_bytes, 
             continue;
         int64_t version = reader->version(reader->context);
         FTH_REQUIRE(versions[i] == version, FTH_CORRUPT,
-                    "the log that begins at version %" PRId64 " follows what ends at version %" PRId64
+                    "the log that starts at version %" PRId64 " follows one that ends at version %" PRId64
                     ": a checkpoint or log is missing from %s",
                     versions[i], version, folder);
         last = versions[i];
@@ -377,7 +376,7 @@ void fth_wal_free(fth_wal *wal)
     for (size_t i = 0; i < wal->retired_count; i++)
         fth_wal_blobs_unref(wal->retired[i]);
     free(wal->retired);
-    for (int file = 0; wal->folder && file < FILES; file++) { /* as large as a log, and of no use but as the next one */
+    for (int file = 0; wal->folder && file < FILES; file++) { /* of use only as the next log */
         char *recycled = fth_path_join(wal->folder, recycled_names[file]);
         unlink(recycled);
         free(recycled);
@@ -422,8 +421,7 @@ bool fth_wal_reserve_blob(fth_wal *wal, uint64_t size_bytes, fth_wal_blob *blob)
     return blob->bytes != NULL;
 }
 
-/* A large body that is not in this log's file yet: it was not given a blob, or that of a log that
- * has ended. */
+/* Writes a large body into this log: it has no blob, or one of a log that has ended. */
 static fth_status write_blob(fth_wal *wal, const fth_log_record *record, fth_wal_blob *blob)
 {
     float largest = 0;
@@ -436,7 +434,7 @@ static bool sync_files(const fth_wal *wal, bool apart)
     return !wal->sync_always || ((!apart || fth_wal_blobs_sync(wal->blobs) == FTH_OK) && fdatasync(wal->fd) == 0);
 }
 
-/* What is left of a record that could not be written whole. */
+/* Removes a record that was only partly written. */
 static void cut_off(fth_wal *wal)
 {
     header nothing = {0};
@@ -481,9 +479,9 @@ out:
 
 fth_status fth_wal_rotate(fth_wal *wal, int64_t version)
 {
-    /* A process that was killed between this and its checkpoint has left a file for `version`,
-     * which may hold records that make no new one: workers that came or left. They are in no
-     * checkpoint yet. */
+    /* A process killed between this and its checkpoint leaves a file for `version`. It may hold
+     * records that make no new version, of workers that came or left, and that are in no
+     * checkpoint. */
     return version == wal->begins ? FTH_OK : open_files(wal, version, (uint64_t[FILES]){0});
 }
 

@@ -16,7 +16,7 @@
 #include "base/hash.h"
 #include "parameters/gradient.h"
 
-/* Small enough that what was copied is in the cache when it is checked. */
+/* PIECE is small enough that a copied piece is still in the cache when it is checked. */
 enum { PIECE = 256 << 10, MAX_THREADS = 4, MAX_FREE = 64, ALIGNMENT = 64 };
 
 typedef struct extent {
@@ -28,10 +28,10 @@ struct fth_wal_blobs {
     int fd;
     char *path, *map;
     size_t map_bytes;
-    pthread_mutex_t mutex; /* of what follows */
-    uint64_t end;          /* of what is taken */
-    uint64_t warm_until;   /* written before by this process */
-    extent free[MAX_FREE]; /* before it; what does not fit here stays unused until the next log */
+    pthread_mutex_t mutex; /* guards what follows */
+    uint64_t end;          /* of the taken part */
+    uint64_t warm_until;   /* this process has written the file up to here */
+    extent free[MAX_FREE]; /* free places before `end`; those that do not fit here stay unused until the next log */
     int free_count;
 };
 
@@ -118,8 +118,8 @@ fth_status fth_wal_blobs_sync(fth_wal_blobs *blobs)
 
 /* ---- places ---- */
 
-/* The first that is large enough; with the mutex held. What it has more than it should goes on
- * being free. */
+/* Takes the first free place that is large enough; the rest of it stays free. With the mutex held.
+ * */
 static bool take_free(fth_wal_blobs *blobs, uint64_t size_bytes, uint64_t *offset)
 {
     for (int i = 0; i < blobs->free_count; i++) {
@@ -151,8 +151,8 @@ void fth_wal_blobs_take(fth_wal_blobs *blobs, uint64_t size_bytes, fth_wal_blob 
         blob->bytes = blobs->map + blob->offset;
 }
 
-/* What ends where the taken part does makes that shorter, and so may those that were free before
- * it. */
+/* Frees a place. If it is the end of the taken part, that shrinks, also by free places before it.
+ * */
 static void give_back(fth_wal_blobs *blobs, extent freed)
 {
     for (bool found = true; found && freed.offset + freed.size_bytes == blobs->end;) {
@@ -198,7 +198,7 @@ static size_t piece_length(uint64_t index, uint64_t size_bytes)
     return left < PIECE ? (size_t)left : PIECE;
 }
 
-/* Pieces are hashed by themselves, so that several threads can; then their hashes in order. */
+/* Pieces are hashed separately, by several threads; their hashes are then combined in order. */
 static uint64_t join_hashes(uint64_t so_far, uint64_t piece)
 {
     return fth_random_mix(so_far ^ piece);
@@ -212,9 +212,8 @@ uint64_t fth_wal_blob_hash(const void *bytes, uint64_t size_bytes)
     return hash;
 }
 
-/* Memory of a file that was not written yet is slow to come by a page at a time, and nobody can be
- * told that the disk is full. So what is not warm goes through the file, and is warm from then
- * on. */
+/* Touching mapped pages that were never written is slow, and cannot report a full disk. So a place
+ * is written through the file first, and through memory from then on ("warm"). */
 static bool is_warm(const fth_wal_blob *blob)
 {
     fth_wal_blobs *blobs = blob->file;
@@ -234,7 +233,7 @@ static void note_warm(const fth_wal_blob *blob)
     pthread_mutex_unlock(&blobs->mutex);
 }
 
-/* 0, or an errno. */
+/* Returns 0 or an errno. */
 static int write_piece(const fth_wal_blob *blob, uint64_t at, const char *from, size_t size_bytes)
 {
     while (size_bytes > 0) {
@@ -250,9 +249,9 @@ static int write_piece(const fth_wal_blob *blob, uint64_t at, const char *from, 
     return 0;
 }
 
-/* Extends the file to the end of the place. Otherwise a longer blob that gets the place next would
- * be written, as memory, past the end of the file, and what lies there is lost with the process. 0,
- * or an errno. */
+/* Extends the file to the end of the place. Otherwise a longer blob in the same place would be
+ * written through memory past the end of the file, and lost with the process. Returns 0 or an
+ * errno. */
 static int write_padding(const fth_wal_blob *blob)
 {
     static const char zeros[ALIGNMENT];
@@ -260,7 +259,7 @@ static int write_padding(const fth_wal_blob *blob)
                        fth_align_up((size_t)blob->size_bytes, ALIGNMENT) - (size_t)blob->size_bytes);
 }
 
-/* False if the file ends before. */
+/* False if the file is shorter. */
 static bool read_piece(int fd, uint64_t at, char *to, size_t size_bytes)
 {
     while (size_bytes > 0) {
@@ -276,8 +275,7 @@ static bool read_piece(int fd, uint64_t at, char *to, size_t size_bytes)
     return true;
 }
 
-/* How much of a blob's first piece is not numbers: a safetensors header, whose length comes
- * first. */
+/* The length of the safetensors header in a blob's first piece. */
 static size_t header_length(const char *piece, size_t size_bytes)
 {
     uint64_t length = 0;
@@ -316,7 +314,7 @@ fth_status fth_wal_blob_fill(fth_wal_blob *blob, const void *bytes, int fd, floa
         int error = map ? 0 : write_piece(blob, at, here, length);
         failure = error > failure ? error : failure;
     }
-    FTH_REQUIRE(!gone, FTH_INVALID, "the blob was taken away while it was read");
+    FTH_REQUIRE(!gone, FTH_INVALID, "the body was truncated while it was read");
     if (!map && !failure)
         failure = write_padding(blob);
     FTH_REQUIRE(!failure, FTH_IO, "write %s: %s", blob->file->path, strerror(failure));

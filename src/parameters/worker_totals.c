@@ -1,8 +1,8 @@
 /* See worker_totals.h.
  *
- * The window of the live line has a result for each step and not for each gradient: with `sync` the
- * gradients of a step come all at once, after the time that the slowest took, so that a few of them
- * say nothing about speed. */
+ * The live line's window has one result for each step, not for each gradient: with `sync` the
+ * gradients of a step arrive together, after the slowest worker's time, so single gradients say
+ * nothing about speed. */
 #include "parameters/worker_totals.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 
 static const double LINE_EVERY_S = 2;
 
-/* Sums over gradients; those of workers that did not say are left out of loss and accuracy. */
+/* Sums over gradients. Those without loss or accuracy are left out of these. */
 typedef struct sums {
     int64_t pushes, samples;
     double loss; /* times samples */
@@ -19,10 +19,10 @@ typedef struct sums {
 } sums;
 
 struct fth_worker_totals {
-    /* The applying thread's own. */
+    /* For the applying thread only. */
     sums line;
     double line_began_s;
-    fth_step_result step; /* its loss is the sum over samples, until the step ends */
+    fth_step_result step; /* its loss is a sum over samples until the step ends */
     double step_began_s;
 
     pthread_mutex_t mutex;

@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { BUCKETS = 2 * FTH_MAX_WORKERS };
-static const double PROCESS_ENDED = -1; /* as the end of a lease */
+static const double PROCESS_ENDED = -1; /* value of lease_until_s */
 
 struct fth_workers {
     fth_workers_options options;
@@ -80,7 +80,7 @@ static fth_worker *find(fth_workers *workers, const char *name)
     return NULL;
 }
 
-/* The place of the one gone longest, or -1. */
+/* The place of the worker gone longest, or -1. */
 static int make_room(fth_workers *workers)
 {
     int oldest = -1;
@@ -96,7 +96,7 @@ static int make_room(fth_workers *workers)
     return oldest;
 }
 
-/* A whole lease, from now on. */
+/* Starts a full lease now. */
 static void start_lease(const fth_workers *workers, fth_worker *worker, bool is_function)
 {
     const fth_workers_options *options = &workers->options;
@@ -377,7 +377,7 @@ json_t *fth_workers_to_json(fth_workers *workers)
     return json_pack("{s:o, s:i}", "list", list, "most_live", most_live);
 }
 
-/* One worker of the list; with the mutex held. */
+/* Reads one worker of the list, with the mutex held. */
 static fth_status read_worker(fth_workers *workers, const json_t *item)
 {
     const char *name = NULL, *instance = NULL, *access = NULL;

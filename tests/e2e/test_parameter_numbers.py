@@ -128,7 +128,7 @@ def test_a_step_that_overflows_moves_on_without_an_update(serve):
     assert client.metrics()["farthing_void_steps_total"] > 0
     after, version = client.pull()
     assert version == 40 and all(numpy.isfinite(t).all() for t in after.values())
-    assert "is left out: a weight would no longer be a finite number" in server.errors()
+    assert "is skipped: a weight would no longer be a finite number" in server.errors()
     server.kill()
     server.start()
     again, version = server.client().pull()

@@ -217,7 +217,7 @@ def test_a_stop_while_waiting_for_the_server(farthing, tiny, server):
     if server == "busy":
         assert busy.asked.wait(PATIENCE_S)
     else:
-        assert "does not take requests now" in worker.stderr.readline()
+        assert "does not accept requests" in worker.stderr.readline()
     time.sleep(0.3)  # in the middle of a pause
     began = time.monotonic()
     result = stop(worker, signal.SIGTERM)
