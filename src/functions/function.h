@@ -1,9 +1,8 @@
 /* What a function does when it is invoked: jobs, as a table, chosen by the parameters. What is
  * worth keeping between warm invocations (data, connections, plans) belongs to the fth_function.
  *
- * train      for a parameter server: {"apihost", "batch_sz_train", "epoch_n", "update_intv", "dataset_url", "device"}, the
- *            prototype's keys, and ours (docs/functions.md)
- * prefetch   an order of the batch cache (src/batches/prefetch)
+ * train      for a parameter server: {"apihost", "batch_sz_train", "epoch_n", "update_intv", "dataset_url", "device"},
+ * the prototype's keys, and ours (docs/functions.md) prefetch   an order of the batch cache (src/batches/prefetch)
  *
  * A job that cannot be finished before the deadline hands in what it has, and its result has
  * "continuation": an object which, added to the same parameters, continues at that position; with

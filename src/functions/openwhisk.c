@@ -26,8 +26,8 @@
 #include "functions/incoming.h"
 #include "functions/memory_limit.h"
 #include "http/server.h"
+#include "providers/provider.h"
 
-#define END_MARKER "XXX_THE_END_OF_A_WHISK_ACTIVATION_XXX\n"
 static const char no_second_init[] = "Cannot initialize the action more than once.";
 static const char no_arguments[] = "The action did not receive a dictionary or array as an argument.";
 static const char no_result[] = "The action did not return a dictionary or array.";
@@ -79,8 +79,8 @@ static void end_activation(void)
 {
     fflush(stdout);
     fflush(stderr);
-    write_all(STDOUT_FILENO, END_MARKER);
-    write_all(STDERR_FILENO, END_MARKER);
+    write_all(STDOUT_FILENO, FTH_OPENWHISK_END_OF_LOGS);
+    write_all(STDERR_FILENO, FTH_OPENWHISK_END_OF_LOGS);
 }
 
 static void answer_error(fth_exchange *exchange, int code, const char *message)

@@ -25,10 +25,11 @@
 
 #include "base/hash.h"
 #include "data/archive/archive_set.h"
+#include "functions/shard_download.h"
 #include "http/http.h"
 
-enum { LEFTOVER_S = 3600, MAX_TRIES = 8, STALL_S = 20 };
-static const uint64_t usual_limit_bytes = 400000000;
+enum { LEFTOVER_S = 3600 };
+static const uint64_t default_limit_bytes = 400000000;
 
 typedef struct shard_header {
     char magic[8];
@@ -101,7 +102,7 @@ fth_status fth_shard_cache_open(const char *folder, uint64_t limit_bytes, fth_sh
 
     FTH_TRY(fth_allocate(1, sizeof *cache, &cache));
     cache->folder = -1;
-    cache->limit_bytes = limit_bytes > 0 ? limit_bytes : usual_limit_bytes;
+    cache->limit_bytes = limit_bytes > 0 ? limit_bytes : default_limit_bytes;
     cache->path = strdup(folder);
     FTH_REQUIRE(cache->path, FTH_NO_MEMORY, "no memory for a path");
     const char *unfit = open_folder(folder, &cache->folder);
@@ -274,226 +275,110 @@ static bool find_cached(fth_shard_cache *cache, const char *name, shard_bytes *s
     return good;
 }
 
-/* An ETag without its quotes, as stores and leases have it either way; "" if it is none. */
-static void plain_etag(const char *given, char etag[128])
-{
-    size_t length = given ? strlen(given) : 0;
-    bool quoted = length >= 2 && given[0] == '"' && given[length - 1] == '"';
-    etag[0] = '\0';
-    if (!given || strncmp(given, "W/", 2) == 0) /* a weak one says "alike", not "equal" */
-        return;
-    if (length - (quoted ? 2 : 0) < 128)
-        snprintf(etag, 128, "%.*s", (int)(length - (quoted ? 2 : 0)), given + (quoted ? 1 : 0));
-    for (const char *c = etag; *c; c++)
-        if (*c < '!' || *c > '~' || *c == '"') { /* it would not be a header's value */
-            etag[0] = '\0';
-            return;
-        }
-}
-
 /* ---- downloads ---- */
 
-typedef struct shard_download {
-    fth_shard_cache *cache;
-    const fth_shard_request *request;
-    char *shown_url;
+/* A file for a download. */
+typedef struct spool {
     char temporary[64]; /* "": it has no name */
     int descriptor;
-    uint64_t received_bytes; /* by all tries */
-} shard_download;
+} spool;
 
-static fth_status open_spool(shard_download *download)
+static fth_status open_spool(fth_shard_cache *cache, spool *file)
 {
-    fth_shard_cache *cache = download->cache;
     if (cache->path) {
         make_room(cache, "");
-        snprintf(download->temporary, sizeof download->temporary, FTH_FILE_TEMPORARY "%ld-%u", (long)getpid(),
-                 cache->serial++);
-        download->descriptor =
-            openat(cache->folder, download->temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+        snprintf(file->temporary, sizeof file->temporary, FTH_FILE_TEMPORARY "%ld-%u", (long)getpid(), cache->serial++);
+        file->descriptor =
+            openat(cache->folder, file->temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     } else {
-        download->descriptor = memfd_create("shard", MFD_CLOEXEC);
+        file->descriptor = memfd_create("shard", MFD_CLOEXEC);
     }
-    if (download->descriptor < 0)
+    if (file->descriptor < 0)
         return fth_fail(FTH_IO, "create a file for a shard in %s: %s", cache->path ? cache->path : "memory",
                         strerror(errno));
     return FTH_OK;
 }
 
-static fth_status take_bytes(void *context, uint64_t offset, const void *bytes, size_t size_bytes)
-{
-    shard_download *download = context;
-    const char *at = bytes;
-    off_t place = (off_t)(offset + sizeof(shard_header));
-    for (size_t done = 0; done < size_bytes;) {
-        ssize_t written = pwrite(download->descriptor, at + done, size_bytes - done, place + (off_t)done);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written <= 0)
-            return fth_fail(FTH_IO, "write a shard to %s: %s", download->cache->path ? download->cache->path : "memory",
-                            strerror(errno));
-        done += (size_t)written;
-    }
-    download->received_bytes += size_bytes;
-    return FTH_OK;
-}
-
-static int look_at_stop(void *context, uint64_t sent_bytes, uint64_t received_bytes)
-{
-    const shard_download *download = context;
-    (void)sent_bytes;
-    (void)received_bytes;
-    return download->request->stop && download->request->stop->asked;
-}
-
-/* One GET. *answered is false where another try may help. */
-static fth_status request_once(shard_download *download, const char *cached_etag, fth_http_response *response,
-                               bool *answered)
-{
-    const fth_shard_request *request = download->request;
-    char condition[160];
-    const char *const headers[] = {condition, NULL};
-    snprintf(condition, sizeof condition, "If-None-Match: \"%s\"", cached_etag);
-    *answered = false;
-    if (ftruncate(download->descriptor, 0) != 0)
-        return fth_fail(FTH_IO, "truncate a shard's file: %s", strerror(errno));
-    fth_status status = fth_http_perform(download->cache->clients[request->foreign],
-                                         &(fth_http_request){.method = "GET",
-                                                             .url = request->url,
-                                                             .headers = *cached_etag ? headers : NULL,
-                                                             .into_bytes = download->cache->limit_bytes,
-                                                             .sink = take_bytes,
-                                                             .sink_context = download,
-                                                             .stall_s = STALL_S,
-                                                             .deadline = request->deadline,
-                                                             .progress = look_at_stop,
-                                                             .progress_context = download},
-                                         response);
-    if (request->stop && request->stop->asked)
-        return fth_fail(FTH_INTERRUPTED, "stopped while fetching %s", download->shown_url);
-    if (status == FTH_OK)
-        *answered = response->code < 500 && response->code != 429 && response->code != 408;
-    return status;
-}
-
-static fth_status explain_code(const shard_download *download, int code)
-{
-    const char *why = code == 403 || code == 401   ? ": its signature is wrong or has expired; presign it again"
-                      : code == 404 || code == 410 ? ": there is no such object"
-                      : code >= 300 && code < 400  ? ": redirects are not followed; give the address itself"
-                                                   : "";
-    return fth_fail(code >= 500 || code == 429 ? FTH_IO : FTH_INVALID, "fetch %s: the server answered %d%s",
-                    download->shown_url, code, why);
-}
-
-/* Tries until there is an answer: *fresh is true where the body has come, and false where the
- * cached one is right. */
-static fth_status fetch(shard_download *download, const char *cached_etag, char etag[128], bool *fresh)
-{
-    fth_status status = FTH_OK;
-    fth_http_response response = {0};
-    fth_backoff backoff = {.first_s = 0.1, .most_s = 5};
-
-    for (int tries = 1;; tries++) {
-        bool answered = false;
-        fth_http_response_release(&response);
-        response = (fth_http_response){0};
-        status = request_once(download, cached_etag, &response, &answered);
-        if (answered)
-            break;
-        bool hopeless = status != FTH_OK && status != FTH_PEER_LOST && status != FTH_TIMEOUT;
-        if (status == FTH_OK)
-            status = explain_code(download, response.code);
-        if (hopeless || tries >= MAX_TRIES)
-            goto out;
-        if (!fth_backoff_wait(&backoff, 0, download->request->deadline)) {
-            status = fth_fail_within(FTH_TIMEOUT, "there was no time to try again");
-            goto out;
-        }
-    }
-    *fresh = response.code == 200;
-    if (!*fresh && !(response.code == 304 && *cached_etag)) {
-        status = explain_code(download, response.code);
-        goto out;
-    }
-    char *given = fth_http_header(&response, "ETag");
-    plain_etag(*fresh ? given : cached_etag, etag);
-    free(given);
-
-out:
-    fth_http_response_release(&response);
-    return status;
-}
-
 /* The file is whole: gives its bytes, and its name where it can be found again. */
-static fth_status publish(shard_download *download, const char *name, const char *etag, shard_bytes *shard)
+static fth_status publish(fth_shard_cache *cache, spool *file, const char *name, const char *url, const char *etag,
+                          shard_bytes *shard)
 {
     fth_status status = FTH_OK;
-    fth_shard_cache *cache = download->cache;
     shard_header header = {0};
 
-    FTH_REQUIRE(map_descriptor(download->descriptor, shard) && shard->mapped_bytes > sizeof header, FTH_CORRUPT,
-                "%s: is empty", download->shown_url);
+    FTH_REQUIRE(map_descriptor(file->descriptor, shard) && shard->mapped_bytes > sizeof header, FTH_CORRUPT,
+                "%s: is empty", url);
     shard->bytes = shard->mapping + sizeof header;
     shard->size_bytes = shard->mapped_bytes - sizeof header;
     snprintf(shard->etag, sizeof shard->etag, "%s", etag);
-    if (!*etag || !*download->temporary)
+    if (!*etag || !*file->temporary)
         goto out; /* nothing could be asked about it later */
     memcpy(header.magic, magic, sizeof magic);
     memcpy(header.etag, shard->etag, sizeof header.etag);
     header.size_bytes = shard->size_bytes;
     header.hash = fth_hash(shard->bytes, shard->size_bytes, 0);
-    FTH_REQUIRE(pwrite(download->descriptor, &header, sizeof header, 0) == (ssize_t)sizeof header &&
-                    renameat(cache->folder, download->temporary, cache->folder, name) == 0,
+    FTH_REQUIRE(pwrite(file->descriptor, &header, sizeof header, 0) == (ssize_t)sizeof header &&
+                    renameat(cache->folder, file->temporary, cache->folder, name) == 0,
                 FTH_IO, "publish a shard in %s: %s", cache->path, strerror(errno));
-    download->temporary[0] = '\0';
+    file->temporary[0] = '\0';
     make_room(cache, name);
 
 out:
     return status;
 }
 
-/* The bytes of a shard that a server has, from the cache where they are there. */
+static fth_status check_etag(const char *url, const char *etag, const char *wanted)
+{
+    if (!*wanted || strcmp(etag, wanted) == 0)
+        return FTH_OK;
+    return fth_fail(FTH_CORRUPT, "%s: has the ETag %s, not %s: it has been replaced since it was listed", url, etag,
+                    wanted);
+}
+
+/* The bytes of a shard on a server, from the cache if they are there. */
 static fth_status get_remote(fth_shard_cache *cache, const fth_shard_request *request, const char *public_url,
                              shard_bytes *shard, uint64_t *received_bytes)
 {
     fth_status status = FTH_OK;
-    shard_download download = {.cache = cache, .request = request, .descriptor = -1};
-    char name[48], wanted[128], etag[128] = "";
+    spool file = {.descriptor = -1};
+    char name[48], wanted[128], etag[128] = "", *shown_url = NULL;
     bool fresh = false;
 
-    plain_etag(request->etag, wanted);
+    fth_plain_etag(request->etag, wanted);
     name_file(public_url, "", ".shard", name);
     if (find_cached(cache, name, shard) && *wanted && strcmp(wanted, shard->etag) == 0)
         return FTH_OK;
-    download.shown_url = fth_http_harmless_url(request->url);
-    FTH_REQUIRE(download.shown_url, FTH_NO_MEMORY, "no memory for an address");
+    shown_url = fth_http_harmless_url(request->url);
+    FTH_REQUIRE(shown_url, FTH_NO_MEMORY, "no memory for an address");
     fth_http_client **client = &cache->clients[request->foreign];
     if (!*client)
         FTH_TRY(fth_http_client_open(
             &(fth_http_client_options){.attentive = true,
                                        .reach = request->foreign ? FTH_HTTP_ELSEWHERE : FTH_HTTP_NO_METADATA},
             client));
-    FTH_TRY(open_spool(&download));
-    FTH_TRY(fetch(&download, shard->etag, etag, &fresh));
+    FTH_TRY(open_spool(cache, &file));
+    FTH_TRY(fth_shard_download(&(fth_shard_download_options){.client = *client,
+                                                             .request = request,
+                                                             .shown_url = shown_url,
+                                                             .descriptor = file.descriptor,
+                                                             .offset = sizeof(shard_header),
+                                                             .limit_bytes = cache->limit_bytes,
+                                                             .place = cache->path ? cache->path : "memory",
+                                                             .cached_etag = shard->etag},
+                               etag, &fresh, received_bytes));
     if (fresh) {
         release_bytes(shard);
-        FTH_REQUIRE(!*wanted || strcmp(etag, wanted) == 0, FTH_CORRUPT,
-                    "%s: has the ETag %s, not %s: it has been replaced since it was listed", download.shown_url, etag,
-                    wanted);
-        FTH_TRY(publish(&download, name, etag, shard));
+        FTH_TRY(check_etag(shown_url, etag, wanted));
+        FTH_TRY(publish(cache, &file, name, shown_url, etag, shard));
     }
-    FTH_REQUIRE(!*wanted || strcmp(shard->etag, wanted) == 0, FTH_CORRUPT,
-                "%s: has the ETag %s, not %s: it has been replaced since it was listed", download.shown_url,
-                shard->etag, wanted);
+    FTH_TRY(check_etag(shown_url, shard->etag, wanted));
 
 out:
-    *received_bytes = download.received_bytes;
-    if (download.descriptor >= 0)
-        close(download.descriptor);
-    if (*download.temporary)
-        unlinkat(cache->folder, download.temporary, 0);
-    free(download.shown_url);
+    if (file.descriptor >= 0)
+        close(file.descriptor);
+    if (*file.temporary)
+        unlinkat(cache->folder, file.temporary, 0);
+    free(shown_url);
     return status;
 }
 

@@ -24,7 +24,7 @@ fth_status fth_activation_make_id(bool lambda, char id[FTH_ACTIVATION_ID])
     return status;
 }
 
-bool fth_activation_id_is_valid(const char *id)
+static bool id_is_valid(const char *id)
 {
     size_t length = strlen(id);
     return length >= 32 && length < FTH_ACTIVATION_ID && strspn(id, "0123456789abcdef-") == length;
@@ -46,14 +46,6 @@ fth_status fth_activation_write(const char *folder, const char *id, const json_t
     return status;
 }
 
-bool fth_activation_exists(const char *folder, const char *id)
-{
-    char *file = fth_activation_id_is_valid(id) ? path_of(folder, id, "activation.json") : NULL;
-    bool exists = fth_file_exists(file);
-    free(file);
-    return exists;
-}
-
 /* One that runs in a process that is gone has ended with it. */
 static void mark_if_lost(json_t *record)
 {
@@ -68,10 +60,9 @@ static void mark_if_lost(json_t *record)
 fth_status fth_activation_read(const char *folder, const char *id, json_t **record)
 {
     *record = NULL;
-    if (!fth_activation_exists(folder, id))
-        return fth_fail(FTH_INVALID, "no activation %s", id);
-    char *file = path_of(folder, id, "activation.json");
-    fth_status status = fth_json_read(file, record);
+    char *file = id_is_valid(id) ? path_of(folder, id, "activation.json") : NULL;
+    fth_status status =
+        fth_file_exists(file) ? fth_json_read(file, record) : fth_fail(FTH_INVALID, "no activation %s", id);
     if (status == FTH_OK)
         mark_if_lost(*record);
     free(file);
@@ -105,7 +96,7 @@ static fth_status find_all(const char *folder, dated **found, size_t *count)
     *count = 0;
     for (struct dirent *entry; directory && (entry = readdir(directory));) {
         struct stat facts;
-        if (!fth_activation_id_is_valid(entry->d_name))
+        if (!id_is_valid(entry->d_name))
             continue;
         char *file = path_of(folder, entry->d_name, "activation.json");
         bool there = file && stat(file, &facts) == 0;

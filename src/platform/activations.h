@@ -22,13 +22,11 @@ enum { FTH_ACTIVATION_ID = 40 };
 
 /* 32 hex digits, as OpenWhisk has them, or with dashes, as Lambda has them. */
 fth_status fth_activation_make_id(bool lambda, char id[FTH_ACTIVATION_ID]);
-bool fth_activation_id_is_valid(const char *id);
 
 /* Makes its folder, and writes or replaces the record. */
 fth_status fth_activation_write(const char *folder, const char *id, const json_t *record);
 /* FTH_INVALID: there is none. */
 fth_status fth_activation_read(const char *folder, const char *id, json_t **record);
-bool fth_activation_exists(const char *folder, const char *id);
 /* The newest first, `limit` at most after the first `skip`; of one function, or of all if NULL. A
  * new array. */
 fth_status fth_activation_list(const char *folder, const char *action, size_t skip, size_t limit, json_t **records);

@@ -75,12 +75,12 @@ static fth_status take_log(const char *path, bool marked, fth_deadline deadline,
         FTH_REQUIRE(*text, FTH_NO_MEMORY, "no memory for a log of %llu bytes", (unsigned long long)more);
         ssize_t got = pread(file, *text, more, (off_t)*read);
         *size = got > 0 ? (size_t)got : 0;
-        end = marked ? memmem(*text, *size, FTH_END_OF_LOGS, strlen(FTH_END_OF_LOGS)) : NULL;
+        end = marked ? memmem(*text, *size, FTH_OPENWHISK_END_OF_LOGS, strlen(FTH_OPENWHISK_END_OF_LOGS)) : NULL;
         if (end || !marked || fth_deadline_passed(deadline))
             break;
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
-    *read += end ? (uint64_t)(end - *text) + strlen(FTH_END_OF_LOGS) : *size;
+    *read += end ? (uint64_t)(end - *text) + strlen(FTH_OPENWHISK_END_OF_LOGS) : *size;
     if (end)
         *size = (size_t)(end - *text);
 

@@ -40,7 +40,6 @@ extern const fth_contract fth_contract_openwhisk, fth_contract_lambda;
 
 enum { FTH_INSTANCE_START_S = 60 }; /* that a process may take to be ready */
 #define FTH_INSTANCE_GRACE_S 0.25   /* after the time limit, until it is killed */
-#define FTH_END_OF_LOGS      "XXX_THE_END_OF_A_WHISK_ACTIVATION_XXX\n"
 
 bool fth_instance_is_alive(void *instance); /* and may go on; when the platform stops, it is asked to end */
 void fth_instance_fail(fth_instance_run *run, const char *kind, const char *format, ...)

@@ -23,9 +23,9 @@
 #include "platform/instance.h"
 #include "platform/platform_internal.h"
 
-enum { USUAL_PROCESSES = 64, USUAL_ACTIVATIONS = 100, SHOWN_ACTIVATIONS = 20 };
+enum { DEFAULT_PROCESSES = 64, DEFAULT_ACTIVATIONS = 100 };
 enum { KEPT_ACTIVATIONS = 1000, PRUNE_EVERY = 100 }; /* activations that have ended */
-static const double usual_idle_s = 60, look_every_s = 0.02;
+static const double default_idle_s = 60, look_every_s = 0.02;
 
 typedef struct activation {
     char id[FTH_ACTIVATION_ID], name[FTH_ACTION_NAME];
@@ -416,33 +416,6 @@ static bool is_here(const fth_platform *platform, const char *id)
     return false;
 }
 
-static double number_or_nan(const json_t *record, const char *key)
-{
-    const json_t *number = json_object_get(record, key);
-    return json_is_number(number) ? json_number_value(number) : NAN;
-}
-
-static void fill_outcome(fth_platform *platform, const json_t *record, fth_invocation_outcome *outcome)
-{
-    const char *state = fth_json_text(record, "state", ""), *error = fth_json_text(record, "error", NULL);
-    json_t *result = json_object_get(record, "result");
-    snprintf(outcome->id, sizeof outcome->id, "%s", fth_json_text(record, "id", ""));
-    outcome->state = strcmp(state, "running") == 0 ? FTH_INVOCATION_RUNNING
-                     : strcmp(state, "done") == 0  ? FTH_INVOCATION_DONE
-                                                   : FTH_INVOCATION_FAILED;
-    if (json_is_object(result))
-        outcome->result = json_incref(result);
-    else if (result) /* Lambda's may be anything */
-        outcome->result = json_pack("{s:O}", "result", result);
-    outcome->error = error ? strdup(error) : NULL;
-    outcome->duration_s = number_or_nan(record, "duration_s");
-    outcome->start_s = number_or_nan(record, "init_s");
-    outcome->peak_bytes = number_or_nan(record, "peak_bytes");
-    if (outcome->state != FTH_INVOCATION_RUNNING &&
-        fth_activation_log_text(platform->folder, outcome->id, &outcome->logs) != FTH_OK)
-        outcome->logs = NULL;
-}
-
 fth_status fth_platform_poll(fth_platform *platform, const char *id, fth_deadline deadline,
                              fth_invocation_outcome *outcome)
 {
@@ -471,86 +444,21 @@ fth_status fth_platform_poll(fth_platform *platform, const char *id, fth_deadlin
             nanosleep(&(struct timespec){.tv_nsec = (long)(look_every_s * 1e9)}, NULL);
         }
     }
-    fill_outcome(platform, record, outcome);
+    fth_activation_fill_outcome(platform->folder, record, outcome);
 
 out:
     json_decref(record);
     return status;
 }
 
-static void add_invocations(const fth_platform *platform, json_t *facts)
-{
-    json_t *records = NULL, *record, *shown = json_array();
-    size_t i;
-    if (fth_activation_list(platform->folder, fth_json_text(facts, "name", ""), 0, SHOWN_ACTIVATIONS, &records) ==
-        FTH_OK)
-        json_array_foreach(records, i, record)
-        {
-            static const char *const keys[] = {"id",         "state",  "kind",       "error", "created",
-                                               "duration_s", "init_s", "peak_bytes", "end"};
-            json_t *each = json_object(), *start = json_object_get(record, "start");
-            char started[40];
-            if (!start) /* until it has ended, when it was invoked is what there is */
-                start = json_object_get(record, "created");
-            for (size_t k = 0; k < FTH_COUNT_OF(keys); k++)
-                if (json_object_get(record, keys[k]))
-                    json_object_set(each, keys[k], json_object_get(record, keys[k]));
-            fth_clock_format_utc(json_number_value(start), started, sizeof started);
-            if (json_is_number(start))
-                json_object_set_new(each, "started", json_string(started));
-            json_array_append_new(shown, each);
-        }
-    json_object_set_new(facts, "invocations", shown);
-    json_decref(records);
-}
-
 fth_status fth_platform_status(fth_platform *platform, const char *name, json_t **result)
 {
-    fth_status status = FTH_OK;
-    fth_action action = {0};
-    json_t *facts;
-    size_t i;
-
-    *result = NULL;
-    if (name) {
-        FTH_TRY(fth_action_load(platform->folder, name, &action));
-        *result = json_array();
-        json_array_append(*result, action.facts);
-    } else {
-        FTH_TRY(fth_action_list(platform->folder, result));
-    }
-    json_array_foreach(*result, i, facts)
-    {
-        char updated[40];
-        fth_clock_format_utc(json_number_value(json_object_get(facts, "updated")), updated, sizeof updated);
-        json_object_set_new(facts, "updated", json_string(updated));
-        add_invocations(platform, facts);
-    }
-
-out:
-    fth_action_release(&action);
-    return status;
+    return fth_describe_functions(platform->folder, name, result);
 }
 
 fth_status fth_platform_logs(fth_platform *platform, const char *name, const char *id, char **text)
 {
-    fth_status status = FTH_OK;
-    fth_action action = {0};
-    json_t *records = NULL;
-
-    *text = NULL;
-    FTH_TRY(fth_action_load(platform->folder, name, &action));
-    if (!id) {
-        FTH_TRY(fth_activation_list(platform->folder, name, 0, 1, &records));
-        id = fth_json_text(json_array_get(records, 0), "id", NULL);
-        FTH_REQUIRE(id, FTH_INVALID, "function %s has not been invoked yet", name);
-    }
-    FTH_TRY(fth_activation_log_text(platform->folder, id, text));
-
-out:
-    fth_action_release(&action);
-    json_decref(records);
-    return status;
+    return fth_function_logs(platform->folder, name, id, text);
 }
 
 fth_status fth_platform_deploy(fth_platform *platform, const fth_function_spec *spec)
@@ -582,7 +490,7 @@ static void remove_orphans(const fth_platform *platform)
 }
 
 /* ~/.local/share/farthing/functions, or below $XDG_DATA_HOME. */
-static char *usual_folder(void)
+static char *default_folder(void)
 {
     const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
     if (data && *data == '/')
@@ -606,15 +514,15 @@ fth_status fth_platform_open(const fth_platform_options *options, fth_platform *
 {
     fth_status status = FTH_OK;
     fth_platform *platform = NULL;
-    char *given = options->folder ? strdup(options->folder) : usual_folder();
+    char *given = options->folder ? strdup(options->folder) : default_folder();
 
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *platform, &platform));
     pthread_mutex_init(&platform->mutex, NULL);
     pthread_cond_init(&platform->changed, NULL);
-    platform->max_processes = options->max_processes > 0 ? options->max_processes : USUAL_PROCESSES;
-    platform->max_activations = options->max_activations > 0 ? options->max_activations : USUAL_ACTIVATIONS;
-    platform->idle_s = options->idle_s > 0 ? options->idle_s : usual_idle_s;
+    platform->max_processes = options->max_processes > 0 ? options->max_processes : DEFAULT_PROCESSES;
+    platform->max_activations = options->max_activations > 0 ? options->max_activations : DEFAULT_ACTIVATIONS;
+    platform->idle_s = options->idle_s > 0 ? options->idle_s : default_idle_s;
     fth_owner_self(platform->owner);
     FTH_TRY(fth_folder_create(given));
     FTH_REQUIRE(chmod(given, 0700) == 0, FTH_IO, "keep %s to its owner: it belongs to somebody else", given);

@@ -20,4 +20,12 @@ fth_status fth_platform_begin(fth_platform *platform, const fth_platform_call *c
 /* Where functions find the REST APIs, and with which key. */
 fth_status fth_platform_set_api(fth_platform *platform, const char *url, const char *key);
 
+/* ---- reports.c: from the folder alone ---- */
+
+/* What a record says, as a provider's outcome. */
+void fth_activation_fill_outcome(const char *folder, const json_t *record, fth_invocation_outcome *outcome);
+/* As fth_platform_status() and fth_platform_logs(). */
+fth_status fth_describe_functions(const char *folder, const char *name, json_t **result);
+fth_status fth_function_logs(const char *folder, const char *name, const char *id, char **text);
+
 #endif

@@ -79,7 +79,8 @@ static double read_figure(const char *report, const char *name)
     return at && end > at + strlen(name) && isfinite(value) && value >= 0 ? value : NAN;
 }
 
-void fth_lambda_read_report(const char *logs, fth_invocation_outcome *outcome)
+/* Reads the REPORT line of an invocation's logs: billed time, cold start, peak memory. */
+static void read_report(const char *logs, fth_invocation_outcome *outcome)
 {
     const char *report = NULL;
     for (const char *at = logs; at && (at = strstr(at, "REPORT RequestId:")); at++)
@@ -119,7 +120,7 @@ static void read_answer(const fth_http_response *response, fth_invocation_outcom
 {
     char *failed = fth_http_header(response, "X-Amz-Function-Error");
     outcome->logs = read_log_tail(response);
-    fth_lambda_read_report(outcome->logs, outcome);
+    read_report(outcome->logs, outcome);
     if (failed) {
         outcome->state = FTH_INVOCATION_FAILED;
         outcome->error = explain_failure(failed, response);
@@ -136,26 +137,15 @@ static fth_status read_invoked(const fth_lambda_provider *provider, const fth_re
                                const fth_http_response *response, fth_invocation_outcome *outcome)
 {
     char *id = fth_http_header(response, "x-amzn-RequestId");
-    char *reason = response->code >= 400 ? fth_rest_reason(response) : NULL;
     fth_status status = FTH_OK;
     if (id)
         fth_printable_copy(outcome->id, sizeof outcome->id, id);
-    if (response->code == 429 || response->code == 503) {
-        outcome->state = FTH_INVOCATION_THROTTLED;
-        outcome->retry_after_s = fth_rest_retry_after_s(response);
-        outcome->error =
-            fth_format("not accepted now (%d): %s", response->code, reason ? reason : "too many invocations at once");
-    } else if (response->code >= 500 || response->code == 408) {
-        outcome->state = FTH_INVOCATION_UNKNOWN;
-        outcome->error = fth_format("%s at %s answered %d%s%s", call->what, fth_rest_server(provider->lambda.rest),
-                                    response->code, reason ? ": " : "", reason ? reason : "");
-    } else {
+    if (!fth_rest_read_refusal(provider->lambda.rest, call, response, outcome)) {
         status = fth_rest_check(provider->lambda.rest, call, response, FTH_LAMBDA_KEYS_ADVICE);
         if (status == FTH_OK && !provider->detached)
             read_answer(response, outcome);
     }
     free(id);
-    free(reason);
     return status;
 }
 

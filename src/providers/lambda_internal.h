@@ -40,9 +40,6 @@ typedef struct fth_lambda_provider {
 
 /* "/2015-03-31/functions/NAME" and `rest` ("/code", or ""); free() it. */
 fth_status fth_lambda_path(const char *name, const char *rest, char **path);
-/* What the line REPORT of an invocation's logs says: seconds billed and of a cold start, peak
- * memory. */
-void fth_lambda_read_report(const char *logs, fth_invocation_outcome *outcome);
 
 fth_status fth_lambda_deploy(fth_provider *provider, const fth_function_spec *spec);
 fth_status fth_lambda_status(fth_provider *provider, const char *name, json_t **result);

@@ -274,7 +274,7 @@ static double read_start(const json_t *annotations)
     return NAN;
 }
 
-void fth_openwhisk_read_activation(const json_t *activation, fth_invocation_outcome *outcome)
+static void read_activation(const json_t *activation, fth_invocation_outcome *outcome)
 {
     const json_t *response = json_object_get(activation, "response");
     json_t *result = json_object_get(response, "result");
@@ -330,25 +330,8 @@ static fth_status read_invoked(fth_openwhisk_provider *provider, const fth_rest_
 {
     fth_status status = FTH_OK;
     json_t *json = NULL;
-    if (response->code == 429 || response->code == 503) {
-        char *reason = fth_rest_reason(response);
-        outcome->state = FTH_INVOCATION_THROTTLED;
-        outcome->retry_after_s = fth_rest_retry_after_s(response);
-        outcome->error = fth_format("not accepted now (%d): %s", response->code,
-                                    reason                  ? reason
-                                    : response->code == 429 ? "too many requests or activations at once"
-                                                            : "the service is busy");
-        free(reason);
+    if (fth_rest_read_refusal(provider->rest, call, response, outcome))
         goto out;
-    }
-    if (response->code >= 500 || response->code == 408) { /* perhaps of a gateway, behind which it may run */
-        char *reason = fth_rest_reason(response);
-        outcome->state = FTH_INVOCATION_UNKNOWN;
-        outcome->error = fth_format("%s at %s answered %d%s%s", call->what, fth_rest_server(provider->rest),
-                                    response->code, reason ? ": " : "", reason ? reason : "");
-        free(reason);
-        goto out;
-    }
     FTH_TRY(fth_rest_check(provider->rest, call, response, FTH_OPENWHISK_KEYS_ADVICE));
     FTH_TRY(fth_rest_parse(provider->rest, call, response, &json));
     const char *id = json_string_value(json_object_get(json, "activationId"));
@@ -423,7 +406,7 @@ static fth_status poll_activation(fth_provider *base, const char *name, const ch
         FTH_TRY(status);
     } while (code == 404 && fth_rest_pause(provider->rest, &backoff, 0, deadline));
     if (activation)
-        fth_openwhisk_read_activation(activation, outcome);
+        read_activation(activation, outcome);
     else if (fth_rest_is_stopped(provider->rest))
         status = fth_fail(FTH_INTERRUPTED, "%s: stopped", what);
 

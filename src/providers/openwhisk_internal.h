@@ -24,8 +24,6 @@ fth_status fth_openwhisk_action_path(const char *name, char **path);
 fth_status fth_openwhisk_activation_path(const char *name, const char *id, char **path);
 /* An action's name without its name space, lent. */
 const char *fth_openwhisk_bare_name(const char *name);
-/* What an activation record says. */
-void fth_openwhisk_read_activation(const json_t *activation, fth_invocation_outcome *outcome);
 /* The lines of an activation's logs as one text; free() it. NULL: it has none. */
 char *fth_openwhisk_join_logs(const json_t *lines);
 /* GET of a path, parsed; *code gets the answer's code, and a 404 is FTH_OK without *json where

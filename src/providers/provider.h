@@ -15,11 +15,14 @@
 #define FTH_LAMBDA_ARCHITECTURE "x86_64"
 #endif
 
+/* The line that ends an OpenWhisk action's logs of an activation, on both output streams. */
+#define FTH_OPENWHISK_END_OF_LOGS "XXX_THE_END_OF_A_WHISK_ACTIVATION_XXX\n"
+
 typedef struct fth_provider_kind fth_provider_kind;
 
 typedef struct fth_provider_options {
     const char *host; /* OpenWhisk's API host or URL; Lambda's endpoint; local: folder of its state. NULL: from the
-                            * environment and the usual files (~/.wskprops; AWS's) */
+                       * environment and the usual files (~/.wskprops; AWS's) */
     const char *key;  /* OpenWhisk's UUID:KEY; NULL: from the environment or ~/.wskprops. Lambda uses AWS credentials */
     const char *region;   /* Lambda; NULL: AWS's usual ways */
     const char *ca_file;  /* NULL: the system's certificates */

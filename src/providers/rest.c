@@ -278,3 +278,27 @@ fth_status fth_rest_check(const fth_rest *rest, const fth_rest_call *call, const
     free(reason);
     return FTH_INVALID;
 }
+
+bool fth_rest_read_refusal(const fth_rest *rest, const fth_rest_call *call, const fth_http_response *response,
+                           fth_invocation_outcome *outcome)
+{
+    const int code = response->code;
+    const bool throttled = code == 429 || code == 503;
+    if (!throttled && code != 408 && code < 500)
+        return false;
+    char *reason = fth_rest_reason(response);
+    if (throttled) {
+        outcome->state = FTH_INVOCATION_THROTTLED;
+        outcome->retry_after_s = fth_rest_retry_after_s(response);
+        outcome->error = fth_format("not accepted now (%d): %s", code,
+                                    reason        ? reason
+                                    : code == 429 ? "too many invocations at once"
+                                                  : "the service is busy");
+    } else {
+        outcome->state = FTH_INVOCATION_UNKNOWN;
+        outcome->error = fth_format("%s at %s answered %d%s%s", call->what, rest->server, code, reason ? ": " : "",
+                                    reason ? reason : "");
+    }
+    free(reason);
+    return true;
+}

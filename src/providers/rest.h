@@ -6,6 +6,7 @@
 #include <jansson.h>
 
 #include "http/http.h"
+#include "providers/provider.h"
 #include "store/sigv4.h"
 
 typedef struct fth_rest fth_rest;
@@ -55,6 +56,10 @@ fth_status fth_rest_parse(const fth_rest *rest, const fth_rest_call *call, const
  * below 300 is FTH_OK. `keys_advice` is for 401 and 403. */
 fth_status fth_rest_check(const fth_rest *rest, const fth_rest_call *call, const fth_http_response *response,
                           const char *keys_advice);
+/* Reads an answer to an invocation that was not accepted: THROTTLED (429, 503), or UNKNOWN (408 and
+ * 5xx, perhaps of a gateway in front of a running function). False: neither. */
+bool fth_rest_read_refusal(const fth_rest *rest, const fth_rest_call *call, const fth_http_response *response,
+                           fth_invocation_outcome *outcome);
 /* What a server's error says: "error", "message", "Message", "errorMessage"; or NULL. free() it. */
 char *fth_rest_reason(const fth_http_response *response);
 /* Seconds of Retry-After, at most 300; 0: not said. */

@@ -455,7 +455,7 @@ def test_sync_goes_on_with_fewer_than_it_was_to_have(serve):
     assert client.push("b", 3, 2, ones(before), code=200)["version"] == 3
     server.stop()
     events = (server.folder / "runs/run/events.jsonl").read_text()
-    assert "2 came: steps are made of the gradients of those that are there" in events
+    assert "2 came; steps are now made of the gradients of these" in events
 
 
 @pytest.mark.parametrize("leaves", ["unregisters", "dies"])
