@@ -14,8 +14,8 @@ enum { MAX_ANSWER_BYTES = 64 << 20 };
 
 struct fth_coordinator_link {
     char *url;               /* for messages */
-    char *whole_url;         /* without a '/' at its end */
-    fth_http_client *client; /* of whoever has the turn */
+    char *whole_url;         /* without a '/' at the end */
+    fth_http_client *client; /* used by the thread whose turn it is */
     pthread_mutex_t mutex;
     pthread_cond_t next_turn;
     uint64_t turn, last_ticket; /* guarded by mutex */
@@ -85,7 +85,7 @@ static void end_turn(fth_coordinator_link *link)
     pthread_mutex_unlock(&link->mutex);
 }
 
-/* Signs and performs a request, whose URL is the link's and `target`. */
+/* Signs and performs a request for `target`. */
 static fth_status perform(fth_coordinator_link *link, const char *target, fth_http_request *request,
                           fth_http_response *response)
 {
@@ -121,14 +121,14 @@ out:
     return status;
 }
 
-/* What an answer with an error says. */
+/* Fails with the error in an answer. */
 static fth_status fail_answer(const fth_coordinator_link *link, const fth_http_response *response)
 {
     json_t *answer = json_loadb(response->body ? response->body : "", response->body_bytes, 0, NULL);
     const char *error = json_string_value(json_object_get(answer, "error"));
     const char *name = json_string_value(json_object_get(answer, "status"));
     fth_status status = name ? fth_status_find(name) : response->code >= 500 ? FTH_PEER_LOST : FTH_INVALID;
-    if (status == FTH_OK) /* an answer that is refused is no success, whatever it is called */
+    if (status == FTH_OK) /* a refusal is never a success, whatever status it names */
         status = FTH_IO;
     if (error)
         status = fth_fail(status, "coordinator %s: %s", link->url, error);

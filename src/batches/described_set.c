@@ -75,7 +75,7 @@ out:
     return status;
 }
 
-/* And what is held out, which a job cannot tell from the samples. */
+/* Also reads what is held out, which a job cannot tell from the samples. */
 static void load_source(const json_t *json, fth_described_set *set)
 {
     const json_t *seed = json_object_get(json, "seed"), *fraction = json_object_get(json, "validation_fraction");

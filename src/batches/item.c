@@ -56,7 +56,7 @@ void fth_item_seal(void *entry, fth_item_id id, fth_item_kind kind, uint64_t pay
     *receipt = (fth_receipt){.id = id, .size_bytes = sizeof header + payload_bytes, .checksum = header.checksum};
 }
 
-/* What is wrong with an entry; NULL: nothing. */
+/* Describes what is wrong with an entry; NULL: nothing. */
 static const char *find_damage(const void *entry, uint64_t size_bytes, fth_item_id id, const fth_receipt *receipt)
 {
     fth_item_header header;

@@ -1,6 +1,6 @@
-/* See job.h. Ids are XXH3-128 of a canonical encoding: the encoding's version, then each value that
- * decides the contents, little-endian in 8 bytes, texts with their length before them. Machines of
- * either byte order get the same ids. */
+/* See job.h. An id is the XXH3-128 of a canonical encoding: the encoding's version, then each value
+ * that determines the contents, as 8 little-endian bytes, texts preceded by their length. Machines
+ * of either byte order compute the same ids. */
 #include "batches/job.h"
 
 #include <endian.h>
@@ -18,7 +18,7 @@ static const char *const sharing_names[] = {"none", "order", "all"};
 static const char *const format_names[] = {"encoded", "decoded", "batches"};
 static const char *const split_names[] = {"train", "validation"};
 
-/* The place of `name` in a list; -1: it is not there. */
+/* The index of `name`; -1: not found. */
 static int find_name(const char *name, const char *const *names, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -58,7 +58,7 @@ bool fth_cache_format_find(const char *name, fth_cache_format *format)
 
 static json_t *save_seed(uint64_t seed)
 {
-    char text[24]; /* JSON numbers stop at 63 bits */
+    char text[24]; /* JSON integers end at 63 bits */
     snprintf(text, sizeof text, "%" PRIu64, seed);
     return json_string(text);
 }
@@ -122,7 +122,7 @@ static fth_status load_number(const json_t *json, const char *key, int64_t least
     return check_number(json_object_get(json, key), key, least, most, number);
 }
 
-/* A text of digits, or a number where that is enough. */
+/* A text of digits, or a number if that suffices. */
 static fth_status load_seed(const json_t *json, const char *key, uint64_t *seed)
 {
     const json_t *value = json_object_get(json, key);
@@ -135,7 +135,7 @@ static fth_status load_seed(const json_t *json, const char *key, uint64_t *seed)
         char canonical[24];
         *seed = strtoull(text, NULL, 10);
         snprintf(canonical, sizeof canonical, "%" PRIu64, *seed);
-        if (strcmp(canonical, text) == 0) /* neither too large, nor with zeros before it */
+        if (strcmp(canonical, text) == 0) /* no overflow, and no leading zeros */
             return FTH_OK;
     }
     return fth_fail(FTH_INVALID, "job: \"%s\" must be a seed of 64 bits, as a number or a text of its digits", key);
@@ -253,7 +253,7 @@ bool fth_job_has_same_batches(const fth_job_spec *a, const fth_job_spec *b)
 
 /* ---- ids ---- */
 
-enum { ID_ENCODING = 1 }; /* goes up when the encoding, or what the same values make of the same files, changes */
+enum { ID_ENCODING = 1 }; /* increases when the encoding changes, or when equal values give other contents */
 
 static void add_number(XXH3_state_t *hash, uint64_t number)
 {
@@ -268,7 +268,7 @@ static void add_text(XXH3_state_t *hash, const char *text)
     XXH3_128bits_update(hash, text, length);
 }
 
-/* What all ids begin with. */
+/* The common prefix of all ids. */
 static void begin_id(XXH3_state_t *hash, const fth_job_spec *spec, fth_item_kind kind)
 {
     XXH3_128bits_reset(hash);
@@ -289,7 +289,7 @@ bool fth_job_is_random(const fth_job_spec *spec)
     return spec->augmentation.flip || spec->augmentation.crop_padding > 0 || fth_transform_is_random(spec->transform);
 }
 
-/* What is done to samples. */
+/* How samples are prepared. */
 static void add_preparation(XXH3_state_t *hash, const fth_job_spec *spec, int64_t epoch)
 {
     bool random = fth_job_is_random(spec);
@@ -331,7 +331,7 @@ fth_item_id fth_job_sample_id(const fth_job_spec *spec, fth_item_kind kind, int6
 fth_item_id fth_job_sequence_id(const fth_job_spec *spec)
 {
     XXH3_state_t hash;
-    begin_id(&hash, spec, FTH_ITEM_KINDS); /* no item's id */
+    begin_id(&hash, spec, FTH_ITEM_KINDS); /* not the id of any item */
     add_preparation(&hash, spec, 0);
     add_number(&hash, (uint64_t)spec->batch);
     add_number(&hash, spec->shuffle);

@@ -1,5 +1,5 @@
-/* See payload.h. The JSON at the beginning of a payload is padded with spaces, so that what follows
- * it is aligned. */
+/* See payload.h. The JSON at the beginning of a payload is padded with spaces to align what
+ * follows. */
 #include "batches/payload.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "tensor/tensor.h"
 
 enum { BATCH_HEADER_BYTES = 512, NUMBER_TEXT = 24, MAX_METADATA = 3, BATCH_TENSORS = 3 };
-/* Room for bad samples: all of them without name and cause, or some with. */
+/* Room for bad samples: all without name and cause, or some with. */
 enum { BAD_BYTES = 1024, BAD_SAMPLE_BYTES = 32, BAD_TEXT = 256 };
 
 /* ---- writing ---- */
@@ -101,7 +101,7 @@ out:
     return status;
 }
 
-/* The header's bytes behind which labels, and then images at a 64-byte boundary, follow. */
+/* Bytes of the header, which labels follow, then images at a 64-byte boundary. */
 static uint64_t batch_header_bytes(int64_t count)
 {
     uint64_t labels = (uint64_t)count * sizeof(int64_t);
@@ -165,7 +165,7 @@ out:
     return status;
 }
 
-/* The same list with names and causes of at most `longest` bytes, cut between characters. */
+/* The same list, with names and causes cut to at most `longest` bytes, between characters. */
 static char *shorten_bad(const json_t *list, size_t longest)
 {
     json_t *shorter = json_array();
@@ -190,7 +190,7 @@ static char *shorten_bad(const json_t *list, size_t longest)
     return text;
 }
 
-/* Writes the list into its room, which is filled with spaces. */
+/* Writes the list into its room, padded with spaces. */
 static fth_status write_bad(const char *bad, int64_t count, uint8_t *room)
 {
     fth_status status = FTH_OK;
@@ -245,7 +245,7 @@ static fth_status read_number(const fth_safetensors *tensors, const char *key, i
     return FTH_OK;
 }
 
-/* A tensor of that type and rank. */
+/* Whether a tensor has that type and rank. */
 static fth_status find_tensor(const fth_safetensors *tensors, const char *name, fth_dtype dtype, int rank,
                               const fth_tensor_view **tensor)
 {
@@ -265,7 +265,7 @@ static fth_status read_dimension(const fth_tensor_view *tensor, int i, int *valu
     return FTH_OK;
 }
 
-/* Copies texts (NULL stays NULL) to one block of memory. */
+/* Copies texts (NULL stays NULL) into one block of memory. */
 static fth_status copy_texts(const char *texts[], size_t count, char **block)
 {
     size_t size = 1;

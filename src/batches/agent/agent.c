@@ -1,4 +1,4 @@
-/* See agent.h: puts the parts together, answers clients, and ends when nobody needs it. */
+/* See agent.h. */
 #include "batches/agent/agent.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 
 #define DEFAULT_IDLE_S 30.0
 #define LOOK_EVERY_S   0.1
-#define ANSWER_S       5.0 /* for what clients ask of the coordinator */
+#define ANSWER_S       5.0 /* for requests that are passed on */
 
 #define MAX_MEMORY (UINT64_C(1) << 30)
 #define MIN_MEMORY (UINT64_C(64) << 20)
@@ -94,9 +94,9 @@ static fth_status describe_job(void *context, uint64_t job, json_t **answer)
     return fth_coordinator_ask(agent->link, "GET", target, NULL, fth_deadline_in(ANSWER_S), answer);
 }
 
-/* ---- its life ---- */
+/* ---- starting and stopping ---- */
 
-/* A quarter of what is free. */
+/* A quarter of the free memory, within limits. */
 static uint64_t choose_memory(void)
 {
     uint64_t chosen = (uint64_t)fth_machine_available_bytes() / 4;
@@ -120,7 +120,7 @@ fth_status fth_batches_agent_path(const fth_batches_agent_options *options, char
     port = colon ? strtol(colon + 1, &end, 10) : 0;
     FTH_REQUIRE(host > url && colon && colon > host && port > 0 && port < 65536 && (*end == '\0' || *end == '/'),
                 FTH_INVALID, "\"%s\" is not a coordinator's address; expected http://HOST:PORT", url);
-    /* [::1] is ::1, as clients have it. */
+    /* [::1] becomes ::1, as clients write it. */
     name = host[0] == '[' && colon[-1] == ']' ? strndup(host + 1, (size_t)(colon - host) - 2)
                                               : strndup(host, (size_t)(colon - host));
     FTH_REQUIRE(name, FTH_NO_MEMORY, "no memory for an address");
@@ -156,9 +156,9 @@ static void close_agent(batches_agent *agent)
     fth_coordinator_link_free(agent->link);
 }
 
-/* The same for the next agent at this path of this machine, so that the coordinator knows at once
- * who has gone with the last one. Machines, and containers of one, may have the same name: what the
- * kernel calls them is part of it. */
+/* The same name for the next agent at this path, so that the coordinator sees at once that the last
+ * one is gone. Machines, and containers of one machine, may share a host name, so the kernel's boot
+ * id and mount namespace are part of it. */
 static void choose_name(const char *path, char *name, size_t size)
 {
     char machine[64] = "", *boot = NULL, space[64] = "";
@@ -189,7 +189,7 @@ static fth_status open_agent(const fth_batches_agent_options *options, const cha
         &(fth_dispatcher_options){.cache = agent->cache,
                                   .board = agent->board,
                                   .memory_bytes = (uint64_t)(FTH_CACHE_FILL * (double)memory_bytes),
-                                  .max_tries = 1}, /* the coordinator has tried again */
+                                  .max_tries = 1}, /* the coordinator has already retried */
         &agent->dispatcher));
     FTH_TRY(fth_served_jobs_create(NULL, agent->dispatcher, 0, fth_cache_shm.name, &agent->served));
     FTH_TRY(fth_agent_jobs_create(agent->served, agent->board, &agent->jobs));
@@ -221,7 +221,7 @@ out:
     return status;
 }
 
-/* Until it has had no clients for a while. */
+/* Runs until there have been no clients for a while. */
 static void serve(const batches_agent *agent, double idle_s, const fth_stop *stop)
 {
     double used_s = fth_clock_seconds();
@@ -232,7 +232,7 @@ static void serve(const batches_agent *agent, double idle_s, const fth_stop *sto
     }
 }
 
-/* Whether somebody serves the clients of this machine. */
+/* Whether another process serves the clients of this machine. */
 static bool is_served(const char *path)
 {
     fth_host_link *link = NULL;
@@ -241,8 +241,8 @@ static bool is_served(const char *path)
     return is_there;
 }
 
-/* Whoever started this has its messages go to a file there: nobody reads them when it has ended
- * well. */
+/* The process that starts an agent sends its messages to a file. After a clean exit nobody reads
+ * it. */
 static void remove_log(const char *path)
 {
     char *log = fth_batches_agent_log(path);

@@ -4,9 +4,10 @@
 
 #include "batches/agent/agent.h"
 
-/* The socket's path: that of the URL's host and port, for this user and key. free() it. */
+/* The path of the socket, which depends on the URL's host and port, this user and the access key.
+ * free() it. */
 fth_status fth_batches_agent_path(const fth_batches_agent_options *options, char **path);
-/* The file beside it for the messages of an agent that a client starts. free() it. */
+/* The log beside it of an agent that a client starts. free() it. */
 char *fth_batches_agent_log(const char *path);
 
 #endif

@@ -1,6 +1,6 @@
-/* Finding a machine's agent, or starting it (agent.h). Several processes may start one at the same
- * time: the first to take the host's lock stays, and the others end at once, so whoever asks
- * connects to the same one. */
+/* Finds a machine's agent, or starts it (agent.h). Several processes may start one at the same
+ * time: the first takes the host's lock, the others exit at once, and all callers connect to the
+ * same agent. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +16,8 @@
 
 enum { MAX_LOG_BYTES = 1 << 20, MAX_STARTED = 8 };
 
-/* Agents that this process has started and not yet collected; 0: none. Without a lock, of which a
- * fork could copy a locked one. */
+/* Agents that this process has started and not yet reaped; 0: none. There is no lock, because a
+ * fork could copy it locked. */
 static _Atomic pid_t started[MAX_STARTED];
 
 static void remember(pid_t child)
@@ -29,7 +29,7 @@ static void remember(pid_t child)
     }
 }
 
-/* So that those which have ended are no zombies any more. */
+/* Reaps agents that have exited. */
 static void collect_ended(void)
 {
     for (int i = 0; i < MAX_STARTED; i++) {
@@ -90,7 +90,7 @@ out:
     return status;
 }
 
-/* Starts one; its messages go to a file beside the socket, which is emptied first. */
+/* Starts an agent. Its messages go to a file beside the socket, which is emptied first. */
 static fth_status start(const fth_batches_agent_options *options, const char *const *command, const char *log,
                         pid_t *child)
 {
@@ -110,7 +110,7 @@ out:
     return status;
 }
 
-/* The last line of its messages says why it ended. */
+/* The last line of its log says why it exited. */
 static fth_status fail_ended(const fth_child_end *end, const char *log)
 {
     char *text = NULL, how[64], *line, *newline;
@@ -151,7 +151,7 @@ fth_status fth_batches_agent_ensure(const fth_batches_agent_options *options, co
                 goto out;
             }
         }
-        if (child == 0) /* or the one that was there, as it said, has ended meanwhile */
+        if (child == 0) /* also if the agent that was there has exited meanwhile */
             FTH_TRY(start(options, command, log, &child));
         FTH_REQUIRE(!fth_deadline_passed(deadline), FTH_TIMEOUT,
                     "this machine's agent of the batch cache did not start in time; see %s", log);

@@ -1,4 +1,4 @@
-/* See cache.h: the list of kinds, and calls handed on to one of them. */
+/* See cache.h: the list of kinds; each call is forwarded to one of them. */
 #include "batches/cache/cache.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@ struct fth_cache {
     void *evict_context;
 };
 
-/* Whether an address begins with one of the kind's schemes; one without "://" is the whole
+/* Whether an address begins with one of the kind's schemes. A scheme without "://" is a whole
  * address. */
 static bool is_of_kind(const fth_cache_kind *kind, const char *address)
 {

@@ -1,13 +1,15 @@
-/* Caches: where entries are kept for all who need them. A row of fth_cache_kind each, listed in
- * cache.c.
+/* Caches: where entries are kept. Each is a row of fth_cache_kind, listed in cache.c.
  *
- *     shm                            the coordinator's shared memory (segment.h); other machines get entries from it
- * over HTTP redis://[[user]:password@]host[:port][,host[:port]...][/database][/prefix], rediss:// with TLS Redis or
- * Valkey, one server, several, or a cluster; every machine reads from it directly items+http://host:port         a
- * coordinator's shared memory, for a machine that makes items for it (cache_coordinator.c)
+ *     shm                      the coordinator's shared memory (segment.h); other machines get its
+ *                              entries over HTTP
+ *     redis://[[user]:password@]host[:port][,host[:port]...][/database][/prefix]
+ *     rediss://...             Redis or Valkey, rediss with TLS: one server, several, or a cluster;
+ *                              every machine reads from it directly
+ *     items+http://host:port   a coordinator's shared memory, as a worker on another machine fills
+ *                              it (cache_coordinator.c)
  *
- * Whoever puts an entry gets a receipt only once the cache has all of it. Servers that are down
- * cost a failed call, never a wrong answer: what cannot be got is made again. */
+ * A receipt is given only when the cache has the whole entry. A server that is down costs a failed
+ * call, never a wrong answer: entries that cannot be read are made again. */
 #ifndef FTH_BATCHES_CACHE_H
 #define FTH_BATCHES_CACHE_H
 
@@ -16,7 +18,7 @@
 typedef struct fth_cache fth_cache;
 
 typedef struct fth_cache_options {
-    uint64_t memory_bytes;      /* that may be used, all entries together */
+    uint64_t memory_bytes;      /* limit for all entries together */
     double deadline_s;          /* of a call; 0: 5 */
     const char *ca_file;        /* for rediss:// and https://; NULL: the system's */
     const char *pinned_key;     /* of a coordinator, as fth_http_client_options; NULL: none */
@@ -27,42 +29,42 @@ typedef struct fth_cache_options {
  * server and what to do. */
 fth_status fth_cache_open(const char *address, const fth_cache_options *options, fth_cache **cache);
 void fth_cache_free(fth_cache *cache);
-fth_status fth_cache_check(const char *address);              /* FTH_INVALID for what is no address of one */
+fth_status fth_cache_check(const char *address);              /* FTH_INVALID if it is not the address of a cache */
 const char *fth_cache_name(const fth_cache *cache);           /* without passwords */
 fth_segment_cache *fth_cache_segment(const fth_cache *cache); /* NULL: not shared memory */
 
-/* Who keeps a cache within its memory drops entries when one finds no room: `make_room` is called
- * with how many bytes to drop, a few times, and more each time, since what becomes free need not
- * lie in one piece. Before others use the cache. */
+/* When the cache has no room for an entry, it calls `evict` with the number of bytes to free, a few
+ * times and with more each time, since what becomes free need not be contiguous. Set it before the
+ * cache is used. */
 void fth_cache_set_evictor(fth_cache *cache, void (*evict)(void *context, uint64_t size_bytes), void *context);
-/* Room for an entry in which it can be made; then put, or cancel. FTH_NO_MEMORY: there is none. Any
+/* Room in which an entry can be made; then put or cancel it. FTH_NO_MEMORY: there is none. Any
  * thread. */
 fth_status fth_cache_begin(fth_cache *cache, uint64_t size_bytes, void **entry);
-fth_status fth_cache_put(fth_cache *cache, void *entry, const fth_receipt *receipt); /* gives up the room either way */
+fth_status fth_cache_put(fth_cache *cache, void *entry, const fth_receipt *receipt); /* releases the room either way */
 void fth_cache_cancel(fth_cache *cache, void *entry);
 
-/* Takes an entry that was asked for as ids[which]; it is lent until this returns. */
+/* Receives the entry of ids[which], which is lent until this returns. */
 typedef void fth_cache_take(void *context, size_t which, const void *entry, uint64_t size_bytes);
 
-/* Entries by id, several in one round trip. `take` is called in this thread for each that is there,
- * checked, in any order. Those that are not there, or damaged, are left out. Where a server fails,
- * the entries of others are given all the same before the call fails. */
+/* Gets several entries in one round trip. `take` is called in this thread for each that is found,
+ * after it was checked, in any order. Missing and damaged entries are left out. If a server fails,
+ * the entries of the others are still delivered before the call fails. */
 fth_status fth_cache_get(fth_cache *cache, const fth_item_id *ids, size_t count, fth_deadline deadline,
                          fth_cache_take *take, void *context);
-/* What the cache says of an entry, by its header and length alone: it is not read. */
+/* Reads an entry's header and length only. */
 fth_status fth_cache_look(fth_cache *cache, fth_item_id id, fth_deadline deadline, fth_receipt *receipt, bool *found);
-/* FTH_IO unless the cache has an entry with that id, length and checksum. Who reads it checks the
- * rest. */
+/* FTH_IO unless the cache has an entry with that id, length and checksum. Its payload is checked by
+ * readers. */
 fth_status fth_cache_confirm(fth_cache *cache, const fth_receipt *receipt, fth_deadline deadline);
 fth_status fth_cache_remove(fth_cache *cache, const fth_item_id *ids, size_t count);
-/* Lists what is there, for a coordinator that starts again. */
+/* Lists all entries, for a coordinator that has been restarted. */
 fth_status fth_cache_visit(fth_cache *cache, void (*visit)(void *context, const fth_receipt *receipt), void *context);
 
 /* ---- kinds ---- */
 typedef struct fth_cache_kind {
     const char *name;    /* for messages and lists: "redis" */
     const char *schemes; /* addresses begin with one of these, separated by spaces: "redis:// rediss://" */
-    bool is_segment;     /* keeps entries in fth_cache_options.segment */
+    bool is_segment;     /* entries are in fth_cache_options.segment */
     fth_status (*check)(const char *address);
     fth_status (*open)(const char *address, const fth_cache_options *options, void **state);
     void (*free)(void *state);

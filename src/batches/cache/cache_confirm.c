@@ -1,4 +1,4 @@
-/* Whether a cache has what a prefetcher says it has put there. */
+/* Checks that a cache has the entry that a prefetcher says it has put there. */
 #include "batches/cache/cache.h"
 
 fth_status fth_cache_confirm(fth_cache *cache, const fth_receipt *receipt, fth_deadline deadline)

@@ -1,13 +1,12 @@
-/* A coordinator's own memory as a cache, from another machine: what a worker makes is handed in
- * over HTTP (coordinator.h). Entries are not looked for there, since who makes items has no use for
- * those that are made. */
+/* A coordinator's memory as a cache, seen from another machine: a worker uploads its items over
+ * HTTP (coordinator.h). Nothing is read, since a prefetcher has no use for finished items. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "batches/cache/cache.h"
 #include "batches/coordinator_link.h"
 
-#define DEFAULT_DEADLINE_S 30.0 /* an entry may be large, and the way to the coordinator long */
+#define DEFAULT_DEADLINE_S 30.0 /* entries may be large and the network slow */
 
 typedef struct fth_coordinator_cache {
     fth_coordinator_link *link;

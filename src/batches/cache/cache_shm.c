@@ -1,10 +1,9 @@
-/* The shared memory of the coordinator's own machine as a cache: a thin layer over segment.h, whose
- * owner lends it. */
+/* The shared memory of the coordinator's own machine as a cache: a thin layer over segment.h. */
 #include "batches/cache/cache.h"
 
 static fth_status check(const char *address)
 {
-    (void)address; /* "shm", or it would not be ours */
+    (void)address; /* always "shm" */
     return FTH_OK;
 }
 
@@ -18,7 +17,7 @@ static fth_status open_cache(const char *address, const fth_cache_options *optio
 
 static void free_cache(void *state)
 {
-    (void)state; /* the segment is its owner's */
+    (void)state; /* the segment belongs to the caller */
 }
 
 static fth_status begin(void *state, uint64_t size_bytes, void **entry)

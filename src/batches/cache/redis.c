@@ -1,10 +1,10 @@
 /* Redis and Valkey as a cache; redis_internal.h lists the files.
  *
- * An entry is a string under "farthing:PREFIX:ID". It expires an hour after it was last used (after
- * it was put, with servers older than Redis 6.2), so that nothing stays for ever when a coordinator
- * is not there to remove it. Ids are hashes of contents: whoever puts an id puts the same bytes,
- * and an entry that is read is checked against its id, length and checksum, so servers that lose,
- * evict or damage entries cause work and no wrong answers. */
+ * An entry is a string under "farthing:PREFIX:ID". It expires an hour after its last use (after it
+ * was put, on servers older than Redis 6.2), so that entries do not stay forever if the coordinator
+ * does not remove them. Ids are hashes of the contents, so an id always has the same bytes, and
+ * every entry that is read is checked against its id, length and checksum. Servers that lose, evict
+ * or damage entries cause work, not wrong answers. */
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -16,8 +16,8 @@
 enum { MAX_SERVERS = 1024, SCAN_COUNT = 512, MAX_WINDOW = 512, PROBES_PER_SERVER = 64 };
 #define EXPIRY_MS          "3600000"
 #define PROBE_EXPIRY_MS    "10000"
-#define MAX_ENTRY_BYTES    (UINT64_C(512) << 20) /* proto-max-bulk-len, as servers have it unless told otherwise */
-#define WINDOW_BYTES       (32 << 20) /* of values under way from one server: its memory holds them meanwhile */
+#define MAX_ENTRY_BYTES    (UINT64_C(512) << 20) /* the default proto-max-bulk-len */
+#define WINDOW_BYTES       (32 << 20)            /* of values in flight from one server, which buffers them */
 #define DEFAULT_DEADLINE_S 5.0
 
 typedef struct redis_cache {
@@ -26,7 +26,7 @@ typedef struct redis_cache {
     fth_redis_login login;
     fth_redis_map *map;
     double deadline_s;
-    _Atomic uint64_t typical_bytes; /* of an entry; for the window */
+    _Atomic uint64_t typical_bytes; /* of an entry; determines the window */
 } redis_cache;
 
 static const char *write_key(const redis_cache *cache, fth_item_id id, char *room)
@@ -42,7 +42,7 @@ static fth_deadline call_deadline(const redis_cache *cache)
     return fth_deadline_in(cache->deadline_s);
 }
 
-/* Large entries count more, so that the window is seldom too large for them. */
+/* Large entries count more, so that the window is rarely too large for them. */
 static void note_size(redis_cache *cache, uint64_t size_bytes)
 {
     uint64_t typical = atomic_load_explicit(&cache->typical_bytes, memory_order_relaxed);
@@ -163,7 +163,8 @@ static void cancel(void *state, void *entry)
     free(entry);
 }
 
-/* UNLINK frees the memory in another thread of the server, which every server since Redis 4 has. */
+/* UNLINK frees the memory in a background thread of the server; all servers since Redis 4 have
+ * it. */
 static fth_status send_remove(void *context, size_t which, const char *key, fth_redis_connection *connection,
                               fth_deadline deadline)
 {
@@ -187,7 +188,7 @@ static fth_status remove_items(void *state, const fth_item_id *ids, size_t count
 
 /* ---- listing ---- */
 
-/* What an entry's header and length say of it; false: it is none, or not whole. */
+/* The receipt that an entry's header and length imply; false: it is not a complete entry. */
 static bool make_receipt(const char *key, const fth_item_header *header, uint64_t size_bytes, fth_receipt *receipt)
 {
     const char *text = strrchr(key, ':');
@@ -197,7 +198,7 @@ static bool make_receipt(const char *key, const fth_item_header *header, uint64_
            fth_item_id_parse(text + 1, &id) && fth_item_id_equal(id, header->id);
 }
 
-/* Looks at the entries of one answer to SCAN, in one round trip. */
+/* Reads headers and lengths of the entries in one reply to SCAN, in one round trip. */
 static fth_status visit_keys(fth_redis_connection *connection, const redisReply *keys, fth_deadline deadline,
                              void (*visit)(void *context, const fth_receipt *receipt), void *context)
 {
@@ -236,8 +237,7 @@ static bool is_scan_answer(const redisReply *reply)
     return true;
 }
 
-/* An entry that is looked at: its header is the first thing that is asked for, its length the
- * second. */
+/* Looking at an entry takes two commands: its header, then its length. */
 typedef struct look_call {
     redis_cache *cache;
     fth_item_id id;
@@ -295,7 +295,7 @@ static fth_status visit_server(redis_cache *cache, fth_redis_server *server,
     snprintf(count, sizeof count, "%d", SCAN_COUNT);
     FTH_TRY(fth_redis_server_borrow(server, call_deadline(cache), &connection));
     do {
-        fth_deadline deadline = call_deadline(cache); /* of a round trip: there may be many */
+        fth_deadline deadline = call_deadline(cache); /* of one round trip; there may be many */
         FTH_TRY(fth_redis_ask(connection, (const char *[]){"SCAN", cursor, "MATCH", pattern, "COUNT", count, NULL},
                               deadline, &reply));
         FTH_REQUIRE(is_scan_answer(reply), FTH_CORRUPT, "%s: an answer to SCAN that makes no sense",
@@ -342,7 +342,7 @@ static void count_entry(void *context, size_t which, const void *entry, uint64_t
     ++*(size_t *)context;
 }
 
-/* An entry without a payload, that no job has. */
+/* An entry without a payload and with an id that no job has. */
 static fth_item_id make_probe(uint64_t number, void *entry, fth_receipt *receipt)
 {
     fth_item_id id = {{fth_random_mix((uint64_t)(fth_clock_wall_seconds() * 1e6)), fth_random_mix(number)}};
@@ -350,8 +350,8 @@ static fth_item_id make_probe(uint64_t number, void *entry, fth_receipt *receipt
     return id;
 }
 
-/* Puts, gets and removes a small entry at every server. One that is full is only reported: there
- * may be old entries to remove first. */
+/* Puts, gets and removes a small entry at every server. A full server is only reported: old entries
+ * may have to be removed first. */
 static fth_status try_servers(redis_cache *cache, fth_deadline deadline)
 {
     fth_status status = FTH_OK;
@@ -368,7 +368,7 @@ static fth_status try_servers(redis_cache *cache, fth_deadline deadline)
         while (place < left && servers[place] != server)
             place++;
         if (place == left)
-            continue; /* tried already */
+            continue; /* already tried */
         servers[place] = servers[--left];
         status = put_bytes(cache, id, &entry, sizeof entry, PROBE_EXPIRY_MS);
         if (status == FTH_NO_MEMORY) {

@@ -60,7 +60,8 @@ static bool parse_endpoint(const char *text, size_t length, int default_port, ft
 
 bool fth_redis_endpoint_parse(const char *text, const fth_redis_endpoint *from, fth_redis_endpoint *endpoint)
 {
-    /* A cluster's servers write IPv6 addresses without brackets: the last colon is the port's. */
+    /* A cluster's servers write IPv6 addresses without brackets: the last colon precedes the
+     * port. */
     const char *colon = strrchr(text, ':');
     if (!colon || !parse_number(colon + 1, strcspn(colon + 1, " @"), 65535, &endpoint->port))
         return false;
@@ -125,7 +126,7 @@ out:
     return status;
 }
 
-/* "user:password", percent-encoded; what it lacks comes from the environment. */
+/* "user:password", percent-encoded; missing parts come from the environment. */
 static fth_status parse_user(const char *text, size_t length, fth_redis_address *address)
 {
     fth_status status = FTH_OK;
@@ -157,7 +158,7 @@ fth_status fth_redis_address_parse(const char *text, fth_redis_address *address)
     *address = (fth_redis_address){.tls = strncmp(text, "rediss://", 9) == 0};
     FTH_REQUIRE(address->tls || strncmp(text, "redis://", 8) == 0, FTH_INVALID, "not a Redis address; " FORM);
     servers = text + (address->tls ? 9 : 8);
-    /* A password may contain '/' and '@' that nobody has encoded: the last '@' counts. */
+    /* A password may contain '/' and '@' unencoded: the last '@' counts. */
     at = strrchr(servers, '@');
     FTH_TRY(parse_user(servers, at ? (size_t)(at - servers) : 0, address));
     if (at)

@@ -1,8 +1,8 @@
 /* See redis_internal.h: commands go out through one buffer, replies come in through another.
  *
- * Replies of a few bytes, and arrays, are parsed by hiredis. A value is received in place: its
- * length is in the line before it, and what has not come with that line is read from the socket
- * straight to the connection's memory for values. */
+ * Short replies and arrays are parsed by hiredis. A value is received in place: the preceding line
+ * has its length, and what did not arrive with that line is read from the socket directly into the
+ * connection's value buffer. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +13,8 @@
 enum {
     INPUT_BYTES = 64 << 10,
     MAX_LINE = 4 << 10,          /* of a reply's first line */
-    MAX_REPLY_BYTES = 64 << 20,  /* of a reply that hiredis parses */
-    KEPT_VALUE_BYTES = 64 << 20, /* room for a larger value is not kept */
+    MAX_REPLY_BYTES = 64 << 20,  /* of a reply parsed by hiredis */
+    KEPT_VALUE_BYTES = 64 << 20, /* a larger value buffer is not kept */
     MAX_WORDS = 8,
     PORTION_BYTES = 1 << 30
 };
@@ -27,7 +27,7 @@ struct fth_redis_connection {
     redisReader *reader;
     char *output;
     size_t output_bytes, output_room;
-    char *input; /* bytes from input_begin to input_end are not looked at yet */
+    char *input; /* the bytes from input_begin to input_end are unread */
     size_t input_begin, input_end;
     char *value;
     uint64_t value_room;
@@ -39,7 +39,7 @@ struct fth_redis_connection {
 static const struct meaning {
     const char *begins;
     fth_status status;
-    const char *text; /* after the server's name */
+    const char *text; /* follows the server's name */
 } meanings[] = {
     {"NOAUTH", FTH_INVALID,
      "wants a password; set " FTH_REDIS_PASSWORD_VARIABLE " (and " FTH_REDIS_USER_VARIABLE "), or write it into the "
@@ -125,7 +125,7 @@ fth_status fth_redis_add(fth_redis_connection *connection, const char *const *wo
 out:
     if (command) {
         if (length > 0)
-            fth_wipe(command, (size_t)length); /* it may be a password */
+            fth_wipe(command, (size_t)length); /* it may hold a password */
         redisFreeCommand(command);
     }
     return status;
@@ -169,7 +169,7 @@ out:
 
 /* ---- receiving ---- */
 
-/* More input, behind what is there. */
+/* Reads more input behind what is there. */
 static fth_status receive_more(fth_redis_connection *connection, fth_deadline deadline)
 {
     size_t got = 0;
@@ -233,7 +233,7 @@ out:
     return status;
 }
 
-/* The next line of input, without its end. It stays where it is until more is received. */
+/* The next line of input, without its end. It is valid until more is received. */
 static fth_status receive_line(fth_redis_connection *connection, fth_deadline deadline, char **line)
 {
     fth_status status = FTH_OK;
@@ -329,9 +329,9 @@ out:
     return status;
 }
 
-/* ---- beginning and end ---- */
+/* ---- opening and closing ---- */
 
-/* The text after "name" in HELLO's list of names and values; NULL: not there. */
+/* The text after "name" in HELLO's list of names and values; NULL: it is not there. */
 static const char *find_text(const redisReply *list, const char *name)
 {
     for (size_t i = 0; list->type == REDIS_REPLY_ARRAY && i + 1 < list->elements; i += 2)
@@ -340,7 +340,7 @@ static const char *find_text(const redisReply *list, const char *name)
     return NULL;
 }
 
-/* Redis before version 6 has no HELLO: what it says is in INFO, which needs the password first. */
+/* Redis before version 6 has no HELLO; INFO says the same, after AUTH. */
 static fth_status greet_old(fth_redis_connection *connection, const fth_redis_login *login, fth_deadline deadline)
 {
     fth_status status = FTH_OK;
@@ -395,7 +395,7 @@ static fth_status greet(fth_redis_connection *connection, const fth_redis_login 
 
 out:
     if (connection->output)
-        fth_wipe(connection->output, connection->output_room); /* it had the password */
+        fth_wipe(connection->output, connection->output_room); /* it held the password */
     if (reply)
         freeReplyObject(reply);
     return status;

@@ -1,12 +1,12 @@
 /* See redis_internal.h.
  *
- * Work is done in rounds. In each, what is left is grouped by server, a connection to each of these
- * is borrowed and gets the first window of commands, then replies are received, server after
- * server, while the others work. What was redirected, or was under way when a connection broke, is
- * left for the next round.
+ * Work is done in rounds. Each round groups the remaining items by server, borrows a connection to
+ * each, sends every server its first window of commands, and receives the replies server by server
+ * while the others work. Items that were redirected, or in flight when a connection broke, remain
+ * for the next round.
  *
- * Connections are borrowed in the order of servers' addresses in memory, by every thread, so that
- * threads that wait for each other's connections cannot wait in a circle. */
+ * Every thread borrows connections in the order of the servers' addresses in memory, so that
+ * threads waiting for connections cannot deadlock. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +17,11 @@
 enum { MAX_ROUNDS = 16, MAX_BROKEN = 2, MAX_REDIRECTIONS = 12 };
 #define ROUND_PAUSE_S 0.02
 
-/* One thing of the work. */
+/* One item of the work. */
 typedef struct work_item {
-    fth_redis_server *server; /* in this round; or where a redirection points; NULL: as the map says */
+    fth_redis_server *server; /* in this round, or the target of a redirection; NULL: as the map says */
     bool is_done;
-    bool asks; /* a slot is on its way to that server: ASKING comes first */
+    bool asks; /* a slot is migrating to that server: send ASKING first */
     uint8_t broken, redirections;
 } work_item;
 
@@ -38,7 +38,7 @@ typedef struct exchange_state {
     const fth_redis_work *work;
     fth_deadline deadline;
     work_item *items;
-    size_t *order; /* of those that are left, by server */
+    size_t *order; /* remaining items, by server */
     server_lane *lanes;
     fth_status status; /* the first failure */
     char *reason;
@@ -75,7 +75,7 @@ static fth_status send_one(exchange_state *exchange, server_lane *lane, size_t w
                : status;
 }
 
-/* Whether an error sends the item elsewhere, or to another round. */
+/* Whether an error sends the item to another server or into another round. */
 static bool is_redirected(exchange_state *exchange, const server_lane *lane, size_t which, const char *error)
 {
     work_item *item = &exchange->items[which];
@@ -86,7 +86,7 @@ static bool is_redirected(exchange_state *exchange, const server_lane *lane, siz
                  strncmp(error, "LOADING", 7) == 0 || strncmp(error, "READONLY", 8) == 0;
 
     if (strncmp(error, "READONLY", 8) == 0 && !fth_redis_map_is_cluster(exchange->map))
-        return false; /* a replica stays one; in a cluster it means that the list of slots is old */
+        return false; /* a replica stays one; in a cluster the list of slots is outdated */
     if ((!moved && !asks && !later) || item->redirections++ >= MAX_REDIRECTIONS)
         return false;
     item->server = NULL;
@@ -121,7 +121,7 @@ out:
     return status;
 }
 
-/* ---- a server's part ---- */
+/* ---- one server's part ---- */
 
 /* Sends until the window is full. */
 static fth_status fill_window(exchange_state *exchange, server_lane *lane)
@@ -196,7 +196,7 @@ static int compare_servers(const void *left, const void *right, void *context)
     return a < b ? -1 : a > b;
 }
 
-/* Puts what is left in order; the number of lanes. */
+/* Sorts the remaining items by server and gives the number of lanes. */
 static size_t plan_round(exchange_state *exchange, size_t *left)
 {
     size_t lanes = 0;

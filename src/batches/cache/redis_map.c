@@ -1,12 +1,11 @@
 /* See redis_internal.h.
  *
- * Several servers that know nothing of each other share keys by rendezvous hashing: a key is at the
- * server for which a hash of both is largest, so that every machine agrees without asking, and a
- * server more or less moves only its own part.
+ * Independent servers share keys by rendezvous hashing: a key belongs to the server for which a
+ * hash of both is largest. Every machine agrees on this without communication, and adding or
+ * removing a server moves only that server's keys.
  *
- * In a Redis Cluster a key has one of 16384 slots, and CLUSTER SLOTS says which server has which.
- * That list is asked for at the start, and again when a server says that a slot has moved, or is
- * not there. */
+ * In a Redis Cluster every key has one of 16384 slots, and CLUSTER SLOTS says which server has
+ * which. The list is read at the start, and again when a server reports that a slot has moved. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,12 +23,12 @@ struct fth_redis_map {
     /* guarded by mutex; servers are added and never removed */
     fth_redis_server **servers;
     size_t count, capacity;
-    uint16_t *slots; /* (SLOTS) of a cluster: a server's place, or NO_SERVER */
+    uint16_t *slots; /* (SLOTS) of a cluster: the index of a server, or NO_SERVER */
     double refreshed_at_s;
 };
 
-/* CRC-16/XMODEM, as a cluster's servers compute it over what is in the key's first {}, or all of
- * it; ours have no braces. */
+/* CRC-16/XMODEM. A cluster hashes what is in the key's first {}, or the whole key; our keys have no
+ * braces. */
 static unsigned find_slot(const char *key)
 {
     unsigned crc = 0;
@@ -89,7 +88,7 @@ static fth_status take_row(fth_redis_map *map, const redisReply *row, const fth_
                 FTH_CORRUPT, "an answer to CLUSTER SLOTS that makes no sense");
     master = row->element[2];
     endpoint.port = (int)master->element[1]->integer;
-    /* Without a host, or "?": the same as that of the server that was asked. */
+    /* An empty host, or "?", stands for the host that was asked. */
     if (master->element[0]->type == REDIS_REPLY_STRING && master->element[0]->len > 0 &&
         strcmp(master->element[0]->str, "?") != 0) {
         FTH_REQUIRE(master->element[0]->len < sizeof endpoint.host, FTH_CORRUPT,
@@ -167,8 +166,8 @@ fth_status fth_redis_map_create(const fth_redis_address *address, const fth_redi
     map->login = login;
     for (size_t i = 0; i < address->count; i++)
         FTH_TRY(add_server(map, &address->endpoints[i], &place));
-    /* All are asked, so that the first message is about one that fails; of a cluster's, one is
-     * enough. */
+    /* All are tried, so that the message is about the first one that fails. One reachable server of
+     * a cluster is enough. */
     for (size_t i = address->count; i-- > 0;) {
         fth_redis_connection *connection = NULL;
         status = fth_redis_server_borrow(map->servers[i], deadline, &connection);

@@ -1,9 +1,9 @@
 /* See redis_internal.h: the connections of one server, for all threads.
  *
- *     up ── a call fails ──> down, until `retry_at_s` ── one thread tries ──> up, or down for longer
+ *     up ── a call fails ──> down until `retry_at_s` ── one thread tries ──> up, or down longer
  *
- * While a server is down, calls fail at once with the reason that it went down for: a thread that
- * has other things to do does not wait for the same deadline again and again. */
+ * While a server is down, calls fail at once with the original reason, so that threads do not wait
+ * for the same deadline again and again. */
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -24,8 +24,8 @@ struct fth_redis_server {
     /* guarded by mutex */
     fth_redis_connection *idle[MAX_CONNECTIONS];
     int idle_count, lent_count;
-    int failures;      /* in a row; 0: up */
-    double retry_at_s; /* where it is down */
+    int failures;      /* consecutive; 0: up */
+    double retry_at_s; /* while it is down */
     fth_status why;
     char reason[512];
 };
@@ -77,7 +77,7 @@ static void note_failure(fth_redis_server *server, fth_status status)
     snprintf(server->reason, sizeof server->reason, "%s", fth_error_message());
 }
 
-/* Takes a place among the lent, and an idle connection where there is one. With the mutex held. */
+/* Takes one of the connections, idle if there is one. With the mutex held. */
 static fth_status take_place(fth_redis_server *server, fth_deadline deadline, fth_redis_connection **connection)
 {
     for (;;) {
@@ -106,7 +106,7 @@ fth_status fth_redis_server_borrow(fth_redis_server *server, fth_deadline deadli
     *connection = NULL;
     pthread_mutex_lock(&server->mutex);
     status = take_place(server, deadline, connection);
-    /* Connections that have broken since are of no use, and mostly not one of them is. */
+    /* Broken connections are useless, and usually all of them are broken. */
     while (status == FTH_OK && *connection && !fth_redis_connection_is_quiet(*connection)) {
         fth_redis_connection_close(*connection);
         *connection = server->idle_count > 0 ? server->idle[--server->idle_count] : NULL;
@@ -135,7 +135,7 @@ void fth_redis_server_return(fth_redis_server *server, fth_redis_connection *con
         server->idle[server->idle_count++] = connection;
         server->failures = 0;
     } else if (status == FTH_TIMEOUT) {
-        note_failure(server, status); /* a connection that broke says little: the next attempt shows */
+        note_failure(server, status); /* a single broken connection proves little: the next attempt shows */
     }
     pthread_cond_signal(&server->returned);
     pthread_mutex_unlock(&server->mutex);

@@ -1,7 +1,7 @@
-/* See redis_internal.h: a socket that never blocks, and a poll for what is left of the deadline
- * wherever it would.
+/* See redis_internal.h: a non-blocking socket, with a poll for the rest of the deadline wherever it
+ * would block.
  *
- * OpenSSL works on the same socket through a BIO of ours, whose writes raise no SIGPIPE. */
+ * OpenSSL uses the same socket through a BIO of our own, whose writes raise no SIGPIPE. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
@@ -156,7 +156,7 @@ void fth_redis_tls_free(fth_redis_tls *tls)
     free(tls);
 }
 
-/* Waits for what OpenSSL waits for; fails for all else that `result` stands for. */
+/* Waits as OpenSSL requires, or fails with the meaning of `result`. */
 static fth_status continue_tls(fth_redis_stream *stream, int result, const char *doing, fth_deadline deadline)
 {
     int error = errno;
@@ -368,6 +368,6 @@ fth_status fth_redis_stream_read(fth_redis_stream *stream, void *bytes, size_t r
 bool fth_redis_stream_is_quiet(fth_redis_stream *stream)
 {
     struct pollfd poll_fd = {.fd = stream->fd, .events = POLLIN};
-    /* A TLS server may send session tickets at any time; they are part of the next read. */
+    /* A TLS server may send session tickets at any time; they belong to the next read. */
     return poll(&poll_fd, 1, 0) == 0 || (stream->ssl && !(poll_fd.revents & (POLLHUP | POLLERR)));
 }

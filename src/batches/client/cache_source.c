@@ -1,5 +1,5 @@
-/* See client_supply.h. The thread that registers again is started by the first trouble, and ends
- * with the supply. */
+/* See cache_source.h. The thread that reconnects is started when a connection is first lost, and
+ * ends with the source. */
 #include "batches/client/cache_source.h"
 
 #include <math.h>
@@ -13,10 +13,11 @@
 #include "base/process.h"
 #include "http/http.h"
 
-/* A host that has not given what is waited for after SILENCE_S is asked whether it is alive, and
- * has ANSWER_S for that. One that is alive and slow is waited for PATIENCE_S; then only briefly,
- * until something comes that was waited for, or IMPATIENT_FOR_S after the last time. What was there
- * before does not count: samples of an earlier epoch come while nothing new does. */
+/* A host that has not delivered within SILENCE_S is asked whether it is alive, and has ANSWER_S to
+ * answer. If it is alive but slow, the client waits PATIENCE_S in all. After that it waits only
+ * briefly, until an item that was waited for arrives or IMPATIENT_FOR_S have passed. Items that
+ * were already there do not count: samples of an earlier epoch are found while nothing new is
+ * made. */
 #define SILENCE_S       2.0
 #define ANSWER_S        1.0
 #define PATIENCE_S      4.0
@@ -24,41 +25,40 @@
 #define STEP_S          0.25
 #define REGISTER_S      3.0
 #define IMPATIENT_FOR_S 10.0
-/* The first tries are shorter: who closes a supply waits for one that is under way. */
+/* The first tries are shorter, because closing a source waits for the current one. */
 #define LEAST_REGISTER_S 1.0
-/* A supply that is opened while the host is away, perhaps for an evaluation of a moment, does not
- * try at once. */
+/* A source opened while the host is away, perhaps for a short evaluation, does not try at once. */
 #define LATER_S 0.5
-/* A host that gives everything is looked at this often: it may have gone, and what comes is what it
- * has left in memory. */
+/* A host whose items are all there is checked this often: it may be gone, and only its memory be
+ * left. */
 #define LOOK_EVERY_S 1.0
-/* For telling a host that was started again that the job is done. */
+/* For telling a restarted host that the job is done. */
 #define FINISH_S 0.5
 
 struct fth_cache_source {
     const fth_batches_address *address;
     fth_job_spec spec;
     char why[256];
-    atomic_ullong counters[FTH_SLOT_COUNTERS]; /* in all */
+    atomic_ullong counters[FTH_SLOT_COUNTERS]; /* totals */
 
-    pthread_mutex_t mutex; /* guards what follows */
+    pthread_mutex_t mutex; /* guards the members below */
     pthread_cond_t changed;
     uint64_t job;
     fth_connection *connection;
     bool connected;
-    uint64_t unreported[FTH_SLOT_COUNTERS]; /* counted while not connected: the next slot begins with it */
-    double waiting_since; /* for something that has not come, with nothing in between; 0: nobody waits */
+    uint64_t unreported[FTH_SLOT_COUNTERS]; /* counted while disconnected: added to the next slot */
+    double waiting_since; /* since when nothing has arrived that is waited for; 0: nothing is waited for */
     double asked_at;      /* when the host last answered that it is alive */
-    double looked_at;     /* when its connection was last looked at */
+    double looked_at;     /* when its connection was last checked */
     double impatient_until;
-    fth_status failure;        /* of the cache, since it last gave something that was waited for; FTH_OK: none */
-    char cause[480];           /* of it */
+    fth_status failure;        /* of the cache, since it last delivered an item that was waited for; FTH_OK: none */
+    char cause[480];           /* of the failure */
     bool refused;              /* the cache has said that it cannot hold the job's batches */
     int64_t next, stride, end; /* next is -1 until it is known */
     pthread_t reconnector;
-    double reconnect_at; /* not before this */
+    double reconnect_at; /* not before this time */
     bool has_reconnector, closing;
-    struct { /* what the coordinator last said of the job */
+    struct { /* the coordinator's latest figures */
         double usd;
         uint64_t decoded_for_it, decoded_by_others;
     } reported;
@@ -78,8 +78,8 @@ static json_t *make_request(const fth_job_spec *spec, uint64_t job)
     return request;
 }
 
-/* Whether the job is still what it was: a coordinator that has forgotten all may serve other data
- * under the name. */
+/* Whether the job is unchanged: a coordinator that has lost its state may serve other data under
+ * the name. */
 static fth_status check_spec(const fth_job_spec *was, const fth_job_spec *is)
 {
     return strcmp(was->version, is->version) == 0 && was->format == is->format && was->rotation == is->rotation &&
@@ -133,16 +133,16 @@ const char *fth_cache_source_why(const fth_cache_source *source)
     return source->why;
 }
 
-/* ---- trouble ---- */
+/* ---- reconnecting ---- */
 
-/* With the mutex held: a connection takes the place of the one before. */
+/* With the mutex held: replaces the connection. */
 static void replace(fth_cache_source *source, fth_connection *connection)
 {
     fth_connection *before = source->connection;
     source->connection = connection;
     source->connected = true;
     source->waiting_since = 0;
-    source->refused = false; /* by the one before */
+    source->refused = false; /* this was about the previous connection */
     fth_slot *slot = fth_connection_slot(connection);
     for (int i = 0; i < FTH_SLOT_COUNTERS; i++)
         fth_slot_count(slot, i, source->unreported[i]);
@@ -161,7 +161,7 @@ static void *reconnect(void *context)
     pthread_mutex_lock(&source->mutex);
     while (!source->closing) {
         if (source->connected) {
-            pthread_cond_wait(&source->changed, &source->mutex); /* ended by trouble or close() */
+            pthread_cond_wait(&source->changed, &source->mutex); /* ended by a lost connection or close() */
             backoff.tries = 0;
             told = false;
             continue;
@@ -196,7 +196,7 @@ static void *reconnect(void *context)
     return NULL;
 }
 
-/* With the mutex held: registering again is tried from `mend_at` on. */
+/* With the mutex held: reconnects, but not before `reconnect_at`. */
 static void note_disconnected(fth_cache_source *source, double reconnect_at)
 {
     source->connected = false;
@@ -209,7 +209,7 @@ static void note_disconnected(fth_cache_source *source, double reconnect_at)
 /* ---- opening and closing ---- */
 
 /* A job that this process joins may have ended, or the coordinator may have forgotten it: it is
- * registered again, under its number. If that is another job's by now, with a new one. */
+ * registered again, under its number. If another job has that number now, it gets a new one. */
 static fth_status register_first(fth_cache_source *source, fth_job_spec *spec, fth_deadline deadline)
 {
     fth_status status =
@@ -237,7 +237,7 @@ fth_status fth_cache_source_open(const fth_batches_address *address, fth_job_spe
     if (time != FTH_REGISTER_LATER)
         status = register_first(opened, spec, deadline);
     if ((status == FTH_PEER_LOST || status == FTH_TIMEOUT) && time == FTH_REGISTER_NOW_OR_LATER)
-        status = FTH_OK; /* it is read directly until somebody answers */
+        status = FTH_OK; /* data is read directly until the host answers */
     FTH_TRY(status);
     opened->spec = *spec;
     opened->connected = opened->connection != NULL;
@@ -259,7 +259,7 @@ bool fth_cache_source_is_connected(fth_cache_source *source)
     return connected;
 }
 
-/* Says that the job is done, also to a host that was started again meanwhile. */
+/* Tells the host that the job is done, also if the host was restarted meanwhile. */
 static void tell_finished(fth_cache_source *source)
 {
     char why[256];
@@ -300,7 +300,7 @@ void fth_cache_source_abandon(fth_cache_source *source)
 
 /* ---- items ---- */
 
-/* Looks whether the host answers at all, now and then. */
+/* Checks now and then whether the host answers. */
 static bool is_alive(fth_cache_source *source, fth_connection *connection, double waiting_s)
 {
     if (fth_connection_is_lost(connection))
@@ -309,7 +309,7 @@ static bool is_alive(fth_cache_source *source, fth_connection *connection, doubl
     double now = fth_clock_seconds();
     bool due = waiting_s > SILENCE_S && now - source->asked_at > SILENCE_S;
     if (due)
-        source->asked_at = now; /* one thread asks */
+        source->asked_at = now; /* only one thread asks */
     pthread_mutex_unlock(&source->mutex);
     if (!due)
         return true;
@@ -319,7 +319,7 @@ static bool is_alive(fth_cache_source *source, fth_connection *connection, doubl
     return status != FTH_TIMEOUT && status != FTH_PEER_LOST;
 }
 
-/* Something came from the cache at `now_s`. True: the host has not been looked at for a while. */
+/* An item arrived from the cache at `now_s`. True: the host has not been checked for a while. */
 static bool note_progress(fth_cache_source *source, bool waited, double now_s)
 {
     pthread_mutex_lock(&source->mutex);
@@ -336,7 +336,7 @@ static bool note_progress(fth_cache_source *source, bool waited, double now_s)
     return due;
 }
 
-/* A job that lives on what is there already registers again, too. */
+/* Notices a lost host even if all items of the job are already there. */
 static void look_at_host(fth_cache_source *source)
 {
     pthread_mutex_lock(&source->mutex);
@@ -351,8 +351,7 @@ static void look_at_host(fth_cache_source *source)
     fth_connection_release(connection);
 }
 
-/* The host says that it cannot get anything, since Redis or the coordinator is away: it is only
- * waited for briefly until it can. */
+/* The host reports that Redis or the coordinator is away: until it is back, waits are short. */
 static void note_outage(fth_cache_source *source)
 {
     pthread_mutex_lock(&source->mutex);
@@ -361,7 +360,7 @@ static void note_outage(fth_cache_source *source)
     pthread_mutex_unlock(&source->mutex);
 }
 
-/* How long nothing has come that is waited for; and how much longer it is waited for. */
+/* Gives how long nothing has arrived, and in *left_s how much longer to wait. */
 static double note_waiting(fth_cache_source *source, double *left_s)
 {
     pthread_mutex_lock(&source->mutex);
@@ -385,7 +384,7 @@ static void report_lost(fth_connection *connection, fth_item_id id)
     fth_connection_ask(connection, json_pack("{s:s, s:s}", "op", "lost", "id", text), fth_deadline_in(ANSWER_S), NULL);
 }
 
-/* Why an item could not be made, as the error message. */
+/* Leaves the reason why an item could not be made as the error message. */
 static fth_cache_answer explain_failure(fth_cache_source *source, fth_connection *connection, fth_item_id id)
 {
     char text[FTH_ITEM_ID_TEXT];
@@ -403,7 +402,7 @@ static fth_cache_answer explain_failure(fth_cache_source *source, fth_connection
     return FTH_CACHE_FAILED;
 }
 
-/* The job's batches are too large for the cache: it is not waited for any more. */
+/* The job's batches are too large for the cache, which is no longer used. */
 static void note_refusal(fth_cache_source *source, fth_connection *connection)
 {
     pthread_mutex_lock(&source->mutex);
@@ -415,7 +414,7 @@ static void note_refusal(fth_cache_source *source, fth_connection *connection)
                         source->address->port, fth_error_message());
 }
 
-/* Looks once, and waits a step. *go_on: nothing is known yet. */
+/* Looks once, and waits one step. *go_on: nothing is known yet. */
 static fth_cache_answer try_once(fth_cache_source *source, fth_connection *connection, bool connected, fth_item_id id,
                                  fth_deadline deadline, fth_item_lease *lease, bool *go_on)
 {
@@ -547,7 +546,7 @@ void fth_cache_source_count(fth_cache_source *source, fth_slot_counter counter, 
     pthread_mutex_unlock(&source->mutex);
 }
 
-/* A coordinator that is away has said before what is known. */
+/* If the coordinator is away, its last figures are used. */
 static void ask_for_figures(fth_cache_source *source, fth_deadline deadline, fth_batches_figures *figures)
 {
     json_t *answer = NULL;

@@ -1,10 +1,10 @@
 /* Data sets behind batches:// addresses: see client.h.
  *
- *     client            the data set's provider (data/source/provider.h): the set's description, and
- *       session         of each loader (client_session.h): which batch is next, and
- *         supply        the job's registration: items by id; registers again when the host has gone (client_supply.h)
- *           connection  socket, segment and slot (client_connection.h)
- *       direct          the data itself, opened when the cache cannot give it (client_direct.h) */
+ *     client              the data set's provider (data/source/provider.h) and its description
+ *       session           of each loader: which batch is next (client_session.h)
+ *         cache source    the job's registration, and items by id; reconnects (cache_source.h)
+ *           connection    socket, segment and slot (client_connection.h)
+ *       fallback reader   reads the data itself when the cache does not deliver (fallback_reader.h) */
 #include "batches/client/client.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@
 
 #define DESCRIBE_S 3.0
 #define FIGURES_S  1.0
-/* A host that did not answer is not waited for again for so long. */
+/* A host that did not answer is not waited for again for this long. */
 #define SILENT_S 5.0
 enum { MAX_KEPT = 32 };
 
@@ -29,16 +29,16 @@ typedef struct client {
     char *shown; /* the address, for messages */
     fth_fallback_reader *fallback;
 
-    pthread_mutex_t mutex; /* guards what follows */
+    pthread_mutex_t mutex; /* guards the members below */
     fth_session **sessions;
     size_t session_count, session_capacity;
-    fth_batches_figures ended;             /* of sessions that were closed */
-    fth_batches_registration registration; /* of training, the latest */
+    fth_batches_figures ended;             /* totals of closed sessions */
+    fth_batches_registration registration; /* the latest of training */
     bool registered;
     fth_cache_format format; /* of the address, until it is chosen */
-    int64_t rotation;        /* the same */
-    char why[256];           /* that form was chosen */
-    double silent_at;        /* when the host did not answer who registered; -INFINITY: it did, the last time */
+    int64_t rotation;        /* likewise */
+    char why[256];           /* why the cache format was chosen */
+    double silent_at;        /* when the host did not answer a registration; -INFINITY: it answered the last one */
     fth_item_lease kept[MAX_KEPT];
 } client;
 
@@ -58,7 +58,7 @@ static void free_client(void *context)
     free(own);
 }
 
-/* Asks the host of the address what the data set is; tries again until the deadline, since a
+/* Asks the host of an address to describe the data set. Retries until the deadline, since a
  * coordinator may be about to start. */
 static fth_status describe(const fth_batches_address *address, fth_deadline deadline, json_t **answer)
 {
@@ -84,7 +84,7 @@ static fth_status fail_unreachable(fth_status status, const fth_batches_address 
     return fth_fail_within(status, "the batch cache at %s:%d", address->host, address->port);
 }
 
-/* What fth_batches_save_job() has made of a job. */
+/* Reads the text that fth_batches_save_job() made. */
 static fth_status load_job(const char *saved, client *own)
 {
     fth_status status = FTH_OK;
@@ -113,7 +113,7 @@ static fth_status ask_for_set(fth_deadline deadline, client *own)
     return status;
 }
 
-/* `saved`: a job from another process; or NULL, and the coordinator is asked. */
+/* `saved`: a job from another process. NULL: the coordinator is asked. */
 static fth_status open_client(const char *text, const char *saved, fth_deadline deadline, client **opened)
 {
     fth_status status = FTH_OK;
@@ -138,7 +138,7 @@ out:
     return status;
 }
 
-/* ---- what a provider does ---- */
+/* ---- provider functions ---- */
 
 static fth_status open_session(void *context, const fth_dataset *dataset, fth_loader_options *options, bool *finished,
                                void **session)
@@ -163,7 +163,7 @@ static fth_status open_session(void *context, const fth_dataset *dataset, fth_lo
     pthread_mutex_lock(&own->mutex);
     if (!how.away)
         own->silent_at = fth_cache_source_is_connected(fth_session_source(opened)) ? -INFINITY : fth_clock_seconds();
-    if (options->split == FTH_TRAIN) { /* whatever is opened later, also by this process again, goes on like this */
+    if (options->split == FTH_TRAIN) { /* sessions opened later, also by this process, use the same choice */
         if (how.format == FTH_FORMAT_AUTO)
             snprintf(own->why, sizeof own->why, "%s", fth_cache_source_why(fth_session_source(opened)));
         own->format = fth_session_spec(opened)->format;
@@ -389,7 +389,7 @@ void fth_batches_let_go(const fth_dataset *dataset, uint64_t lease)
 
 void fth_batches_abandon(const fth_dataset *dataset)
 {
-    client *own = find_client(dataset); /* no locks: their holders are not in this process */
+    client *own = find_client(dataset); /* without locks, whose holders do not exist in this process */
     for (size_t i = 0; own && i < own->session_count; i++)
         fth_cache_source_abandon(fth_session_source(own->sessions[i]));
 }

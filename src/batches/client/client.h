@@ -1,94 +1,94 @@
 /* A job's side of the batch cache:
  * batches://host:port/NAME[?share=none|order|all][&form=auto|encoded|decoded|batches].
  *
- * Opened, it is a data set whose loader takes finished batches, or samples that are finished here,
- * from the memory of this machine. What is not there yet is waited for; when the coordinator or the
- * agent has gone, it is looked for again, and meanwhile the job reads the data itself, the same
- * samples in the same order with the same numbers, if it can reach them. Nothing is ever skipped or
- * repeated: which batch comes next is the job's own count. */
+ * Such an address opens as a data set whose loader takes finished batches, or samples that it
+ * finishes itself, from this machine's shared memory. It waits for items that are not there yet.
+ * While the coordinator or the agent is gone, it reconnects in the background and reads the data
+ * itself, if it can reach it: the same samples in the same order with the same numbers. No batch is
+ * skipped or repeated, because the job itself counts which comes next. */
 #ifndef FTH_BATCHES_CLIENT_H
 #define FTH_BATCHES_CLIENT_H
 
 #include "batches/job.h"
 
-/* True for what begins like one, and for a coordinator's URL with a data set's name,
- * http://host:port/NAME: one with a port, and of a single part without an ending, as archives have
- * one. */
+/* True for batches:// addresses, and for a coordinator's URL with the name of a data set:
+ * http://host:port/NAME. It must have a port and one path component without a dot, since archives
+ * have an extension. */
 bool fth_batches_is_address(const char *text);
 
 /* For fth_dataset_options.schemes. */
 extern const fth_dataset_scheme *const fth_batches_schemes[];
 
 typedef struct fth_batches_address {
-    char *host, *name;          /* free() them, as what follows */
+    char *host, *name;          /* free() them, as those below */
     char *pinned_key, *ca_file; /* of batches+tls://: &pin=sha256//..., &ca=FILE; or NULL */
     int port;
     bool tls; /* batches+tls:// */
     fth_sharing sharing;
     fth_cache_format format;
-    int64_t rotation; /* of a job that is resumed; -1: not yet chosen */
+    int64_t rotation; /* of a resumed job; -1: not chosen yet */
 } fth_batches_address;
 fth_status fth_batches_address_parse(const char *text, fth_batches_address *address);
 void fth_batches_address_release(fth_batches_address *address);
 /* The coordinator's URL, "http://host:port"; free() it. */
 char *fth_batches_address_url(const fth_batches_address *address);
 
-/* What is settled once for a job, so that a process that resumes it goes on with the same numbers:
- * given as form= and rotation= of the address. */
+/* Chosen once for a job, so that a process that resumes it gets the same numbers: form= and
+ * rotation= of the address. */
 typedef struct fth_batches_choice {
     fth_cache_format format;
     int64_t rotation;
     fth_sharing sharing;
 } fth_batches_choice;
-/* Has the coordinator choose now for a job with such a loader of training samples, where the
- * address leaves it open. FTH_OK at once if the data set is no such one. */
+/* Has the coordinator choose now, for a job with such a loader of training samples, what the
+ * address leaves open. Returns FTH_OK at once if the data set is not of a batch cache. */
 fth_status fth_batches_settle(const fth_dataset *dataset, const fth_loader_options *options);
-/* False if the data set is no such one, or nothing is settled yet. */
+/* False if the data set is not of a batch cache, or nothing is chosen yet. */
 bool fth_batches_get_choice(const fth_dataset *dataset, fth_batches_choice *choice);
-/* The address with a choice; free() it. NULL: no memory. */
+/* The address with a choice appended; free() it. NULL: no memory. */
 char *fth_batches_address_with(const char *address, fth_cache_format format, int64_t rotation);
 
-/* What a job has had from the cache so far, all its processes together. */
+/* Figures of a job, over all its processes. */
 typedef struct fth_batches_figures {
-    uint64_t hits, waits, misses, bytes, corrupt, direct; /* direct: batches or samples that it read itself */
+    uint64_t hits, waits, misses, bytes, corrupt, direct; /* direct: batches or samples that the job read itself */
     double wait_s, fetch_s, decode_s;
     uint64_t decoded_for_it, decoded_by_others; /* images */
-    double usd;                                 /* its share of functions and cache */
+    double usd;                                 /* its share of the cost of functions and cache */
     fth_cache_format format;
-    char why[256]; /* that form was chosen */
+    char why[256]; /* why the cache format was chosen */
 } fth_batches_figures;
-/* False if the data set is no such one. */
+/* False if the data set is not of a batch cache. */
 bool fth_batches_get_figures(const fth_dataset *dataset, fth_batches_figures *figures);
 
-/* ---- for programs that have a job of several processes, and several batches out at once (reader.c)
+/* ---- for programs whose job has several processes, or holds several batches at once (reader.c)
  * ---- */
 
-/* How a job was registered, once a loader is open. False if the data set is not of a batch cache,
- * or nothing is registered. */
+/* The job's registration, once a loader is open. False if the data set is not of a batch cache, or
+ * nothing is registered. */
 typedef struct fth_batches_registration {
     uint64_t job; /* 0: no coordinator could be reached */
     fth_job_spec spec;
 } fth_batches_registration;
 bool fth_batches_get_registration(const fth_dataset *dataset, fth_batches_registration *registration);
-/* The job as text, for other processes of it, which then need nobody to begin; free() it. NULL:
- * nothing is registered. */
+/* The job as text, with which other processes of it can begin without a coordinator; free() it.
+ * NULL: nothing is registered. */
 char *fth_batches_save_job(const fth_dataset *dataset);
-/* Opens the data set of a job with what fth_batches_save_job() said (NULL: as fth_dataset_open()
- * does). A loader with the same options has the same job and numbers, also while no coordinator
+/* Opens the data set of a job from the text of fth_batches_save_job() (NULL: as fth_dataset_open()
+ * does). A loader with the same options has the same job and numbers, even while no coordinator
  * answers. */
 fth_status fth_batches_open_job(const char *address, const char *saved, const fth_dataset_options *options,
                                 fth_dataset **dataset);
-/* Keeps a batch that a loader of the set has just given as it is, while others are taken. False: it
- * does not lie in shared memory, or too many are kept; copy it. Let go by any thread, before the
- * data set is freed. */
+/* Keeps the last batch of a loader of this set unchanged while others are taken. False: it is not
+ * in shared memory, or too many are kept; copy it. Any thread may let go of it, before the data set
+ * is freed. */
 bool fth_batches_keep(const fth_dataset *dataset, const fth_batch *batch, uint64_t *lease);
 void fth_batches_let_go(const fth_dataset *dataset, uint64_t lease);
-/* In a process that was forked: closes the descriptors that the data set has, without a message to
- * the coordinator. Nothing else may be done with it there. */
+/* In a forked process: closes the data set's descriptors without telling the coordinator. Nothing
+ * else may be done with it there. */
 void fth_batches_abandon(const fth_dataset *dataset);
 
-/* Before a run: reaches the coordinator, with this job's key, the data set and the cache within
- * `deadline`: FTH_OK, or the first thing that cannot be reached, and what to do. */
+/* Before a run: checks within `deadline` that coordinator, data set and cache can be reached with
+ * this job's key. FTH_OK, or the first that cannot be reached and what to do. */
 fth_status fth_batches_check(const char *address, fth_deadline deadline);
 /* The same for the data itself, which a job reads when the cache is away. */
 fth_status fth_batches_check_direct(const char *address, fth_deadline deadline);

@@ -8,14 +8,14 @@
 
 typedef struct prefix {
     const char *text;
-    bool tls, url; /* url: of data on web servers, too */
+    bool tls, url; /* url: also a prefix of data on web servers */
 } prefix;
 
 static const prefix prefixes[] = {
     {"batches://", false, false}, {"batches+tls://", true, false}, {"http://", false, true}, {"https://", true, true}};
 static const char *const settings_of_addresses[] = {"share=", "form=", "rotation=", "pin=", "ca="};
 
-/* "host:port/NAME" with no other settings than ours. */
+/* "host:port/NAME" with no settings but ours. */
 static bool names_a_data_set(const char *place)
 {
     size_t host = strcspn(place, "/"), name = strcspn(place + host, "?"), digits = 0;
@@ -86,7 +86,7 @@ static fth_status parse_setting(const char *text, const char *name, char *value,
     return fth_fail(FTH_INVALID, "%s: unknown setting '%s'; there are share, form, rotation, pin and ca", text, name);
 }
 
-/* "a=b&c=d", which is taken apart. */
+/* "a=b&c=d"; the text is modified. */
 static fth_status parse_settings(const char *text, char *settings, fth_batches_address *address)
 {
     fth_status status = FTH_OK;

@@ -27,7 +27,7 @@ struct fth_connection {
 
 /* ---- where the host is ---- */
 
-/* Only addresses of this machine can be bound to. */
+/* Only an address of this machine can be bound. */
 static bool is_this_machine(const char *host)
 {
     struct addrinfo *found = NULL;
@@ -97,7 +97,7 @@ out:
     return status;
 }
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 /* An answer may be an error. */
 static fth_status check_answer(const json_t *answer)
@@ -108,7 +108,7 @@ static fth_status check_answer(const json_t *answer)
     return error ? fth_fail(status == FTH_OK ? FTH_IO : status, "%s", error) : FTH_OK;
 }
 
-/* With the descriptors of an answer in `fds`; may be NULL. */
+/* `fds` gets the descriptors of the answer; may be NULL. */
 static fth_status ask(fth_host_link *link, json_t *request, fth_deadline deadline, json_t **answer, int fds[2])
 {
     json_t *got = NULL;
@@ -187,7 +187,7 @@ fth_status fth_connection_open(const char *path, json_t *request, fth_deadline d
 out:
     for (int i = 0; i < 2; i++)
         if (fds[i] >= 0)
-            close(fds[i]); /* the maps have them */
+            close(fds[i]); /* the mappings have their own */
     json_decref(request);
     json_decref(got);
     free_connection(opened);
@@ -213,13 +213,13 @@ void fth_connection_abandon(fth_connection *connection)
     connection->link = NULL;
 }
 
-/* ---- talking ---- */
+/* ---- talking to the host ---- */
 
 bool fth_connection_is_lost(fth_connection *connection)
 {
     if (atomic_load(&connection->lost))
         return true;
-    if (pthread_mutex_trylock(&connection->asking) != 0) /* who asks something now finds out */
+    if (pthread_mutex_trylock(&connection->asking) != 0) /* the thread that is asking will notice */
         return false;
     bool gone = fth_host_is_gone(connection->link);
     pthread_mutex_unlock(&connection->asking);
@@ -236,7 +236,7 @@ fth_status fth_connection_ask(fth_connection *connection, json_t *request, fth_d
         status = fth_fail(FTH_PEER_LOST, "the batch cache on this machine has gone");
     else
         status = ask(connection->link, request, deadline, answer, NULL);
-    if (status == FTH_TIMEOUT || status == FTH_PEER_LOST) /* a late answer would be taken for the next one's */
+    if (status == FTH_TIMEOUT || status == FTH_PEER_LOST) /* a late answer would confuse the next request */
         atomic_store(&connection->lost, true);
     pthread_mutex_unlock(&connection->asking);
     json_decref(request);
@@ -270,9 +270,8 @@ void fth_item_lease_release(fth_item_lease *lease)
     *lease = (fth_item_lease){0};
 }
 
-/* Takes the turn to wait. Another thread may have it for something that comes later, so what this
- * one waits for is looked for meanwhile: false if it has come, or is damaged, or did not come in
- * time, which *status says. */
+/* Takes the turn to wait. Another thread may hold it for an item that comes later, so this thread
+ * looks for its own item meanwhile. False: it is there or damaged, or *status is FTH_TIMEOUT. */
 static bool take_turn(fth_connection *connection, fth_item_id id, fth_deadline deadline, fth_status *status)
 {
     struct timespec next_look = fth_deadline_timespec(fth_deadline_in(LOOK_EVERY_S));
@@ -286,7 +285,7 @@ static bool take_turn(fth_connection *connection, fth_item_id id, fth_deadline d
             return false;
         }
         if (fth_deadline_passed(deadline)) {
-            *status = fth_fail(FTH_TIMEOUT, "a cached item did not come in time");
+            *status = fth_fail(FTH_TIMEOUT, "a cached item did not arrive in time");
             return false;
         }
         next_look = fth_deadline_timespec(fth_deadline_in(LOOK_EVERY_S));
@@ -302,7 +301,8 @@ fth_status fth_connection_wait(fth_connection *connection, fth_item_id id, fth_d
     if (!take_turn(connection, id, deadline, &status))
         return status;
     fth_slot_want(connection->slot, id);
-    /* It may have come between the caller's look and the wish, which nobody would be woken for. */
+    /* The item may have arrived between the caller's look and fth_slot_want(); nothing would wake
+     * this client. */
     status = fth_connection_pin(connection, id, &lease, &found);
     if (status == FTH_OK && !found) {
         fth_connection_tell(connection, json_pack("{s:s}", "op", "wake"));

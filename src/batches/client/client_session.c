@@ -1,6 +1,6 @@
 /* See client_session.h.
  *
- * Finished batches: batch n is looked for by its id. While the cache cannot give it, a loader over
+ * Finished batches: batch n is looked up by its id. While the cache does not have it, a loader over
  * the same data set finishes samples that are read directly; it is closed when the cache has the
  * next batch again. */
 #include "batches/client/client_session.h"
@@ -15,11 +15,11 @@
 #include "batches/payload.h"
 
 #define REGISTER_S       10.0
-#define REGISTER_AGAIN_S 1.0 /* where it can be done later */
+#define REGISTER_AGAIN_S 1.0 /* if registering later is possible */
 #define STEP_S           0.25
 
-/* Batches that a loader begins before they are asked for: a run that ends has begun some that it
- * does not need. */
+/* Batches that a loader begins before they are requested. A run that ends has begun some in
+ * vain. */
 enum { LOADED_AHEAD = 4 };
 
 struct fth_session {
@@ -28,22 +28,22 @@ struct fth_session {
     fth_job_spec spec;
     fth_cache_source *source;
     int64_t set_count;
-    int64_t passed;            /* the batches before it are counted; -1: none was looked at */
+    int64_t passed;            /* batches before it are counted; -1: none yet */
     atomic_ullong images_read; /* directly */
-    atomic_bool directly;      /* as was the last sample */
+    atomic_bool directly;      /* the last sample was read directly */
 
-    pthread_mutex_t spare_mutex; /* guards the next */
-    fth_cache_source *spare;     /* for samples that are none of the job's next ones; NULL: not needed so far */
+    pthread_mutex_t spare_mutex; /* guards the next member */
+    fth_cache_source *spare;     /* for samples outside the job's order; NULL: not needed so far */
 
-    /* Of finished batches; the loader's thread alone. */
-    fth_batch_plan plan; /* of the batch given last */
+    /* For finished batches; used by the loader's thread only. */
+    fth_batch_plan plan; /* of the last batch */
     int64_t next, end;   /* numbers */
     fth_batch batch;
     int32_t *labels;
     fth_item_lease lease;
-    char *text;          /* of what is leased */
-    fth_loader *loader;  /* that reads directly; or NULL */
-    int64_t loader_next; /* number of the batch that it gives next */
+    char *text;          /* strings of the leased entry */
+    fth_loader *loader;  /* reads directly; or NULL */
+    int64_t loader_next; /* number of its next batch */
 };
 
 /* ---- opening ---- */
@@ -65,7 +65,7 @@ static fth_status make_spec(const fth_session_options *how, const fth_loader_opt
                            .part = options->part,
                            .rotation = options->shuffle ? how->rotation : 0,
                            .format = how->format};
-    if (options->share.of > 1 || options->part.of > 1) { /* processes that register one by one, and must agree */
+    if (options->share.of > 1 || options->part.of > 1) { /* processes that register separately must agree */
         spec->rotation = spec->rotation < 0 ? 0 : spec->rotation;
         spec->format = spec->format == FTH_FORMAT_AUTO ? FTH_FORMAT_BATCHES : spec->format;
     }
@@ -81,8 +81,7 @@ out:
     return status;
 }
 
-/* Takes over how the job was registered before, by this process or another, if it is the same
- * job. */
+/* Uses the job's earlier registration, by this process or another, if it is the same job. */
 static bool take_known(const fth_session_options *how, fth_job_spec *spec)
 {
     if (!how->known)
@@ -101,7 +100,8 @@ static bool take_known(const fth_session_options *how, fth_job_spec *spec)
     return true;
 }
 
-/* True if nothing is left for the coordinator to choose: the session can begin without it. */
+/* True if nothing is left for the coordinator to choose, so that the session can begin without
+ * it. */
 static bool complete_spec(const fth_session_options *how, fth_job_spec *spec)
 {
     const bool shares = spec->sharing != FTH_SHARE_NONE,
@@ -142,7 +142,7 @@ fth_status fth_session_open(const fth_session_options *how, fth_loader_options *
     opened->passed = -1;
     FTH_TRY(fth_allocate((size_t)options->batch, sizeof *opened->plan.samples, &opened->plan.samples));
     FTH_TRY(fth_allocate((size_t)options->batch, sizeof *opened->labels, &opened->labels));
-    if (opened->next < opened->end) /* else it needs nothing, and only keeps the job */
+    if (opened->next < opened->end) /* else it needs no batches, and only keeps the job alive */
         fth_session_moved(opened, options->first_batch);
     *session = opened;
     opened = NULL;
@@ -185,7 +185,7 @@ uint64_t fth_session_images_read(const fth_session *session)
     return atomic_load(&session->images_read);
 }
 
-/* Batches that were taken since the last position. */
+/* Counts the batches taken since the last position. */
 static void count_samples(fth_session *session, int64_t next)
 {
     const fth_job_spec *spec = &session->spec;
@@ -213,7 +213,7 @@ void fth_session_moved(fth_session *session, int64_t next)
 
 /* ---- samples ---- */
 
-/* What a raw sample was lent from: the cache, or the data itself. */
+/* Where a raw sample was lent from: the cache, or the fallback reader. */
 typedef struct sample_lease {
     fth_item_lease lease;
     char *text;
@@ -244,15 +244,15 @@ fth_status fth_sample_lend_directly(fth_fallback_reader *fallback, bool decoded,
     *lent = (sample_lease){.fallback = fallback};
     status = fth_fallback_reader_take(fallback, decoded, split, sample, deadline, raw, &lent->maker, decode_s);
     raw->lease = lent;
-    if (status == FTH_PEER_LOST || status == FTH_IO) /* the bucket may be there again in a moment */
+    if (status == FTH_PEER_LOST || status == FTH_IO) /* the bucket may be back in a moment */
         status = fth_fail(FTH_TIMEOUT, "%s", fth_error_message());
     if (status != FTH_OK && status != FTH_CORRUPT)
         fth_sample_give_back(raw);
     return status;
 }
 
-/* Reads a leased entry; FTH_CORRUPT with the sample's name if it says that the sample cannot be
- * read. FTH_INVALID: it is no such entry. */
+/* Reads a leased entry. FTH_CORRUPT, with the sample's name: the sample cannot be read.
+ * FTH_INVALID: the entry is something else. */
 static fth_status read_sample(const fth_item_lease *lease, bool decoded, fth_raw_sample *raw, char **text)
 {
     fth_sample_payload payload;
@@ -285,8 +285,7 @@ static fth_status take_directly(fth_session *session, int64_t sample, fth_deadli
     return status;
 }
 
-/* From the cache: FTH_OK or FTH_CORRUPT with a lease; or what the caller does instead, in
- * *answer. */
+/* From the cache: FTH_OK or FTH_CORRUPT with a lease; or *answer says what to do instead. */
 static fth_status take_cached(fth_session *session, fth_cache_source *source, int64_t sample, fth_deadline deadline,
                               fth_raw_sample *raw, fth_cache_answer *answer)
 {
@@ -315,9 +314,8 @@ out:
     return status;
 }
 
-/* A sample that takes the place of a bad one is not among those that the job comes to soon, so
- * nobody would make it. It is the next one of another job, which goes through the samples one by
- * one. */
+/* A replacement for a bad sample is not in the job's window, so no prefetcher would make it. It is
+ * requested as the next item of another job, which reads the samples one by one. */
 static fth_status take_unplanned(fth_session *session, int64_t sample, fth_deadline deadline, fth_raw_sample *raw,
                                  fth_cache_answer *answer)
 {
@@ -358,7 +356,8 @@ void fth_session_explain(const fth_session *session, char *text, size_t size)
              fallback);
 }
 
-/* Nobody can read it, and that will not pass (access denied): the job ends with both reasons. */
+/* Neither the cache nor this process can read it, for good (access denied): the job fails with both
+ * reasons. */
 static bool is_hopeless(const fth_session *session)
 {
     char cause[480];
@@ -400,15 +399,15 @@ static fth_status take(fth_session *session, int64_t sample, fth_deadline deadli
 fth_status fth_session_take(fth_session *session, int64_t sample, fth_deadline deadline, fth_raw_sample *raw)
 {
     fth_status status = take(session, sample, deadline, raw);
-    if (status == FTH_OK && session->options.by_index) /* which is in no batch that is counted */
+    if (status == FTH_OK && session->options.by_index) /* it belongs to no batch that is counted */
         fth_cache_source_count(session->source, FTH_SLOT_SAMPLES, 1);
     return status;
 }
 
 /* ---- finished batches ---- */
 
-/* Samples of the batch that were replaced because they cannot be read: [[sample, name, cause],
- * ...]. */
+/* Notes the samples of the batch that were replaced because they cannot be read: [[sample, name,
+ * cause], ...]. */
 static fth_status note_bad_samples(const fth_session *session, const char *bad)
 {
     fth_status status = FTH_OK;
@@ -428,7 +427,7 @@ static fth_status note_bad_samples(const fth_session *session, const char *bad)
     return status;
 }
 
-/* Makes the leased entry the session's batch. FTH_INVALID: it is not that batch. */
+/* Makes the leased entry the current batch. FTH_INVALID: it is not that batch. */
 static fth_status read_batch(fth_session *session)
 {
     const fth_dataset_info *info = fth_dataset_get_info(session->how.dataset);
@@ -457,7 +456,7 @@ static fth_status read_batch(fth_session *session)
     return note_bad_samples(session, payload.bad);
 }
 
-/* Opens the loader that reads directly, at the batch that is needed now. */
+/* Opens the fallback loader at the batch that is needed now. */
 static fth_status open_loader(fth_session *session)
 {
     if (session->loader && session->loader_next == session->next)
@@ -482,9 +481,9 @@ static fth_status read_directly(fth_session *session, fth_deadline deadline, con
     return status;
 }
 
-/* One look at the cache and, where that does not have it, a step of reading directly. *directly: it
- * is being read directly, and the cache, which may come and go meanwhile, is not waited for again.
- * FTH_TIMEOUT: neither has it yet. */
+/* Looks in the cache once and, if the batch is not there, reads directly for one step. *directly:
+ * the batch is being read directly, and the cache, which may come and go meanwhile, is not waited
+ * for again. FTH_TIMEOUT: neither has it yet. */
 static fth_status try_next(fth_session *session, fth_item_id id, fth_deadline deadline, bool *directly,
                            const fth_batch **batch)
 {
@@ -530,10 +529,10 @@ fth_status fth_session_next(fth_session *session, fth_deadline deadline, const f
         return FTH_OK;
     fth_job_plan_batch(&session->spec, session->set_count, session->next, &session->plan);
     fth_item_id id = fth_job_batch_id(&session->spec, &session->plan);
-    if (session->next == session->options.expected_end) /* it goes on all the same */
+    if (session->next == session->options.expected_end) /* the run continues past its expected end */
         fth_cache_source_set_position(session->source, session->next, session->options.stride,
                                       session->options.batch_limit);
-    if (session->plan.count == 0) { /* a part that is empty */
+    if (session->plan.count == 0) { /* an empty part */
         session->batch = (fth_batch){.labels = session->labels,
                                      .whole = session->plan.whole,
                                      .first = session->plan.first,

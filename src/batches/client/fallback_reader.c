@@ -1,4 +1,4 @@
-/* See client_direct.h. */
+/* See fallback_reader.h. */
 #include "batches/client/fallback_reader.h"
 
 #include <math.h>
@@ -18,17 +18,17 @@ struct fth_fallback_reader {
     double validation_fraction;
     bool random_split;
 
-    pthread_mutex_t mutex; /* guards what follows */
+    pthread_mutex_t mutex; /* guards the members below */
     pthread_cond_t changed;
     pthread_t thread;
     bool opening, joinable;
-    fth_stop stop;              /* asked when it is freed */
-    fth_store_switch *requests; /* of an opening */
+    fth_stop stop;              /* requested when it is freed */
+    fth_store_switch *requests; /* while opening */
     double failed_at;
     fth_status status; /* of the last try */
     char message[1024];
     fth_dataset *dataset;      /* NULL: not open */
-    fth_sample_maker **makers; /* that nobody uses */
+    fth_sample_maker **makers; /* unused ones */
     size_t maker_count, maker_capacity;
 };
 
@@ -167,7 +167,7 @@ void fth_fallback_reader_explain(fth_fallback_reader *fallback, char *text, size
 size_t fth_fallback_reader_expect(fth_fallback_reader *fallback, fth_split split, const int64_t *samples, size_t count)
 {
     pthread_mutex_lock(&fallback->mutex);
-    const fth_dataset *dataset = fallback->dataset; /* which stays, once it is open */
+    const fth_dataset *dataset = fallback->dataset; /* stays open once it is */
     pthread_mutex_unlock(&fallback->mutex);
     return dataset ? fth_dataset_expect(dataset, split, samples, count, 0) : 0;
 }
@@ -237,5 +237,5 @@ fth_status fth_fallback_reader_take(fth_fallback_reader *fallback, bool decoded,
     else
         *raw = stored;
     *decode_s = fth_sample_maker_decode_seconds(*maker) - before_s;
-    return status; /* the name of one that cannot be read is lent, too: the caller gives the maker back either way */
+    return status; /* the name of an unreadable sample is lent, too, so the caller returns the maker in any case */
 }

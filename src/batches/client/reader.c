@@ -1,8 +1,7 @@
-/* See reader.h. A reader is a data set and its loader, as a run of our own has them, and the
- * batches that are out.
+/* See reader.h. A reader is a data set, its loader, and the batches that are out.
  *
- * A batch that lies in shared memory is lent as it is (fth_batches_keep). Others are copied out of
- * the loader's ring into memory that is used again when it comes back. */
+ * A batch in shared memory is lent in place (fth_batches_keep). Others are copied from the loader's
+ * ring into memory that is reused when they are returned. */
 #include "batches/client/reader.h"
 
 #include <inttypes.h>
@@ -19,27 +18,27 @@
 enum { ORDER_TEXT = 80 };
 static const double usual_timeout_s = 60, usual_validation_fraction = 0.1;
 
-/* A batch that is out, or memory of one that was. */
+/* A batch that is out, or the memory of a returned one. */
 typedef struct fth_reader_lease {
     struct fth_reader_lease *next;
     int64_t *labels; /* room for a batch */
     float *copy;     /* room for its images; NULL until one had to be copied */
     bool kept;       /* the images are in shared memory ... */
-    uint64_t shared; /* ... by this lease */
+    uint64_t shared; /* ... under this lease */
 } fth_reader_lease;
 
 struct fth_reader {
     fth_dataset *dataset;
     fth_loader_options loading;
-    fth_loader *loader; /* NULL until the first batch, where nobody has to be told of the job */
-    int worker;         /* of those that take turns */
+    fth_loader *loader; /* NULL until the first batch, if no job has to be registered */
+    int worker;         /* index among the data workers */
     double timeout_s;
     fth_reader_info info;
     fth_job_spec spec;
     char order[ORDER_TEXT];
     char *job; /* NULL: nothing is shared */
 
-    pthread_mutex_t mutex; /* guards what follows */
+    pthread_mutex_t mutex; /* guards the members below */
     fth_reader_lease *out, *spare;
 };
 
@@ -50,7 +49,7 @@ const char *fth_reader_error(void)
 
 /* ---- addresses ---- */
 
-/* True if the parameter "key=..." that begins at `text` is set again in `later`. */
+/* True if `later` sets the parameter "key=..." at `text` again. */
 static bool is_set_again(const char *text, size_t length, const char *later)
 {
     const char *equals = memchr(text, '=', length);
@@ -61,8 +60,8 @@ static bool is_set_again(const char *text, size_t length, const char *later)
     return false;
 }
 
-/* Adds the parameters of `added` ("a=1&b=2") to an address, in place of those that it has. The
- * caller frees *result. */
+/* Adds the parameters of `added` ("a=1&b=2") to an address and replaces equal ones. The caller
+ * frees *result. */
 static fth_status set_parameters(const char *address, const char *added, char **result)
 {
     fth_status status = FTH_OK;
@@ -88,7 +87,7 @@ out:
     return status;
 }
 
-/* Address and options in one address. */
+/* Merges the options into the address. */
 static fth_status complete_address(const char *address, const fth_reader_options *options, char **result)
 {
     fth_status status = FTH_OK;
@@ -158,7 +157,7 @@ out:
     return status;
 }
 
-/* What the order of samples follows from, and how others have the same. */
+/* Describes what determines the order of samples, and how others get the same. */
 static void describe_job(fth_reader *reader)
 {
     fth_batches_registration registration;
@@ -198,7 +197,7 @@ fth_status fth_reader_open(const char *address, const fth_reader_options *option
     if (fth_batches_is_address(address))
         FTH_TRY(complete_address(address, options, &complete));
     FTH_TRY(open_dataset(complete ? complete : address, options, &opened->dataset));
-    if (complete) /* a job is registered when its loader opens */
+    if (complete) /* opening the loader registers the job */
         FTH_TRY(open_loader(opened));
     describe_job(opened);
 
@@ -308,7 +307,7 @@ static size_t image_floats(const fth_reader *reader)
     return (size_t)info->channels * (size_t)info->height * (size_t)info->width;
 }
 
-/* Where the images of a batch stay: in shared memory, or a copy. */
+/* Where the images of a batch are kept: in shared memory, or in a copy. */
 static fth_status keep_images(fth_reader *reader, const fth_batch *batch, fth_reader_lease *lease, const float **images)
 {
     fth_status status = FTH_OK;

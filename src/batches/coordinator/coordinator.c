@@ -1,15 +1,14 @@
-/* See coordinator.h. This file joins the parts and takes them apart again; each has a file of its
- * own:
+/* See coordinator.h. This file creates the parts and frees them; each has a file of its own:
  *
- *     coordinator_sets      the data sets, opened when it starts
- *     coordinator_jobs      who trains on them
- *     coordinator_dispatcher   what is prepared next, and by whom: the scheduler under its lock
- *     coordinator_local     clients of this machine: socket and board
- *     coordinator_agents    those of other machines
- *     coordinator_workers   prefetchers on other machines
- *     coordinator_watch     the thread that looks after all of these
- *     coordinator_state     what survives a restart
- *     coordinator_routes, coordinator_report   HTTP, and what it says of itself */
+ *     coordinator_sets         the data sets, opened at the start
+ *     coordinator_jobs         the jobs that train on them
+ *     coordinator_dispatcher   the scheduler under its lock: orders for prefetchers
+ *     coordinator_local        clients of this machine: socket and board
+ *     coordinator_agents       agents of other machines
+ *     worker_orders            prefetchers on other machines
+ *     coordinator_watch        the thread that polls all of these
+ *     coordinator_state        the state that survives a restart
+ *     coordinator_routes, coordinator_report   HTTP and its reports */
 #include "batches/coordinator/coordinator.h"
 
 #include <inttypes.h>
@@ -35,7 +34,7 @@ struct fth_coordinator {
 
 /* ---- starting ---- */
 
-/* True if one of the words of a list with commas between them, up to a colon, is `word`. */
+/* True if a comma-separated list has `word`, perhaps followed by a colon. */
 static bool lists(const char *list, const char *word)
 {
     size_t length = strlen(word);
@@ -59,7 +58,7 @@ out:
     return status;
 }
 
-/* Where the state is kept; NULL: nowhere. free() it. */
+/* The state folder; NULL: there is none. free() it. */
 static fth_status choose_state_folder(const fth_coordinator_options *options, char **folder)
 {
     fth_status status = FTH_OK;
@@ -106,7 +105,7 @@ static void note_found(void *dispatcher, const fth_receipt *receipt)
     fth_dispatcher_found(dispatcher, receipt);
 }
 
-/* What holds state, and what is known from before. */
+/* Creates the parts that hold state, and loads the state of the last coordinator. */
 static fth_status open_state(fth_coordinator *coordinator, const fth_coordinator_options *options)
 {
     fth_status status = FTH_OK;
@@ -303,7 +302,7 @@ void fth_coordinator_stop(fth_coordinator *coordinator)
     if (atomic_load(&parts->http))
         fth_server_stop(atomic_load(&parts->http), goodbye_s);
     fth_watcher_stop(parts->watcher);
-    fth_state_saver_close(parts->saver); /* before clients are seen to leave */
+    fth_state_saver_close(parts->saver); /* before the clients seem to leave */
     fth_local_clients_close(atomic_load(&parts->local));
     fth_watcher_free(parts->watcher);
     fth_agents_free(parts->agents);

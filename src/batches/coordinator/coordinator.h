@@ -1,66 +1,82 @@
 /* The coordinator of the batch cache: `farthing serve batches`.
  *
  * It serves data sets by name, knows each job's position and pace, and has prefetchers (prefetch.h)
- * prepare what jobs need next into a cache (cache.h), once for all of them, as its scheduler
- * (scheduler.h) says. Jobs of its own machine come through a Unix socket and shared memory
- * (host.h), agents of other machines through HTTP. What it must know after a restart is in one
- * small file in its state folder.
+ * make the items that jobs need next, once for all of them, in the order of its scheduler
+ * (scheduler.h), and keeps them in a cache (cache.h). Jobs of its own machine use a Unix socket and
+ * shared memory (host.h), agents of other machines HTTP. A small file in its state folder survives
+ * restarts.
  *
- * HTTP, JSON unless said; roles as the parameter server's keys have them, and which data sets a key
- * may read:
+ * HTTP, with JSON bodies unless noted. Roles are those of the parameter server's keys; a key may be
+ * limited to some data sets.
  *
- *     GET  /v1/data/NAME                 what the set is (described_set.h)                  read
- *     POST /v1/jobs                      registers a job (below)                            read
- *     POST /v1/sync                      an agent's exchange: positions and counters of its jobs, what they wait for;
- * held until something of that is ready (below)                read GET  /v1/jobs/JOB                  what it has had
- * so far (below)                     read GET  /v1/items/ID                  an entry (where the cache is shared
- * memory)        read POST /v1/orders/take, /v1/orders/done, PUT /v1/items/ID     workers and functions (below) train
- *     GET  /v1/status                    for people                                         read
- *     GET  /metrics, /healthz, /openapi.yaml                                                everybody
+ *     GET  /v1/data/NAME      describes a data set (described_set.h)                   read
+ *     POST /v1/jobs           registers a job (below)                                  read
+ *     POST /v1/sync           an agent's exchange (below)                              read
+ *     GET  /v1/jobs/JOB       a job's figures (below)                                  read
+ *     GET  /v1/items/ID       an entry (if the cache is shared memory)                 read
+ *     POST /v1/orders/take    gives a worker orders (below)                            train
+ *     POST /v1/orders/done    takes a worker's results (below)                         train
+ *     PUT  /v1/items/ID       stores an entry (below)                                  train
+ *     GET  /v1/status         for people                                               read
+ *     GET  /metrics, /healthz, /openapi.yaml                                           everybody
  *
- * Jobs have ids from 1 to 2^53 - 1, in JSON whole numbers; items have theirs as 32 hex digits
- * (item.h). Failures are {"error":TEXT, "status":NAME}, as in host.h, also where the code is 4xx.
+ * A job id is a whole number from 1 to 2^53 - 1, an item id 32 hex digits (item.h). Failures are
+ * {"error":TEXT, "status":NAME}, as in host.h, with any HTTP code.
  *
- * An agent passes on what its clients say: {"op":"register"} of host.h is
+ * An agent passes on its clients' requests. {"op":"register"} of host.h becomes
+ *
  *     POST /v1/jobs  {"job":{spec}, "name":TEXT, "resume":JOB?, "agent":TEXT}
- *                 -> {"job":JOB, "spec":{complete}, "why":TEXT (of its form), "set":{as GET /v1/data/NAME},
- * "cache":"shm"|"redis://..."} With "resume" the job keeps that id if it is the same spec's, also where the coordinator
- * has never heard of it: so an agent gets its jobs back from a coordinator that has lost its file. "cache" has no
- * password: agents have theirs from FARTHING_REDIS_PASSWORD.
+ *                 -> {"job":JOB, "spec":{complete}, "why":TEXT (of its cache format),
+ *                     "set":{as GET /v1/data/NAME}, "cache":"shm"|"redis://..."}
  *
- * Then it sends, over and over on its one connection,
+ * With "resume" the job keeps that id if its spec is the same, even if the coordinator does not
+ * know it, so that an agent gets its jobs back from a coordinator that has lost its state. "cache"
+ * has no password: agents have theirs in FARTHING_REDIS_PASSWORD.
+ *
+ * Then the agent repeats, on its only connection,
+ *
  *     POST /v1/sync  {"agent":TEXT, "wait_ms":25,
- *                     "jobs":[{"job":JOB, "processes":[[SLOT, NEXT, STRIDE, END, BEGIN?], ...], "counters":[9 numbers:
- * fth_slot_counter]}, ...], "finished":[JOB, ...],     done, as {"op":"finish"} "left":[JOB, ...],         all
- * processes of it are gone, without a word "wanted":[ID, ...],        not in its segment; soonest first, 512 at most
- *                     "waiting":[[JOB, ID], ...] of those: a client waits for it
- *                     "lost":[ID, ...]}          said to be ready, but the cache has not got it, or it is damaged
+ *                     "jobs":[{"job":JOB, "processes":[[SLOT, NEXT, STRIDE, END, BEGIN?], ...],
+ *                              "counters":[9 numbers: fth_slot_counter]}, ...],
+ *                     "finished":[JOB, ...],     done, as {"op":"finish"}
+ *                     "left":[JOB, ...],         its processes are gone without a message
+ *                     "wanted":[ID, ...],        not in its segment; soonest first, at most 512
+ *                     "waiting":[[JOB, ID], ...] those of "wanted" that a client waits for
+ *                     "lost":[ID, ...]}          reported as ready, but missing or damaged
  *                 -> {"ready":[[ID, SIZE, "CHECKSUM as 16 hex digits"], ...],   of "wanted"
  *                     "failed":[{"id":ID, "status":NAME, "error":TEXT}, ...],   of "wanted"
  *                     "unknown":[JOB, ...]}      register these again, with "resume"
- * "jobs" is the whole list each time: what is not in it any more has no processes on this machine. "counters" are sums
- * since the job's processes there began, those that have ended included. The answer is held until something in "wanted"
- * is ready or has failed, at most "wait_ms"; at once if nothing is wanted. An agent that is silent for 10 s has lost
- * its processes.
  *
- * {"op":"figures"} of host.h, and GET /v1/jobs/JOB, which an agent passes it on as:
+ * "jobs" is always the complete list: a job that is missing has no processes on this machine.
+ * "counters" are totals since the job's first process there, including those that have ended. The
+ * answer is held for at most "wait_ms", until an item in "wanted" is ready or has failed; it is
+ * immediate if nothing is wanted. An agent that is silent for 10 s loses its processes.
+ *
+ * {"op":"figures"} of host.h, which an agent passes on, and GET /v1/jobs/JOB:
+ *
  *                 -> {"job":JOB, "form":NAME, "why":TEXT, "usd":DOLLARS, "decoded_for_it":IMAGES,
- * "decoded_by_others":IMAGES, ...}
- * {"op":"failed?"} is, for an agent, what "failed" of /v1/sync has said.
+ *                     "decoded_by_others":IMAGES, ...}
  *
- * A worker (farthing worker prefetch) asks for orders, and hands in what it has made:
- *     POST /v1/orders/take  {"prefetcher":TEXT, "room":N, "wait_ms":MS, "begins":BOOL?}    held until there is an
- * order, at most wait_ms, 10000 at most
- *                 -> {"orders":[{fth_order_save()}, ...], "limit_s":SECONDS, "cache":"shm"|"redis://..."}
- *     PUT  /v1/items/ID     the whole entry, of an item that is being made (where the cache is shared memory)
- *                 -> {"receipt":[ID, SIZE, "CHECKSUM as 16 hex digits"]}
- *     POST /v1/orders/done  {"prefetcher":TEXT, "results":[{"id":ID, "preparation":{fth_prefetch_result_save()}}, or
- *                                                          {"id":ID, "status":NAME, "error":TEXT}, ...]}  -> {}
- * What is not done after "limit_s" is given to somebody else, and after 3 s what a worker
- * has of which nothing is heard: one that is at work says so every second, with "results":[]. One that "begins" has
- * nothing of what was lent to its name before. A worker opens a data set at the "address" of GET /v1/data/NAME, which
- * must have the same version there. A function is POSTed an order with "cache" and "address" (of this server) beside
- * its members, and answers with a result as above. */
+ * An agent answers {"op":"failed?"} with what "failed" of /v1/sync has said.
+ *
+ * A worker (farthing worker prefetch) asks for orders, and hands in results:
+ *
+ *     POST /v1/orders/take  {"prefetcher":TEXT, "room":N, "wait_ms":MS, "begins":BOOL?}
+ *                        -> {"orders":[{fth_order_save()}, ...], "limit_s":SECONDS,
+ *                            "cache":"shm"|"redis://..."}
+ *     PUT  /v1/items/ID     the whole entry of an item in progress, if the cache is shared memory
+ *                        -> {"receipt":[ID, SIZE, "CHECKSUM as 16 hex digits"]}
+ *     POST /v1/orders/done  {"prefetcher":TEXT,
+ *                            "results":[{"id":ID, "preparation":{fth_prefetch_result_save()}}, or
+ *                                       {"id":ID, "status":NAME, "error":TEXT}, ...]}
+ *                        -> {}
+ *
+ * The answer to "take" is held until there is an order, for at most "wait_ms" (10000). An order
+ * that is not done after "limit_s" goes to another prefetcher, and so do all orders of a worker
+ * that has been silent for 3 s: a busy worker sends empty "results" every second. With "begins", a
+ * worker says that earlier orders under its name are lost. Workers open a data set at the "address"
+ * of GET /v1/data/NAME; it must have the same version there. A function is POSTed an order together
+ * with "cache" and "address" (of this server), and answers with a result as above. */
 #ifndef FTH_BATCHES_COORDINATOR_H
 #define FTH_BATCHES_COORDINATOR_H
 
@@ -80,10 +96,10 @@ typedef struct fth_coordinator_options {
     const char *prefetch;            /* "threads:4" */
     fth_prefetch_options prefetching;
     uint64_t memory_bytes;
-    double budget_usd_per_hour; /* for functions and the cache; 0: no limit */
+    double budget_usd_per_hour; /* limit for functions and the cache; 0: none */
     double cache_usd_per_hour;
-    uint64_t seed;     /* of orders that jobs share */
-    const char *state; /* folder; NULL: one under the cache folder, by port; without one where the port is 0 */
+    uint64_t seed;     /* of the order that jobs share */
+    const char *state; /* folder; NULL: one in the cache folder named by the port, or none if the port is 0 */
 
     const char *address;
     int port;
@@ -94,10 +110,10 @@ typedef struct fth_coordinator_options {
 } fth_coordinator_options;
 
 typedef struct fth_coordinator fth_coordinator;
-/* Opens and checks everything before it serves: what cannot be reached is an error here. What the
- * options point to outlives it. */
+/* Opens and checks everything before it serves, so that whatever cannot be reached is an error
+ * here. What the options point to outlives the coordinator. */
 fth_status fth_coordinator_start(const fth_coordinator_options *options, fth_coordinator **coordinator);
 int fth_coordinator_port(const fth_coordinator *coordinator);
-void fth_coordinator_stop(fth_coordinator *coordinator); /* frees it; NULL is fine */
+void fth_coordinator_stop(fth_coordinator *coordinator); /* frees it; NULL is allowed */
 
 #endif

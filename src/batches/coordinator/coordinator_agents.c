@@ -1,5 +1,5 @@
-/* See coordinator_agents.h. An agent's list of jobs is whole each time: what is no longer in it has
- * left. */
+/* See coordinator_agents.h. An agent lists all of its jobs in each request: a job that is missing
+ * has left. */
 #include "batches/coordinator/coordinator_agents.h"
 
 #include <inttypes.h>
@@ -10,21 +10,21 @@
 
 #include "http/long_poll.h"
 
-/* Lists of a request that are longer are refused: they are worked through under locks. */
+/* Longer lists in a request are refused, because they are processed under locks. */
 enum { MAX_AGENTS = 1024, MAX_WANTED = 512, MAX_AGENT_JOBS = 1024, MAX_WAIT_MS = 10000 };
 static const double SILENT_AFTER_S = 10, FORGET_AFTER_S = 3600;
 
 typedef struct agent_job {
     uint64_t job;
-    uint64_t counters[FTH_SLOT_COUNTERS]; /* as the agent last said */
-    int *slots;                           /* of its processes */
+    uint64_t counters[FTH_SLOT_COUNTERS]; /* as the agent last reported */
+    int *slots;                           /* slots of its processes */
     int slot_count;
-    bool listed; /* in the request that is being read */
+    bool listed; /* in the current request */
 } agent_job;
 
 typedef struct agent {
     char name[FTH_JOB_NAME], access[FTH_MAX_ACCESS_KEY + 1];
-    int number; /* 1 to MAX_AGENTS; its processes are those from number * FTH_BOARD_SLOTS on */
+    int number; /* 1 to MAX_AGENTS; its processes are numbered from number * FTH_BOARD_SLOTS */
     double seen_s;
     bool silent;
     uint64_t syncs;
@@ -44,7 +44,7 @@ struct fth_agents {
     fth_dispatcher *dispatcher;
     fth_cache *cache;
 
-    pthread_mutex_t mutex; /* of all below; the jobs' and the dispatcher's come after it */
+    pthread_mutex_t mutex; /* guards the members below; taken before those of jobs and dispatcher */
     agent **agents;
     size_t count, capacity;
     fth_long_polls held;
@@ -91,9 +91,9 @@ void fth_agents_free(fth_agents *agents)
     free(agents);
 }
 
-/* ---- what an agent says; with the lock held ---- */
+/* ---- requests; with the lock held ---- */
 
-/* In a full list, the one that has been silent longest gives way. */
+/* If the list is full, forgets the agent that has been silent for longest. */
 static void make_place(fth_agents *agents)
 {
     size_t oldest = agents->count;
@@ -142,7 +142,7 @@ out:
     return status;
 }
 
-/* Forgets what was counted for jobs that are no longer known. */
+/* Forgets the counters of jobs that no longer exist. */
 static void forget_old_jobs(fth_agents *agents, agent *one)
 {
     size_t kept = 0;
@@ -197,7 +197,7 @@ static bool has_slot(const int *slots, int count, int slot)
     return false;
 }
 
-/* [[SLOT, NEXT, STRIDE, END, BEGIN], ...]; without BEGIN it has taken nothing. */
+/* [[SLOT, NEXT, STRIDE, END, BEGIN], ...]; without BEGIN the process has taken nothing. */
 static fth_status read_processes(fth_agents *agents, agent *one, agent_job *job, const json_t *processes)
 {
     fth_status status = FTH_OK;
@@ -244,7 +244,7 @@ static void read_counters(fth_agents *agents, agent_job *job, const json_t *coun
     for (size_t i = 0; i < FTH_SLOT_COUNTERS; i++) {
         json_int_t value = json_integer_value(json_array_get(counters, i));
         uint64_t now = value > 0 ? (uint64_t)value : 0;
-        /* less than before: an agent that was started again counts from nothing */
+        /* smaller than before: a restarted agent counts from 0 */
         more[i] = now >= job->counters[i] ? now - job->counters[i] : now;
         job->counters[i] = now;
         counted = counted || more[i] > 0;
@@ -301,7 +301,7 @@ out:
     return status;
 }
 
-/* Without the lock: a cache that is down keeps the caller waiting. */
+/* Without the lock, since a cache that is down makes this wait. */
 static fth_status read_lost(fth_agents *agents, const json_t *list, const fth_signed *caller)
 {
     fth_item_id *ids = NULL;
@@ -311,7 +311,7 @@ static fth_status read_lost(fth_agents *agents, const json_t *list, const fth_si
         if (fth_dispatcher_may_drop(agents->dispatcher, ids[i], caller))
             ids[count++] = ids[i];
     if (status == FTH_OK && count > 0)
-        fth_cache_remove(agents->cache, ids, count); /* a damaged entry would be found again */
+        fth_cache_remove(agents->cache, ids, count); /* or a damaged entry would be found again */
     for (size_t i = 0; status == FTH_OK && i < count; i++)
         fth_dispatcher_lost(agents->dispatcher, ids[i]);
     free(ids);
@@ -325,7 +325,7 @@ static json_t *save_failure(fth_item_id item, const fth_dispatcher_failure *fail
     return json_pack("{s:s, s:s, s:s}", "id", id, "status", fth_status_name(failure->status), "error", failure->reason);
 }
 
-/* `failed` gets what is not to be expected. */
+/* `failed` gets the items that will not come soon. */
 static void read_waiting(fth_agents *agents, const json_t *list, const fth_signed *caller, json_t *failed)
 {
     fth_dispatcher_failure failure;
@@ -346,7 +346,7 @@ static void read_waiting(fth_agents *agents, const json_t *list, const fth_signe
 
 /* ---- answers ---- */
 
-/* What is ready or has failed of what is wanted; NULL if nothing is. */
+/* The wanted items that are ready or have failed; NULL if there are none. */
 static json_t *make_answer(fth_agents *agents, const held_sync *held, bool even_if_empty)
 {
     json_t *ready = json_array(), *failed = json_copy(held->failed);
@@ -450,7 +450,7 @@ out:
     return status;
 }
 
-/* ---- now and then ---- */
+/* ---- periodically ---- */
 
 bool fth_agents_tick(fth_agents *agents)
 {
@@ -489,7 +489,7 @@ void fth_agents_close(fth_agents *agents)
     pthread_mutex_unlock(&agents->mutex);
 }
 
-/* ---- what they are ---- */
+/* ---- reports ---- */
 
 size_t fth_agents_count(fth_agents *agents)
 {

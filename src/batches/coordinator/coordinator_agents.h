@@ -1,5 +1,5 @@
-/* The agents of other machines (agent.h): each has one connection, on which it says over and over
- * where its jobs are, and is told what is ready of what they want (POST /v1/sync in
+/* The agents of other machines (agent.h). Each has one connection, on which it keeps reporting
+ * where its jobs are, and learns which of the items it wants are ready (POST /v1/sync in
  * coordinator.h). */
 #ifndef FTH_BATCHES_COORDINATOR_AGENTS_H
 #define FTH_BATCHES_COORDINATOR_AGENTS_H
@@ -9,24 +9,23 @@
 
 typedef struct fth_agents fth_agents;
 
-/* What is given outlives the agents. */
+/* The arguments outlive the agents. */
 fth_status fth_agents_create(fth_served_jobs *jobs, fth_dispatcher *dispatcher, fth_cache *cache, fth_agents **agents);
 void fth_agents_free(fth_agents *agents);
 
-/* Takes over the exchange of a request, which it answers now or later. `who` signed it, or NULL.
- * FTH_INVALID: not a valid request, and not answered. */
+/* Takes over the exchange of a request, and answers it now or later. `caller` has signed it; NULL:
+ * unsigned. FTH_INVALID: the request is invalid and was not answered. */
 fth_status fth_agents_sync(fth_agents *agents, fth_exchange *exchange, const json_t *request, const fth_signed *caller);
-/* Answers what is held and due; lets go of agents that are silent. Gives whether something is still
- * held. */
+/* Answers held requests that are due, and drops silent agents. True if requests are still held. */
 bool fth_agents_tick(fth_agents *agents);
-/* Answers everything that is held. */
+/* Answers all held requests. */
 void fth_agents_close(fth_agents *agents);
 
 size_t fth_agents_count(fth_agents *agents);
-/* [{"agent", "jobs", "processes", "syncs"}, ...]; to a key that is limited to data sets (`who`, or
- * NULL), its own agents alone. */
+/* [{"agent", "jobs", "processes", "syncs"}, ...]; only its own agents for a `caller` (or NULL)
+ * whose key is limited to some data sets. */
 json_t *fth_agents_describe(fth_agents *agents, const fth_signed *caller);
-/* What was counted for each of their jobs, so that nothing is counted twice. */
+/* The counters of each of their jobs, so that nothing is counted twice. */
 json_t *fth_agents_save(fth_agents *agents);
 void fth_agents_load(fth_agents *agents, const json_t *json);
 

@@ -17,18 +17,18 @@ typedef struct prefetcher_record {
     char name[128];
     uint64_t tries, done, failures;
     double busy_s, usd;
-    double seen_s; /* when it last wanted an order */
+    double seen_s; /* when it last asked for an order */
     char last_failure[480];
 } prefetcher_record;
 
-/* What prefetchers fail with on a data set. */
+/* Which prefetchers fail on a data set. */
 typedef struct set_health {
-    bool failing[MAX_PREFETCHERS]; /* with their last order on it */
+    bool failing[MAX_PREFETCHERS]; /* by prefetcher: its last order on the set failed */
     fth_status status;             /* of the last failure */
     char reason[480];
 } set_health;
 
-/* Lines that may be written, so that a log does not fill. */
+/* A rate limit, so that the log does not fill. */
 typedef struct log_limit {
     double minute_s; /* when the minute began */
     int written;
@@ -41,24 +41,24 @@ struct fth_dispatcher {
     void *account_context;
     atomic_uint_fast64_t results;
 
-    pthread_mutex_t mutex;  /* of all below */
-    pthread_cond_t changed; /* there may be an order, or the end */
+    pthread_mutex_t mutex;  /* guards the members below */
+    pthread_cond_t changed; /* signals an order, or the end */
     bool closed;
-    int waiting; /* for orders */
+    int waiting; /* threads that wait for orders */
     fth_scheduler *scheduler;
-    fth_item_sets *item_sets; /* of what is in the cache: the set's place in its list */
+    fth_item_sets *item_sets; /* of items in the cache: the index of their set */
     fth_cache_spending spending;
     bool said_exhausted; /* in this hour */
     prefetcher_record prefetchers[MAX_PREFETCHERS];
     size_t prefetcher_count;
-    set_health *health;                             /* by the set's place in its list */
+    set_health *health;                             /* by the index of the set */
     fth_dispatcher_failure failures[KEPT_FAILURES]; /* a ring */
-    uint64_t failure_count;                         /* in all */
+    uint64_t failure_count;                         /* total */
     log_limit log;
 };
 
-/* What was dropped from the schedule may have been prepared again before it was removed from the
- * cache; whether the removal took the new entry is not known, so it counts as lost. */
+/* An item dropped from the schedule may have been made again before it was removed from the cache.
+ * Since the removal may have hit the new entry, that counts as lost. */
 static void note_removed(fth_dispatcher *dispatcher, const fth_item_id *ids, size_t count)
 {
     pthread_mutex_lock(&dispatcher->mutex);
@@ -67,8 +67,8 @@ static void note_removed(fth_dispatcher *dispatcher, const fth_item_id *ids, siz
     pthread_mutex_unlock(&dispatcher->mutex);
 }
 
-/* Drops from schedule and cache what is not needed, or needed last, until there is room. Without
- * the lock. */
+/* Drops items from schedule and cache until there is room: unneeded ones first, then those needed
+ * last. Without the lock. */
 static void evict(void *context, uint64_t needed_bytes)
 {
     fth_dispatcher *dispatcher = context;
@@ -81,7 +81,7 @@ static void evict(void *context, uint64_t needed_bytes)
             fth_item_sets_remove(dispatcher->item_sets, ids[i]);
         pthread_mutex_unlock(&dispatcher->mutex);
         if (count > 0) {
-            fth_cache_remove(dispatcher->with.cache, ids, count); /* one that is down has lost them anyway */
+            fth_cache_remove(dispatcher->with.cache, ids, count); /* a cache that is down has lost them anyway */
             note_removed(dispatcher, ids, count);
         }
         needed_bytes = 0;
@@ -144,8 +144,8 @@ void fth_dispatcher_close(fth_dispatcher *dispatcher)
     pthread_mutex_unlock(&dispatcher->mutex);
 }
 
-/* With the lock held: wakes those who wait for an order if there may be one, which not every one of
- * them may have. */
+/* With the lock held: wakes the waiting prefetchers if there may be an order, which not all of them
+ * may take. */
 static void offer(fth_dispatcher *dispatcher, double now)
 {
     if (dispatcher->waiting > 0 && fth_scheduler_next_event(dispatcher->scheduler, now) <= now)
@@ -199,8 +199,8 @@ static const fth_dispatcher_failure *find_failure(const fth_dispatcher *dispatch
     return NULL;
 }
 
-/* The status that jobs get: an order that timed out or lost its prefetcher is no failure of the
- * coordinator. */
+/* The status that jobs get. An order that timed out or lost its prefetcher does not mean that the
+ * coordinator is lost. */
 static fth_status failure_status(fth_status status)
 {
     return status == FTH_TIMEOUT || status == FTH_PEER_LOST || status == FTH_INTERRUPTED ? FTH_IO : status;
@@ -229,11 +229,11 @@ fth_item_state fth_dispatcher_look(fth_dispatcher *dispatcher, fth_item_id id, f
     return state;
 }
 
-/* With the lock held: what the prefetchers fail with on a job's data set, if each that is there has
- * failed with its last order on it; NULL: there is one that works, as far as is known. */
+/* With the lock held: the failures on a job's data set, if every active prefetcher failed with its
+ * last order on it; NULL: at least one may work. */
 static const set_health *find_broken_set(const fth_dispatcher *dispatcher, uint64_t job)
 {
-    const double seen_for_s = 5; /* one that has work is there, however long it takes */
+    const double seen_for_s = 5; /* one that has an order is active, however long it takes */
     const fth_job_spec *spec = fth_scheduler_job_spec(dispatcher->scheduler, job);
     int set = spec ? fth_served_sets_index(dispatcher->with.sets, spec->data) : -1;
     const double now = fth_clock_seconds();
@@ -249,13 +249,13 @@ static const set_health *find_broken_set(const fth_dispatcher *dispatcher, uint6
     return some ? &dispatcher->health[set] : NULL;
 }
 
-/* With the lock held: how an order ended. True: that is the first failure on a set that was
- * well. */
+/* With the lock held: notes how an order ended. True: this is the first failure on a healthy
+ * set. */
 static bool note_health(fth_dispatcher *dispatcher, const prefetcher_record *prefetcher, int set, fth_status status,
                         const char *reason)
 {
     if (set < 0 || status == FTH_NO_MEMORY || status == FTH_NO_SPACE || status == FTH_INTERRUPTED)
-        return false; /* it says something of the cache, or of a worker that was stopped */
+        return false; /* these are about the cache, or a stopped worker */
     set_health *health = &dispatcher->health[set];
     bool was_well = !memchr(health->failing, true, sizeof health->failing);
     health->failing[prefetcher - dispatcher->prefetchers] = status != FTH_OK;
@@ -376,7 +376,7 @@ static bool is_limited(const fth_signed *caller)
     return caller && *caller->data;
 }
 
-/* `set`: a place in the list of sets; -1: it is not known. */
+/* `set`: its index; -1: unknown. */
 static bool may_read_set(const fth_dispatcher *dispatcher, int set, const fth_signed *caller)
 {
     return !is_limited(caller) ||
@@ -409,7 +409,7 @@ uint64_t fth_dispatcher_results(const fth_dispatcher *dispatcher)
 
 /* ---- prefetchers ---- */
 
-/* With the lock held. The last place stands for all that there is no room for. */
+/* With the lock held. The last record stands for all prefetchers beyond the limit. */
 static prefetcher_record *find_prefetcher(fth_dispatcher *dispatcher, const char *text)
 {
     char name[sizeof dispatcher->prefetchers[0].name];
@@ -426,8 +426,7 @@ static prefetcher_record *find_prefetcher(fth_dispatcher *dispatcher, const char
     return added;
 }
 
-/* With the lock held: a prefetcher that has cost something waits when the hour's budget is
- * spent. */
+/* With the lock held: a prefetcher that has cost money waits while the hour's budget is spent. */
 static bool may_work(fth_dispatcher *dispatcher, const prefetcher_record *prefetcher)
 {
     if (prefetcher->usd <= 0 || !fth_cache_spending_is_exhausted(&dispatcher->spending))
@@ -441,7 +440,7 @@ static bool may_work(fth_dispatcher *dispatcher, const prefetcher_record *prefet
 
 bool fth_dispatcher_take(fth_dispatcher *dispatcher, const char *name, fth_deadline deadline, fth_order *order)
 {
-    const double idle_s = 1; /* however late the next event is, a budget's hour may turn before */
+    const double idle_s = 1; /* limits the wait, since the budget's hour may change */
     bool taken = false;
     pthread_mutex_lock(&dispatcher->mutex);
     prefetcher_record *prefetcher = find_prefetcher(dispatcher, name);
@@ -464,11 +463,11 @@ bool fth_dispatcher_take(fth_dispatcher *dispatcher, const char *name, fth_deadl
         prefetcher->tries++;
     pthread_mutex_unlock(&dispatcher->mutex);
     if (taken)
-        evict(dispatcher, 0); /* which the scheduler counted on */
+        evict(dispatcher, 0); /* as the scheduler assumed */
     return taken;
 }
 
-/* With the lock held: true if a line may be written now. */
+/* With the lock held: true if a line may be logged now. */
 static bool may_log(log_limit *limit, double now)
 {
     if (now - limit->minute_s > 60) {
@@ -498,7 +497,7 @@ static void keep_failure(fth_dispatcher *dispatcher, const fth_order *order, fth
     fth_printable_copy(failure->reason, sizeof failure->reason, reason);
 }
 
-/* With the lock held: jobs that are too large for the cache, each once. */
+/* With the lock held: logs jobs that are too large for the cache, each once. */
 static void report_refusals(fth_dispatcher *dispatcher)
 {
     fth_order order = {0};
@@ -520,7 +519,7 @@ static void note_failure(fth_dispatcher *dispatcher, const fth_order *order, fth
 {
     const fth_dispatcher_failure *known = find_failure(dispatcher, order->id);
     if (known && strncmp(known->reason, reason, sizeof known->reason - 1) == 0)
-        return; /* said when it failed first */
+        return; /* logged with the first failure */
     keep_failure(dispatcher, order, status, reason);
     if (may_log(&dispatcher->log, now))
         fth_log_warning("cannot prepare %s %" PRId64 " of %s: %s", fth_item_kind_name(order->kind), order->number,
@@ -549,7 +548,7 @@ void fth_dispatcher_done(fth_dispatcher *dispatcher, const char *name, const fth
         prefetcher->failures++;
         fth_printable_copy(prefetcher->last_failure, sizeof prefetcher->last_failure, reason);
         failed = fth_scheduler_failed(dispatcher->scheduler, order, name, status, reason, now);
-        if ((failed || broke) && status != FTH_NO_SPACE) /* which is reported once for a job */
+        if ((failed || broke) && status != FTH_NO_SPACE) /* which is logged once per job */
             note_failure(dispatcher, order, status, reason, now);
     }
     report_refusals(dispatcher);
@@ -592,7 +591,7 @@ fth_order_source fth_dispatcher_order_source(fth_dispatcher *dispatcher)
                               .cache = dispatcher->with.cache};
 }
 
-/* ---- now and then ---- */
+/* ---- periodically ---- */
 
 double fth_dispatcher_tidy(fth_dispatcher *dispatcher)
 {
@@ -606,7 +605,7 @@ double fth_dispatcher_tidy(fth_dispatcher *dispatcher)
     return cost;
 }
 
-/* ---- what it knows ---- */
+/* ---- reports ---- */
 
 void fth_dispatcher_get_figures(fth_dispatcher *dispatcher, fth_scheduler_figures *figures,
                                 fth_cache_spending *spending)

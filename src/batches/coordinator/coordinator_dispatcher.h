@@ -1,9 +1,9 @@
 /* The dispatcher gives prefetchers the orders that the scheduler (scheduler.h) chooses, and keeps
- * account of them: who prepares what, what failed, and what it costs. It has the lock under which
- * the scheduler is used; prefetchers wait here for orders.
+ * the accounts: which prefetcher makes what, what failed, and what it costs. The scheduler is used
+ * under its lock; prefetchers wait here for orders.
  *
- *     taken -> done                              the item is in the cache, and those who wait for it are woken
- *           -> failed -> taken by somebody else  max_tries times, then the failure is the jobs'
+ *     taken -> done                       the item is in the cache; waiting clients are woken
+ *           -> failed -> taken again      by another, max_tries times; then the jobs are told
  *
  * When the hour's budget is spent, prefetchers that cost money get no orders until the next hour;
  * others continue. */
@@ -17,13 +17,14 @@
 #include "batches/scheduler/scheduler.h"
 #include "http/signature.h"
 
-/* The part of a cache's memory that the scheduler may fill: entries of different sizes leave gaps. */
+/* The part of a cache's memory that the scheduler may fill: entries of different sizes leave
+ * gaps. */
 #define FTH_CACHE_FILL 0.92
 
 typedef struct fth_dispatcher fth_dispatcher;
 
 typedef struct fth_dispatcher_options {
-    const fth_served_sets *sets; /* NULL: an agent, which serves what its coordinator does */
+    const fth_served_sets *sets; /* NULL: an agent, which opens no data sets */
     fth_cache *cache;
     fth_board *board; /* of this machine's clients, who are woken; NULL: there are none */
     uint64_t memory_bytes;
@@ -31,16 +32,16 @@ typedef struct fth_dispatcher_options {
     double budget_usd_per_hour, cache_usd_per_hour;
 } fth_dispatcher_options;
 
-/* What is given outlives the dispatcher. */
+/* The options' pointers outlive the dispatcher. */
 fth_status fth_dispatcher_create(const fth_dispatcher_options *options, fth_dispatcher **dispatcher);
 void fth_dispatcher_free(fth_dispatcher *dispatcher);
-/* Before prefetchers and clients come: told of each item that was made (without the lock), and of
- * what it cost. */
+/* Set before prefetchers and clients start. Called for each item made, without the lock, with its
+ * cost. */
 void fth_dispatcher_set_accountant(fth_dispatcher *dispatcher,
                                    void (*account)(void *context, const fth_order *order,
                                                    const fth_prefetch_result *result, double usd),
                                    void *context);
-/* No more orders: fth_dispatcher_take() returns false from now on. */
+/* Ends all orders: fth_dispatcher_take() returns false from now on. */
 void fth_dispatcher_close(fth_dispatcher *dispatcher);
 
 /* ---- jobs ---- */
@@ -57,55 +58,55 @@ bool fth_dispatcher_get_job(fth_dispatcher *dispatcher, uint64_t job,
                             fth_scheduler_job_figures *figures); /* false, and 0: no such job */
 
 /* ---- items ---- */
-/* `failure` (may be NULL) gets the cause of one that has failed. */
+/* `failure` (may be NULL) gets the reason of a failed item. */
 typedef struct fth_dispatcher_failure {
     fth_item_id id;
     fth_status status;
-    int set; /* its place in the list of sets; -1: not known */
+    int set; /* index of its data set; -1: unknown */
     char reason[480];
 } fth_dispatcher_failure;
 fth_item_state fth_dispatcher_look(fth_dispatcher *dispatcher, fth_item_id id, fth_receipt *receipt,
                                    fth_dispatcher_failure *failure);
-/* A process of a job waits for it; those of this machine are woken at once if it is there, or is
- * not to be expected. */
+/* A process of a job waits for an item. Clients of this machine are woken at once if it is ready or
+ * will not come soon. */
 void fth_dispatcher_want(fth_dispatcher *dispatcher, uint64_t job, fth_item_id id);
-/* Why a job is not to expect an item soon, and reads it directly instead: it has failed; nothing is
- * prepared for the job (FTH_NO_SPACE: its batches are too large); there is no room while others are
- * read; or all prefetchers fail, with whatever they try. False: it is there, or to come. */
+/* Why a job cannot expect an item soon and reads it directly instead: it has failed; nothing is
+ * made for the job (FTH_NO_SPACE: its batches are too large); there is no room while other items
+ * are in use; or all prefetchers fail. False: it is ready, or will be. */
 bool fth_dispatcher_explain(fth_dispatcher *dispatcher, uint64_t job, fth_item_id id, fth_dispatcher_failure *failure);
-/* Whether `who` (NULL: anybody) may read the data set that it is of. */
+/* Whether `caller` (NULL: anybody) may read the item's data set. */
 bool fth_dispatcher_may_read(fth_dispatcher *dispatcher, fth_item_id id, const fth_signed *caller);
-/* Whether `who` is believed that it is lost: it is not known to be of a data set that they may not
- * read. */
+/* Whether `caller` may report the item as lost: it is not known to be of a data set that they may
+ * not read. */
 bool fth_dispatcher_may_drop(fth_dispatcher *dispatcher, fth_item_id id, const fth_signed *caller);
-/* The cache has lost it, or has it from before. */
+/* The cache has lost it, or has had it from the start. */
 void fth_dispatcher_lost(fth_dispatcher *dispatcher, fth_item_id id);
 void fth_dispatcher_found(fth_dispatcher *dispatcher, const fth_receipt *receipt);
-/* Whether some process still comes to an item that is being made. */
+/* Whether a process still needs an item in progress. */
 bool fth_dispatcher_needs(fth_dispatcher *dispatcher, fth_item_id id);
-/* Raised whenever an item is ready or has failed. */
+/* Increases whenever an item is ready or has failed. */
 uint64_t fth_dispatcher_results(const fth_dispatcher *dispatcher);
 
 /* ---- prefetchers ---- */
-/* For those that run here. */
+/* For prefetchers of this process. */
 fth_order_source fth_dispatcher_order_source(fth_dispatcher *dispatcher);
-/* For others: an order, if one is due now. */
+/* For others: an order, if one is due. */
 bool fth_dispatcher_take(fth_dispatcher *dispatcher, const char *prefetcher, fth_deadline deadline, fth_order *order);
 void fth_dispatcher_done(fth_dispatcher *dispatcher, const char *prefetcher, const fth_order *order, fth_status status,
                          const char *reason, const fth_prefetch_result *result, double usd);
 
-/* ---- now and then ---- */
-/* Drops what nobody needs, and counts what the cache costs, which it gives. */
+/* ---- periodically ---- */
+/* Drops unneeded items and returns the cost of the cache since the last call. */
 double fth_dispatcher_tidy(fth_dispatcher *dispatcher);
 
-/* ---- what it knows ---- */
+/* ---- reports ---- */
 void fth_dispatcher_get_figures(fth_dispatcher *dispatcher, fth_scheduler_figures *figures,
                                 fth_cache_spending *spending);
-/* For `who` (NULL: anybody). Failures name samples, so only those of data sets that `who` may read
- * are listed. */
+/* For `caller` (NULL: anybody). Failures name samples, so only those of data sets that `caller` may
+ * read are listed. */
 /* [{"name", "tries", "done", "failures", "busy_s", "usd", "last_failure"}, ...] */
 json_t *fth_dispatcher_describe_prefetchers(fth_dispatcher *dispatcher, const fth_signed *caller);
-json_t *fth_dispatcher_describe_failures(fth_dispatcher *dispatcher, const fth_signed *caller); /* the newest of them */
+json_t *fth_dispatcher_describe_failures(fth_dispatcher *dispatcher, const fth_signed *caller); /* the latest */
 json_t *fth_dispatcher_save(fth_dispatcher *dispatcher);
 void fth_dispatcher_load(fth_dispatcher *dispatcher, const json_t *json);
 

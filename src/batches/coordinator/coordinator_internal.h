@@ -1,4 +1,4 @@
-/* The parts of a coordinator, as its routes and reports see them. */
+/* The parts of a coordinator, as seen by its routes and reports. */
 #ifndef FTH_BATCHES_COORDINATOR_INTERNAL_H
 #define FTH_BATCHES_COORDINATOR_INTERNAL_H
 
@@ -8,7 +8,7 @@
 #include "batches/coordinator/coordinator_watch.h"
 #include "http/access.h"
 
-/* Everything is made before the first request comes, but for `http` and `local`. */
+/* All are created before the first request, except `http` and `local`. */
 typedef struct fth_coordinator_parts {
     const fth_served_sets *sets;
     fth_cache *cache;
@@ -20,7 +20,7 @@ typedef struct fth_coordinator_parts {
     fth_watcher *watcher;
     fth_access *access;
     const char *prefetch; /* --prefetch */
-    bool has_workers;     /* in it */
+    bool has_workers;     /* among the prefetchers */
     uint64_t memory_bytes;
     double began_s;
     fth_server *_Atomic http;
@@ -28,13 +28,13 @@ typedef struct fth_coordinator_parts {
 } fth_coordinator_parts;
 
 /* coordinator_routes.c */
-extern const fth_route fth_coordinator_routes[]; /* their context is an fth_coordinator_parts */
+extern const fth_route fth_coordinator_routes[]; /* context: fth_coordinator_parts */
 void fth_coordinator_refuse(void *parts, fth_exchange *exchange, fth_access_refusal why, int code, const char *message);
 
 /* coordinator_report.c */
-/* What `who` (NULL: anybody) may see. */
+/* What `caller` (NULL: anybody) may see. */
 json_t *fth_coordinator_describe(const fth_coordinator_parts *parts, const fth_signed *caller);
-/* Everything in Prometheus' text format; free() it. NULL without memory. */
+/* All metrics in Prometheus' text format; free() it. NULL: no memory. */
 char *fth_coordinator_format_metrics(const fth_coordinator_parts *parts);
 
 #endif

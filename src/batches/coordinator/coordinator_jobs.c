@@ -1,5 +1,5 @@
-/* See coordinator_jobs.h. One lock over a short list; the dispatcher is called with it held, never
- * the other way round. */
+/* See coordinator_jobs.h. One lock guards a short list; the dispatcher is called while it is held,
+ * never the other way round. */
 #include "batches/coordinator/coordinator_jobs.h"
 
 #include <inttypes.h>
@@ -13,9 +13,9 @@
 #include "base/printable.h"
 
 static const double FORGET_AFTER_S = 3600;
-static const uint64_t MAX_JOB_ID = (UINT64_C(1) << 53) - 1; /* what JSON's numbers hold everywhere */
+static const uint64_t MAX_JOB_ID = (UINT64_C(1) << 53) - 1; /* the largest integer that every JSON reader keeps exact */
 
-static const int64_t MAX_POSITION = INT64_C(1) << 40; /* so that positions in samples stay far from overflow */
+static const int64_t MAX_POSITION = INT64_C(1) << 40; /* keeps positions in samples far from overflow */
 
 typedef struct place {
     int process;
@@ -26,7 +26,7 @@ typedef struct place {
 typedef struct entry {
     fth_served_job job;
     int64_t set_count;
-    place *places; /* job.processes of them */
+    place *places; /* (job.processes) */
     size_t place_capacity;
 } entry;
 
@@ -36,7 +36,7 @@ struct fth_served_jobs {
     uint64_t seed;
     const char *cache_name;
 
-    pthread_mutex_t mutex; /* of all below */
+    pthread_mutex_t mutex; /* guards the members below */
     entry **entries;
     size_t count, capacity;
     uint64_t changes;
@@ -73,7 +73,7 @@ void fth_served_jobs_free(fth_served_jobs *jobs)
     free(jobs);
 }
 
-/* With the lock held, as are all static functions below. */
+/* With the lock held, as for all static functions below. */
 static entry *find(const fth_served_jobs *jobs, uint64_t id)
 {
     for (size_t i = 0; i < jobs->count; i++)
@@ -82,7 +82,7 @@ static entry *find(const fth_served_jobs *jobs, uint64_t id)
     return NULL;
 }
 
-/* Takes the entry out of the list, and out of the schedule. */
+/* Removes a job from the list and from the schedule. */
 static void forget(fth_served_jobs *jobs, size_t index)
 {
     entry *job = jobs->entries[index];
@@ -93,7 +93,7 @@ static void forget(fth_served_jobs *jobs, size_t index)
     jobs->changes++;
 }
 
-/* In a full list, who has been away longest gives way. */
+/* If the list is full, forgets the job that has been without processes for longest. */
 static void make_place(fth_served_jobs *jobs)
 {
     size_t oldest = jobs->count;
@@ -141,7 +141,7 @@ static uint64_t new_id(const fth_served_jobs *jobs)
     return id;
 }
 
-/* Fills in what the coordinator decides, as far as the job has not got it from before. */
+/* Fills in what the coordinator decides, as far as the spec leaves it open. */
 static void complete(const fth_served_jobs *jobs, const fth_open_set *set, fth_job_spec *spec, char why[256])
 {
     if (spec->format == FTH_FORMAT_AUTO)
@@ -195,7 +195,7 @@ static fth_status resume(fth_served_jobs *jobs, entry *known)
                     : FTH_OK;
 }
 
-/* The job that comes back, if it is known; FTH_INVALID if it is another's. */
+/* A job that comes back, if it is known; FTH_INVALID if it belongs to another caller or spec. */
 static fth_status find_resumed(fth_served_jobs *jobs, uint64_t id, const fth_job_spec *spec, const fth_signed *caller,
                                entry **found)
 {
@@ -334,7 +334,7 @@ void fth_served_jobs_count(fth_served_jobs *jobs, uint64_t id, const uint64_t am
     pthread_mutex_unlock(&jobs->mutex);
 }
 
-/* A copy with what the scheduler knows now added. */
+/* A copy, with the scheduler's current figures added. */
 static void copy(const fth_served_jobs *jobs, const entry *job, fth_served_job *copied)
 {
     fth_scheduler_job_figures now;
@@ -346,7 +346,7 @@ static void copy(const fth_served_jobs *jobs, const entry *job, fth_served_job *
     copied->scheduled = now;
 }
 
-/* Takes a job out of the schedule, and keeps what is known of it there. */
+/* Removes a job from the schedule, and keeps its figures. */
 static void unschedule(fth_served_jobs *jobs, entry *job)
 {
     fth_served_job last;
@@ -356,7 +356,7 @@ static void unschedule(fth_served_jobs *jobs, entry *job)
     fth_dispatcher_remove_job(jobs->dispatcher, job->job.id);
 }
 
-/* Once a process has said that the job is done, and the last has left. */
+/* A job has finished when a process has said so and the last one has left. */
 static void finish_if_done(fth_served_jobs *jobs, entry *job)
 {
     if (!job->job.done || job->job.processes > 0 || job->job.finished)
@@ -447,7 +447,7 @@ void fth_served_jobs_tick(fth_served_jobs *jobs, double cache_usd)
     pthread_mutex_unlock(&jobs->mutex);
 }
 
-/* ---- what they are ---- */
+/* ---- reports ---- */
 
 bool fth_served_jobs_get(fth_served_jobs *jobs, size_t index, fth_served_job *job)
 {

@@ -10,31 +10,31 @@
 
 enum {
     WHOLE_LOOK_EVERY = 16
-}; /* others are up to the highest slot in use: a new client is seen within so many looks */
+}; /* Most looks end at the highest slot in use; every 16th covers all slots, and finds new clients. */
 static const double ASK_AGAIN_S = 1;
 
-/* What was seen of a slot. */
+/* The last state seen of a slot. */
 typedef struct seen_slot {
     uint64_t job; /* 0: free */
     int64_t next, stride, end;
     uint64_t counters[FTH_SLOT_COUNTERS];
     fth_item_id wanted;
-    double wanted_at_s; /* 0: it does not wait */
+    double wanted_at_s; /* 0: it is not waiting */
 } seen_slot;
 
 struct fth_local_clients {
     fth_local_clients_options with;
     fth_host *host;
-    unsigned looks; /* of the looking thread */
+    unsigned looks; /* of the polling thread */
 
-    pthread_mutex_t mutex; /* of all below; the jobs' and the dispatcher's come after it */
-    int highest;           /* slot in use */
+    pthread_mutex_t mutex; /* guards the members below; taken before those of jobs and dispatcher */
+    int highest;           /* in use */
     seen_slot seen[FTH_BOARD_SLOTS];
 };
 
-/* ---- looking ---- */
+/* ---- polling ---- */
 
-/* With the lock held. Gives whether anything is new. */
+/* With the lock held. True if anything has changed. */
 static bool note(fth_local_clients *clients, int slot, const fth_slot_state *state)
 {
     seen_slot *seen = &clients->seen[slot];
@@ -51,7 +51,7 @@ static bool note(fth_local_clients *clients, int slot, const fth_slot_state *sta
     }
     if (counted)
         fth_served_jobs_count(clients->with.jobs, state->job, more);
-    if (seen->next < 0 && state->begin < state->next) /* what it took before it was looked at first */
+    if (seen->next < 0 && state->begin < state->next) /* batches taken before the first look */
         fth_served_jobs_move(clients->with.jobs, state->job, slot, state->begin, state->stride, state->end);
     if (state->next != seen->next || state->stride != seen->stride || state->end != seen->end) {
         seen->next = state->next;
@@ -63,7 +63,7 @@ static bool note(fth_local_clients *clients, int slot, const fth_slot_state *sta
     return moved || counted;
 }
 
-/* With the lock held: what a slot waits for comes first, and is asked for again now and then. */
+/* With the lock held: has a wanted item made first, and asks again now and then. */
 static void note_wait(fth_local_clients *clients, int slot, const fth_slot_state *state, bool again)
 {
     seen_slot *seen = &clients->seen[slot];
@@ -101,7 +101,7 @@ bool fth_local_clients_look(fth_local_clients *clients)
 
 /* ---- requests ---- */
 
-/* Why a job is not to expect an item; or, if it is, how it stands. */
+/* Why a job cannot expect an item; or, if it can, the item's state. */
 static fth_status explain(fth_dispatcher *dispatcher, uint64_t job, fth_item_id id, json_t **answer)
 {
     static const char *const states[] = {"unknown", "waiting", "being made", "ready", "failed"};
@@ -184,7 +184,7 @@ static void left(void *context, int slot, uint64_t job, bool finished)
     fth_slot_state state;
     pthread_mutex_lock(&clients->mutex);
     for (int i = 0; i < FTH_BOARD_SLOTS;
-         i++) /* its last counts; and others of the job, which may not have been seen yet */
+         i++) /* its last counters, and those of other processes of the job, which may not have been seen yet */
         if (fth_board_read(clients->with.board, i, &state) && state.job == job)
             note(clients, i, &state);
     if (slot >= 0 && slot < FTH_BOARD_SLOTS)
@@ -193,7 +193,7 @@ static void left(void *context, int slot, uint64_t job, bool finished)
     pthread_mutex_unlock(&clients->mutex);
 }
 
-/* ---- beginning and end ---- */
+/* ---- opening and closing ---- */
 
 fth_status fth_local_clients_open(const fth_local_clients_options *options, fth_local_clients **result)
 {

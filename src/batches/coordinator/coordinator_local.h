@@ -1,6 +1,6 @@
-/* The clients of the coordinator's own machine, where the cache is its shared memory: the host's
- * socket (host.h), and what the board (board.h) says of positions, counts and waits. The board is
- * looked at every few milliseconds while something moves. */
+/* The clients of this machine: the host's socket (host.h), and the positions, counters and waits on
+ * the board (board.h), which is polled every few milliseconds while something changes. A
+ * coordinator whose cache is its own memory has such clients, and so has an agent. */
 #ifndef FTH_BATCHES_COORDINATOR_LOCAL_H
 #define FTH_BATCHES_COORDINATOR_LOCAL_H
 
@@ -10,7 +10,7 @@
 typedef struct fth_local_clients fth_local_clients;
 typedef struct fth_watcher fth_watcher;
 
-/* The requests that a coordinator answers itself, and an agent passes on. */
+/* Requests that a coordinator answers itself and an agent passes on. */
 typedef struct fth_local_requests {
     void *context;
     fth_status (*register_job)(void *context, const json_t *request, uint64_t *job, json_t **answer);
@@ -19,7 +19,7 @@ typedef struct fth_local_requests {
     fth_status (*describe_job)(void *context, uint64_t job, json_t **answer);
 } fth_local_requests;
 
-/* Everything is lent, and outlives the clients. */
+/* All pointers outlive the clients. */
 typedef struct fth_local_clients_options {
     const char *path; /* of the socket */
     const fth_local_requests *requests;
@@ -33,7 +33,7 @@ typedef struct fth_local_clients_options {
 fth_status fth_local_clients_open(const fth_local_clients_options *options, fth_local_clients **clients);
 void fth_local_clients_close(fth_local_clients *clients);
 int fth_local_clients_count(const fth_local_clients *clients);
-/* Reads the board; from one thread. True if something has moved since the last time. */
+/* Polls the board; one thread only. True if anything has changed since the last time. */
 bool fth_local_clients_look(fth_local_clients *clients);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a coordinator says of itself: /v1/status for people and tests, /metrics for Prometheus. */
+/* A coordinator's reports: /v1/status for people and tests, /metrics for Prometheus. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +69,7 @@ static json_t *describe_spending(const fth_cache_spending *spending)
                      spending->cache_usd, "exhausted", (int)fth_cache_spending_is_exhausted(spending));
 }
 
-/* --prefetch, without the passwords and tokens that functions' addresses may have. */
+/* --prefetch, without the passwords and tokens that addresses of functions may contain. */
 static json_t *describe_prefetch(const fth_coordinator_parts *parts)
 {
     char *text = strdup(parts->prefetch);

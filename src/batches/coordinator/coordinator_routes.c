@@ -1,5 +1,5 @@
-/* The coordinator's HTTP: each handler reads a request and gives it to the part that it is for.
- * What is held there is answered by the watching thread. */
+/* The coordinator's HTTP: each handler reads a request and gives it to the part concerned. Held
+ * requests are answered by the watcher's thread. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,11 +8,11 @@
 
 enum { MAX_REGISTRATION = 64 << 10, MAX_MESSAGE = 8 << 20 };
 
-/* docs/batches.openapi.yaml, made into a source by the build */
+/* docs/batches.openapi.yaml, compiled in */
 extern const char fth_batches_openapi[];
 extern const size_t fth_batches_openapi_size;
 
-/* ---- refusing ---- */
+/* ---- refusals ---- */
 
 static void answer_error(fth_exchange *exchange, int code, fth_status status, const char *message)
 {
@@ -23,7 +23,7 @@ static void answer_error(fth_exchange *exchange, int code, fth_status status, co
         json_pack("{s:i, s:s, s:s}", "code", code, "error", message, "status", fth_status_name(status)));
 }
 
-/* The calling thread's failure. */
+/* Answers with the calling thread's error message. */
 static void answer_failure(fth_exchange *exchange, fth_status status)
 {
     int code = status == FTH_INVALID || status == FTH_CORRUPT ? 400 : status == FTH_NO_MEMORY ? 503 : 500;
@@ -37,7 +37,7 @@ void fth_coordinator_refuse(void *context, fth_exchange *exchange, fth_access_re
     answer_error(exchange, code, why == FTH_ACCESS_BUSY || why == FTH_ACCESS_RATE ? FTH_IO : FTH_INVALID, message);
 }
 
-/* The body as JSON, which is what was signed; NULL: refused. json_decref() it. */
+/* The signed body as JSON; NULL: refused. json_decref() it. */
 static json_t *read_body(fth_exchange *exchange)
 {
     size_t size = 0;
@@ -53,7 +53,7 @@ static json_t *read_body(fth_exchange *exchange)
     return NULL;
 }
 
-/* What comes after a route's fixed part. */
+/* The part of the path behind a route's prefix. */
 static const char *rest_of_path(const fth_exchange *exchange, const char *prefix)
 {
     return fth_exchange_path(exchange) + strlen(prefix);
@@ -142,7 +142,7 @@ static void get_item(void *context, fth_exchange *exchange)
 
 /* ---- workers and functions ---- */
 
-/* Orders are for any data set, so a worker's key must be good for all that are served. */
+/* Orders may be for any data set, so a worker's key must allow all of them. */
 static bool refuse_limited(const fth_coordinator_parts *parts, fth_exchange *exchange)
 {
     const fth_open_set *set;

@@ -24,8 +24,7 @@ bool fth_served_set_name_valid(const char *name)
     return length > 0 && length < FTH_DATA_NAME;
 }
 
-/* A folder's address as other processes on this machine can open it, which have other working
- * folders. free() it. */
+/* An absolute address, for processes with another working folder. free() it. */
 static char *complete_address(const char *address)
 {
     char *path = !fth_store_is_url(address) ? realpath(address, NULL) : NULL;

@@ -1,6 +1,6 @@
-/* The data sets that a coordinator serves, by name. All are opened when it starts, so that what
- * cannot be reached is found before a run; then nothing in them changes, and any thread may read
- * them. */
+/* The data sets that a coordinator serves, by name. All are opened when it starts, so that an
+ * unreachable one is found before a run. After that nothing in them changes, and any thread may
+ * read them. */
 #ifndef FTH_BATCHES_COORDINATOR_SETS_H
 #define FTH_BATCHES_COORDINATOR_SETS_H
 
@@ -10,7 +10,7 @@
 
 typedef struct fth_served_sets fth_served_sets;
 
-/* One of them; everything is lent. */
+/* One data set; everything is lent. */
 typedef struct fth_open_set {
     char *name;
     fth_prefetch_set *set;
@@ -20,7 +20,7 @@ typedef struct fth_open_set {
     json_t *description; /* described_set.h */
 } fth_open_set;
 
-/* FTH_INVALID, FTH_IO, ... names the set that cannot be opened, or has no samples. */
+/* FTH_INVALID, FTH_IO, ... names the set that cannot be opened or has no samples. */
 fth_status fth_served_sets_open(const fth_served_set *sets, size_t count, const fth_dataset_options *options,
                                 fth_served_sets **served);
 void fth_served_sets_free(fth_served_sets *served);
@@ -30,10 +30,10 @@ size_t fth_served_sets_count(const fth_served_sets *served);
 int fth_served_sets_index(const fth_served_sets *served, const char *name); /* -1: there is none */
 /* NULL: past the last. */
 const fth_open_set *fth_served_sets_get(const fth_served_sets *served, size_t index);
-/* FTH_INVALID with the names there are. */
+/* FTH_INVALID lists the names that exist. */
 fth_status fth_served_sets_require(const fth_served_sets *served, const char *name, const fth_open_set **set);
 
-/* Names that can be in an address and in a key: letters, digits, '-', '_' and '.'. */
+/* Names that are valid in addresses and keys: letters, digits, '-', '_' and '.'. */
 bool fth_served_set_name_valid(const char *name);
 
 #endif

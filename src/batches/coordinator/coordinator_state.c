@@ -22,11 +22,11 @@ struct fth_state_saver {
     fth_agents *agents;
     fth_dispatcher *dispatcher;
     uint64_t saved_changes; /* of the thread */
-    bool complained;        /* that it cannot be written */
+    bool complained;        /* about a failed write */
     pthread_t thread;
     bool running;
 
-    pthread_mutex_t mutex; /* of all below */
+    pthread_mutex_t mutex; /* guards the members below */
     pthread_cond_t changed;
     bool nudged, stopping;
 };
@@ -119,7 +119,7 @@ static void *run_saver(void *context)
         while (!saver->stopping && !saver->nudged && outcome == 0)
             outcome = pthread_cond_clockwait(&saver->changed, &saver->mutex, CLOCK_MONOTONIC, &at);
         stopping = saver->stopping;
-        if (saver->nudged && !stopping) { /* several at once are one */
+        if (saver->nudged && !stopping) { /* several requests at once are saved together */
             at = fth_deadline_timespec(fth_deadline_in(SOON_S));
             pthread_cond_clockwait(&saver->changed, &saver->mutex, CLOCK_MONOTONIC, &at);
         }

@@ -15,7 +15,7 @@ struct fth_watcher {
     pthread_t thread;
     bool running;
 
-    pthread_mutex_t mutex; /* of all below */
+    pthread_mutex_t mutex; /* guards the members below */
     pthread_cond_t changed;
     bool woken, stopping;
 };
@@ -41,7 +41,7 @@ void fth_watcher_wake(fth_watcher *watcher)
     pthread_mutex_unlock(&watcher->mutex);
 }
 
-/* Waits for `seconds`, or until stirred; false: it is over. */
+/* Waits for `seconds`, or until woken; false: the thread ends. */
 static bool rest(fth_watcher *watcher, double seconds, bool *woken)
 {
     struct timespec at = fth_deadline_timespec(fth_deadline_in(seconds));

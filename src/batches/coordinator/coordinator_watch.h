@@ -1,6 +1,6 @@
-/* The thread that looks after things: it reads the board every few milliseconds while something
- * moves there, seldom when nothing does, answers what is held for agents and workers, drops what
- * nobody needs and counts what the cache costs. */
+/* The thread that polls: it reads the board every few milliseconds while something changes there
+ * and rarely otherwise, answers held requests of agents and workers, drops unneeded items, and
+ * accounts for the cost of the cache. */
 #ifndef FTH_BATCHES_COORDINATOR_WATCH_H
 #define FTH_BATCHES_COORDINATOR_WATCH_H
 
@@ -20,7 +20,7 @@ typedef struct fth_watcher_options {
 fth_status fth_watcher_create(const fth_watcher_options *options, fth_watcher **watcher);
 /* `local` (or NULL) outlives the thread. */
 fth_status fth_watcher_start(fth_watcher *watcher, fth_local_clients *local);
-void fth_watcher_wake(fth_watcher *watcher); /* somebody waits: look now. Any thread */
+void fth_watcher_wake(fth_watcher *watcher); /* looks now, because a client waits; any thread */
 void fth_watcher_stop(fth_watcher *watcher); /* joins the thread, if it was started */
 void fth_watcher_free(fth_watcher *watcher);
 

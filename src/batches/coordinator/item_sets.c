@@ -1,5 +1,5 @@
-/* See coordinator_owners.h. Open addressing with linear probing; a place that becomes free is
- * filled from behind, so that there are no marks of what was removed. Ids are hashes already. */
+/* See item_sets.h. Open addressing with linear probing. Removal moves later entries up, so that no
+ * tombstones are needed. Ids are hashes already. */
 #include "batches/coordinator/item_sets.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@ enum { FIRST_CAPACITY = 1024 };
 
 typedef struct item_set {
     fth_item_id id;
-    int32_t set; /* one more than it is; 0: free */
+    int32_t set; /* index of the data set + 1; 0: free */
 } item_set;
 
 struct fth_item_sets {
@@ -46,7 +46,7 @@ static size_t home(const fth_item_sets *sets, fth_item_id id)
     return id.words[1] & (sets->capacity - 1);
 }
 
-/* Where the id is, or could be put. */
+/* Where the id is, or would go. */
 static size_t find(const fth_item_sets *sets, fth_item_id id)
 {
     size_t at = home(sets, id);
@@ -88,7 +88,7 @@ void fth_item_sets_remove(fth_item_sets *sets, fth_item_id id)
         return;
     sets->count--;
     for (size_t at = (hole + 1) & mask; sets->places[at].set != 0; at = (at + 1) & mask) {
-        /* what lies behind its home by way of the hole moves into it */
+        /* an entry whose probe passes the hole moves into it */
         size_t from_home = (at - home(sets, sets->places[at].id)) & mask;
         if (from_home >= ((at - hole) & mask)) {
             sets->places[hole] = sets->places[at];

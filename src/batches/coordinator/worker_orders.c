@@ -1,4 +1,4 @@
-/* See coordinator_workers.h. */
+/* See worker_orders.h. */
 #include "batches/coordinator/worker_orders.h"
 
 #include <inttypes.h>
@@ -14,7 +14,7 @@ enum { MAX_ROOM = 64, MAX_NAME = 120, MAX_WAIT_MS = 10000, SILENCE_S = 3, CONFIR
 typedef struct assigned_order {
     fth_order order;
     char worker[MAX_NAME + 1];
-    double until_s, heard_s; /* when it must be done; when its worker last said something */
+    double until_s, heard_s; /* its deadline; when its worker was last heard of */
     struct assigned_order *next;
 } assigned_order;
 
@@ -30,7 +30,7 @@ struct fth_worker_orders {
     fth_cache *cache;
     double limit_s;
 
-    pthread_mutex_t mutex; /* of all below; the dispatcher's comes after it */
+    pthread_mutex_t mutex; /* guards the members below; taken before that of the dispatcher */
     assigned_order *assigned;
     fth_long_polls held;
     bool closed;
@@ -80,9 +80,9 @@ static fth_status read_worker(const json_t *request, char name[MAX_NAME + 1])
     return FTH_OK;
 }
 
-/* ---- taking; with the lock held ---- */
+/* ---- assigning; with the lock held ---- */
 
-/* A worker is alive: its orders stay its own. */
+/* The worker is alive, and keeps its orders. */
 static void note_heard(fth_worker_orders *workers, const char *worker)
 {
     double now = fth_clock_seconds();
@@ -91,7 +91,7 @@ static void note_heard(fth_worker_orders *workers, const char *worker)
             assigned->heard_s = now;
 }
 
-/* Orders for a worker that are due now, which are lent from now on. */
+/* Assigns a worker the orders that are due. */
 static json_t *assign(fth_worker_orders *workers, const char *worker, int room)
 {
     json_t *orders = json_array();
@@ -111,8 +111,8 @@ static json_t *assign(fth_worker_orders *workers, const char *worker, int room)
     return orders;
 }
 
-/* Takes back orders that are overdue, of workers of which nothing is heard, or, of the one that has
- * `begun` again, all. Without the lock. */
+/* Takes back overdue orders, orders of silent workers, and all orders of the worker that has
+ * `begun` again. Without the lock. */
 static void take_back(fth_worker_orders *workers, const char *begun)
 {
     double now = fth_clock_seconds();
@@ -194,9 +194,9 @@ out:
     return status;
 }
 
-/* ---- handing in ---- */
+/* ---- results ---- */
 
-/* The lent order of an id, taken off the list; NULL: it is no longer lent to this worker. */
+/* Removes an assigned order from the list; NULL: it is no longer assigned to this worker. */
 static assigned_order *claim(fth_worker_orders *workers, const char *worker, fth_item_id id)
 {
     for (assigned_order **at = &workers->assigned; *at; at = &(*at)->next)
@@ -208,7 +208,7 @@ static assigned_order *claim(fth_worker_orders *workers, const char *worker, fth
     return NULL;
 }
 
-/* What a worker says of an item is believed only if the cache has it. */
+/* A worker's receipt counts only if the cache has the entry. */
 static fth_status check_receipt(const fth_worker_orders *workers, const fth_order *order, const fth_receipt *receipt,
                                 fth_deadline deadline)
 {
@@ -245,7 +245,7 @@ fth_status fth_worker_orders_finish(fth_worker_orders *workers, fth_exchange *ex
     size_t index;
     int late = 0;
 
-    const fth_deadline deadline = fth_deadline_in(CONFIRM_S); /* of all together: an HTTP thread waits */
+    const fth_deadline deadline = fth_deadline_in(CONFIRM_S); /* for all together, since an HTTP thread waits */
     FTH_TRY(read_worker(request, worker));
     FTH_REQUIRE(json_is_array(results), FTH_INVALID, "\"results\" must be a list");
     pthread_mutex_lock(&workers->mutex);
@@ -294,7 +294,7 @@ out:
     return status;
 }
 
-/* ---- now and then ---- */
+/* ---- periodically ---- */
 
 bool fth_worker_orders_tick(fth_worker_orders *workers)
 {

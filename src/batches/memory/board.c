@@ -1,13 +1,13 @@
 /* See board.h.
  *
- * A slot has three parts, each on cache lines of its own: the wait (a futex word, and the id),
- * position and counters, and the pins. What the owner has to rely on (which slots are taken, by
- * which process and job) is not in the shared memory, with one exception: an owner that takes over
- * a board learns from it which processes may have pins.
+ * A slot has three parts on separate cache lines: the wait (a futex word and the id), position and
+ * counters, and the pins. What the owner relies on (which slots are taken, by which process and
+ * job) is not in the shared memory, with one exception: an owner that takes over a board learns
+ * from it which processes may have pins.
  *
- * Pins are hazard pointers. A client stores the offset, then looks whether the row is still there;
- * the owner removes the row, then looks for the offset. All four are sequentially consistent, so at
- * least one of them sees the other. */
+ * Pins are hazard pointers. A client stores the offset and then checks that the row is still there;
+ * the owner removes the row and then looks for the offset. All four steps are sequentially
+ * consistent, so at least one side sees the other. */
 #include "batches/memory/board.h"
 
 #include <errno.h>
@@ -23,8 +23,8 @@
 #include "base/futex.h"
 #include "batches/memory/mapping.h"
 
-/* The futex word: what the wait is at, what it ended with, and a count, so that an end is not taken
- * for the next one's. */
+/* The futex word: the phase of the wait, its result, and a count that distinguishes one wait from
+ * the next. */
 enum { WAIT_NONE, WAIT_WAITING, WAIT_ENDED, WAIT_PHASES = 3, STATUS_SHIFT = 2, STATUS_MASK = 63, COUNT_STEP = 256 };
 enum { POSITION_TRIES = 8, UNKNOWN_PROCESS = -1, HOLDER_SHIFT = 32 };
 #define BOARD_MAGIC  UINT64_C(0x3130445241424646) /* "FFBARD01" */
@@ -35,9 +35,9 @@ struct fth_slot {
     _Atomic uint64_t wanted[2];
     _Alignas(64) _Atomic uint64_t version; /* of the position: odd while it changes */
     _Atomic int64_t next, stride, end;
-    _Atomic uint64_t holder; /* who has it, for an owner that takes over; 0: it has left */
+    _Atomic uint64_t holder; /* client that holds the slot, for an owner that takes over; 0: it has left */
     _Atomic uint64_t counters[FTH_SLOT_COUNTERS];
-    _Atomic int64_t begin; /* of the position, too */
+    _Atomic int64_t begin;                             /* part of the position */
     _Alignas(64) _Atomic uint64_t pins[FTH_SLOT_PINS]; /* offset + 1; 0: none */
 };
 
@@ -48,10 +48,10 @@ typedef struct board_memory {
     _Alignas(64) fth_slot slots[FTH_BOARD_SLOTS];
 } board_memory;
 
-/* What the owner knows of a slot. */
+/* The owner's knowledge of a slot. */
 typedef struct board_client {
-    _Atomic bool taken; /* changed under the mutex */
-    bool left_over;     /* of an owner before this one: no connection clears it; guarded by the mutex */
+    _Atomic bool taken; /* written with the mutex held */
+    bool left_over;     /* of an earlier owner: no connection clears it; guarded by the mutex */
     uint64_t job;       /* likewise */
     int64_t process;    /* likewise */
 } board_client;
@@ -62,13 +62,13 @@ struct fth_board {
     pthread_mutex_t mutex;
     board_client *clients; /* NULL in a client */
     _Atomic int used;      /* slots from here on were never taken */
-    uint32_t taken;        /* a count that is different for each holder of a slot; guarded by mutex */
-    fth_slot *own;         /* a client's */
+    uint32_t taken;        /* a count that differs for every holder of a slot; guarded by mutex */
+    fth_slot *own;         /* of a client */
     uint64_t own_holder;
     pid_t process;
 };
 
-/* ---- making and mapping ---- */
+/* ---- creating and mapping ---- */
 
 static fth_status make_board(bool owner, fth_board **board)
 {
@@ -77,7 +77,8 @@ static fth_status make_board(bool owner, fth_board **board)
     FTH_TRY(fth_allocate(1, sizeof *made, &made));
     made->mapping.fd = -1;
     pthread_mutex_init(&made->mutex, NULL);
-    made->taken = (uint32_t)(uint64_t)(fth_clock_wall_seconds() * 1e3); /* not where an owner before began */
+    /* Not where an earlier owner began. */
+    made->taken = (uint32_t)(uint64_t)(fth_clock_wall_seconds() * 1e3);
     if (owner)
         FTH_TRY(fth_allocate(FTH_BOARD_SLOTS, sizeof *made->clients, &made->clients));
     *board = made;
@@ -185,7 +186,8 @@ void fth_board_free(fth_board *board)
     if (!board)
         return;
     uint64_t holder = board->own_holder;
-    if (board->own && board->process == getpid()) /* and not one that was forked; the slot may be another's by now */
+    /* Not in a forked process. Another client may have the slot by now. */
+    if (board->own && board->process == getpid())
         atomic_compare_exchange_strong(&board->own->holder, &holder, 0);
     fth_mapping_close(&board->mapping);
     pthread_mutex_destroy(&board->mutex);
@@ -270,7 +272,7 @@ static int64_t clamp(int64_t value, int64_t least)
     return value < least ? least : value > POSITION_MAX ? POSITION_MAX : value;
 }
 
-/* A position as a whole, unless the client changes it all the time: then some of its numbers. */
+/* A consistent position, unless the client changes it all the time: then a mix of values. */
 static void read_position(fth_slot *slot, fth_slot_state *state)
 {
     for (int i = 0; i < POSITION_TRIES; i++) {
@@ -288,8 +290,8 @@ static void read_position(fth_slot *slot, fth_slot_state *state)
     }
 }
 
-/* Not relaxed: who sees a new id here must see in `wait`, looked at again, that it is another
- * wait. */
+/* Not relaxed: a thread that sees a new id here must see a new wait in `wait` when it looks
+ * again. */
 static fth_item_id read_wanted(fth_slot *slot)
 {
     return (fth_item_id){{atomic_load_explicit(&slot->wanted[0], memory_order_acquire),
@@ -390,7 +392,7 @@ void fth_slot_count(fth_slot *slot, fth_slot_counter counter, uint64_t amount)
 void fth_slot_want(fth_slot *slot, fth_item_id id)
 {
     uint32_t count = atomic_load(&slot->wait) & ~(uint32_t)(COUNT_STEP - 1);
-    atomic_store(&slot->wait, count | WAIT_NONE); /* the id changes only while nobody looks at it */
+    atomic_store(&slot->wait, count | WAIT_NONE); /* the id changes only while nobody waits */
     atomic_store_explicit(&slot->wanted[0], id.words[0], memory_order_release);
     atomic_store_explicit(&slot->wanted[1], id.words[1], memory_order_release);
     atomic_store(&slot->wait, (count + COUNT_STEP) | WAIT_WAITING);

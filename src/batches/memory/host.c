@@ -1,15 +1,15 @@
 /* See host.h.
  *
- * One thread has the socket, all connections and their slots (epoll, nothing in it waits). Requests
- * that the supplier answers go to a few threads and come back through a queue, so that one that
- * takes long holds up nobody else:
+ * One thread owns the socket, all connections and their slots (epoll; it never blocks). Requests
+ * for the handler go to a few threads and come back through a queue, so that a slow one delays no
+ * other client:
  *
  *     reading -> answering -> reading ...
  *        |           |
- *        +---------> gone: when the client has hung up, and no thread has its request
+ *        +---------> gone: the client has hung up, and no thread has its request
  *
- * A lock file beside the socket makes the host of a path one process; the socket takes its name
- * when it already listens. */
+ * A lock file beside the socket ensures one host per path. The socket gets its name only when it is
+ * listening. */
 #include "batches/memory/host.h"
 
 #include <errno.h>
@@ -32,9 +32,9 @@
 #include "batches/memory/host_packet.h"
 
 enum { ANSWERING_THREADS = 4, EVENTS = 64, TICK_MS = 1000, BACKLOG = 512, LAST_PACKETS = 64 };
-#define SILENT_S 60.0 /* how long a client without a slot may be silent */
+#define SILENT_S 60.0 /* for clients without a slot */
 
-/* A connection. The host's thread has it; while it is `answering`, an answering thread has
+/* A connection, owned by the host's thread. While it is `answering`, an answering thread owns
  * `request`, `answer` and `new_job`. */
 typedef struct host_client {
     int fd, slot; /* -1: none */
@@ -44,8 +44,8 @@ typedef struct host_client {
     bool finished, answering, gone;
     json_t *request, *answer;
     uint64_t new_job;
-    struct host_client *previous, *next; /* of all */
-    struct host_client *queued;          /* the next of a queue, or of those to be freed */
+    struct host_client *previous, *next; /* all clients */
+    struct host_client *queued;          /* next in a queue, or among those to be freed */
 } host_client;
 
 typedef struct client_queue {
@@ -54,15 +54,15 @@ typedef struct client_queue {
 
 struct fth_host {
     char *path, *lock_path;
-    int lock, listener, events, bell; /* epoll, and an eventfd that ends its wait */
-    bool listening;                   /* accepting is paused while there are no descriptors */
+    int lock, listener, events, bell; /* epoll, and an eventfd that wakes it */
+    bool listening;                   /* accepting pauses while there are no descriptors */
     fth_segment_cache *segment;
     fth_board *board;
     fth_host_handler handler;
-    host_client *clients, *dropped; /* the host's thread's; dropped: to be freed after this round of events */
+    host_client *clients, *dropped; /* of the host's thread; dropped: freed after this round of events */
     _Atomic int count;
     pthread_t thread, answering[ANSWERING_THREADS];
-    int threads; /* how many were started: answering, then the host's own */
+    int threads; /* started so far: answering threads, then the host's own */
     pthread_mutex_t mutex;
     pthread_cond_t arrived;
     client_queue asked, answered; /* guarded by mutex */
@@ -145,7 +145,7 @@ static const char *operation_of(const json_t *request)
     return operation ? operation : "";
 }
 
-/* Whether a client that hangs up had said before that its job is done. */
+/* Whether a client that hangs up has said that its job is done. */
 static void read_last_words(host_client *client)
 {
     json_t *request = NULL;
@@ -164,7 +164,7 @@ static void free_client(host_client *client)
     free(client);
 }
 
-/* Ends a connection. One that is being answered is only marked, until the answer is there. */
+/* Ends a connection. One that is being answered is only marked until the answer is there. */
 static void drop(fth_host *host, host_client *client)
 {
     watch(host, client, EPOLL_CTL_DEL, 0);
@@ -189,8 +189,8 @@ static void drop(fth_host *host, host_client *client)
     host->count--;
 }
 
-/* Sends an answer, with the number of the request; a request without one gets none. Who does not
- * read is dropped. */
+/* Sends an answer with the request's number; a request without a number gets none. Clients that do
+ * not read are dropped. */
 static void reply(fth_host *host, host_client *client, const json_t *request, json_t *answer, const int *fds)
 {
     json_t *number = json_object_get(request, "n");
@@ -213,7 +213,7 @@ static bool gives_slot(const json_t *request)
     return strcmp(operation, "register") == 0 || strcmp(operation, "join") == 0;
 }
 
-/* Takes over `request`. */
+/* Takes ownership of `request`. */
 static void handle_request(fth_host *host, host_client *client, json_t *request)
 {
     const char *operation = operation_of(request);
@@ -240,7 +240,7 @@ static void handle_request(fth_host *host, host_client *client, json_t *request)
     json_decref(request);
 }
 
-/* Gives a client of `job` its slot and says so in the answer. */
+/* Gives a client of `job` a slot, and adds it to the answer. */
 static fth_status give_slot(fth_host *host, host_client *client, uint64_t job, json_t *answer)
 {
     int slot = fth_board_take(host->board, job, client->process);
@@ -294,7 +294,7 @@ static void finish_answers(fth_host *host)
     }
 }
 
-/* One packet of one client, so that all have their turn. */
+/* One packet of one client, so that all get their turn. */
 static void serve_client(fth_host *host, host_client *client, uint32_t events)
 {
     json_t *request = NULL;
@@ -355,7 +355,7 @@ static void accept_client(fth_host *host)
     watch(host, client, EPOLL_CTL_ADD, EPOLLIN | EPOLLRDHUP);
 }
 
-/* Connections that nobody will close: a process has ended, and one that it has forked holds its
+/* Connections that nobody will close: the process has ended, and a process it forked holds its
  * socket. */
 static void drop_dead(fth_host *host)
 {
@@ -405,8 +405,7 @@ static void *run_host(void *context)
 
 /* ---- opening and closing ---- */
 
-/* The lock is on the file that has the name: one that its last host has removed meanwhile is not
- * it. */
+/* Locks the file that has the name now, not one that its last host has removed meanwhile. */
 static fth_status lock_path(fth_host *host)
 {
     struct stat locked, named;

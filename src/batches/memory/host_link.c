@@ -1,4 +1,4 @@
-/* A client's end of a host (host.h), and where hosts are found. */
+/* A client's end of a host (host.h), and the paths of hosts. */
 #include <errno.h>
 #include <ifaddrs.h>
 #include <netdb.h>
@@ -24,13 +24,13 @@ struct fth_host_link {
     int socket;
     pthread_mutex_t mutex;
     pthread_cond_t answered;
-    bool asking;      /* one question at a time; guarded by mutex */
+    bool asking;      /* one request at a time; guarded by mutex */
     json_int_t asked; /* likewise */
 };
 
-/* ---- where ---- */
+/* ---- paths ---- */
 
-/* Whether a host's name or address is this machine's own, by whatever name. */
+/* Whether a host name or address is this machine's own. */
 static bool is_this_machine(const char *host)
 {
     char name[256] = "", text[NI_MAXHOST];
@@ -82,7 +82,7 @@ out:
 
 fth_status fth_host_own_socket_path(int port, char **path)
 {
-    return fth_host_socket_path("", port, NULL, path); /* no coordinator has that for a name */
+    return fth_host_socket_path("", port, NULL, path); /* no coordinator has that name */
 }
 
 /* ---- connecting ---- */
@@ -126,7 +126,7 @@ fth_status fth_host_connect(const char *socket_path, fth_deadline deadline, fth_
     pthread_mutex_init(&made->mutex, NULL);
     pthread_cond_init(&made->answered, NULL);
     while ((status = connect_once(made, socket_path, &busy)) != FTH_OK && busy && !fth_deadline_passed(deadline))
-        poll(NULL, 0, RETRY_MS); /* its queue is full: nothing says when it no longer is */
+        poll(NULL, 0, RETRY_MS); /* its queue is full; nothing signals the end of that */
     FTH_TRY(status);
     *link = made;
     made = NULL;
@@ -159,8 +159,7 @@ static fth_status wait_for(int socket, short events, fth_deadline deadline)
     return fth_fail(FTH_TIMEOUT, "the batch cache on this machine did not answer in time");
 }
 
-/* The answer to the question of that number; those to questions that were given up are dropped. One
- * without a number is for whatever is asked. */
+/* Receives the answer with that number, or without one, and drops answers to abandoned requests. */
 static fth_status receive_answer(fth_host_link *link, json_int_t number, fth_deadline deadline, json_t **answer,
                                  int fds[FTH_PACKET_FDS])
 {
@@ -183,7 +182,7 @@ static fth_status receive_answer(fth_host_link *link, json_int_t number, fth_dea
     }
 }
 
-/* Waits for its turn to ask, and gives the question's number. */
+/* Waits for its turn, and gives the request's number. */
 static fth_status begin_asking(fth_host_link *link, fth_deadline deadline, json_int_t *number)
 {
     struct timespec end = fth_deadline_timespec(deadline);

@@ -12,7 +12,7 @@
 
 #include "batches/memory/host.h"
 
-/* Below a socket's buffer, and a large message's limit. */
+/* Limits: below a socket's buffer; and of a large message. */
 enum { INLINE_BYTES = 32768, LARGE_BYTES = 256 << 20, MAX_FDS = FTH_PACKET_FDS + 1 };
 
 typedef struct descriptors {
@@ -51,7 +51,7 @@ static fth_status send_bytes(int socket, const char *bytes, size_t size_bytes, c
     return fth_fail(FTH_PEER_LOST, "the other end of the batch cache's socket has gone: %s", strerror(errno));
 }
 
-/* Puts a text into a file without a name. */
+/* Stores a text in an anonymous file. */
 static fth_status store_large(const char *text, size_t length, int *fd)
 {
     *fd = memfd_create("farthing-answer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -111,7 +111,7 @@ static void take_descriptors(struct msghdr *message, descriptors *taken)
     }
 }
 
-/* 0: nothing there. */
+/* *length 0: nothing there. */
 static fth_status receive_bytes(int socket, char *bytes, size_t room, bool with_descriptors, size_t *length,
                                 descriptors *taken)
 {
@@ -121,7 +121,7 @@ static fth_status receive_bytes(int socket, char *bytes, size_t room, bool with_
         char room[CMSG_SPACE(sizeof(int) * MAX_FDS)];
     } control;
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    if (with_descriptors) { /* without room for them, the kernel passes none */
+    if (with_descriptors) { /* without room for descriptors, the kernel passes none */
         message.msg_control = &control;
         message.msg_controllen = sizeof control;
     }
@@ -152,7 +152,7 @@ static fth_status parse(const char *bytes, size_t length, json_t **message)
     return fth_fail(FTH_CORRUPT, "a message to the batch cache is no JSON object");
 }
 
-/* Replaces {"large":N} by what is in the first descriptor. */
+/* Replaces {"large":N} with the contents of the descriptor. */
 static fth_status read_large(json_t **message, int fd)
 {
     fth_status status = FTH_OK;

@@ -1,10 +1,10 @@
-/* The owner of a segment: see segment.h, and segment_index.h for how it and readers agree.
+/* The owner of a segment: see segment.h, and segment_index.h for the protocol with readers.
  *
- * Memory is handed out by space.h, whose state is the owner's alone. Entries that are evicted wait
- * in `retired` until no client pins them and the owner does not hold them.
+ * space.h allocates the memory; its state is private to the owner. Evicted entries wait in
+ * `retired` until no client pins them and the owner does not hold them.
  *
- * A process has the memory as its owner while it holds a lock on the file (flock), which ends with
- * it. */
+ * A process owns the memory while it holds a lock on the file (flock), which ends with the
+ * process. */
 #include "batches/memory/segment.h"
 
 #include <errno.h>
@@ -22,11 +22,11 @@
 
 enum { MANY_RETIRED = 32 };
 
-/* An entry that has memory: being written, evicted, or held by the owner. */
+/* An entry with memory: in progress, evicted, or held by the owner. */
 typedef struct segment_entry {
     uint32_t block;
-    uint64_t offset; /* in the memory as a whole */
-    int holds;       /* of those that are held */
+    uint64_t offset; /* in the whole memory */
+    int holds;       /* for held entries */
 } segment_entry;
 
 typedef struct segment_list {
@@ -39,10 +39,10 @@ struct fth_segment_cache {
     int read_only_fd;
     fth_board *board;
     fth_segment_header *memory;
-    pthread_mutex_t mutex; /* of all below */
+    pthread_mutex_t mutex; /* guards the members below */
     fth_space *space;
-    uint32_t *blocks; /* of each row that is live */
-    uint64_t live;    /* rows */
+    uint32_t *blocks; /* of each live row */
+    uint64_t live;    /* number of live rows */
     uint64_t backed;  /* entries that end before this offset have pages */
     segment_list begun, retired, held;
     uint64_t *pins; /* room for fth_board_list_pins() */
@@ -71,7 +71,7 @@ static void remove_from_list(segment_list *list, segment_entry *entry)
     *entry = list->entries[--list->count];
 }
 
-/* ---- making ---- */
+/* ---- creating ---- */
 
 static fth_status make_segment(fth_board *board, fth_segment_cache **segment)
 {
@@ -89,7 +89,7 @@ out:
     return status;
 }
 
-/* What both ways of getting one have in common, once the memory has its header. */
+/* Common to both ways of opening one, once the memory has its header. */
 static fth_status become_owner(fth_segment_cache *segment)
 {
     fth_status status = FTH_OK;
@@ -152,7 +152,7 @@ void fth_segment_free(fth_segment_cache *segment)
 
 /* ---- taking over ---- */
 
-/* By offset; a row comes before a pin of the same place. */
+/* By offset; a row precedes a pin of the same place. */
 static int compare_places(const void *a, const void *b)
 {
     const fth_row_facts *left = a, *right = b;
@@ -161,8 +161,8 @@ static int compare_places(const void *a, const void *b)
     return (int)left->evicted - (int)right->evicted;
 }
 
-/* Whether a row of unknown origin can be an entry's: it lies inside, and what is there says the
- * same of itself. Its payload is checked by who reads it. */
+/* Whether a row of unknown origin can be an entry's: it lies inside, and the header there agrees.
+ * Readers check the payload. */
 static bool row_is_plausible(const fth_segment_cache *segment, const fth_row_facts *facts)
 {
     const fth_segment_header *memory = segment->memory;
@@ -192,8 +192,8 @@ out:
     return status;
 }
 
-/* Adds what clients read and no row has: entries that the last owner had evicted. What is there
- * says how large it is. */
+/* Adds what clients read without a row: entries that the last owner had evicted. Their headers give
+ * the sizes. */
 static fth_status list_pinned(fth_segment_cache *segment, fth_row_facts **rows, size_t *count)
 {
     fth_status status = FTH_OK;
@@ -215,8 +215,8 @@ out:
     return status;
 }
 
-/* Gives a row of the last owner its memory and a row of this one, if it makes sense and overlaps
- * nothing before it. */
+/* Gives a row of the last owner memory and a new row, if it is plausible and overlaps nothing
+ * before it. */
 static fth_status adopt_row(fth_segment_cache *segment, const fth_row_facts *row)
 {
     fth_segment_header *memory = segment->memory;
@@ -235,9 +235,9 @@ static fth_status adopt_row(fth_segment_cache *segment, const fth_row_facts *row
     return FTH_OK;
 }
 
-/* Keeps what the rows of the last owner say in a new index, and the memory that clients read. Rows
- * are gone before pins are looked for, so that a client that finds one of them meanwhile sees that
- * it has. */
+/* Rebuilds the index from the last owner's rows, and keeps memory that clients read. All rows are
+ * removed before pins are listed, so that a client that finds a row meanwhile notices its
+ * removal. */
 static fth_status adopt_rows(fth_segment_cache *segment)
 {
     fth_status status = FTH_OK;
@@ -314,7 +314,7 @@ static bool is_pinned(const fth_segment_cache *segment, size_t pin_count, uint64
     return low < pin_count && segment->pins[low] == offset;
 }
 
-/* Frees the memory of evicted entries that nobody reads. */
+/* Frees the memory of evicted entries without readers. */
 static void free_retired(fth_segment_cache *segment)
 {
     if (segment->retired.count == 0)
@@ -338,7 +338,7 @@ uint64_t fth_segment_used(fth_segment_cache *segment)
     return used;
 }
 
-/* Room in the space; the caller has the mutex. */
+/* Allocates memory. With the mutex held. */
 static uint32_t take_block(fth_segment_cache *segment, uint64_t size_bytes)
 {
     if (segment->live + segment->begun.count >= segment->memory->row_count / 4 * 3)
@@ -351,8 +351,8 @@ static uint32_t take_block(fth_segment_cache *segment, uint64_t size_bytes)
     return block;
 }
 
-/* Has the kernel make pages for an entry that may have none yet, so that there is a failure to
- * report where memory is short, and not a signal. */
+/* Allocates pages for an entry that may have none, so that a lack of memory is an error and not a
+ * signal. */
 static fth_status back_entry(fth_segment_cache *segment, uint64_t begin, uint64_t end)
 {
     int result;
@@ -439,7 +439,7 @@ void fth_segment_cancel(fth_segment_cache *segment, void *entry)
     pthread_mutex_unlock(&segment->mutex);
 }
 
-/* Takes a live row out, and moves up those behind it that are found by way of it. */
+/* Removes a live row, and moves up later rows that were found by way of it. */
 static void remove_row(fth_segment_cache *segment, uint64_t hole)
 {
     fth_segment_header *memory = segment->memory;
@@ -451,7 +451,7 @@ static void remove_row(fth_segment_cache *segment, uint64_t hole)
         fth_row_facts facts = fth_row_read(&memory->rows[at]);
         uint64_t home = fth_rows_home(memory->row_count, facts.receipt.id);
         if (((at - home) & mask) < ((at - hole) & mask))
-            continue; /* its probe begins behind the hole */
+            continue; /* its probe starts behind the hole */
         fth_row_write(&memory->rows[hole], &facts);
         segment->blocks[hole] = segment->blocks[at];
         fth_row_set_state(&memory->rows[at], FTH_ROW_CHANGING);
@@ -472,7 +472,7 @@ bool fth_segment_evict(fth_segment_cache *segment, fth_item_id id)
                                    atomic_load_explicit(&segment->memory->rows[row].offset, memory_order_relaxed)};
         remove_row(segment, (uint64_t)row);
         segment->live--;
-        /* Without memory to remember it by, the entry's own memory is lost until the owner ends. */
+        /* If the list cannot grow, the entry's memory is lost until the owner ends. */
         if (add_to_list(&segment->retired, entry) == FTH_OK && segment->retired.count % MANY_RETIRED == 0)
             free_retired(segment);
     }

@@ -1,17 +1,16 @@
-/* A host's part of the cache: shared memory that one process owns and writes, and the jobs of the
- * host read in place.
+/* A host's part of the cache: shared memory that one process owns and writes, and the host's jobs
+ * read in place.
  *
- * The memory is a memfd without a name, which the owner passes to clients over a Unix socket
- * (host.h): it vanishes with the last process that has it, whatever is killed. Clients get a
- * descriptor that can only be read.
+ * The memory is an anonymous memfd, which the owner passes to clients over a Unix socket (host.h):
+ * it vanishes with the last process that has it, whatever is killed. Clients get a read-only
+ * descriptor.
  *
- *     header | index (a table by id, one writer, readers without locks) | entries
+ *     header | index (a table by id, one writer, lock-free readers) | entries
  *
- * A reader finds a row, announces in its slot of the board (board.h) that it is reading there,
- * looks at the row again, and checks the entry. The owner reuses memory only where no live client
- * announces anything. An entry that is being written is in no row yet, so a killed owner leaves
- * nothing half-written to be found; a process that takes over the memory builds its list of free
- * memory from the rows. */
+ * A reader finds a row, announces in its slot of the board (board.h) that it reads there, looks at
+ * the row again, and checks the entry. The owner reuses memory only if no live client announces it.
+ * An entry in progress has no row, so a killed owner leaves no half-written entry to be found. A
+ * process that takes over the memory rebuilds the list of free memory from the rows. */
 #ifndef FTH_BATCHES_SEGMENT_H
 #define FTH_BATCHES_SEGMENT_H
 
@@ -23,35 +22,34 @@ typedef struct fth_segment_cache fth_segment_cache;
 /* ---- the owner; any of its threads ---- */
 
 fth_status fth_segment_create(uint64_t memory_bytes, fth_board *board, fth_segment_cache **segment);
-/* Takes over what another process created and has left, with all whole entries in it. `fd`, which
- * may be the read-only one, is duplicated. `board` is the one that its clients have
- * (fth_board_adopt), or else they must be gone. FTH_CORRUPT if it is none, FTH_INVALID if its owner
- * is alive. */
+/* Takes over memory that another process has left, with all complete entries. `fd`, which may be
+ * the read-only one, is duplicated. `board` is that of its clients (fth_board_adopt); with another
+ * board they must be gone. FTH_CORRUPT if it is not a segment, FTH_INVALID if its owner is
+ * alive. */
 fth_status fth_segment_adopt(int fd, fth_board *board, fth_segment_cache **segment);
-/* What an owner has left in clients that are alive, if it was opened under the same name and with
- * as much memory; else new ones. So an owner that was killed finds its entries again. *found:
- * entries may be in it. */
+/* Takes over what an owner of the same name and size has left in live clients, or else creates both
+ * anew. So a killed owner finds its entries again. *found: there may be entries. */
 fth_status fth_segment_open(const char *name, uint64_t memory_bytes, fth_board **board, fth_segment_cache **segment,
                             bool *found);
-/* What it can be found under, not 0: a hash. */
+/* The name to be found under, a hash other than 0. */
 void fth_segment_set_name(fth_segment_cache *segment, uint64_t name);
 void fth_segment_free(fth_segment_cache *segment);
 int fth_segment_read_only_fd(const fth_segment_cache *segment); /* lent */
 uint64_t fth_segment_capacity(const fth_segment_cache *segment);
-uint64_t
-fth_segment_used(fth_segment_cache *segment); /* entries, those that are being written and those that are still read */
+/* Of entries, including those in progress and evicted ones that are still read. */
+uint64_t fth_segment_used(fth_segment_cache *segment);
 
-/* Room for an entry, at a 64-byte boundary; FTH_NO_MEMORY if there is none: evict, then try again;
- * FTH_INVALID if there never will be. */
+/* Room for an entry, 64-byte aligned. FTH_NO_MEMORY if there is none: evict, then try again.
+ * FTH_NO_SPACE if it is larger than the whole memory. */
 fth_status fth_segment_begin(fth_segment_cache *segment, uint64_t size_bytes, void **entry);
-/* Makes the entry visible, and wakes clients that wait for it. If the id is already there, the room
- * is freed again. */
+/* Makes the entry visible, and wakes clients that wait for it. If the id already exists, the room
+ * is freed. */
 void fth_segment_publish(fth_segment_cache *segment, void *entry, const fth_receipt *receipt);
 void fth_segment_cancel(fth_segment_cache *segment, void *entry);
-/* True if it was there. It is no longer found; its memory is free once nobody reads it. */
+/* True if it existed. It is no longer found; its memory is freed once nobody reads it. */
 bool fth_segment_evict(fth_segment_cache *segment, fth_item_id id);
 bool fth_segment_has(fth_segment_cache *segment, fth_item_id id, fth_receipt *receipt);
-/* Holds an entry for the owner's own use (serving it to another host); let go with
+/* Holds an entry for the owner's own use, such as serving it over HTTP; release it with
  * fth_segment_release(). */
 bool fth_segment_hold(fth_segment_cache *segment, fth_item_id id, const void **entry, uint64_t *size_bytes);
 void fth_segment_release(fth_segment_cache *segment, const void *entry);
@@ -63,9 +61,9 @@ void fth_segment_visit(fth_segment_cache *segment, void (*visit)(void *context, 
 typedef struct fth_segment_view fth_segment_view;
 fth_status fth_segment_map(int fd, fth_segment_view **view); /* `fd` is duplicated */
 void fth_segment_unmap(fth_segment_view *view);
-/* Finds, pins and checks an entry: it stays as it is until it is unpinned. *found false: not there.
- * FTH_CORRUPT: there, and damaged. FTH_NO_SPACE: FTH_SLOT_PINS are pinned already. Any thread, each
- * with pins of its own; no locks and no system calls. */
+/* Finds, pins and checks an entry, which stays unchanged until it is unpinned. *found false: it is
+ * not there. FTH_CORRUPT: it is damaged. FTH_NO_SPACE: FTH_SLOT_PINS are pinned already. Any
+ * thread; without locks and system calls. */
 typedef struct fth_pin {
     const void *entry;
     uint64_t size_bytes;

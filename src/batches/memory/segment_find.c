@@ -1,4 +1,4 @@
-/* Finds a segment that a killed owner has left in its clients (fth_segment_open): a memfd has no
+/* Finds a segment that a killed owner has left in its clients (fth_segment_open). A memfd has no
  * name in any folder, but /proc shows the descriptors of processes, and those of the same user can
  * be opened there. */
 #include <dirent.h>
@@ -18,10 +18,10 @@
 typedef struct segment_remains {
     uint64_t name, memory_bytes; /* wanted */
     int segment, board;          /* -1: not found */
-    uint64_t number;             /* of the board, as the segment has it */
+    uint64_t number;             /* of the board, according to the segment */
 } segment_remains;
 
-/* Whether a descriptor is the wanted segment's, and nobody owns it. */
+/* Whether a descriptor is the wanted segment's and has no owner. */
 static bool is_left(int fd, segment_remains *remains)
 {
     fth_segment_header head;
@@ -34,8 +34,7 @@ static bool is_left(int fd, segment_remains *remains)
     return true;
 }
 
-/* Takes the descriptors that start with `prefix` in a process's folder of them, up to the first
- * that is wanted. */
+/* Opens the first wanted descriptor in a process's folder whose target begins with `prefix`. */
 static int find_descriptor(const char *folder, const char *prefix, segment_remains *remains,
                            bool (*wanted)(int fd, segment_remains *remains))
 {
@@ -71,7 +70,7 @@ static void close_remains(segment_remains *remains)
     remains->segment = remains->board = -1;
 }
 
-/* Looks through the processes of this user. */
+/* Searches the processes of this user. */
 static bool find_remains(segment_remains *remains)
 {
     DIR *processes = opendir("/proc");

@@ -41,7 +41,7 @@ fth_row_facts fth_row_read(fth_segment_row *row)
     return facts;
 }
 
-/* The row's state word after its next change. */
+/* The row's next state word. */
 static uint64_t changed_state(uint64_t state, int to)
 {
     return (state | FTH_ROW_STATES) + 1 + (uint64_t)to;

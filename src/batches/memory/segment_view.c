@@ -11,8 +11,8 @@ enum { QUICK_LOOKS = 32 };
 
 struct fth_segment_view {
     fth_mapping mapping;
-    fth_segment_header *memory; /* cannot be written */
-    uint64_t row_count;         /* checked once; what is in the memory is not looked at again */
+    fth_segment_header *memory; /* read-only */
+    uint64_t row_count;         /* checked once; the value in memory is not used again */
     uint64_t entry_offset;
 };
 
@@ -43,8 +43,9 @@ void fth_segment_unmap(fth_segment_view *view)
     free(view);
 }
 
-/* As fth_rows_find(), while the owner works: what is there all the time is found. An owner that has
- * no processor while it moves rows is waited for, one that was killed then only for a moment. */
+/* As fth_rows_find(), concurrent with the owner: an entry that is there all the time is found.
+ * Waits for an owner that is preempted while it moves rows, but only for a moment, since it may
+ * have been killed. */
 static int64_t look_for_row(fth_segment_view *view, fth_item_id id)
 {
     fth_deadline give_up = {0};
@@ -64,8 +65,7 @@ static int64_t look_for_row(fth_segment_view *view, fth_item_id id)
     }
 }
 
-/* Finds an entry and pins it; the row is then known to have been there after the pin was
- * announced. */
+/* Finds and pins an entry; its row is known to have existed after the pin was announced. */
 static fth_status find_and_pin(fth_segment_view *view, fth_slot *slot, fth_item_id id, fth_row_facts *facts, int *place)
 {
     int64_t at;
@@ -75,7 +75,7 @@ static fth_status find_and_pin(fth_segment_view *view, fth_slot *slot, fth_item_
         uint64_t state = atomic_load(&row->state);
         *facts = fth_row_read(row);
         if ((state & FTH_ROW_STATES) != FTH_ROW_LIVE || !fth_item_id_equal(facts->receipt.id, id))
-            continue; /* it was removed or moved just now */
+            continue; /* it was just removed or moved */
         *place = fth_slot_pin(slot, facts->offset);
         if (*place < 0)
             return fth_fail(FTH_NO_SPACE, "%d cached items are in use at once; give some back", (int)FTH_SLOT_PINS);

@@ -1,8 +1,8 @@
-/* See space.h. Two-level segregated fit (Masmano et al., 2004): free blocks hang in lists by size
- * class, eight classes to each power of two, and bitmaps say which lists have any. Within the class
- * of the request the first few blocks are compared; the next larger class has only blocks that fit.
- * All blocks are in one list by address, in which neighbours join. Their descriptions are in an
- * array of their own and are named by index. */
+/* See space.h. Two-level segregated fit (Masmano et al., 2004): free blocks are in lists by size
+ * class, eight classes per power of two, and bitmaps mark the non-empty lists. In the request's own
+ * class the first few blocks are compared; every block of the next class fits. All blocks are also
+ * in one list by address, in which neighbours merge. The blocks' records are in an array and are
+ * referred to by index. */
 #include "batches/memory/space.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@ enum { STEPS = 8, POWERS = 40, CLASSES = POWERS * STEPS, SEARCH = 16, WORDS = CL
 typedef struct space_block {
     uint64_t offset, units;
     uint32_t before, after;            /* by address */
-    uint32_t previous_free, next_free; /* in the list of its class; next_free also of unused descriptions */
+    uint32_t previous_free, next_free; /* in the list of its class; next_free also links unused records */
     bool free;
 } space_block;
 
@@ -20,10 +20,10 @@ struct fth_space {
     uint64_t size_units, used_units;
     space_block *blocks;
     size_t count, capacity;
-    uint32_t unused; /* descriptions that can be used again */
+    uint32_t unused; /* unused records */
     uint32_t last;   /* by address */
     uint32_t heads[CLASSES];
-    uint64_t filled[WORDS]; /* which heads are not empty */
+    uint64_t filled[WORDS]; /* marks the non-empty heads */
 };
 
 static uint64_t units_of(uint64_t size_bytes)
@@ -31,7 +31,7 @@ static uint64_t units_of(uint64_t size_bytes)
     return size_bytes == 0 ? 1 : (size_bytes - 1) / FTH_SPACE_UNIT + 1;
 }
 
-/* Sizes below 2 * STEPS have classes of their own. */
+/* Sizes below 2 * STEPS have a class each. */
 static int class_of(uint64_t units)
 {
     if (units < STEPS)
@@ -69,7 +69,7 @@ static void unlist_free(fth_space *space, uint32_t index)
     block->free = false;
 }
 
-/* A description for one more block; FTH_NO_BLOCK without memory. Moves the descriptions. */
+/* A record for another block; FTH_NO_BLOCK: no memory. May move all records. */
 static uint32_t describe_block(fth_space *space, space_block block)
 {
     uint32_t index = space->unused;
@@ -91,7 +91,7 @@ static void forget_block(fth_space *space, uint32_t index)
     space->unused = index;
 }
 
-/* Puts a fresh description behind `index` by address. */
+/* Links a new record after `index` by address. */
 static void link_behind(fth_space *space, uint32_t index, uint32_t fresh)
 {
     space_block *block = &space->blocks[index], *next = &space->blocks[fresh];
@@ -104,8 +104,8 @@ static void link_behind(fth_space *space, uint32_t index, uint32_t fresh)
     block->after = fresh;
 }
 
-/* Cuts a block that is in no free list; the end becomes one that is in none either. False: no
- * memory, nothing was cut. */
+/* Splits a block that is in no free list; neither is the rest. False: no memory, nothing was
+ * split. */
 static bool cut(fth_space *space, uint32_t index, uint64_t units, uint32_t *rest)
 {
     space_block end = {.offset = space->blocks[index].offset + units * FTH_SPACE_UNIT,
@@ -118,7 +118,7 @@ static bool cut(fth_space *space, uint32_t index, uint64_t units, uint32_t *rest
     return true;
 }
 
-/* Joins a block that is in no list with the free one behind it. */
+/* Merges a block that is in no list with the free one after it. */
 static void absorb_next(fth_space *space, uint32_t index)
 {
     space_block *block = &space->blocks[index];
@@ -135,7 +135,7 @@ static void absorb_next(fth_space *space, uint32_t index)
     forget_block(space, next);
 }
 
-/* Makes a block free that is in no list, joined with its neighbours. */
+/* Frees a block that is in no list, and merges it with its neighbours. */
 static void release(fth_space *space, uint32_t index)
 {
     uint32_t before = space->blocks[index].before;
@@ -143,7 +143,7 @@ static void release(fth_space *space, uint32_t index)
     if (before != FTH_NO_BLOCK && space->blocks[before].free) {
         unlist_free(space, before);
         space->blocks[index].free = false;
-        list_free(space, index); /* so that the one before can take it */
+        list_free(space, index); /* so that its predecessor can absorb it */
         absorb_next(space, before);
         index = before;
     }
@@ -183,7 +183,7 @@ uint64_t fth_space_used(const fth_space *space)
     return space->used_units * FTH_SPACE_UNIT;
 }
 
-/* The smallest block that fits among the first of a class. */
+/* The smallest fitting block among the first of a class. */
 static uint32_t search_class(const fth_space *space, int place, uint64_t units)
 {
     uint32_t best = FTH_NO_BLOCK, index = space->heads[place];
@@ -197,7 +197,7 @@ static uint32_t search_class(const fth_space *space, int place, uint64_t units)
     return best;
 }
 
-/* The next class after `place` that has blocks; -1: none. */
+/* The next non-empty class after `place`; -1: none. */
 static int next_filled(const fth_space *space, int place)
 {
     for (int word = (place + 1) / 64; word < WORDS; word++) {

@@ -1,10 +1,8 @@
-/* Who has which part of a range of bytes: the segment's allocator. It knows only offsets and never
- * touches the memory, so its state is its owner's alone, and can be built again from a list of what
- * is taken.
+/* The segment's allocator, for a range of bytes. It handles offsets only and never touches the
+ * memory, so its state is private to the owner and can be rebuilt from a list of allocated blocks.
  *
- * Sizes are multiples of 64 bytes. A request gets the smallest free block that fits, of those that
- * a bounded search sees; blocks that are given back join their free neighbours. Constant time. The
- * caller locks. */
+ * Sizes are multiples of 64 bytes. A request gets the smallest fitting free block that a bounded
+ * search finds; freed blocks merge with free neighbours. Constant time. The caller locks. */
 #ifndef FTH_BATCHES_SPACE_H
 #define FTH_BATCHES_SPACE_H
 
@@ -21,10 +19,10 @@ uint64_t fth_space_used(const fth_space *space);
 
 /* FTH_NO_BLOCK: no free block is large enough. */
 uint32_t fth_space_take(fth_space *space, uint64_t size_bytes);
-/* Takes a given place, behind all that are taken; FTH_NO_BLOCK if it overlaps one of them or ends
+/* Allocates a given place after all allocated blocks; FTH_NO_BLOCK if it overlaps one or ends
  * outside. */
 uint32_t fth_space_take_at(fth_space *space, uint64_t offset, uint64_t size_bytes);
-/* Gives back the end of a block. */
+/* Frees the end of a block. */
 void fth_space_shrink(fth_space *space, uint32_t block, uint64_t size_bytes);
 void fth_space_give_back(fth_space *space, uint32_t block);
 

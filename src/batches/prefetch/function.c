@@ -1,11 +1,11 @@
-/* A function over HTTP that prepares items: it is POSTed an order, and answers what came of it
+/* A function over HTTP that makes items: it is POSTed an order, and answers with the outcome
  * (coordinator.h).
  *
  *     POST /, POST /run   the order; or {"value":{order}}, as OpenWhisk's runtime sends it
  *     POST /init          OpenWhisk's first request: {"ok":true}
  *     GET  /healthz
  *
- * Answers are held, so requests cost no threads; the work is order_desk.h's. */
+ * Answers are held, so requests cost no threads; the work is done by order_queue.h. */
 #include <stdlib.h>
 
 #include "batches/prefetch/order_queue.h"
@@ -17,7 +17,7 @@ enum { MAX_BODY_BYTES = 64 << 10 };
 
 struct fth_prefetch_function {
     fth_order_queue *queue;
-    fth_access *access; /* NULL: everybody may ask */
+    fth_access *access; /* NULL: open to everybody */
     fth_server *server;
 };
 
@@ -146,7 +146,7 @@ void fth_prefetch_function_stop(fth_prefetch_function *function)
     if (!function)
         return;
     if (function->queue)
-        fth_order_queue_stop(function->queue); /* answers what is held */
+        fth_order_queue_stop(function->queue); /* answers held requests */
     if (function->server)
         fth_server_stop(function->server, deadline_s);
     fth_access_free(function->access);

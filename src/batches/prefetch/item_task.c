@@ -1,11 +1,11 @@
-/* See prepare.h. Three objects:
+/* See item_task.h. Three objects:
  *
- *     fth_prefetch_set           a data set, its version, and which samples are known to be bad
+ *     fth_prefetch_set     a data set, its version, and its known bad samples
  *     fth_prefetch_tools   a thread's decoder and buffers (fth_sample_maker)
- *     fth_item_task             one item being made: begin -> pieces, by several threads -> end
+ *     fth_item_task        an item in progress: begin -> pieces, by several threads -> end
  *
- * The entry's memory is the cache's from begin on. A piece writes only its own images and labels;
- * what pieces add up to is guarded by the task's mutex. */
+ * The entry's memory belongs to the cache from the beginning. A piece writes only its own images
+ * and labels; their totals are guarded by the task's mutex. */
 #include "batches/prefetch/item_task.h"
 
 #include <inttypes.h>
@@ -19,13 +19,13 @@
 #include "batches/payload.h"
 #include "data/source/provider.h"
 
-/* A store that fails is given up for an order after this long: the job may do better by itself, and
- * another try gets what has come. */
+/* A store that keeps failing is given up for an order after this long: the job may reach it, and
+ * another try uses what has arrived. */
 #define FAILING_S 3.0
 
 enum {
     PIECE_SAMPLES = 8,
-    BAD_TEXT = 257 /* bytes of a name or a cause: as much as a batch has room for */
+    BAD_TEXT = 257 /* bytes of a name or cause, as many as a batch has room for */
 };
 
 /* ---- data sets ---- */
@@ -38,13 +38,13 @@ typedef struct bad_sample {
 
 struct fth_prefetch_set {
     fth_dataset *dataset;
-    bool files; /* samples are image files, of which some may be bad */
+    bool files; /* samples are image files, which may be bad */
     char version[FTH_VERSION_TEXT];
 
-    pthread_mutex_t mutex; /* guards what follows */
-    bad_sample **bad;      /* each lives as long as the preparer */
+    pthread_mutex_t mutex; /* guards the members below */
+    bad_sample **bad;      /* each lives as long as the set */
     size_t bad_count, bad_capacity;
-    atomic_size_t known; /* bad_count, to be read without the mutex */
+    atomic_size_t known; /* bad_count, readable without the mutex */
 };
 
 fth_status fth_prefetch_set_open(const char *address, const fth_dataset_options *options, fth_prefetch_set **set)
@@ -55,7 +55,7 @@ fth_status fth_prefetch_set_open(const char *address, const fth_dataset_options 
     fth_provided_set facts;
 
     own.images_for = "the batch cache";
-    own.decoded_cache_bytes = 0; /* with one, images would be decoded in another way than jobs without it do */
+    own.decoded_cache_bytes = 0; /* with a cache, images would be decoded differently than by jobs without it */
     FTH_TRY(fth_allocate(1, sizeof *opened, &opened));
     pthread_mutex_init(&opened->mutex, NULL);
     FTH_TRY(fth_dataset_open(address, &own, &opened->dataset));
@@ -112,7 +112,7 @@ static const bad_sample *look_for_bad(fth_prefetch_set *set, fth_split split, in
     return found;
 }
 
-/* As much of a text as fits, in JSON's characters and without half of one at the end. */
+/* As much of a text as fits, in JSON's characters, cut between characters. */
 static void copy_text(const char *text, char *copy, size_t size)
 {
     char *clean = fth_printable(text ? text : "");
@@ -125,7 +125,7 @@ static void copy_text(const char *text, char *copy, size_t size)
     free(clean);
 }
 
-/* Notes a sample that the calling thread's error message is about. */
+/* Records the sample that the calling thread's error message is about. */
 static fth_status note_bad(fth_prefetch_set *set, fth_split split, int64_t sample, const char *name,
                            const bad_sample **noted)
 {
@@ -188,7 +188,7 @@ fth_prefetch_set *fth_prefetch_tools_set(const fth_prefetch_tools *thread)
     return thread->set;
 }
 
-/* ---- an item being made ---- */
+/* ---- items in progress ---- */
 
 struct fth_item_task {
     fth_prefetch_set *set;
@@ -196,17 +196,17 @@ struct fth_item_task {
     fth_cache *cache;
     fth_deadline deadline;
 
-    void *entry; /* the cache's room; NULL: none yet */
+    void *entry; /* the cache's memory; NULL: none yet */
     uint64_t entry_bytes;
     float *images;
     int64_t *labels;
     int64_t image_size;  /* floats */
-    fth_batch_plan plan; /* of a sample: count 1, and no more */
+    fth_batch_plan plan; /* for a sample only count, which is 1 */
 
-    atomic_llong next;       /* sample of the batch that nobody has taken */
-    atomic_bool look_around; /* the cache may have encoded samples of it */
+    atomic_llong next;       /* first sample of the batch without a thread */
+    atomic_bool look_around; /* the cache may have encoded samples of the batch */
 
-    pthread_mutex_t mutex; /* guards what follows */
+    pthread_mutex_t mutex; /* guards the members below */
     fth_prefetch_result sum;
     json_t *bad; /* [[sample, name, cause], ...] */
     fth_status status;
@@ -231,7 +231,7 @@ static fth_status check_order(const fth_prefetch_set *set, const fth_order *orde
     const fth_dataset_info *info = fth_dataset_get_info(set->dataset);
     int64_t count = info->count[order->spec.split];
 
-    FTH_REQUIRE(strcmp(order->spec.version, set->version) == 0, FTH_IO, /* here: others may have it */
+    FTH_REQUIRE(strcmp(order->spec.version, set->version) == 0, FTH_IO, /* here only: other prefetchers may have it */
                 "%s has version %.12s here, and %.12s is asked for: the data has changed, or is another", info->name,
                 set->version, order->spec.version);
     if (order->kind == FTH_ITEM_BATCH)
@@ -245,7 +245,7 @@ out:
     return status;
 }
 
-/* Room for the batch, and where its images go. */
+/* Allocates the batch, and finds the place of its images. */
 static fth_status begin_batch(fth_item_task *task, fth_sample_maker *maker)
 {
     fth_status status = FTH_OK;
@@ -308,12 +308,12 @@ out:
 
 /* ---- pieces ---- */
 
-/* A run of samples of a batch, in the hands of one thread, and what it costs. */
+/* Some samples of a batch, made by one thread, and their cost. */
 typedef struct batch_piece {
     fth_item_task *task;
     fth_prefetch_tools *thread;
     int64_t begin, end;
-    bool done[PIECE_SAMPLES]; /* made from what the cache had */
+    bool done[PIECE_SAMPLES]; /* made from the cache */
     fth_prefetch_result cost;
 } batch_piece;
 
@@ -338,7 +338,7 @@ static bool is_listed(const fth_item_task *task, int64_t sample)
     return false;
 }
 
-/* A sample that could not be used. A batch lists each once, while there is room for that. */
+/* Adds an unusable sample. A batch lists each once, as far as there is room. */
 static void add_bad(fth_item_task *task, const bad_sample *bad)
 {
     pthread_mutex_lock(&task->mutex);
@@ -365,7 +365,7 @@ static void fail_task(fth_item_task *task, fth_status status)
         snprintf(task->message, sizeof task->message, "%s", fth_error_message());
     }
     pthread_mutex_unlock(&task->mutex);
-    atomic_store(&task->next, task->plan.count); /* the other pieces are of no use */
+    atomic_store(&task->next, task->plan.count); /* the other pieces are useless now */
 }
 
 static fth_status finish_sample(batch_piece *piece, int64_t place, const fth_raw_sample *raw)
@@ -404,7 +404,7 @@ static fth_status read_sample(batch_piece *piece, int64_t sample, fth_raw_sample
     return status;
 }
 
-/* A sample of the batch, or the next one that can be read: the loader's rule. */
+/* Makes a sample of the batch, or the next one that can be read, as a loader does. */
 static fth_status make_sample(batch_piece *piece, int64_t place)
 {
     fth_item_task *task = piece->task;
@@ -448,14 +448,14 @@ static void take_cached(void *context, size_t which, const void *entry, uint64_t
     if (fth_sample_entry_read(entry, size_bytes, &sample, &text) == FTH_OK && !sample.error) {
         const fth_raw_sample raw = {
             .bytes = sample.bytes, .size_bytes = sample.size_bytes, .label = sample.label, .name = sample.name};
-        /* One that cannot be decoded is read again, which says so with the right name. */
+        /* If it cannot be decoded it is read again, which gives the right name for the message. */
         piece->done[which] = finish_sample(piece, piece->begin + (int64_t)which, &raw) == FTH_OK;
     }
     free(text);
 }
 
-/* Encoded samples that other jobs needed already. If the first piece finds none, the others do not
- * ask. */
+/* Uses encoded samples that other jobs have needed. If the first piece finds none, the others do
+ * not look. */
 static void use_cached(batch_piece *piece)
 {
     fth_item_id ids[PIECE_SAMPLES] = {0};
@@ -465,7 +465,7 @@ static void use_cached(batch_piece *piece)
     for (size_t i = 0; i < count; i++)
         ids[i] = fth_job_sample_id(&task->order.spec, FTH_ITEM_ENCODED, task->plan.samples[piece->begin + (int64_t)i]);
     if (fth_cache_get(task->cache, ids, count, task->deadline, take_cached, piece) != FTH_OK)
-        memset(piece->done, 0, sizeof piece->done); /* made as if there were none */
+        memset(piece->done, 0, sizeof piece->done); /* as if there were none */
     for (size_t i = 0; i < count; i++)
         found = found || piece->done[i];
     if (!found)
@@ -485,7 +485,7 @@ static fth_status make_piece(batch_piece *piece)
 
 /* ---- samples as items ---- */
 
-/* Puts a sample as an entry, and takes the receipt. */
+/* Writes a sample as an entry, and keeps the receipt. */
 static fth_status put_sample(fth_item_task *task, const fth_sample_payload *sample)
 {
     fth_status status = FTH_OK;
@@ -523,7 +523,7 @@ static fth_status make_item(batch_piece *piece)
                                   .planar = raw.planar,
                                   .label = raw.label,
                                   .name = raw.name};
-    if (status == FTH_CORRUPT) { /* for good: everybody is to know */
+    if (status == FTH_CORRUPT) { /* for good: all jobs must know */
         FTH_TRY(note_bad(task->set, order->spec.split, order->number, raw.name, &bad));
         add_bad(task, bad);
         payload.error = bad->reason;
@@ -538,7 +538,7 @@ out:
     return status;
 }
 
-/* ---- the whole ---- */
+/* ---- whole items ---- */
 
 int64_t fth_item_task_left(const fth_item_task *task)
 {
@@ -588,7 +588,7 @@ fth_status fth_item_task_end(fth_item_task *task, fth_prefetch_result *result)
     if (task->order.kind == FTH_ITEM_BATCH)
         FTH_TRY(seal_batch(task));
     void *entry = task->entry;
-    task->entry = NULL; /* given up by put */
+    task->entry = NULL; /* owned by put */
     FTH_TRY(fth_cache_put(task->cache, entry, &task->sum.receipt));
     *result = task->sum;
 

@@ -1,5 +1,5 @@
-/* Orders, and what came of them, as JSON: between the coordinator, its workers and functions.
- * Whatever comes from there is checked member by member. */
+/* Orders and their outcomes as JSON, between the coordinator, its workers and functions. Each
+ * member of what arrives is checked. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -34,7 +34,7 @@ fth_status fth_order_load(const json_t *json, fth_order *order)
     FTH_REQUIRE(json_is_integer(number) && json_integer_value(number) >= 0, FTH_INVALID,
                 "order: \"number\" must be a whole number");
     loaded.number = json_integer_value(number);
-    loaded.needed_s = fth_clock_seconds(); /* orders come in the order of need */
+    loaded.needed_s = fth_clock_seconds(); /* orders arrive in the order of need */
     FTH_TRY(fth_job_spec_load(json_object_get(json, "spec"), &loaded.spec));
     FTH_REQUIRE(loaded.kind == FTH_ITEM_BATCH ||
                     fth_item_id_equal(loaded.id, fth_job_sample_id(&loaded.spec, loaded.kind, loaded.number)),
@@ -76,7 +76,7 @@ out:
     return status;
 }
 
-/* ---- preparations ---- */
+/* ---- results ---- */
 
 json_t *fth_prefetch_result_save(const fth_prefetch_result *result)
 {

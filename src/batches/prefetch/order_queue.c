@@ -1,7 +1,7 @@
-/* See order_desk.h. One thread hands each order to the client of its coordinator and cache, which
- * it opens if need be: that may block, and those who submit must not. A request:
+/* See order_queue.h. One thread hands each order to the client of its coordinator and cache, which
+ * it opens if necessary: that may block, and submitting must not. An order:
  *
- *     incoming -> queue of a client -> being made -> answered */
+ *     incoming -> waiting at a client -> being made -> answered */
 #include "batches/prefetch/order_queue.h"
 
 #include <pthread.h>
@@ -21,7 +21,7 @@ typedef struct queued_order {
     struct queued_order *next;
 } queued_order;
 
-/* Requests in the order in which they came. */
+/* Orders in the order of arrival. */
 typedef struct request_list {
     queued_order *first;
 } request_list;
@@ -41,7 +41,7 @@ struct fth_order_queue {
     queue_client *clients[MAX_CLIENTS]; /* of the router thread */
     int client_count;
 
-    pthread_mutex_t mutex; /* guards what follows, and the clients' lists */
+    pthread_mutex_t mutex; /* guards the members below, and the clients' lists */
     pthread_cond_t changed;
     request_list incoming;
     int request_count;
@@ -67,7 +67,7 @@ static queued_order *pop(request_list *list)
     return request;
 }
 
-/* Takes the first request for an item off the list; NULL: there is none. */
+/* Removes the first order for an item from the list; NULL: there is none. */
 static queued_order *pop_item(request_list *list, fth_item_id id)
 {
     for (queued_order **at = &list->first; *at; at = &(*at)->next)
@@ -92,7 +92,7 @@ static void answer(fth_order_queue *queue, queued_order *request, fth_status sta
     pthread_mutex_unlock(&queue->mutex);
 }
 
-/* ---- for the clients ---- */
+/* ---- callbacks of the clients ---- */
 
 static bool take(void *context, fth_remote_prefetcher *remote, fth_deadline deadline, fth_order *order)
 {
@@ -110,7 +110,7 @@ static bool take(void *context, fth_remote_prefetcher *remote, fth_deadline dead
         request = pop(&client->waiting);
         if (!request)
             break;
-        if (request->requester.is_abandoned(request->requester.context)) { /* nobody waits for it */
+        if (request->requester.is_abandoned(request->requester.context)) { /* nobody waits for the answer */
             pthread_mutex_unlock(&queue->mutex);
             answer(queue, request, FTH_INTERRUPTED, "nobody waits for it any more", NULL);
             pthread_mutex_lock(&queue->mutex);
@@ -200,7 +200,7 @@ static void *run_router(void *context)
     while (!queue->stopping) {
         queued_order *request = pop(&queue->incoming);
         if (!request) {
-            pthread_cond_wait(&queue->changed, &queue->mutex); /* ended by a request, or the stop */
+            pthread_cond_wait(&queue->changed, &queue->mutex); /* ended by an order, or the stop */
             continue;
         }
         pthread_mutex_unlock(&queue->mutex);
@@ -211,9 +211,9 @@ static void *run_router(void *context)
     return NULL;
 }
 
-/* ---- orders from outside ---- */
+/* ---- submitting ---- */
 
-/* An order, and for whom it is. */
+/* Reads an order with its coordinator and cache. */
 static fth_status read_request(const fth_order_queue *queue, const json_t *order, queued_order *request)
 {
     fth_status status = FTH_OK;
@@ -293,11 +293,11 @@ void fth_order_queue_stop(fth_order_queue *queue)
     pthread_cond_broadcast(&queue->changed);
     pthread_mutex_unlock(&queue->mutex);
     if (queue->has_router)
-        pthread_join(queue->router, NULL); /* a connection it opens has a deadline */
+        pthread_join(queue->router, NULL); /* connections that it opens have a deadline */
     queue->has_router = false;
     for (int i = 0; i < queue->client_count; i++) {
         queue_client *client = queue->clients[i];
-        fth_remote_prefetcher_close(client->remote); /* what is being made ends, and is answered */
+        fth_remote_prefetcher_close(client->remote); /* items in progress end, and are answered */
         while ((request = pop(&client->waiting)))
             answer(queue, request, FTH_INTERRUPTED, "stopped", NULL);
         free(client);

@@ -17,7 +17,7 @@ struct fth_prefetchers {
     int count;
 };
 
-/* One word of the list: its kind, and the argument within it. */
+/* Finds the kind of one word of the list, and the argument in it. */
 static const fth_prefetch_kind *find_kind(const char *word, const char **argument)
 {
     for (size_t i = 0; i < FTH_COUNT_OF(kinds); i++) {

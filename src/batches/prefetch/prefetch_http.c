@@ -1,15 +1,15 @@
-/* Prefetching by functions: an order is POSTed to a function's address, and its answer says what
- * came of it (coordinator.h).
+/* Prefetching by functions: an order is POSTed to a function's address, which answers with the
+ * outcome (coordinator.h).
  *
- * "functions" is the list of --functions, "http://…" is one. Each has a few threads, which wait
- * most of the time.
+ * "functions" is the list of --functions, "http://…" is one function. Each has a few threads, which
+ * mostly wait.
  *
- *     cold -> starting (one order, with the long deadline; the others wait) -> warm -> cold, after a failure or a long
- * silence
+ *     cold -> starting (one order, with the long deadline; the others wait) -> warm
+ *     warm -> cold, after a failure or a long silence
  *
- * Nothing that a function says is believed: its answer is bounded, must be about the order, and an
- * item is cached only if the cache has an entry with that length and checksum. A function that
- * fails is left alone for a while, longer each time. */
+ * Nothing that a function says is trusted: its answer is bounded and must be about the order, and
+ * an item counts as cached only if the cache has an entry of that length and checksum. A function
+ * that fails is not used for a while, longer each time. */
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
@@ -37,17 +37,17 @@ typedef struct remote_function {
     fth_prefetch_options options;
     char *address; /* of the coordinator */
     char *url;     /* with secrets */
-    char *name;    /* without: by which the coordinator knows it */
+    char *name;    /* without; its name at the coordinator */
     const char *target;
     pthread_t threads[MAX_CONCURRENCY];
     int thread_count;
     atomic_bool stop;
 
-    pthread_mutex_t mutex; /* guards what follows */
+    pthread_mutex_t mutex; /* guards the members below */
     pthread_cond_t changed;
-    double answered_s; /* when it last answered as it should; 0: never, or it failed since */
-    bool starting;     /* the order of a cold start is on its way */
-    int failures;      /* in a row */
+    double answered_s; /* when it last answered correctly; 0: never, or it has failed since */
+    bool starting;     /* the order of a cold start is in progress */
+    int failures;      /* consecutive */
     double pause_until_s;
 } remote_function;
 
@@ -110,8 +110,8 @@ out:
     return status;
 }
 
-/* What the function says came of the order; OpenWhisk puts it into an envelope. *proper: it is a
- * function's answer, though perhaps a failure. */
+/* Reads the outcome of an order; OpenWhisk wraps it in an envelope. *proper: it is a function's
+ * answer, though perhaps a failure. */
 static fth_status read_answer(const fth_http_response *response, const fth_order *order, fth_prefetch_result *result,
                               bool *proper)
 {
@@ -131,7 +131,7 @@ static fth_status read_answer(const fth_http_response *response, const fth_order
     *proper = response->code < 500;
     if (error) {
         status = name ? fth_status_find(name) : FTH_IO;
-        /* Wrong only there: another prefetcher may have the right data, or a newer version of this
+        /* Only this function is wrong: others may have the right data, or a newer version of this
          * program. */
         if (status == FTH_OK || status == FTH_INVALID || status == FTH_UNSUPPORTED)
             status = FTH_IO;
@@ -166,8 +166,8 @@ static bool is_warm(const remote_function *function, double now_s)
     return function->answered_s > 0 && now_s - function->answered_s < STAYS_WARM_S;
 }
 
-/* Waits until it may be sent an order; false: it is being stopped. *cold: this is the order of a
- * cold start. */
+/* Waits until it may send an order; false: it is being stopped. *cold: this order starts a cold
+ * function. */
 static bool wait_for_turn(remote_function *function, bool *cold)
 {
     pthread_mutex_lock(&function->mutex);

@@ -1,15 +1,13 @@
-/* Prefetching by threads of this process: of the coordinator, or of a worker (worker.c).
+/* Prefetching by threads of this process: a coordinator or a worker (worker.c).
  *
- * All threads share what is being made: one takes an order, and whoever is free helps with its
- * pieces, so that a job that waits for one batch waits for all threads' work on it. One thread at a
- * time waits for the next order; the others wait for pieces, or for their turn to take one. An
- * order:
+ * All threads work together: one takes an order, and any free thread helps with its pieces, so that
+ * a job waiting for one batch gets all threads. One thread at a time waits for the next order; the
+ * others wait for pieces, or for their turn. An order:
  *
- *     taken -> begun -> pieces taken, by several threads -> the last helper ends it, and reports
+ *     taken -> begun -> pieces, by several threads -> the last helper ends it, and reports
  *
- * Orders are taken before threads are free for them, until so many samples are waiting that a store
- * can fetch side by side what they need (data/source/fetch_pool.h), whether they come as samples or
- * in batches; what is needed first is made first. */
+ * Orders are taken ahead until enough samples are pending for a store to fetch them in parallel
+ * (data/source/fetch_pool.h), as samples or in batches. Items needed first are made first. */
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -21,14 +19,14 @@
 #include "batches/prefetch/prefetch.h"
 
 enum { DEFAULT_THREADS = 4, MAX_THREADS = 256, SAMPLES_AHEAD = 64 };
-#define TAKE_S           0.25 /* a wait for an order; a stop takes no longer */
+#define TAKE_S           0.25 /* limit of a wait for an order, and so of a stop */
 #define DEFAULT_ANSWER_S 20.0
 
-/* An order being worked on. */
+/* An order in progress. */
 typedef struct prefetch_work {
     fth_order order;
     fth_item_task *task;
-    int helpers; /* threads that have a piece of it */
+    int helpers; /* threads working on a piece of it */
     struct prefetch_work *next;
 } prefetch_work;
 
@@ -39,13 +37,13 @@ typedef struct thread_pool {
     int thread_count;
     atomic_bool stop;
 
-    pthread_mutex_t mutex; /* guards what follows, and the works */
+    pthread_mutex_t mutex; /* guards the members below, and the works */
     pthread_cond_t changed;
     prefetch_work *works; /* in the order of need */
     bool taking;          /* a thread waits for an order */
 } thread_pool;
 
-/* One thread's tools, for every data set that it has met. */
+/* A thread's tools, one set for each data set it has used. */
 typedef struct toolbox {
     fth_prefetch_tools **threads;
     size_t count, capacity;
@@ -85,7 +83,7 @@ static void report_failure(thread_pool *pool, const fth_order *order, fth_status
     pool->source.done(pool->source.context, prefetcher_name, order, status, reason, &(fth_prefetch_result){0}, 0);
 }
 
-/* Begins an order, and adds it to the works; or reports why not. */
+/* Begins an order and adds it to the works, or reports its failure. */
 static void begin_order(thread_pool *pool, toolbox *box, const fth_order *order)
 {
     fth_status status = FTH_OK;
@@ -114,7 +112,7 @@ out:
         report_failure(pool, order, status);
 }
 
-/* With the mutex held: samples that no thread has taken. */
+/* With the mutex held: samples without a thread. */
 static int64_t count_ahead(const thread_pool *pool)
 {
     int64_t samples = 0;
@@ -123,8 +121,8 @@ static int64_t count_ahead(const thread_pool *pool)
     return samples;
 }
 
-/* Takes orders until there is enough ahead, waiting for the first if need be. With the mutex held,
- * which is left meanwhile. */
+/* Takes orders until enough samples are pending, and waits for the first if necessary. With the
+ * mutex held, which is released meanwhile. */
 static void take_orders(thread_pool *pool, toolbox *box, double wait_s)
 {
     fth_order order;
@@ -142,7 +140,7 @@ static void take_orders(thread_pool *pool, toolbox *box, double wait_s)
     pthread_cond_signal(&pool->changed);
 }
 
-/* Ends a work that nobody helps with, which is off the list. */
+/* Ends a work without helpers that is off the list. */
 static void end_work(thread_pool *pool, prefetch_work *work)
 {
     fth_prefetch_result result = {0};
@@ -174,8 +172,8 @@ static void remove_work(thread_pool *pool, const prefetch_work *work)
     *place = work->next;
 }
 
-/* Makes a piece of a work; who makes the last ends it. With the mutex held, which is left
- * meanwhile. */
+/* Makes a piece of a work; the thread that makes the last one ends it. With the mutex held, which
+ * is released meanwhile. */
 static void help(thread_pool *pool, toolbox *box, prefetch_work *work)
 {
     fth_prefetch_set *set = NULL;
@@ -210,7 +208,7 @@ static void *run(void *context)
         if ((work = find_work(pool)))
             help(pool, &box, work);
         else if (pool->taking)
-            pthread_cond_wait(&pool->changed, &pool->mutex); /* ended by who takes, at the latest after TAKE_S */
+            pthread_cond_wait(&pool->changed, &pool->mutex); /* at most TAKE_S: a thread is taking orders */
     }
     pthread_cond_broadcast(&pool->changed);
     pthread_mutex_unlock(&pool->mutex);
@@ -246,7 +244,7 @@ static void stop(void *state)
     pthread_cond_broadcast(&pool->changed);
     pthread_mutex_unlock(&pool->mutex);
     for (int i = 0; i < pool->thread_count; i++)
-        pthread_join(pool->threads[i], NULL); /* each leaves after a piece, or a wait for an order */
+        pthread_join(pool->threads[i], NULL); /* each ends after a piece, or a wait for an order */
     while (pool->works) {
         prefetch_work *work = pool->works;
         pool->works = work->next;

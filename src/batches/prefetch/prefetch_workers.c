@@ -1,6 +1,5 @@
-/* Workers on other machines: they ask for orders themselves (worker.c), over HTTP, which the
- * coordinator answers. So there is nothing to start; the row lets --prefetch say that workers are
- * expected. */
+/* Workers on other machines ask for orders themselves (worker.c), over HTTP. So there is nothing to
+ * start; the row lets --prefetch say that workers are expected. */
 #include "batches/prefetch/prefetch.h"
 
 static fth_status check(const char *argument)

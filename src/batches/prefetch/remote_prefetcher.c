@@ -1,5 +1,5 @@
-/* See remote_preparer.h. A data set that cannot be opened is not tried again for a while: orders
- * for it fail with the reason. */
+/* See remote_prefetcher.h. A data set that cannot be opened is not retried for a while; its orders
+ * fail with the reason. */
 #include "batches/prefetch/remote_prefetcher.h"
 
 #include <pthread.h>
@@ -18,19 +18,19 @@ enum { MAX_SETS = 64 };
 
 typedef struct open_set {
     char name[FTH_DATA_NAME];
-    fth_prefetch_set *set; /* NULL: it could not be opened ... */
-    double failed_s;       /* ... then, */
-    fth_status status;     /* for this reason */
+    fth_prefetch_set *set; /* NULL: it could not be opened */
+    double failed_s;       /* when that failed */
+    fth_status status;     /* and why */
     char reason[512];
 } open_set;
 
 struct fth_remote_prefetcher {
-    fth_remote_prefetcher_options with; /* texts in it are only used to open */
+    fth_remote_prefetcher_options with; /* its texts are only used while opening */
     fth_coordinator_link *link;
     fth_cache *cache;
     fth_prefetchers *threads;
 
-    pthread_mutex_t mutex; /* guards what follows; held while a data set is opened */
+    pthread_mutex_t mutex; /* guards the members below; held while a data set is opened */
     open_set *sets[MAX_SETS];
     int set_count;
 };
@@ -94,7 +94,7 @@ static fth_status lend_set(void *context, const char *data, fth_prefetch_set **l
         }
     }
     if (!set->set) {
-        /* Another machine may well be able to. */
+        /* Another machine may be able to. */
         status = set->status == FTH_INVALID || set->status == FTH_UNSUPPORTED ? FTH_IO : set->status;
         status = fth_fail(status, "%s", set->reason);
     }
@@ -114,7 +114,7 @@ const char *fth_remote_prefetcher_version(fth_remote_prefetcher *remote, const c
     return version;
 }
 
-/* ---- the source of its threads ---- */
+/* ---- callbacks of its threads ---- */
 
 static bool take(void *context, const char *prefetcher, fth_deadline deadline, fth_order *order)
 {

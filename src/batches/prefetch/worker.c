@@ -1,11 +1,11 @@
-/* A worker: asks its coordinator for orders, prepares them (remote_preparer.h), and reports results
- * in a thread of its own.
+/* A worker: asks its coordinator for orders, makes the items (remote_prefetcher.h), and reports the
+ * outcomes in a separate thread.
  *
  *     contact -> session -> (the cache or a data set has changed) -> contact ...
  *
- * A coordinator or a cache that is away is tried again; what cannot be reported is forgotten, and
- * made again by somebody. The preparing threads share one place in the line for orders
- * (prefetch_threads.c), so a worker has one request for orders open at a time, whatever its
+ * A coordinator or cache that is away is retried. Outcomes that cannot be reported are forgotten,
+ * and the items are made again elsewhere. The threads share one place in the queue for orders
+ * (prefetch_threads.c), so a worker has at most one such request open, regardless of its
  * threads. */
 #include "batches/prefetch/worker.h"
 
@@ -26,33 +26,33 @@ enum { HELD_MS = 1000, BATCHES_AT_ONCE = 1, SAMPLES_AT_ONCE = 32 };
 #define ASK_S              10.0
 #define DEFAULT_PATIENCE_S 120.0
 #define MAX_PAUSE_S        2.0
-#define SIGN_OF_LIFE_S     1.0 /* a worker that says nothing for three times this long loses its orders */
+#define SIGN_OF_LIFE_S     1.0 /* a worker that is silent for three times this long loses its orders */
 
 typedef struct fth_prefetch_worker {
     fth_prefetch_worker_options with;
     char name[120];
     fth_coordinator_link *orders, *reports;
-    char refused[FTH_VERSION_TEXT]; /* of a data set that has another version here, and was opened again in vain */
-    atomic_bool away;               /* the coordinator does not answer: since ... */
-    double away_since_s;            /* ... then; of the thread that takes orders */
+    char refused[FTH_VERSION_TEXT]; /* of a data set that has another version here, even after reopening it */
+    atomic_bool away;               /* the coordinator does not answer ... */
+    double away_since_s;            /* ... since then; of the thread that takes orders */
     double cache_away_since_s;      /* 0: it can be reached */
-    bool has_begun;                 /* the coordinator knows that what it lent to this name before is lost */
+    bool has_begun;                 /* the coordinator knows that earlier orders under this name are lost */
 
-    /* A session; of the thread that takes orders, but for `ended`. */
+    /* A session; of the thread that takes orders, except `ended`. */
     char *cache;
     double limit_s;
     json_t *waiting; /* orders that no thread has taken */
-    bool samples;    /* the last order was for one */
+    bool samples;    /* the last order was for a sample */
     fth_backoff backoff;
     atomic_bool ended; /* something has changed, or failed */
     fth_status status;
     char message[512];
 
-    pthread_mutex_t mutex; /* guards what follows */
+    pthread_mutex_t mutex; /* guards the members below */
     pthread_cond_t changed;
     json_t *results; /* to be reported */
     int orders_out;  /* taken by a thread, and not done */
-    int failures;    /* in a row */
+    int failures;    /* consecutive */
     bool reporting;
 } fth_prefetch_worker;
 
@@ -72,7 +72,7 @@ static void end_session(fth_prefetch_worker *worker, fth_status status)
 
 /* ---- orders ---- */
 
-/* Sleeps while the coordinator is away, in short pieces. */
+/* Sleeps in short pieces while the coordinator is away. */
 static void pause_for(fth_prefetch_worker *worker, double seconds)
 {
     fth_deadline until = fth_deadline_in(seconds);
@@ -80,7 +80,7 @@ static void pause_for(fth_prefetch_worker *worker, double seconds)
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
 }
 
-/* After a request that failed: true to try again. */
+/* After a failed request: true to try again. */
 static bool bear_with(fth_prefetch_worker *worker, fth_status status)
 {
     if (status != FTH_PEER_LOST && status != FTH_TIMEOUT)
@@ -96,7 +96,7 @@ static bool bear_with(fth_prefetch_worker *worker, fth_status status)
     return true;
 }
 
-/* One request for orders; *answer is NULL if the coordinator is away, and is to be tried again. */
+/* One request for orders; *answer is NULL if the coordinator is away and is to be tried again. */
 static fth_status ask_for_orders(fth_prefetch_worker *worker, int room, int wait_ms, json_t **answer)
 {
     json_t *request = json_pack("{s:s, s:i, s:i, s:b}", "prefetcher", worker->name, "room", room, "wait_ms", wait_ms,
@@ -119,8 +119,8 @@ static fth_status ask_for_orders(fth_prefetch_worker *worker, int room, int wait
     return FTH_OK;
 }
 
-/* True if the order is for this worker as it is. One for another version of a data set may mean
- * that the data has changed: it is opened again, once for each version. */
+/* True if this worker can handle the order. If it is for another version, the data may have
+ * changed: the set is opened again, once for each version. */
 static bool fits(fth_prefetch_worker *worker, fth_remote_prefetcher *remote, const fth_order *order)
 {
     const char *here = fth_remote_prefetcher_version(remote, order->spec.data);
@@ -137,7 +137,7 @@ static bool take_waiting(fth_prefetch_worker *worker, fth_remote_prefetcher *rem
         fth_status status = fth_order_load(json_array_get(worker->waiting, 0), order);
         if (status == FTH_OK && !fits(worker, remote, order)) {
             end_session(worker, FTH_OK);
-            return false; /* and goes with what is waiting to somebody else, at its deadline */
+            return false; /* the waiting orders go to another prefetcher at their deadline */
         }
         json_array_remove(worker->waiting, 0);
         if (status == FTH_OK) {
@@ -153,8 +153,8 @@ static bool take_waiting(fth_prefetch_worker *worker, fth_remote_prefetcher *rem
     return false;
 }
 
-/* A worker that fails at everything (it cannot open the data) would be quicker at that than others
- * at their work, and use up the tries that items have: it waits, longer each time. */
+/* A worker that always fails (it cannot open the data) would be faster than working ones and use up
+ * the items' tries. So it pauses, longer each time. */
 static void wait_after_failures(fth_prefetch_worker *worker)
 {
     const double first_s = 0.2, longest_s = 5;
@@ -165,7 +165,7 @@ static void wait_after_failures(fth_prefetch_worker *worker)
         pause_for(worker, fmin(longest_s, first_s * (1 << (failures < 8 ? failures : 8))));
 }
 
-/* Of one preparing thread at a time. */
+/* Called by one thread at a time. */
 static bool take(void *context, fth_remote_prefetcher *remote, fth_deadline deadline, fth_order *order)
 {
     fth_prefetch_worker *worker = context;
@@ -185,7 +185,7 @@ static bool take(void *context, fth_remote_prefetcher *remote, fth_deadline dead
     if (!answer)
         return false;
     if (strcmp(json_string_value(json_object_get(answer, "cache")), worker->cache) != 0) {
-        end_session(worker, FTH_OK); /* it was started again with another */
+        end_session(worker, FTH_OK); /* it was restarted with another cache */
     } else {
         json_array_extend(worker->waiting, json_object_get(answer, "orders"));
     }
@@ -211,8 +211,8 @@ static void done(void *context, const fth_order *order, fth_status status, const
     pthread_mutex_unlock(&worker->mutex);
 }
 
-/* Reports what there is in one request, again while the coordinator is away, until its orders are
- * somebody else's. */
+/* Reports outcomes in one request. Retries while the coordinator is away, until the orders belong
+ * to others. */
 static void report_results(fth_prefetch_worker *worker, json_t *results)
 {
     json_t *request = json_pack("{s:s, s:O}", "prefetcher", worker->name, "results", results);
@@ -231,7 +231,7 @@ static void report_results(fth_prefetch_worker *worker, json_t *results)
     json_decref(request);
 }
 
-/* Waits for results, or for the time to give a sign of life; false: it is over. With the mutex
+/* Waits for outcomes, or until a sign of life is due; false: the session is over. With the mutex
  * held. */
 static bool wait_for_results(fth_prefetch_worker *worker)
 {
@@ -273,8 +273,7 @@ static void stop_reporting(fth_prefetch_worker *worker, pthread_t reporter)
 
 /* ---- sessions ---- */
 
-/* What the coordinator says before there are threads: which cache, how long an order may take, and
- * perhaps an order. */
+/* Asks for cache and time limit, and perhaps an order, before there are threads. */
 static fth_status make_contact(fth_prefetch_worker *worker)
 {
     json_t *answer = NULL;
@@ -289,15 +288,14 @@ static fth_status make_contact(fth_prefetch_worker *worker)
     free(worker->cache);
     worker->cache = fth_format("%s", json_string_value(json_object_get(answer, "cache")));
     worker->limit_s = json_number_value(json_object_get(answer, "limit_s"));
-    json_array_extend(worker->waiting,
-                      json_object_get(answer, "orders")); /* some may be left from the session before */
+    json_array_extend(worker->waiting, json_object_get(answer, "orders")); /* some may be left from the last session */
     if (!(worker->limit_s > 0 && worker->limit_s < 1e6))
         worker->limit_s = 20;
     json_decref(answer);
     return worker->cache ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for an address");
 }
 
-/* Gives back what no thread has taken, when the worker ends. */
+/* Returns untaken orders when the worker ends. */
 static void return_orders(fth_prefetch_worker *worker)
 {
     size_t index;

@@ -1,10 +1,9 @@
-/* The events of items: wanted or due -> being made -> ready, or failed. See scheduler.h and
- * scheduler_internal.h.
+/* The life of an item. See scheduler.h and scheduler_internal.h.
  *
- *                   overdue: by a second maker, too
- *     waiting -> being made -> ready -> (dropped, lost) -> waiting, or forgotten where nobody needs it
+ *                   overdue: also given to a second prefetcher
+ *     waiting -> being made -> ready -> (dropped, lost) -> waiting, or forgotten if not needed
  *        ^            |
- *        +-- failed, and tries are left; then failed for good */
+ *        +-- failed, with tries left; otherwise it has failed for good */
 #include "batches/scheduler/scheduler.h"
 
 #include <math.h>
@@ -14,15 +13,15 @@
 #include "batches/scheduler/scheduler_internal.h"
 
 enum { DEFAULT_TRIES = 3 };
-static const uint32_t steps_ahead = 2; /* of a consumer, or: */
+static const uint32_t steps_ahead = 2; /* of a consumer, or the time below */
 static const double default_lookahead_s = 10;
-static const double first_pause_s = 0.2; /* after a failure; doubled with each */
+static const double first_pause_s = 0.2; /* after a failure; doubled each time */
 static const double longest_pause_s = 2;
-static const int memory_patience = 10; /* times as many tries where only room is missing: a reader may hold it */
-/* What somebody waits for is given to a second maker when it takes this long, and this many times
- * as long as usual. */
+static const int memory_patience = 10; /* times as many tries if only room is missing, which a reader may hold */
+/* An item that a process waits for goes to a second prefetcher when it takes this long, and this
+ * many times as long as usual. */
 static const double overdue_s = 1.5, overdue_times = 4;
-static const double next_look_s = 1; /* where nothing is known to happen */
+static const double next_look_s = 1; /* when no event is expected */
 static const double next_look_for_room_s = 0.02;
 
 fth_status fth_scheduler_create(const fth_scheduler_options *options, fth_scheduler **scheduler)
@@ -56,7 +55,7 @@ static void move_clock(fth_scheduler *scheduler, double now_s)
     scheduler->now_s = fmax(scheduler->now_s, now_s);
 }
 
-/* ---- what is next ---- */
+/* ---- what comes next ---- */
 
 static void stop_wanting(fth_scheduler *scheduler, uint32_t item)
 {
@@ -71,12 +70,12 @@ static void stop_wanting(fth_scheduler *scheduler, uint32_t item)
     scheduler->wanted_count = kept;
 }
 
-/* Whether it takes another maker so long that this one should make it, too. */
+/* Whether another prefetcher has taken so long that this one should make the item as well. */
 static bool is_overdue(const fth_scheduler *scheduler, uint32_t item, int prefetcher)
 {
     const fth_known_item *known = &scheduler->items.items[item];
     const fth_item_group *group = fth_scheduler_group(scheduler, known->group);
-    if (!group || known->state != FTH_ITEM_BEING_MADE || /* without a group: its jobs have gone meanwhile */
+    if (!group || known->state != FTH_ITEM_BEING_MADE || /* no group: its jobs are gone */
         scheduler->now_s < known->taken_s + fmax(overdue_s, overdue_times * group->order_s))
         return false;
     return prefetcher == FTH_ANY_PREFETCHER
@@ -84,7 +83,7 @@ static bool is_overdue(const fth_scheduler *scheduler, uint32_t item, int prefet
                : prefetcher != known->prefetcher;
 }
 
-/* Of what somebody waits for and this maker may try, that of who has waited longest; 0: none. */
+/* Of the wanted items that this prefetcher may try, the one waited for longest; 0: none. */
 static uint32_t find_wanted(const fth_scheduler *scheduler, int prefetcher, double *needed_s)
 {
     uint32_t found = 0;
@@ -103,22 +102,22 @@ static uint32_t find_wanted(const fth_scheduler *scheduler, int prefetcher, doub
     return found;
 }
 
-/* The first item of a group is made alone, unless somebody waits for more: it says how large they
- * are. */
+/* The first item of a group is made alone, unless a process waits for others: it shows their
+ * size. */
 static bool is_being_measured(const fth_scheduler *scheduler, const fth_scheduled_job *job)
 {
     const fth_item_group *group = fth_scheduler_group(scheduler, job->group);
     return group->mean_bytes == 0 && group->making > 0;
 }
 
-/* Begun later, it might not be there in time. */
+/* Whether an item begun later might be late. */
 static bool is_soon(const fth_scheduler *scheduler, const fth_consumer *consumer, double needed_s)
 {
     return consumer->untried - consumer->first < steps_ahead ||
            needed_s < scheduler->now_s + fth_consumer_lead_s(scheduler, consumer);
 }
 
-/* What is needed first of all that has to be prepared; 0: nothing. */
+/* The item needed first of all that must be made; 0: none. */
 static uint32_t find_due(fth_scheduler *scheduler, int prefetcher, double *needed_s, fth_urgency *urgency)
 {
     uint32_t found = 0;
@@ -171,7 +170,7 @@ static void give(fth_scheduler *scheduler, uint32_t item, uint64_t size_bytes, i
                     .number = known->kind == FTH_ITEM_BATCH ? fth_consumer_number(consumer, need->turn) : known->place};
 }
 
-/* What `maker` should prepare now; 0: nothing. *blocked: there is something, but no room. */
+/* The item that `prefetcher` should make now; 0: none. *blocked: there is one, but no room. */
 static uint32_t choose(fth_scheduler *scheduler, int prefetcher, uint64_t *size_bytes, bool *blocked)
 {
     double needed_s;
@@ -213,7 +212,7 @@ double fth_scheduler_next_event(fth_scheduler *scheduler, double now_s)
     return blocked ? fmin(next, now_s + next_look_for_room_s) : next;
 }
 
-/* ---- what became of it ---- */
+/* ---- outcomes ---- */
 
 static void end_order(fth_scheduler *scheduler, uint32_t item)
 {
@@ -259,7 +258,7 @@ void fth_scheduler_done(fth_scheduler *scheduler, const fth_order *order, const 
     count_result(scheduler, order->kind, result);
     uint32_t item = fth_item_table_add(&scheduler->items, order->id);
     if (!item)
-        return; /* no memory to know it by: it lies in the cache until that is cleared */
+        return; /* it stays in the cache, unknown, until the cache is cleared */
     fth_known_item *known = &scheduler->items.items[item];
     known->kind = (uint8_t)order->kind;
     known->decoded = (uint32_t)result->decoded;
@@ -287,7 +286,7 @@ bool fth_scheduler_failed(fth_scheduler *scheduler, const fth_order *order, cons
     int number = fth_prefetcher_list_find(&scheduler->prefetchers, prefetcher, now_s);
     if (!item || scheduler->items.items[item].state != FTH_ITEM_BEING_MADE ||
         scheduler->items.items[item].prefetcher != number)
-        return false; /* it is done, or was overdue and a second maker is at it */
+        return false; /* it is done, or a second prefetcher has it */
     end_order(scheduler, item);
     if (!scheduler->items.items[item].needs) {
         fth_item_drop(scheduler, item);
@@ -301,7 +300,7 @@ bool fth_scheduler_failed(fth_scheduler *scheduler, const fth_order *order, cons
         failure->status = status;
         snprintf(failure->reason, sizeof failure->reason, "%s", reason);
         failure->retry_s = now_s + fmin(first_pause_s * pow(2, tries - 1), longest_pause_s);
-        if (status != FTH_NO_MEMORY) /* which is the cache's, not the maker's */
+        if (status != FTH_NO_MEMORY) /* which is the cache's failure */
             failure->prefetchers |= UINT64_C(1) << number;
         hopeless = hopeless || tries >= most;
     }

@@ -1,4 +1,4 @@
-/* What is cached for a job, and where one that joins begins: by what items have cost so far. See
+/* Choices for a new job, by the cost of items so far: the cache format, and where it begins. See
  * scheduler.h. */
 #include <math.h>
 #include <stdio.h>
@@ -7,12 +7,12 @@
 
 #include "batches/scheduler/scheduler_internal.h"
 
-/* Before anything is measured: a photograph of 500 × 375. */
+/* Before anything is measured: a photograph of 500 × 375 pixels. */
 static const fth_costs usual_costs = {
     .fetch_s = 0.001, .decode_s = 0.003, .transform_s = 0.001, .bytes = 562500, .fetched_bytes = 60000};
-enum { UNKNOWN_SHARE = 8 }; /* of the cache, that an item is expected to take as long as none of its group is known */
-static const double memory_bytes_per_s = 4e9; /* of one thread that reads what others wrote */
-static const double memory_share = 0.8;       /* of the cache, that a whole set may have */
+enum { UNKNOWN_SHARE = 8 }; /* of the cache: the assumed size of an item while none of its group is known */
+static const double memory_bytes_per_s = 4e9; /* of one thread, reading what others wrote */
+static const double memory_share = 0.8;       /* of the cache, for a whole set */
 
 void fth_costs_add(fth_costs *costs, const fth_prefetch_result *result)
 {
@@ -34,10 +34,10 @@ uint64_t fth_scheduler_expected_bytes(const fth_scheduler *scheduler, const fth_
     double most = (double)scheduler->options.memory_bytes;
     if (group->mean_bytes > 0)
         return (uint64_t)fmin(group->mean_bytes, most);
-    return group->making > 0 ? scheduler->options.memory_bytes / UNKNOWN_SHARE : 0; /* the first makes itself known */
+    return group->making > 0 ? scheduler->options.memory_bytes / UNKNOWN_SHARE : 0; /* the first item shows the size */
 }
 
-/* ---- what is cached for a job ---- */
+/* ---- cache format ---- */
 
 static bool same_order(const fth_job_spec *a, const fth_job_spec *b)
 {
@@ -50,7 +50,7 @@ static bool is_active(const fth_scheduled_job *job)
     return !job->expired;
 }
 
-/* An active job whose batches are the same, rotation apart; NULL: none. */
+/* An active job with the same batches, apart from rotation; NULL: none. */
 static const fth_scheduled_job *find_twin(const fth_scheduler *scheduler, const fth_job_spec *spec)
 {
     fth_item_id sequence = fth_job_sequence_id(spec);
@@ -70,8 +70,8 @@ static int count_relatives(const fth_scheduler *scheduler, const fth_job_spec *s
     return count;
 }
 
-/* What a sample costs, measured by whatever kind of items had it in them; `measured`: not only
- * guessed. */
+/* The cost of a sample, measured on any kind of item that contains samples. `measured`: not just
+ * assumed. */
 static fth_costs sample_costs(const fth_scheduler *scheduler, bool *measured)
 {
     const fth_costs *encoded = &scheduler->costs[FTH_ITEM_ENCODED], *decoded = &scheduler->costs[FTH_ITEM_DECODED],
@@ -90,7 +90,7 @@ static fth_costs sample_costs(const fth_scheduler *scheduler, bool *measured)
     }
     if (decoded->samples > 0)
         costs.bytes = decoded->bytes;
-    else if (best && costs.fetched_bytes > 0) /* as much larger as photographs usually are */
+    else if (best && costs.fetched_bytes > 0) /* in the usual proportion of photographs */
         costs.bytes = usual_costs.bytes / usual_costs.fetched_bytes * costs.fetched_bytes;
     return costs;
 }
@@ -147,10 +147,10 @@ fth_cache_format fth_scheduler_choose_format(const fth_scheduler *scheduler, con
     return FTH_FORMAT_BATCHES;
 }
 
-/* ---- where a job joins ---- */
+/* ---- where a job begins ---- */
 
-/* Whether what a job would come to from `begin`, where an epoch begins, to `place`, in that epoch
- * or at its end, is there. */
+/* Whether everything that a job would need from `begin`, the start of an epoch, to `place`, in that
+ * epoch or at its end, is cached. */
 static bool has_all_between(const fth_scheduler *scheduler, const fth_job_spec *spec, int64_t set_count, int64_t begin,
                             int64_t place)
 {

@@ -1,11 +1,11 @@
-/* Consumers: processes of jobs. A consumer's window is the batches that it comes to within the
- * lookahead; each has needs, one for each item that it uses, which are in a list of the step and in
- * one of the item:
+/* Consumers: the processes of jobs. A consumer's window is the batches that it reaches within the
+ * lookahead. Each batch has one need per item, which is in a list of the step and in one of the
+ * item:
  *
- *     consumer -> steps (a ring) -> needs -> items -> needs (of other consumers, too)
+ *     consumer -> steps (a ring) -> needs -> items -> needs (also of other consumers)
  *
- * When a consumer moves on, the needs of what it passed are taken out and the window is opened at
- * its end: work in proportion to what it passed, whatever the number of jobs and items. See
+ * When a consumer advances, the needs of the passed steps are removed and steps are added at the
+ * end: the work is proportional to the batches passed, whatever the number of jobs and items. See
  * scheduler_internal.h. */
 #include <math.h>
 #include <stdlib.h>
@@ -14,14 +14,14 @@
 #include "batches/scheduler/scheduler_internal.h"
 
 static const double unknown_interval_s = 0.1;
-static const double least_interval_s = 0.005; /* alike for all that only wait, however long each has to */
-static const double time_to_take_s = 2;       /* what a consumer waited for, before it counts as stuck */
-static const double rank_s = 1e-6;            /* between consumers that begin to wait at the same time */
-static const double pace_memory = 0.85;       /* weight of what was known, for a batch */
+static const double least_interval_s = 0.005; /* equal for all that only wait, however long each has to */
+static const double time_to_take_s = 2;       /* for a consumer to take what it waited for, before it counts as stuck */
+static const double rank_s = 1e-6;            /* orders consumers that begin to wait at the same time */
+static const double pace_memory = 0.85;       /* weight of the old value, per batch */
 enum { FIRST_STEPS = 8, MIN_STEPS = 4, MAX_STEPS = 1024, MAX_NEEDS_OF_JOB = 1 << 15, NEXT_EPOCH_PART = 8 };
 static const double least_lead_s = 0.5, order_times = 4;
 
-/* ---- when ---- */
+/* ---- times ---- */
 
 static fth_consumer_step *step_at(const fth_consumer *consumer, uint32_t turn)
 {
@@ -33,9 +33,9 @@ int64_t fth_consumer_number(const fth_consumer *consumer, uint32_t turn)
     return consumer->next + (int64_t)(turn - consumer->first) * consumer->stride;
 }
 
-/* When it will ask for its next batch. Those that wait come in the order in which they began to, so
- * that in little memory each gets its batch complete, and some time to take it. Who could have
- * moved on is busy for who knows how long: as long again as it has been. */
+/* When it will ask for its next batch. Waiting consumers are served in the order in which they
+ * began to wait, so that with little memory each gets a complete batch and time to take it. A
+ * consumer that could have advanced is expected to stay busy for as long again as it has been. */
 static double next_time(const fth_scheduler *scheduler, const fth_consumer *consumer, double interval_s)
 {
     double due = consumer->moved_s + interval_s, now = scheduler->now_s;
@@ -111,7 +111,7 @@ static bool add_need(fth_scheduler *scheduler, fth_consumer *consumer, uint32_t 
         fth_item_table_move(&scheduler->items, item, FTH_LIST_NONE);
     if (known->state == FTH_ITEM_UNKNOWN)
         fth_item_table_set_state(&scheduler->items, item, FTH_ITEM_WAITING, 0);
-    if (known->state == FTH_ITEM_FAILED && consumer->fresh) { /* a job that begins again: so do the tries */
+    if (known->state == FTH_ITEM_FAILED && consumer->fresh) { /* the job restarts, and so do the tries */
         fth_item_failure_forget(scheduler, item);
         fth_item_table_set_state(&scheduler->items, item, FTH_ITEM_WAITING, 0);
         fth_needs_rewind(scheduler, item);
@@ -119,7 +119,7 @@ static bool add_need(fth_scheduler *scheduler, fth_consumer *consumer, uint32_t 
     return true;
 }
 
-/* Takes a need out of its item's list, and frees it. */
+/* Removes a need from its item's list, and frees it. */
 static void end_need(fth_scheduler *scheduler, uint32_t number)
 {
     fth_item_need *need = &scheduler->needs[number];
@@ -213,7 +213,7 @@ static bool open_samples(fth_scheduler *scheduler, fth_consumer *consumer, uint3
     fth_scheduled_job *job = consumer->job;
     fth_batch_plan plan = {.samples = job->plan};
     fth_job_plan_batch(&job->spec, job->set_count, number, &plan);
-    for (int64_t i = plan.count; i-- > 0;) { /* each need is put before the others of its step */
+    for (int64_t i = plan.count; i-- > 0;) { /* each need is inserted before the others of its step */
         uint32_t item = fth_job_find_sample(scheduler, job, plan.samples[i]);
         if (!item || !add_need(scheduler, consumer, turn, item))
             return false;
@@ -221,8 +221,8 @@ static bool open_samples(fth_scheduler *scheduler, fth_consumer *consumer, uint3
     return true;
 }
 
-/* Adds the batch after the last of the window. False: no memory, and it stays as it is; what the
- * job then lacks, it asks for when it is there. */
+/* Adds the next batch to the window. False: no memory; missing items are requested when the job
+ * waits for them. */
 static bool open_step(fth_scheduler *scheduler, fth_consumer *consumer)
 {
     if (!make_step_room(consumer))
@@ -239,7 +239,7 @@ static void count_use(fth_scheduled_job *job, const fth_known_item *known)
         job->decoded_by_others += known->decoded;
 }
 
-/* Takes the first step out of the window; `used`: its batch was taken. */
+/* Removes the first step of the window; `used`: its batch was taken. */
 static void close_step(fth_scheduler *scheduler, fth_consumer *consumer, bool used)
 {
     fth_scheduled_job *job = consumer->job;
@@ -263,7 +263,7 @@ void fth_consumer_clear(fth_scheduler *scheduler, fth_consumer *consumer)
     consumer->untried = consumer->first;
 }
 
-/* How many batches ahead a consumer is prepared for. */
+/* The length of a consumer's window in batches. */
 static uint32_t window_steps(const fth_scheduler *scheduler, const fth_consumer *consumer)
 {
     const fth_scheduled_job *job = consumer->job;
@@ -276,8 +276,8 @@ static uint32_t window_steps(const fth_scheduler *scheduler, const fth_consumer 
     if (group->mean_bytes > 0)
         most = fmin(most, (double)scheduler->options.memory_bytes / (group->mean_bytes * items) + 1);
     if (consumer->end == 0) {
-        /* It may end with any epoch. Of the next one only what must be begun is prepared, and a
-         * part of it at most. */
+        /* It may end with any epoch. Of the next one, only what must be begun is made, and only a
+         * part of it. */
         double epoch = (double)job->per_epoch / (double)consumer->stride;
         double left = (double)(job->per_epoch - consumer->next % job->per_epoch) / (double)consumer->stride;
         double lead = interval > 0 ? ceil(fth_consumer_lead_s(scheduler, consumer) / interval) : MIN_STEPS;
@@ -348,7 +348,7 @@ void fth_consumer_close(fth_scheduler *scheduler, fth_consumer *consumer)
     free(consumer);
 }
 
-/* Puts a consumer elsewhere than where it was coming to. */
+/* Moves a consumer to an unexpected position. */
 static void jump(fth_scheduler *scheduler, fth_consumer *consumer, int64_t next, int64_t stride, int64_t end,
                  double now_s)
 {
@@ -405,7 +405,7 @@ void fth_scheduler_set_position(fth_scheduler *scheduler, uint64_t id, int proce
         jump(scheduler, consumer, next, stride, end, now_s);
     } else {
         learn_pace(consumer, (next - consumer->next) / stride, now_s);
-        for (int passed = 0; consumer->next < next && passed < MAX_STEPS; passed++) { /* also beyond the window */
+        for (int passed = 0; consumer->next < next && passed < MAX_STEPS; passed++) { /* also past the window */
             if (consumer->first == consumer->end_turn && (*job->refusal || !open_step(scheduler, consumer)))
                 break;
             close_step(scheduler, consumer, true);
@@ -466,7 +466,7 @@ bool fth_scheduler_want(fth_scheduler *scheduler, uint64_t id, fth_item_id item_
     return true;
 }
 
-/* ---- figures and the end ---- */
+/* ---- figures and freeing ---- */
 
 bool fth_scheduler_get_job_figures(const fth_scheduler *scheduler, uint64_t id, fth_scheduler_job_figures *figures)
 {

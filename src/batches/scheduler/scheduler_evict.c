@@ -1,19 +1,19 @@
-/* What is dropped when memory is short: first what no job asks for or comes to soon, then what is
- * needed last. The latter is Belady's rule with expected times; finding them takes a look at every
- * item, so a few hundred are found at a time, and not more often than pays. See scheduler.h. */
+/* Eviction when memory is short: first items that no job needs soon, then those needed last, which
+ * is Belady's rule with expected times. Finding the latter takes a look at every item, so some
+ * hundreds are found at a time, and no more often than pays. See scheduler.h. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "batches/scheduler/scheduler_internal.h"
 
-/* How much later something must be needed to make room: what is thrown away has cost something. */
+/* How much later an item must be needed to make room for another, since it has cost something. */
 static const double least_gain_s = 0.5;
-static const double candidates_age_s = 0.02; /* for each so many items: */
+static const double candidates_age_s = 0.02; /* for each of so many items: */
 enum { ITEMS_PER_LOOK = 5000 };
 
 static int compare_candidates(const void *first, const void *second)
 {
-    const double *a = first, *b = second; /* needed_s comes first */
+    const double *a = first, *b = second; /* needed_s is the first member */
     return (*a < *b) - (*a > *b);
 }
 
@@ -22,8 +22,7 @@ static bool is_candidate(const fth_known_item *known)
     return known->state == FTH_ITEM_READY && known->needs;
 }
 
-/* Puts an item on a heap whose root is needed first of all in it, in place of that if it is
- * full. */
+/* Adds an item to a heap whose root is needed first; a full heap drops its root. */
 static void offer_candidate(fth_eviction_candidates *candidates, uint32_t item, double needed_s)
 {
     size_t at = 0;
@@ -60,7 +59,7 @@ static void find_candidates(fth_scheduler *scheduler)
     qsort(candidates->list, candidates->count, sizeof *candidates->list, compare_candidates);
 }
 
-/* Whether items that are needed after `limit_s` have that many bytes. */
+/* Whether the items needed after `limit_s` have that many bytes. */
 static bool candidates_cover(fth_scheduler *scheduler, uint64_t bytes, double limit_s)
 {
     fth_eviction_candidates *candidates = &scheduler->candidates;
@@ -88,13 +87,13 @@ bool fth_scheduler_has_room(fth_scheduler *scheduler, uint64_t size_bytes, doubl
     if (lacking <= unused)
         return true;
     if (urgency == FTH_AHEAD)
-        return false; /* what others come to later is worth more than a longer lead */
-    if (lacking <= unused + later || used == unused + later) /* alone, something may be tried that is too large */
+        return false; /* items that jobs need later are worth more than a longer lead */
+    if (lacking <= unused + later || used == unused + later) /* alone, an item may be tried that is too large */
         return true;
     return candidates_cover(scheduler, lacking - unused - later, needed_s + (urgency == FTH_NOW ? 0 : least_gain_s));
 }
 
-/* The next to go; 0: there is none. */
+/* The next item to drop; 0: none. */
 static uint32_t choose_candidate(fth_scheduler *scheduler, bool *looked)
 {
     const fth_item_table *items = &scheduler->items;

@@ -1,4 +1,4 @@
-/* The table of known items. See scheduler_internal.h. */
+/* The table of items. See scheduler_internal.h. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* Jobs, and the groups of items that they have in common: all samples of a split, or the batches of
- * a sequence. An item that no consumer comes to soon is settled here: kept for a job that comes to
- * it later, or not. See scheduler_internal.h. */
+/* Jobs, and the groups of items that they share: all samples of a split, or the batches of a
+ * sequence. An item outside all windows is settled here: it is kept for a job that needs it later,
+ * or not. See scheduler_internal.h. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static void forget_memo(const fth_item_group *group, int64_t place, uint32_t ite
         memo->item = 0;
 }
 
-/* Makes an item part of a group. */
+/* Adds an item to a group. */
 static void put_in_group(fth_scheduler *scheduler, uint32_t item, uint32_t number, int64_t place)
 {
     fth_known_item *known = &scheduler->items.items[item];
@@ -47,7 +47,7 @@ static bool is_in_use(const fth_item_group *group)
     return group->jobs > 0;
 }
 
-/* Samples of a cache from before. */
+/* Samples that were in the cache from the start. */
 static void claim_found_samples(fth_scheduler *scheduler, const fth_job_spec *spec, uint32_t number)
 {
     fth_item_group *group = fth_scheduler_group(scheduler, number);
@@ -111,7 +111,7 @@ out:
     return status;
 }
 
-/* Looks again at items that were kept for jobs of a group. */
+/* Reconsiders items that were kept for the jobs of a group. */
 static void settle_group(fth_scheduler *scheduler, uint32_t number)
 {
     for (uint32_t item = scheduler->items.newest[FTH_LIST_LATER], older; item; item = older) {
@@ -121,7 +121,7 @@ static void settle_group(fth_scheduler *scheduler, uint32_t number)
     }
 }
 
-/* An item that is needed has a group: that of a job that needs it. */
+/* An item with needs must have a group: that of a job that needs it. */
 static void move_to_group_of_need(fth_scheduler *scheduler, uint32_t item)
 {
     const fth_item_need *need = &scheduler->needs[scheduler->items.items[item].needs];
@@ -143,7 +143,7 @@ static void leave_group(fth_scheduler *scheduler, uint32_t number)
         if (known->group != number)
             continue;
         known->group = 0;
-        if (known->needs) /* of a job of another sequence, which has this batch too */
+        if (known->needs) /* of a job of another sequence that contains this batch */
             move_to_group_of_need(scheduler, item);
         if (known->list == FTH_LIST_LATER)
             fth_item_table_move(&scheduler->items, item, group->recurring ? FTH_LIST_FOUND : FTH_LIST_SPENT);
@@ -155,7 +155,7 @@ static void leave_group(fth_scheduler *scheduler, uint32_t number)
 
 /* ---- jobs ---- */
 
-/* Where the job is, or would have to be put. */
+/* Where the job is, or would be inserted. */
 static size_t job_place(const fth_scheduler *scheduler, uint64_t id)
 {
     size_t low = 0, high = scheduler->job_count;
@@ -258,7 +258,7 @@ void fth_jobs_expire(fth_scheduler *scheduler)
     }
 }
 
-/* Items that a process of the job needs for a batch. */
+/* Items that a process of the job needs per batch. */
 static double items_per_batch(const fth_scheduled_job *job)
 {
     return job->kind == FTH_ITEM_BATCH ? 1 : fmax(1, (double)fth_part_samples(job->spec.part, job->spec.batch));
@@ -286,7 +286,7 @@ void fth_jobs_refuse_too_large(fth_scheduler *scheduler, uint32_t number)
     for (size_t i = 0; i < scheduler->job_count; i++) {
         fth_scheduled_job *job = scheduler->jobs[i];
         double items = items_per_batch(job), batch_bytes = items * group->mean_bytes;
-        /* What a few samples take says little of the others, unless it is far too much. */
+        /* A few samples say little about the others, unless they are far too large. */
         bool known = (double)group->made >= fmin(64, items / 4);
         if (job->group != number || *job->refusal || batch_bytes <= (known ? 1 : 2) * memory_bytes)
             continue;
@@ -324,8 +324,8 @@ const char *fth_scheduler_next_refusal(fth_scheduler *scheduler, const fth_job_s
     return NULL;
 }
 
-/* Where in the order of its group a batch begins, over all epochs; and the batch that a job has
- * there, or -1. */
+/* The position of a batch in the order of its group, over all epochs; and the job's batch at a
+ * position, or -1. */
 int64_t fth_job_place(const fth_scheduled_job *job, int64_t number)
 {
     int64_t of = job->spec.share.of > 1 ? job->spec.share.of : 1, count = job->set_count;
@@ -345,7 +345,7 @@ static int64_t batch_at_place(const fth_scheduled_job *job, int64_t place)
     return epoch * job->per_epoch + begin / of / job->spec.batch;
 }
 
-/* Samples of all parts of a batch. */
+/* Samples of a batch, over all parts. */
 int64_t fth_job_whole(const fth_scheduled_job *job, int64_t number)
 {
     int64_t left = fth_share_samples(job->spec.share, job->set_count) - number % job->per_epoch * job->spec.batch;
@@ -381,7 +381,7 @@ uint32_t fth_job_find_batch(fth_scheduler *scheduler, const fth_scheduled_job *j
     fth_known_item *known = &scheduler->items.items[item];
     if (group->mean_bytes == 0 && known->state == FTH_ITEM_READY)
         group->mean_bytes = (double)known->size_bytes;
-    if (known->group) /* the same samples came up before, and nothing about them is random: the later place counts */
+    if (known->group) /* the same samples occurred before, with nothing random: the later place counts */
         forget_memo(group, known->place, item);
     put_in_group(scheduler, item, job->group, place);
     *memo = (fth_batch_memo){.place = place, .whole = whole, .item = item};
@@ -390,7 +390,7 @@ uint32_t fth_job_find_batch(fth_scheduler *scheduler, const fth_scheduled_job *j
 
 /* ---- items without needs ---- */
 
-/* The batch before which it ends. */
+/* The end of the job: its batches are below this. */
 static int64_t job_end(const fth_scheduled_job *job)
 {
     int64_t end = job->consumer_count > 0 ? 0 : INT64_MAX;
@@ -401,7 +401,7 @@ static int64_t job_end(const fth_scheduled_job *job)
     return end;
 }
 
-/* Whether a job will ask for a batch of its group. */
+/* Whether a job still needs a batch of its group. */
 static bool is_awaited(const fth_scheduler *scheduler, const fth_known_item *known)
 {
     for (size_t i = 0; i < scheduler->job_count; i++) {

@@ -1,6 +1,5 @@
-/* Who prepares items, and what they failed at: an item is tried again by a maker that has not
- * failed at it, or, where there is no such, by one that has, after a longer pause. See
- * scheduler_internal.h. */
+/* The prefetchers and their failures: an item is retried by a prefetcher that has not failed at it
+ * or, if there is none, by one that has, after a longer pause. See scheduler_internal.h. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,8 +7,9 @@
 
 #include "batches/scheduler/scheduler_internal.h"
 
-static const double prefetcher_expires_s = 30; /* without asking for work */
-static const double own_pause_s = 0.4; /* how much longer a maker waits before what it failed at itself, for each try */
+static const double prefetcher_expires_s = 30; /* without asking for orders */
+/* How much longer a prefetcher waits before it retries its own failures, per try. */
+static const double own_pause_s = 0.4;
 
 int fth_prefetcher_list_find(fth_prefetcher_list *prefetchers, const char *name, double now_s)
 {
@@ -19,7 +19,7 @@ int fth_prefetcher_list_find(fth_prefetcher_list *prefetchers, const char *name,
     if (found == prefetchers->count) {
         if (prefetchers->count < FTH_MAX_PREFETCHERS)
             prefetchers->count++;
-        else /* in place of the one that has not been seen for longest */
+        else /* replaces the one not seen for longest */
             for (int i = found = 0; i < FTH_MAX_PREFETCHERS; i++)
                 found = prefetchers->seen_s[i] < prefetchers->seen_s[found] ? i : found;
         snprintf(prefetchers->names[found], FTH_PREFETCHER_NAME, "%s", name);
@@ -74,7 +74,7 @@ bool fth_prefetcher_list_has_other(const fth_prefetcher_list *prefetchers, int p
     return false;
 }
 
-/* When a maker that has failed at it may try it again. */
+/* When a prefetcher that has failed at an item may retry it. */
 static double own_retry_s(const fth_item_failure *failure)
 {
     return failure->retry_s + own_pause_s * failure->tries;
@@ -89,7 +89,7 @@ bool fth_prefetcher_may_try(const fth_scheduler *scheduler, uint32_t item, int p
     const fth_item_failure *failure = prefetchers->failures[number - 1];
     if (now_s < failure->retry_s)
         return false;
-    bool others = false; /* that can */
+    bool others = false; /* active ones without a failure */
     for (int i = 0; i < prefetchers->count; i++)
         others = others || (!(failure->prefetchers >> i & 1) && prefetchers->seen_s[i] > now_s - prefetcher_expires_s);
     if (prefetcher == FTH_ANY_PREFETCHER ? others : !(failure->prefetchers >> prefetcher & 1))
