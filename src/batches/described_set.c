@@ -62,11 +62,11 @@ static fth_status load_names(const json_t *json, fth_described_set *set)
     const json_t *names = json_object_get(json, "class_names");
     const size_t count = json_array_size(names);
 
-    FTH_REQUIRE(count >= 1 && count <= INT32_MAX, FTH_INVALID, "class_names is no list of names");
+    FTH_REQUIRE(count >= 1 && count <= INT32_MAX, FTH_INVALID, "class_names must be a list of names");
     FTH_TRY(fth_allocate(count, sizeof *set->class_names, &set->class_names));
     for (size_t i = 0; i < count; i++) {
         set->class_names[i] = json_string_value(json_array_get(names, i));
-        FTH_REQUIRE(set->class_names[i], FTH_INVALID, "class_names has something that is no name");
+        FTH_REQUIRE(set->class_names[i], FTH_INVALID, "class_names must only contain names");
     }
     set->set.info.class_names = set->class_names;
     set->set.info.classes = (int)count;
@@ -102,13 +102,13 @@ fth_status fth_described_set_load(const json_t *json, const char *shown, fth_des
                                          "version", &set->set.version, "files", &files, "channels", &info->channels,
                                          "raw_height", &set->set.raw_height, "raw_width", &set->set.raw_width,
                                          "training", &counts[FTH_TRAIN], "validation", &counts[FTH_VALIDATION]) == 0,
-                FTH_INVALID, "name, version, files, channels, sizes or counts are missing or wrong");
+                FTH_INVALID, "name, version, files, channels, sizes or counts are missing or invalid");
     set->set.files = files;
     info->count[FTH_TRAIN] = counts[FTH_TRAIN];
     info->count[FTH_VALIDATION] = counts[FTH_VALIDATION];
-    FTH_REQUIRE(strlen(set->set.version) == 64, FTH_INVALID, "version is not 64 hex digits");
+    FTH_REQUIRE(strlen(set->set.version) == 64, FTH_INVALID, "version must be 64 hex digits");
     FTH_REQUIRE(fth_normalization_from_json(set->json, info->channels, &info->normalization), FTH_INVALID,
-                "mean or std are missing or wrong");
+                "mean or std are missing or invalid");
     FTH_TRY(load_names(set->json, set));
     load_source(set->json, set);
 

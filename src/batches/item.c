@@ -66,13 +66,13 @@ static const char *find_damage(const void *entry, uint64_t size_bytes, fth_item_
     if (header.magic != FTH_ITEM_MAGIC)
         return "not an entry of the batch cache";
     if (!fth_item_id_equal(header.id, id))
-        return "the entry is another item's";
+        return "it belongs to another item";
     if (header.kind >= FTH_ITEM_KINDS)
         return "unknown kind";
     if (header.payload_bytes != size_bytes - sizeof header)
-        return "its length is not the one that it says";
+        return "its length differs from its header";
     if (receipt && (receipt->size_bytes != size_bytes || receipt->checksum != header.checksum))
-        return "not the entry that its receipt is for";
+        return "it differs from its receipt";
     if (hash_payload(entry, header.payload_bytes, id) != header.checksum)
         return "wrong checksum";
     return NULL;

@@ -82,7 +82,7 @@ static fth_status load_text(const json_t *json, const char *key, char *text, siz
     const json_t *value = json_object_get(json, key);
     size_t length = json_string_length(value);
     if (!json_is_string(value) || length >= size || strlen(json_string_value(value)) != length)
-        return fth_fail(FTH_INVALID, "job: \"%s\" must be a text of at most %zu bytes", key, size - 1);
+        return fth_fail(FTH_INVALID, "job: \"%s\" must be a string of at most %zu bytes", key, size - 1);
     memcpy(text, json_string_value(value), length + 1);
     return FTH_OK;
 }
@@ -138,7 +138,7 @@ static fth_status load_seed(const json_t *json, const char *key, uint64_t *seed)
         if (strcmp(canonical, text) == 0) /* no overflow, and no leading zeros */
             return FTH_OK;
     }
-    return fth_fail(FTH_INVALID, "job: \"%s\" must be a seed of 64 bits, as a number or a text of its digits", key);
+    return fth_fail(FTH_INVALID, "job: \"%s\" must be a seed of 64 bits, as a number or as a string of digits", key);
 }
 
 static fth_status load_share(const json_t *json, const char *key, fth_share *share)
@@ -146,7 +146,7 @@ static fth_status load_share(const json_t *json, const char *key, fth_share *sha
     fth_status status = FTH_OK;
     const json_t *value = json_object_get(json, key);
     FTH_REQUIRE(json_is_array(value) && json_array_size(value) == 2, FTH_INVALID,
-                "job: \"%s\" must be two numbers: which, and of how many", key);
+                "job: \"%s\" must be two numbers: index and count", key);
     FTH_TRY(check_number(json_array_get(value, 1), key, 0, FTH_MAX_JOB_BATCH, &share->of));
     FTH_TRY(check_number(json_array_get(value, 0), key, 0, share->of > 0 ? share->of - 1 : 0, &share->index));
 
@@ -169,7 +169,7 @@ fth_status fth_job_spec_load(const json_t *json, fth_job_spec *spec)
 
     FTH_REQUIRE(json_is_object(json), FTH_INVALID, "job: must be a JSON object");
     FTH_TRY(load_text(json, "data", loaded.data, sizeof loaded.data));
-    FTH_REQUIRE(*loaded.data, FTH_INVALID, "job: \"data\" must name a data set");
+    FTH_REQUIRE(*loaded.data, FTH_INVALID, "job: \"data\" must be the name of a data set");
     FTH_TRY(load_text(json, "version", loaded.version, sizeof loaded.version));
     FTH_REQUIRE(is_version(loaded.version), FTH_INVALID, "job: \"version\" must be 64 hex digits, or empty");
     FTH_TRY(load_choice(json, "split", split_names, FTH_COUNT_OF(split_names), &split));

@@ -218,7 +218,7 @@ def test_orders_of_a_worker_that_was_started_again_are_given_to_others(serve):
     assert begun["orders"] == []  # what it had goes to somebody else first
     (again,) = take(server, "another")
     assert again["id"] == order["id"]
-    assert server.status["prefetchers"][0]["last_failure"] == "the worker w was started again"
+    assert server.status["prefetchers"][0]["last_failure"] == "the worker w was restarted"
 
 
 def test_the_log_does_not_fill(serve):

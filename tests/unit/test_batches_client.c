@@ -647,7 +647,7 @@ static void checks_say_what_cannot_be_reached(void **state)
     assert_non_null(strstr(fth_error_message(), "cannot reach the batch cache at localhost:4712"));
     test_write("photos/b/another.jpg", "x", 1); /* the data is not what it was */
     assert_int_equal(fth_batches_check_direct("batches://localhost:4711/photos", fth_deadline_in(5)), FTH_INVALID);
-    assert_non_null(strstr(fth_error_message(), "is not the data that the coordinator has"));
+    assert_non_null(strstr(fth_error_message(), "is not the coordinator's data"));
     close_kitchen(&own);
 }
 

@@ -465,7 +465,7 @@ static void functions_fail_in_every_way(void **state)
                  {GARBAGE, "is not JSON", FTH_IO},
                  {HUGE_ANSWER, "more than", FTH_IO},
                  {OTHER_ID, "another item", FTH_IO},
-                 {LIES, "which it is not", FTH_IO},
+                 {LIES, "that is not cached", FTH_IO},
                  {NEVER, "", FTH_TIMEOUT},
                  {SAYS_WHY, "the bucket is closed", FTH_IO}};
     for (size_t i = 0; i < FTH_COUNT_OF(cases); i++) {

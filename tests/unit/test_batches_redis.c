@@ -73,7 +73,7 @@ static void addresses_are_checked(void **state)
         {"redis://a,,b", "HOST:PORT"},
         {"redis://a:1,a:1", "named twice"},
         {"redis://a/x{y}", "letters, digits"},
-        {"redis://a?x=1", "no '?'"},
+        {"redis://a?x=1", "must not contain '?'"},
         {"redis://user@a", "without a password"},
         {"memcached://a", "expected shm, redis://"},
         {"shmm", "expected shm, redis://"},
@@ -213,7 +213,7 @@ static void passwords_are_asked_for_and_never_shown(void **state)
     redis_start(&fixture->servers[0], (const char *[]){"--requirepass", "hidden-word", NULL});
 
     assert_int_equal(open_first(fixture, "", ""), FTH_INVALID);
-    assert_message_has("wants a password; set FARTHING_REDIS_PASSWORD");
+    assert_message_has("requires a password; set FARTHING_REDIS_PASSWORD");
     assert_int_equal(open_first(fixture, ":wrong-word@", ""), FTH_INVALID);
     assert_message_has("does not accept this user and password");
     assert_null(strstr(fth_error_message(), "wrong-word"));
@@ -235,7 +235,7 @@ static void users_may_do_what_their_rules_allow(void **state)
     redis_do(&fixture->servers[0], "ACL SETUSER reader on >letters ~farthing:* +@read +hello");
     redis_do(&fixture->servers[0], "ACL SETUSER writer on >p@ss:/w ~farthing:* +@read +@write +@connection");
     assert_int_equal(open_first(fixture, "reader:letters@", ""), FTH_INVALID);
-    assert_message_has("does not let this user");
+    assert_message_has("does not give this user enough permissions");
     assert_int_equal(open_first(fixture, "writer:p%40ss%3A%2Fw@", "/name"), FTH_OK);
     put_range(fixture->cache, 0, 3);
     assert_int_equal(count_all(fixture->cache), 3);
@@ -313,7 +313,7 @@ static void what_is_not_redis_is_named(void **state)
     fixture->servers[0].port = ntohs(address.sin_port);
     assert_int_equal(pthread_create(&thread, NULL, answer_as_web_server, &listener), 0);
     assert_int_equal(open_first(fixture, "", ""), FTH_INVALID);
-    assert_message_has("does not answer as Redis does");
+    assert_message_has("does not answer like Redis");
     pthread_join(thread, NULL);
     close(listener);
     assert_int_equal(open_first(fixture, "", ""), FTH_PEER_LOST);
@@ -341,7 +341,7 @@ static void tls_is_checked(void **state)
 
     snprintf(address, sizeof address, "rediss://:word@127.0.0.1:%d", fixture->servers[0].port);
     assert_int_equal(open_at(address, &fixture->cache), FTH_INVALID);
-    assert_message_has("certificate that cannot be trusted");
+    assert_message_has("untrusted certificate");
     setenv("FARTHING_REDIS_CA", certificate_path, 1);
     assert_int_equal(open_at(address, &fixture->cache), FTH_OK);
     unsetenv("FARTHING_REDIS_CA");

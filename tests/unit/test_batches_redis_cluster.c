@@ -75,7 +75,7 @@ static void open_cluster(cluster_fixture *fixture)
     char address[128];
     snprintf(address, sizeof address, "redis://127.0.0.1:%d/2", fixture->servers[1].port);
     assert_int_equal(fth_cache_open(address, &(fth_cache_options){0}, &fixture->cache), FTH_INVALID);
-    assert_message_has("has no databases; leave the number out");
+    assert_message_has("has no databases; remove the number");
     snprintf(address, sizeof address, "redis://127.0.0.1:%d", fixture->servers[1].port);
     if (fth_cache_open(address, &(fth_cache_options){.memory_bytes = 1 << 30}, &fixture->cache) != FTH_OK)
         fail_msg("%s", fth_error_message());

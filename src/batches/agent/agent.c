@@ -47,7 +47,7 @@ static fth_status register_job(void *context, const json_t *request, uint64_t *j
                                           json_object_get(request, "name"), "resume",
                                           json_object_get(request, "resume"), "agent", agent->name);
 
-    FTH_REQUIRE(body, FTH_INVALID, "a job is registered without \"job\"");
+    FTH_REQUIRE(body, FTH_INVALID, "the registration has no \"job\"");
     FTH_TRY(fth_coordinator_ask(agent->link, "POST", "/v1/jobs", body, fth_deadline_in(ANSWER_S), &got));
     cache = json_string_value(json_object_get(got, "cache"));
     FTH_TRY(fth_upstream_use_cache(agent->upstream, cache ? cache : fth_cache_shm.name));
@@ -89,7 +89,7 @@ static fth_status describe_job(void *context, uint64_t job, json_t **answer)
     batches_agent *agent = context;
     char target[64];
     if (job == 0)
-        return fth_fail(FTH_INVALID, "\"figures\" are those of a job: register or join first");
+        return fth_fail(FTH_INVALID, "\"figures\" needs a job; register or join first");
     snprintf(target, sizeof target, "/v1/jobs/%llu", (unsigned long long)job);
     return fth_coordinator_ask(agent->link, "GET", target, NULL, fth_deadline_in(ANSWER_S), answer);
 }

@@ -117,14 +117,14 @@ static fth_status fail_ended(const fth_child_end *end, const char *log)
     size_t size = 0;
     fth_child_describe_end(end, how, sizeof how);
     if (fth_file_read_all(log, MAX_LOG_BYTES, &text, &size) != FTH_OK)
-        return fth_fail(FTH_PEER_LOST, "this machine's agent of the batch cache ended (%s)", how);
+        return fth_fail(FTH_PEER_LOST, "this machine's agent of the batch cache exited (%s)", how);
     while (size > 0 && text[size - 1] == '\n')
         text[--size] = '\0';
     newline = strrchr(text, '\n');
     line = newline ? newline + 1 : text;
     if (strncmp(line, FTH_LOG_ERROR_PREFIX, strlen(FTH_LOG_ERROR_PREFIX)) == 0)
         line += strlen(FTH_LOG_ERROR_PREFIX);
-    fth_status status = fth_fail(FTH_PEER_LOST, "this machine's agent of the batch cache ended (%s): %s", how, line);
+    fth_status status = fth_fail(FTH_PEER_LOST, "this machine's agent of the batch cache exited (%s): %s", how, line);
     free(text);
     return status;
 }

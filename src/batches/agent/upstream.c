@@ -285,7 +285,7 @@ static void register_again(fth_upstream *upstream, const json_t *unknown)
         if (status != FTH_OK)
             fth_log_warning("cannot register job %llu again: %s", (unsigned long long)job, fth_error_message());
         else if ((uint64_t)json_integer_value(json_object_get(answer, "job")) != job)
-            fth_log_warning("the coordinator has given job %llu another number", (unsigned long long)job);
+            fth_log_warning("the coordinator has given job %llu another id", (unsigned long long)job);
         json_decref(answer);
         json_decref(request);
     }

@@ -9,6 +9,6 @@ fth_status fth_cache_confirm(fth_cache *cache, const fth_receipt *receipt, fth_d
     if (status != FTH_OK)
         return fth_fail_within(status, "checking that an item is cached");
     if (!found || there.size_bytes != receipt->size_bytes || there.checksum != receipt->checksum)
-        return fth_fail(FTH_IO, "its receipt says that the item is cached, which it is not");
+        return fth_fail(FTH_IO, "its receipt is for an item that is not cached");
     return FTH_OK;
 }

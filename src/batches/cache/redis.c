@@ -298,8 +298,7 @@ static fth_status visit_server(redis_cache *cache, fth_redis_server *server,
         fth_deadline deadline = call_deadline(cache); /* of one round trip; there may be many */
         FTH_TRY(fth_redis_ask(connection, (const char *[]){"SCAN", cursor, "MATCH", pattern, "COUNT", count, NULL},
                               deadline, &reply));
-        FTH_REQUIRE(is_scan_answer(reply), FTH_CORRUPT, "%s: an answer to SCAN that makes no sense",
-                    fth_redis_server_name(server));
+        FTH_REQUIRE(is_scan_answer(reply), FTH_CORRUPT, "%s: invalid answer to SCAN", fth_redis_server_name(server));
         FTH_TRY(visit_keys(connection, reply->element[1], deadline, visit, context));
         snprintf(cursor, sizeof cursor, "%s", reply->element[0]->str);
         freeReplyObject(reply);
@@ -379,7 +378,7 @@ static fth_status try_servers(redis_cache *cache, fth_deadline deadline)
         if (status != FTH_OK)
             break;
         FTH_TRY(get(cache, &id, 1, deadline, count_entry, &found));
-        FTH_REQUIRE(found == 1, FTH_IO, "%s does not keep what it is given; does it evict at once (maxmemory)?",
+        FTH_REQUIRE(found == 1, FTH_IO, "%s does not keep an entry; check its maxmemory",
                     fth_redis_server_name(server));
         FTH_TRY(remove_items(cache, &id, 1));
     }

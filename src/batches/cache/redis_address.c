@@ -85,7 +85,8 @@ static fth_status parse_endpoints(const char *text, size_t length, fth_redis_add
     for (size_t begin = 0; begin <= length;) {
         const char *comma = memchr(text + begin, ',', length - begin);
         size_t end = comma ? (size_t)(comma - text) : length;
-        FTH_REQUIRE(address->count < MAX_ENDPOINTS, FTH_INVALID, "more than %d Redis servers", MAX_ENDPOINTS);
+        FTH_REQUIRE(address->count < MAX_ENDPOINTS, FTH_INVALID, "a Redis address must not have more than %d servers",
+                    MAX_ENDPOINTS);
         FTH_TRY(fth_grow(&address->endpoints, address->count, &capacity, sizeof *address->endpoints));
         FTH_REQUIRE(parse_endpoint(text + begin, end - begin, DEFAULT_PORT, &address->endpoints[address->count]),
                     FTH_INVALID, "\"%.*s\" is not a Redis server's HOST:PORT; " FORM, (int)(end - begin), text + begin);
@@ -114,11 +115,12 @@ static fth_status parse_path(const char *text, fth_redis_address *address)
     if (*text == '/')
         text++;
     length = strlen(text);
-    FTH_REQUIRE(length <= FTH_REDIS_MAX_PREFIX, FTH_INVALID, "the prefix of a Redis address has at most %d characters",
-                FTH_REDIS_MAX_PREFIX);
+    FTH_REQUIRE(length <= FTH_REDIS_MAX_PREFIX, FTH_INVALID,
+                "the prefix in a Redis address must have at most %d characters", FTH_REDIS_MAX_PREFIX);
     for (size_t i = 0; i < length; i++)
-        FTH_REQUIRE(isalnum((unsigned char)text[i]) || strchr("._-", text[i]), FTH_INVALID,
-                    "the prefix of a Redis address has letters, digits, '.', '_' and '-', not \"%s\"; " FORM, text);
+        FTH_REQUIRE(
+            isalnum((unsigned char)text[i]) || strchr("._-", text[i]), FTH_INVALID,
+            "the prefix in a Redis address must consist of letters, digits, '.', '_' and '-', not \"%s\"; " FORM, text);
     if (length > 0)
         memcpy(address->prefix, text, length + 1);
 
@@ -140,7 +142,7 @@ static fth_status parse_user(const char *text, size_t length, fth_redis_address 
     address->password = colon ? fth_http_unescape(colon + 1) : strdup(password ? password : "");
     FTH_REQUIRE(address->user && address->password, FTH_NO_MEMORY, "no memory for an address");
     FTH_REQUIRE(!*address->user || *address->password, FTH_INVALID,
-                "a Redis user is given without a password; set " FTH_REDIS_PASSWORD_VARIABLE);
+                "a Redis user without a password; set " FTH_REDIS_PASSWORD_VARIABLE);
 
 out:
     if (colon)
@@ -163,7 +165,7 @@ fth_status fth_redis_address_parse(const char *text, fth_redis_address *address)
     FTH_TRY(parse_user(servers, at ? (size_t)(at - servers) : 0, address));
     if (at)
         servers = at + 1;
-    FTH_REQUIRE(!strpbrk(servers, "?#"), FTH_INVALID, "a Redis address has no '?' or '#'; " FORM);
+    FTH_REQUIRE(!strpbrk(servers, "?#"), FTH_INVALID, "a Redis address must not contain '?' or '#'; " FORM);
     length = strcspn(servers, "/");
     FTH_TRY(parse_endpoints(servers, length, address));
     FTH_TRY(parse_path(servers + length, address));

@@ -42,29 +42,29 @@ static const struct meaning {
     const char *text; /* follows the server's name */
 } meanings[] = {
     {"NOAUTH", FTH_INVALID,
-     "wants a password; set " FTH_REDIS_PASSWORD_VARIABLE " (and " FTH_REDIS_USER_VARIABLE "), or write it into the "
+     "requires a password; set " FTH_REDIS_PASSWORD_VARIABLE " (and " FTH_REDIS_USER_VARIABLE "), or write it into the "
      "address: redis://USER:PASSWORD@HOST"},
     {"WRONGPASS", FTH_INVALID, "does not accept this user and password"},
     {"ERR invalid password", FTH_INVALID, "does not accept this password"},
     {"ERR Client sent AUTH, but no password is set", FTH_INVALID, "has no password, but one is given; leave it out"},
     {"ERR AUTH <password> called without any password", FTH_INVALID, "has no password, but one is given; leave it out"},
     {"NOPERM", FTH_INVALID,
-     "does not let this user do what is needed: give it +@read +@write +@connection on ~farthing:*"},
+     "does not give this user enough permissions: grant it +@read +@write +@connection on ~farthing:*"},
     {"OOM", FTH_NO_MEMORY, "is full; raise its maxmemory, set maxmemory-policy allkeys-lru, or lower --cache-memory"},
     {"READONLY", FTH_INVALID, "is a read-only replica; give the address of its master"},
     {"LOADING", FTH_PEER_LOST, "is still loading its data from disk; try again later"},
     {"MASTERDOWN", FTH_PEER_LOST, "is a replica that has lost its master; give the address of a master"},
-    {"CLUSTERDOWN", FTH_PEER_LOST, "says that its cluster is down; look at CLUSTER INFO there"},
+    {"CLUSTERDOWN", FTH_PEER_LOST, "reports that its cluster is down; check CLUSTER INFO there"},
     {"TRYAGAIN", FTH_PEER_LOST, "is moving keys to another server; try again later"},
     {"MISCONF", FTH_IO,
-     "refuses writes, since it cannot save to its disk; free space there, or set "
+     "refuses writes because it cannot save to disk; free disk space, or set "
      "stop-writes-on-bgsave-error no"},
     {"ERR max number of clients", FTH_PEER_LOST, "has too many clients; raise its maxclients"},
     {"ERR DB index is out of range", FTH_INVALID, "has no such database; choose another number in the address"},
     {"ERR SELECT is not allowed in cluster mode", FTH_INVALID,
-     "is a cluster's, which has no databases; leave the number out of the address"},
-    {"DENIED", FTH_INVALID, "is in protected mode: it has no password and answers its own machine alone"},
-    {"-DENIED", FTH_INVALID, "is in protected mode: it has no password and answers its own machine alone"},
+     "belongs to a cluster, which has no databases; remove the number from the address"},
+    {"DENIED", FTH_INVALID, "is in protected mode: without a password it only answers its own machine"},
+    {"-DENIED", FTH_INVALID, "is in protected mode: without a password it only answers its own machine"},
 };
 
 fth_status fth_redis_fail(const char *server, const char *error)
@@ -77,8 +77,7 @@ fth_status fth_redis_fail(const char *server, const char *error)
 
 static fth_status fail_protocol(const fth_redis_connection *connection)
 {
-    return fth_fail(FTH_INVALID,
-                    "%s does not answer as Redis does; check the port, and write rediss:// if it speaks TLS",
+    return fth_fail(FTH_INVALID, "%s does not answer like Redis; check the port, and use rediss:// if it speaks TLS",
                     connection->name);
 }
 
@@ -115,7 +114,7 @@ fth_status fth_redis_add(fth_redis_connection *connection, const char *const *wo
     int count = 0, length = 0;
 
     for (; words[count]; count++) {
-        FTH_REQUIRE(count < MAX_WORDS, FTH_INVALID, "a Redis command of more than %d words", MAX_WORDS);
+        FTH_REQUIRE(count < MAX_WORDS, FTH_INVALID, "a Redis command has more than %d words", MAX_WORDS);
         copies[count] = words[count];
     }
     length = redisFormatCommandArgv(&command, count, copies, NULL);
@@ -204,7 +203,7 @@ fth_status fth_redis_receive(fth_redis_connection *connection, fth_deadline dead
         }
         if (found)
             break;
-        FTH_REQUIRE(fed <= MAX_REPLY_BYTES, FTH_CORRUPT, "%s: an answer of more than %d bytes", connection->name,
+        FTH_REQUIRE(fed <= MAX_REPLY_BYTES, FTH_CORRUPT, "%s: its answer has more than %d bytes", connection->name,
                     MAX_REPLY_BYTES);
         FTH_TRY(receive_more(connection, deadline));
     }
@@ -347,7 +346,7 @@ static fth_status greet_old(fth_redis_connection *connection, const fth_redis_lo
     redisReply *reply = NULL;
 
     FTH_REQUIRE(!*login->user || strcmp(login->user, "default") == 0, FTH_INVALID,
-                "%s is older than Redis 6 and knows no users; give the password alone", connection->name);
+                "%s is older than Redis 6, which has no users; give only the password", connection->name);
     if (*login->password) {
         FTH_TRY(fth_redis_ask(connection, (const char *[]){"AUTH", login->password, NULL}, deadline, &reply));
         freeReplyObject(reply);

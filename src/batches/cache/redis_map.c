@@ -85,7 +85,7 @@ static fth_status take_row(fth_redis_map *map, const redisReply *row, const fth_
     FTH_REQUIRE(row->type == REDIS_REPLY_ARRAY && row->elements >= 3 && row->element[0]->type == REDIS_REPLY_INTEGER &&
                     row->element[1]->type == REDIS_REPLY_INTEGER && row->element[2]->type == REDIS_REPLY_ARRAY &&
                     row->element[2]->elements >= 2 && row->element[2]->element[1]->type == REDIS_REPLY_INTEGER,
-                FTH_CORRUPT, "an answer to CLUSTER SLOTS that makes no sense");
+                FTH_CORRUPT, "invalid answer to CLUSTER SLOTS");
     master = row->element[2];
     endpoint.port = (int)master->element[1]->integer;
     /* An empty host, or "?", stands for the host that was asked. */
@@ -180,8 +180,9 @@ fth_status fth_redis_map_create(const fth_redis_address *address, const fth_redi
         fth_redis_server_return(map->servers[i], connection, FTH_OK);
     }
     status = first;
-    FTH_REQUIRE(clusters == 0 || clusters == reached, FTH_INVALID,
-                "some of these Redis servers are a cluster's, and some are not; name those of one cluster, or others");
+    FTH_REQUIRE(
+        clusters == 0 || clusters == reached, FTH_INVALID,
+        "only some of these Redis servers belong to a cluster; name servers of one cluster, or none of a cluster");
     if (clusters == 0)
         FTH_TRY(first);
     else {

@@ -43,7 +43,7 @@ static fth_status wait_for(fth_redis_stream *stream, short events, fth_deadline 
         if (ready > 0)
             return FTH_OK;
         if (ready < 0 && errno != EINTR)
-            return fth_fail(FTH_IO, "%s: cannot wait for it: %s", stream->name, strerror(errno));
+            return fth_fail(FTH_IO, "%s: cannot wait for data: %s", stream->name, strerror(errno));
         if (fth_deadline_passed(deadline))
             return fth_fail(FTH_TIMEOUT, "%s did not answer in time; is it overloaded, paused or unreachable?",
                             stream->name);
@@ -170,10 +170,9 @@ static fth_status continue_tls(fth_redis_stream *stream, int result, const char 
     }
     verified = SSL_get_verify_result(stream->ssl);
     if (verified != X509_V_OK)
-        return fth_fail(
-            FTH_INVALID,
-            "%s has a certificate that cannot be trusted (%s); name a file with its CA in " FTH_REDIS_CA_VARIABLE,
-            stream->name, X509_verify_cert_error_string(verified));
+        return fth_fail(FTH_INVALID,
+                        "%s has an untrusted certificate (%s); set the file of its CA in " FTH_REDIS_CA_VARIABLE,
+                        stream->name, X509_verify_cert_error_string(verified));
     const char *reason = tls_reason();
     if (strstr(reason, "certificate required") || strstr(reason, "handshake failure"))
         return fth_fail(FTH_INVALID,

@@ -85,8 +85,7 @@ static fth_status check_spec(const fth_job_spec *was, const fth_job_spec *is)
     return strcmp(was->version, is->version) == 0 && was->format == is->format && was->rotation == is->rotation &&
                    was->order_seed == is->order_seed && was->augment_seed == is->augment_seed
                ? FTH_OK
-               : fth_fail(FTH_INVALID, "the batch cache has another version of %s, or another order, than before",
-                          was->data);
+               : fth_fail(FTH_INVALID, "the batch cache now has another version or order of %s", was->data);
 }
 
 static fth_status register_job(const fth_batches_address *address, fth_job_spec *spec, uint64_t *job, bool again,

@@ -91,8 +91,8 @@ static fth_status load_job(const char *saved, client *own)
     json_error_t error;
     json_t *json = json_loads(saved, 0, &error), *job = json_object_get(json, "job");
 
-    FTH_REQUIRE(json && json_is_integer(job), FTH_INVALID, "this is no job of the batch cache: %s",
-                json ? "it has no number" : error.text);
+    FTH_REQUIRE(json && json_is_integer(job), FTH_INVALID, "not a saved job of the batch cache: %s",
+                json ? "it has no id" : error.text);
     FTH_TRY(fth_job_spec_load(json_object_get(json, "spec"), &own->registration.spec));
     FTH_TRY(fth_described_set_load(json_object_get(json, "set"), own->shown, &own->set));
     own->registration.job = (uint64_t)json_integer_value(job);

@@ -47,7 +47,7 @@ bool fth_batches_is_address(const char *text)
 static fth_status fail(const char *text, const char *what)
 {
     return fth_fail(FTH_INVALID,
-                    "%s: %s; expected batches://host:port/NAME, perhaps with ?share=none, order or all and "
+                    "%s: %s; expected batches://host:port/NAME, optionally with ?share=none|order|all and "
                     "&form=auto, encoded, decoded or batches",
                     text, what);
 }
@@ -83,7 +83,7 @@ static fth_status parse_setting(const char *text, const char *name, char *value,
             *texts[i] = fth_http_unescape(value);
             return *texts[i] ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for an address");
         }
-    return fth_fail(FTH_INVALID, "%s: unknown setting '%s'; there are share, form, rotation, pin and ca", text, name);
+    return fth_fail(FTH_INVALID, "%s: unknown setting '%s'; expected share, form, rotation, pin or ca", text, name);
 }
 
 /* "a=b&c=d"; the text is modified. */
@@ -129,7 +129,7 @@ fth_status fth_batches_address_parse(const char *text, fth_batches_address *addr
 
     *address = (fth_batches_address){.format = FTH_FORMAT_AUTO, .rotation = -1};
     const prefix *begin = find_prefix(text);
-    FTH_REQUIRE(begin, FTH_INVALID, "%s is no address of a batch cache", text);
+    FTH_REQUIRE(begin, FTH_INVALID, "%s is not the address of a batch cache", text);
     address->tls = begin->tls;
     copy = fth_format("%s", text + strlen(begin->text));
     FTH_REQUIRE(copy, FTH_NO_MEMORY, "no memory for an address");
@@ -139,7 +139,7 @@ fth_status fth_batches_address_parse(const char *text, fth_batches_address *addr
     }
     slash = strchr(copy, '/');
     if (!slash || !slash[1] || strchr(slash + 1, '/')) {
-        status = fail(text, "it has no name of a data set");
+        status = fail(text, "it does not name a data set");
         goto out;
     }
     *slash = '\0';

@@ -233,7 +233,7 @@ fth_status fth_connection_ask(fth_connection *connection, json_t *request, fth_d
     fth_status status;
     pthread_mutex_lock(&connection->asking);
     if (atomic_load(&connection->lost))
-        status = fth_fail(FTH_PEER_LOST, "the batch cache on this machine has gone");
+        status = fth_fail(FTH_PEER_LOST, "the batch cache on this machine is gone");
     else
         status = ask(connection->link, request, deadline, answer, NULL);
     if (status == FTH_TIMEOUT || status == FTH_PEER_LOST) /* a late answer would confuse the next request */

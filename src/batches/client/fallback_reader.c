@@ -92,8 +92,7 @@ static fth_status open_data(fth_fallback_reader *fallback, fth_dataset **dataset
     FTH_TRY(fth_dataset_open(fallback->address, &options, dataset));
     FTH_TRY(fth_dataset_version(*dataset, version));
     FTH_REQUIRE(strcmp(version, fallback->version) == 0, FTH_INVALID,
-                "%s is not the data that the coordinator has: it was changed, or is other data of that name here",
-                fallback->address);
+                "%s is not the coordinator's data: it has changed, or is other data of that name", fallback->address);
 
 out:
     if (status != FTH_OK) {

@@ -87,7 +87,7 @@ static fth_status open_cache(fth_coordinator *coordinator, const fth_coordinator
         FTH_TRY(fth_segment_open(coordinator->state, options->memory_bytes, &coordinator->board, &coordinator->segment,
                                  &found));
         if (found)
-            fth_log(FTH_LOG_INFO, "batches: found the memory of the coordinator before this one");
+            fth_log(FTH_LOG_INFO, "batches: found the memory of the last coordinator");
     } else if (strcmp(options->cache, "shm") == 0) {
         FTH_TRY(fth_board_create(&coordinator->board));
         FTH_TRY(fth_segment_create(options->memory_bytes, coordinator->board, &coordinator->segment));

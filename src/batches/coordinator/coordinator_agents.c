@@ -130,7 +130,7 @@ static fth_status find_agent(fth_agents *agents, const char *name, const fth_sig
     if (*found)
         return FTH_OK;
     make_place(agents);
-    FTH_REQUIRE(agents->count < MAX_AGENTS, FTH_INVALID, "%d agents are known already", (int)MAX_AGENTS);
+    FTH_REQUIRE(agents->count < MAX_AGENTS, FTH_INVALID, "there are already %d agents", (int)MAX_AGENTS);
     FTH_TRY(fth_grow(&agents->agents, agents->count, &agents->capacity, sizeof(agent *)));
     FTH_TRY(fth_allocate(1, sizeof(agent), found));
     (*found)->number = free_number(agents);
@@ -416,7 +416,7 @@ fth_status fth_agents_sync(fth_agents *agents, fth_exchange *exchange, const jso
     held_sync *held = NULL;
 
     if (!name || !*name || strlen(name) >= FTH_JOB_NAME)
-        return fth_fail(FTH_INVALID, "\"agent\" is no name");
+        return fth_fail(FTH_INVALID, "\"agent\" must be a name");
     status = check_lists(request);
     if (status == FTH_OK)
         status = read_lost(agents, json_object_get(request, "lost"), caller);

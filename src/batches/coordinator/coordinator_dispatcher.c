@@ -472,7 +472,7 @@ static bool may_log(log_limit *limit, double now)
 {
     if (now - limit->minute_s > 60) {
         if (limit->left_out > 0)
-            fth_log_warning("%" PRIu64 " more items could not be prepared; /v1/status has the latest", limit->left_out);
+            fth_log_warning("%" PRIu64 " more items could not be made; /v1/status has the latest", limit->left_out);
         *limit = (log_limit){.minute_s = now};
     }
     if (limit->written >= LOGGED_A_MINUTE) {
@@ -506,7 +506,7 @@ static void report_refusals(fth_dispatcher *dispatcher)
     while ((refusal = fth_scheduler_next_refusal(dispatcher->scheduler, &spec))) {
         char reason[sizeof dispatcher->failures[0].reason];
         order.spec = *spec;
-        snprintf(reason, sizeof reason, "a job on %s reads directly (batch of %" PRId64 ", form %s): %s", spec->data,
+        snprintf(reason, sizeof reason, "a job on %s reads directly (batches of %" PRId64 ", form %s): %s", spec->data,
                  spec->batch, fth_cache_format_name(spec->format), refusal);
         keep_failure(dispatcher, &order, FTH_NO_SPACE, reason);
         fth_log_warning("%s", reason);
@@ -522,7 +522,7 @@ static void note_failure(fth_dispatcher *dispatcher, const fth_order *order, fth
         return; /* logged with the first failure */
     keep_failure(dispatcher, order, status, reason);
     if (may_log(&dispatcher->log, now))
-        fth_log_warning("cannot prepare %s %" PRId64 " of %s: %s", fth_item_kind_name(order->kind), order->number,
+        fth_log_warning("cannot make %s %" PRId64 " of %s: %s", fth_item_kind_name(order->kind), order->number,
                         order->spec.data, reason);
 }
 

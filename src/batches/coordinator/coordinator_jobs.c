@@ -111,8 +111,7 @@ static fth_status add(fth_served_jobs *jobs, const fth_served_job *job, int64_t 
     entry *added = NULL;
 
     make_place(jobs);
-    FTH_REQUIRE(jobs->count < FTH_MAX_SERVED_JOBS, FTH_INVALID, "%d jobs are running already",
-                (int)FTH_MAX_SERVED_JOBS);
+    FTH_REQUIRE(jobs->count < FTH_MAX_SERVED_JOBS, FTH_INVALID, "there are already %d jobs", (int)FTH_MAX_SERVED_JOBS);
     FTH_TRY(fth_grow(&jobs->entries, jobs->count, &jobs->capacity, sizeof(entry *)));
     FTH_TRY(fth_allocate(1, sizeof *added, &added));
     added->job = *job;
@@ -148,7 +147,7 @@ static void complete(const fth_served_jobs *jobs, const fth_open_set *set, fth_j
         spec->format = fth_dispatcher_choose_format(jobs->dispatcher, spec, set, why);
     else if (spec->format == FTH_FORMAT_ENCODED && !set->files) {
         spec->format = FTH_FORMAT_DECODED;
-        snprintf(why, 256, "the images are no files: their pixels are all there is");
+        snprintf(why, 256, "the images are not files, so there is nothing to decode");
     } else
         snprintf(why, 256, "the job asked for it");
     if (spec->sharing == FTH_SHARE_NONE)
@@ -204,7 +203,7 @@ static fth_status find_resumed(fth_served_jobs *jobs, uint64_t id, const fth_job
     if (!known)
         return FTH_OK;
     if (!fth_job_has_same_batches(&known->job.spec, spec) || (caller && strcmp(caller->access, known->job.access) != 0))
-        return fth_fail(FTH_INVALID, "job %" PRIu64 " is another one; register without \"resume\"", id);
+        return fth_fail(FTH_INVALID, "job %" PRIu64 " belongs to another spec or key; register without \"resume\"", id);
     return resume(jobs, known);
 }
 
@@ -221,7 +220,7 @@ fth_status fth_served_jobs_register(fth_served_jobs *jobs, const json_t *request
     *answer = NULL;
     pthread_mutex_lock(&jobs->mutex);
     FTH_TRY(read_request(jobs, request, caller, &set, &job.spec));
-    FTH_REQUIRE(resume >= 0 && (uint64_t)resume <= MAX_JOB_ID, FTH_INVALID, "\"resume\" is no job's number");
+    FTH_REQUIRE(resume >= 0 && (uint64_t)resume <= MAX_JOB_ID, FTH_INVALID, "\"resume\" must be the id of a job");
     if (resume > 0)
         FTH_TRY(find_resumed(jobs, (uint64_t)resume, &job.spec, caller, &known));
     if (known) {
@@ -563,7 +562,7 @@ static fth_status load_job(fth_served_jobs *jobs, const json_t *json)
     FTH_TRY(fth_served_sets_require(jobs->sets, job.spec.data, &set));
     FTH_REQUIRE(strcmp(set->version, job.spec.version) == 0, FTH_INVALID, "the data set %s has changed", job.spec.data);
     FTH_TRY(fth_job_spec_check(&job.spec, set->count[job.spec.split]));
-    FTH_REQUIRE(job.id > 0 && job.id <= MAX_JOB_ID && !find(jobs, job.id), FTH_INVALID, "not a job's number");
+    FTH_REQUIRE(job.id > 0 && job.id <= MAX_JOB_ID && !find(jobs, job.id), FTH_INVALID, "not the id of a new job");
     load_text(json, "name", job.name, sizeof job.name);
     load_text(json, "host", job.host, sizeof job.host);
     load_text(json, "access", job.access, sizeof job.access);
@@ -589,7 +588,7 @@ void fth_served_jobs_load(fth_served_jobs *jobs, const json_t *json)
     const json_t *job;
     pthread_mutex_lock(&jobs->mutex);
     json_array_foreach(json, index, job) if (load_job(jobs, job) != FTH_OK)
-        fth_log_warning("job %" JSON_INTEGER_FORMAT " of the last coordinator is not continued: %s",
+        fth_log_warning("job %" JSON_INTEGER_FORMAT " of the last coordinator is dropped: %s",
                         json_integer_value(json_object_get(job, "job")), fth_error_message());
     pthread_mutex_unlock(&jobs->mutex);
 }

@@ -144,20 +144,20 @@ static double get_decoded_by_others(const fth_served_job *job)
 }
 
 static const job_metric job_metrics[] = {
-    {"batches_job_samples_total", "counter", "Samples of the batches that the job took", get_samples},
-    {"batches_job_hits_total", "counter", "Items that were there when the job asked", get_hits},
+    {"batches_job_samples_total", "counter", "Samples in the batches that the job has taken", get_samples},
+    {"batches_job_hits_total", "counter", "Items that were ready when the job asked", get_hits},
     {"batches_job_waits_total", "counter", "Items that the job waited for", get_waits},
     {"batches_job_misses_total", "counter", "Items that the job fetched and decoded itself", get_misses},
-    {"batches_job_wait_seconds_total", "counter", "Time that the job waited for items", get_wait_s},
-    {"batches_job_bytes_total", "counter", "Bytes that the job had from the cache", get_bytes},
-    {"batches_job_fetch_seconds_total", "counter", "Time in which the job fetched data itself", get_fetch_s},
-    {"batches_job_decode_seconds_total", "counter", "Time in which the job decoded images itself", get_decode_s},
-    {"batches_job_corrupt_total", "counter", "Entries that were damaged", get_corrupt},
+    {"batches_job_wait_seconds_total", "counter", "Time the job has waited for items", get_wait_s},
+    {"batches_job_bytes_total", "counter", "Bytes the job has read from the cache", get_bytes},
+    {"batches_job_fetch_seconds_total", "counter", "Time the job has spent fetching data itself", get_fetch_s},
+    {"batches_job_decode_seconds_total", "counter", "Time the job has spent decoding images itself", get_decode_s},
+    {"batches_job_corrupt_total", "counter", "Damaged entries", get_corrupt},
     {"batches_job_decoded_for_it_total", "counter", "Images decoded because the job came first", get_decoded_for_it},
-    {"batches_job_decoded_by_others_total", "counter", "Images it used, decoded because of another job",
+    {"batches_job_decoded_by_others_total", "counter", "Images it used that were decoded for another job",
      get_decoded_by_others},
-    {"batches_job_usd_total", "counter", "Its share of what functions and the cache cost", get_usd},
-    {"batches_job_position", "gauge", "The batch that it needs next", get_next},
+    {"batches_job_usd_total", "counter", "Its share of the cost of functions and cache", get_usd},
+    {"batches_job_position", "gauge", "The next batch of the job", get_next},
     {"batches_job_batches_per_second", "gauge", "Its pace", get_pace},
 };
 
@@ -179,13 +179,13 @@ static void print_jobs(FILE *out, const fth_coordinator_parts *parts)
 
 static void print_work(FILE *out, const fth_scheduler_figures *figures)
 {
-    fth_prometheus_value(out, "batches_prepared_total", "counter", "Items prepared", (double)figures->prepared);
+    fth_prometheus_value(out, "batches_prepared_total", "counter", "Items made", (double)figures->prepared);
     fth_prometheus_value(out, "batches_evicted_total", "counter", "Items dropped from the cache",
                          (double)figures->evicted);
-    fth_prometheus_value(out, "batches_lost_total", "counter", "Items that the cache lost", (double)figures->lost);
-    fth_prometheus_value(out, "batches_tried_again_total", "counter", "Failures after which an item was tried again",
+    fth_prometheus_value(out, "batches_lost_total", "counter", "Items lost by the cache", (double)figures->lost);
+    fth_prometheus_value(out, "batches_tried_again_total", "counter", "Failures after which an item was retried",
                          (double)figures->tried_again);
-    fth_prometheus_value(out, "batches_failed_total", "counter", "Items that could not be prepared",
+    fth_prometheus_value(out, "batches_failed_total", "counter", "Items that could not be made",
                          (double)figures->failed_for_good);
     fth_prometheus_value(out, "batches_decoded_images_total", "counter", "Images decoded",
                          (double)figures->decoded_images);
@@ -193,7 +193,7 @@ static void print_work(FILE *out, const fth_scheduler_figures *figures)
                          (double)figures->bad_samples);
     fth_prometheus_value(out, "batches_fetched_bytes_total", "counter", "Bytes of data fetched",
                          (double)figures->fetched_bytes);
-    fth_prometheus_head(out, "batches_seconds_total", "counter", "Time of prefetchers, by what they did");
+    fth_prometheus_head(out, "batches_seconds_total", "counter", "Time of prefetchers, by activity");
     fprintf(out,
             "farthing_batches_seconds_total{of=\"fetch\"} %.17g\nfarthing_batches_seconds_total{of=\"decode\"} %.17g\n"
             "farthing_batches_seconds_total{of=\"transform\"} %.17g\n",
@@ -228,11 +228,10 @@ char *fth_coordinator_format_metrics(const fth_coordinator_parts *parts)
         jobs += job.processes > 0;
         processes += job.processes;
     }
-    fth_prometheus_value(out, "batches_jobs", "gauge", "Jobs that have processes", (double)jobs);
+    fth_prometheus_value(out, "batches_jobs", "gauge", "Jobs with processes", (double)jobs);
     fth_prometheus_value(out, "batches_processes", "gauge", "Processes of jobs", processes);
-    fth_prometheus_value(out, "batches_clients", "gauge", "Connections to the socket of this machine",
-                         count_clients(parts));
-    fth_prometheus_value(out, "batches_agents", "gauge", "Other machines that have jobs",
+    fth_prometheus_value(out, "batches_clients", "gauge", "Connections to this machine's socket", count_clients(parts));
+    fth_prometheus_value(out, "batches_agents", "gauge", "Other machines with jobs",
                          (double)fth_agents_count(parts->agents));
     fth_prometheus_value(out, "batches_cache_memory_bytes", "gauge", "--cache-memory", (double)parts->memory_bytes);
     print_work(out, &figures);

@@ -192,7 +192,7 @@ static void put_item(void *context, fth_exchange *exchange)
     if (refuse_limited(parts, exchange) || !fth_access_check_body(exchange))
         return;
     if (!fth_item_id_parse(rest_of_path(exchange, "/v1/items/"), &id)) {
-        answer_error(exchange, 404, FTH_INVALID, "that is no item's id");
+        answer_error(exchange, 404, FTH_INVALID, "not the id of an item");
         return;
     }
     fth_status status = fth_worker_orders_put(parts->workers, exchange, id);

@@ -67,14 +67,14 @@ fth_status fth_served_sets_open(const fth_served_set *sets, size_t count, const 
     fth_served_sets *served = NULL;
 
     *result = NULL;
-    FTH_REQUIRE(count > 0, FTH_INVALID, "there is no data set to serve; give one with --data");
+    FTH_REQUIRE(count > 0, FTH_INVALID, "no data set to serve; add one with --data");
     FTH_TRY(fth_allocate(1, sizeof *served, &served));
     FTH_TRY(fth_allocate(count, sizeof *served->sets, &served->sets));
     for (size_t i = 0; i < count; i++) {
         FTH_REQUIRE(fth_served_set_name_valid(sets[i].name), FTH_INVALID,
-                    "\"%s\" cannot be a data set's name: letters, digits, '-', '_' and '.' can", sets[i].name);
+                    "\"%s\" is not a valid name of a data set; use letters, digits, '-', '_' and '.'", sets[i].name);
         FTH_REQUIRE(!fth_served_sets_find(served, sets[i].name), FTH_INVALID,
-                    "two data sets are called %s; name them: --data NAME=ADDRESS", sets[i].name);
+                    "two data sets have the name %s; name them with --data NAME=ADDRESS", sets[i].name);
         served->count++;
         FTH_TRY(open_set(&sets[i], options, &served->sets[i]));
     }
@@ -133,5 +133,5 @@ fth_status fth_served_sets_require(const fth_served_sets *served, const char *na
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "", served->sets[i].name);
     }
-    return fth_fail(FTH_INVALID, "no data set \"%.100s\" is served here; there is %s", name, known);
+    return fth_fail(FTH_INVALID, "no data set \"%.100s\" is served here; expected %s", name, known);
 }

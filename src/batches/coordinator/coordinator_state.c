@@ -80,7 +80,7 @@ void fth_state_saver_load(fth_state_saver *saver, fth_served_jobs *jobs, fth_age
     } else {
         aside = fth_format("%s.unreadable", saver->path);
         bool moved = aside && rename(saver->path, aside) == 0;
-        fth_log_warning("cannot read the state in %s; beginning without it%s%s", saver->path,
+        fth_log_warning("cannot read the state in %s; starting without it%s%s", saver->path,
                         moved ? "; it is kept as " : "", moved ? aside : "");
     }
     json_decref(json);
@@ -101,7 +101,7 @@ static void save(fth_state_saver *saver)
     if (status == FTH_OK)
         saver->saved_changes = changes;
     else if (!saver->complained)
-        fth_log_warning("cannot save the state: %s; a restart would not know the jobs", fth_error_message());
+        fth_log_warning("cannot save the state: %s; the jobs would be lost in a restart", fth_error_message());
     saver->complained = status != FTH_OK;
     free(text);
     json_decref(json);

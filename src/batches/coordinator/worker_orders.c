@@ -136,12 +136,12 @@ static void take_back(fth_worker_orders *workers, const char *begun)
         assigned_order *assigned = returned;
         returned = assigned->next;
         if (begun)
-            snprintf(reason, sizeof reason, "the worker %s was started again", assigned->worker);
+            snprintf(reason, sizeof reason, "the worker %s was restarted", assigned->worker);
         else if (now < assigned->until_s)
-            snprintf(reason, sizeof reason, "the worker %s has gone: nothing was heard of it for %d s",
-                     assigned->worker, SILENCE_S);
+            snprintf(reason, sizeof reason, "the worker %s is gone: it has been silent for %d s", assigned->worker,
+                     SILENCE_S);
         else
-            snprintf(reason, sizeof reason, "the worker %s did not hand it in within %g s", assigned->worker,
+            snprintf(reason, sizeof reason, "the worker %s did not finish it within %g s", assigned->worker,
                      workers->limit_s);
         fth_dispatcher_done(workers->dispatcher, assigned->worker, &assigned->order, FTH_TIMEOUT, reason, NULL, 0);
         free(assigned);
@@ -255,7 +255,7 @@ fth_status fth_worker_orders_finish(fth_worker_orders *workers, fth_exchange *ex
     {
         fth_item_id id;
         const char *text = json_string_value(json_object_get(result, "id"));
-        FTH_REQUIRE(text && fth_item_id_parse(text, &id), FTH_INVALID, "\"id\" is no item's");
+        FTH_REQUIRE(text && fth_item_id_parse(text, &id), FTH_INVALID, "\"id\" must be the id of an item");
         pthread_mutex_lock(&workers->mutex);
         assigned_order *assigned = claim(workers, worker, id);
         pthread_mutex_unlock(&workers->mutex);
@@ -281,7 +281,7 @@ fth_status fth_worker_orders_put(fth_worker_orders *workers, fth_exchange *excha
     FTH_REQUIRE(fth_cache_segment(workers->cache), FTH_INVALID, "entries go to %s, not to this server",
                 fth_cache_name(workers->cache));
     FTH_REQUIRE(fth_dispatcher_look(workers->dispatcher, id, NULL, NULL) == FTH_ITEM_BEING_MADE, FTH_INVALID,
-                "nobody asked for this item, or it is there already");
+                "this item is not being made");
     FTH_TRY(fth_item_check(body, size, id, NULL));
     FTH_TRY(fth_cache_begin(workers->cache, size, &entry));
     memcpy(entry, body, size);

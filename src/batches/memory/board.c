@@ -95,7 +95,7 @@ static fth_status map_board(fth_board *board, int fd)
     board->memory = board->mapping.bytes;
     FTH_REQUIRE(board->memory->magic == BOARD_MAGIC && board->memory->slot_bytes == sizeof(fth_slot) &&
                     board->memory->slot_count == FTH_BOARD_SLOTS,
-                FTH_CORRUPT, "not a board of the batch cache, or another version's");
+                FTH_CORRUPT, "not a board of this version of the batch cache");
 out:
     return status;
 }
@@ -413,9 +413,9 @@ fth_status fth_slot_wait(fth_slot *slot, fth_deadline deadline)
     }
     fth_slot_stop_wanting(slot);
     if ((wait & WAIT_PHASES) == WAIT_WAITING)
-        return fth_fail(FTH_TIMEOUT, "a cached item did not come in time");
+        return fth_fail(FTH_TIMEOUT, "a cached item did not arrive in time");
     if ((wait & WAIT_PHASES) != WAIT_ENDED)
-        return fth_fail(FTH_PEER_LOST, "the batch cache gave up this client");
+        return fth_fail(FTH_PEER_LOST, "the batch cache has dropped this client");
     uint32_t said = wait >> STATUS_SHIFT & STATUS_MASK;
     return said <= FTH_INTERRUPTED ? (fth_status)said : FTH_IO;
 }

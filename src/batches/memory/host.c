@@ -226,7 +226,7 @@ static void handle_request(fth_host *host, host_client *client, json_t *request)
         reply(host, client, request, done, NULL);
         json_decref(done);
     } else if (gives_slot(request) && client->slot >= 0) {
-        refuse(host, client, request, fth_fail(FTH_INVALID, "this connection to the batch cache has a job already"));
+        refuse(host, client, request, fth_fail(FTH_INVALID, "this connection to the batch cache already has a job"));
     } else {
         client->request = request;
         client->answering = true;
@@ -246,7 +246,7 @@ static fth_status give_slot(fth_host *host, host_client *client, uint64_t job, j
     int slot = fth_board_take(host->board, job, client->process);
     if (slot < 0) {
         host->handler.left(host->handler.context, -1, job, false);
-        return fth_fail(FTH_NO_SPACE, "the batch cache on this machine has %d clients already", (int)FTH_BOARD_SLOTS);
+        return fth_fail(FTH_NO_SPACE, "the batch cache on this machine already has %d clients", (int)FTH_BOARD_SLOTS);
     }
     client->slot = slot;
     client->job = job;
@@ -341,7 +341,7 @@ static void accept_client(fth_host *host)
         return;
     }
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != geteuid())
-        turn_away(fd, "this batch cache is another user's");
+        turn_away(fd, "this batch cache belongs to another user");
     else if (host->count >= FTH_HOST_CLIENTS || fth_allocate(1, sizeof *client, &client) != FTH_OK)
         turn_away(fd, "the batch cache on this machine has too many clients");
     if (!client)
@@ -429,8 +429,8 @@ static fth_status listen_at_path(fth_host *host)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int length = snprintf(address.sun_path, sizeof address.sun_path, "%s.new", host->path);
 
-    FTH_REQUIRE(length > 0 && (size_t)length < sizeof address.sun_path, FTH_INVALID, "too long for a socket's path: %s",
-                host->path);
+    FTH_REQUIRE(length > 0 && (size_t)length < sizeof address.sun_path, FTH_INVALID,
+                "this path is too long for a socket: %s", host->path);
     unlink(address.sun_path);
     host->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     FTH_REQUIRE(host->listener >= 0 && bind(host->listener, (const struct sockaddr *)&address, sizeof address) == 0 &&

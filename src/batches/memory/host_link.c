@@ -95,7 +95,7 @@ static fth_status connect_once(fth_host_link *link, const char *path, bool *busy
     socklen_t size = sizeof peer;
 
     *busy = false;
-    FTH_REQUIRE(strlen(path) < sizeof address.sun_path, FTH_INVALID, "too long for a socket's path: %s", path);
+    FTH_REQUIRE(strlen(path) < sizeof address.sun_path, FTH_INVALID, "this path is too long for a socket: %s", path);
     memcpy(address.sun_path, path, strlen(path));
     link->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     FTH_REQUIRE(link->socket >= 0, FTH_IO, "no socket: %s", strerror(errno));
@@ -105,7 +105,7 @@ static fth_status connect_once(fth_host_link *link, const char *path, bool *busy
         goto out;
     }
     FTH_REQUIRE(getsockopt(link->socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid(),
-                FTH_INVALID, "the batch cache at %s is another user's", path);
+                FTH_INVALID, "the batch cache at %s belongs to another user", path);
 out:
     if (status != FTH_OK && link->socket >= 0) {
         close(link->socket);

@@ -48,7 +48,7 @@ static fth_status send_bytes(int socket, const char *bytes, size_t size_bytes, c
         return FTH_OK;
     if (errno == EAGAIN || errno == EWOULDBLOCK)
         return fth_fail(FTH_TIMEOUT, "the other end of the batch cache's socket does not read");
-    return fth_fail(FTH_PEER_LOST, "the other end of the batch cache's socket has gone: %s", strerror(errno));
+    return fth_fail(FTH_PEER_LOST, "the other end of the batch cache's socket is gone: %s", strerror(errno));
 }
 
 /* Stores a text in an anonymous file. */
@@ -135,7 +135,7 @@ static fth_status receive_bytes(int socket, char *bytes, size_t room, bool with_
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         return FTH_OK;
     if (got <= 0)
-        return fth_fail(FTH_PEER_LOST, "the other end of the batch cache's socket has gone");
+        return fth_fail(FTH_PEER_LOST, "the other end of the batch cache's socket is gone");
     if (message.msg_flags & MSG_TRUNC)
         return fth_fail(FTH_CORRUPT, "a message to the batch cache has more than %zu bytes", room);
     return FTH_OK;
@@ -149,7 +149,7 @@ static fth_status parse(const char *bytes, size_t length, json_t **message)
         return FTH_OK;
     json_decref(*message);
     *message = NULL;
-    return fth_fail(FTH_CORRUPT, "a message to the batch cache is no JSON object");
+    return fth_fail(FTH_CORRUPT, "a message to the batch cache is not a JSON object");
 }
 
 /* Replaces {"large":N} with the contents of the descriptor. */
@@ -163,7 +163,7 @@ static fth_status read_large(json_t **message, int fd)
     json_decref(*message);
     *message = NULL;
     FTH_REQUIRE(size > 0 && size <= LARGE_BYTES && fstat(fd, &facts) == 0 && facts.st_size == size, FTH_CORRUPT,
-                "an answer of the batch cache has another size than it says");
+                "an answer of the batch cache does not have the announced size");
     FTH_TRY(fth_allocate((size_t)size, 1, &bytes));
     FTH_REQUIRE(pread(fd, bytes, (size_t)size, 0) == size, FTH_CORRUPT, "an answer of the batch cache cannot be read");
     FTH_TRY(parse(bytes, (size_t)size, message));

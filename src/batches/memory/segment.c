@@ -94,7 +94,7 @@ static fth_status become_owner(fth_segment_cache *segment)
 {
     fth_status status = FTH_OK;
     FTH_REQUIRE(flock(segment->mapping.fd, LOCK_EX | LOCK_NB) == 0, FTH_INVALID,
-                "the memory of the batch cache belongs to a process that is running");
+                "the memory of the batch cache belongs to a running process");
     FTH_TRY(fth_mapping_reopen(segment->mapping.fd, false, &segment->read_only_fd));
     FTH_TRY(fth_space_create(segment->memory->entry_bytes, &segment->space));
     segment->backed = segment->memory->entry_offset;
@@ -377,7 +377,7 @@ fth_status fth_segment_begin(fth_segment_cache *segment, uint64_t size_bytes, vo
     *entry = NULL;
     uint64_t whole = segment->mapping.size_bytes - segment->memory->entry_offset;
     FTH_REQUIRE(size_bytes <= whole, FTH_NO_SPACE,
-                "its %.1f MB are more than the whole cache, which has %.1f MB: give it more --cache-memory, or use "
+                "its %.1f MB exceed the whole cache of %.1f MB: increase --cache-memory, or use "
                 "smaller batches",
                 (double)size_bytes / 1e6, (double)whole / 1e6);
     pthread_mutex_lock(&segment->mutex);

@@ -97,6 +97,6 @@ fth_status fth_segment_check_header(const fth_mapping *mapping)
     if (memory->magic != FTH_SEGMENT_MAGIC || rows < MIN_ROWS || rows > MAX_ROWS || (rows & (rows - 1)) != 0 ||
         memory->entry_offset != fth_rows_end(rows) || memory->entry_offset >= mapping->size_bytes ||
         entries != mapping->size_bytes - memory->entry_offset || entries % FTH_SPACE_UNIT != 0)
-        return fth_fail(FTH_CORRUPT, "not memory of the batch cache, or another version's");
+        return fth_fail(FTH_CORRUPT, "not a segment of this version of the batch cache");
     return FTH_OK;
 }

@@ -232,14 +232,15 @@ static fth_status check_order(const fth_prefetch_set *set, const fth_order *orde
     int64_t count = info->count[order->spec.split];
 
     FTH_REQUIRE(strcmp(order->spec.version, set->version) == 0, FTH_IO, /* here only: other prefetchers may have it */
-                "%s has version %.12s here, and %.12s is asked for: the data has changed, or is another", info->name,
+                "%s has version %.12s here, and %.12s is asked for: the data has changed, or is other data", info->name,
                 set->version, order->spec.version);
     if (order->kind == FTH_ITEM_BATCH)
         FTH_TRY(fth_job_spec_check(&order->spec, count));
     else
         FTH_REQUIRE(order->number < count, FTH_INVALID, "%s: there is no sample %" PRId64 " among %" PRId64, info->name,
                     order->number, count);
-    FTH_REQUIRE(order->number >= 0 && order->spec.rotation >= 0, FTH_INVALID, "order: it is not complete");
+    FTH_REQUIRE(order->number >= 0 && order->spec.rotation >= 0, FTH_INVALID,
+                "incomplete order: number and rotation must be set");
 
 out:
     return status;

@@ -111,7 +111,7 @@ static fth_status load_text(const json_t *json, const char *key, char *text, siz
 {
     const char *value = json_string_value(json_object_get(json, key));
     if (!value || strlen(value) >= size)
-        return fth_fail(FTH_INVALID, "preparation: \"%s\" must be a text of at most %zu bytes", key, size - 1);
+        return fth_fail(FTH_INVALID, "preparation: \"%s\" must be a string of at most %zu bytes", key, size - 1);
     snprintf(text, size, "%s", value);
     return FTH_OK;
 }

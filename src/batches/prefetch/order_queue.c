@@ -112,7 +112,7 @@ static bool take(void *context, fth_remote_prefetcher *remote, fth_deadline dead
             break;
         if (request->requester.is_abandoned(request->requester.context)) { /* nobody waits for the answer */
             pthread_mutex_unlock(&queue->mutex);
-            answer(queue, request, FTH_INTERRUPTED, "nobody waits for it any more", NULL);
+            answer(queue, request, FTH_INTERRUPTED, "nobody waits for it", NULL);
             pthread_mutex_lock(&queue->mutex);
             request = NULL;
             continue;
@@ -142,7 +142,7 @@ static fth_status open_client(fth_order_queue *queue, const queued_order *reques
     fth_status status = FTH_OK;
     queue_client *client = NULL;
 
-    FTH_REQUIRE(queue->client_count < MAX_CLIENTS, FTH_IO, "this worker works for %d coordinators already",
+    FTH_REQUIRE(queue->client_count < MAX_CLIENTS, FTH_IO, "this worker already works for %d coordinators",
                 MAX_CLIENTS);
     FTH_TRY(fth_allocate(1, sizeof *client, &client));
     client->queue = queue;
@@ -224,7 +224,7 @@ static fth_status read_request(const fth_order_queue *queue, const json_t *order
     FTH_REQUIRE(cache && *cache && strlen(cache) < sizeof request->cache, FTH_INVALID,
                 "order: \"cache\" must be the address of a cache");
     FTH_REQUIRE(queue->url || (address && *address), FTH_INVALID,
-                "order: \"address\" must be that of its coordinator; or give the worker --server");
+                "order: \"address\" must be that of its coordinator, unless the worker has --server");
     FTH_REQUIRE(!address || strlen(address) < sizeof request->url, FTH_INVALID, "order: \"address\" is too long");
     snprintf(request->url, sizeof request->url, "%s", queue->url ? queue->url : address);
     snprintf(request->cache, sizeof request->cache, "%s", cache);
@@ -238,7 +238,7 @@ fth_status fth_order_queue_submit(fth_order_queue *queue, const json_t *order, c
     fth_status status = FTH_OK;
     queued_order *request = NULL;
 
-    FTH_REQUIRE(json_is_object(order), FTH_INVALID, "the body must be an order as JSON");
+    FTH_REQUIRE(json_is_object(order), FTH_INVALID, "the body must be an order in JSON");
     FTH_TRY(fth_allocate(1, sizeof *request, &request));
     FTH_TRY(read_request(queue, order, request));
     request->requester = *requester;

@@ -102,7 +102,7 @@ static fth_status send_order(const remote_function *function, fth_http_client *h
                                       .progress_context = (void *)function};
     status = fth_http_perform(http, &request, response);
     if (status == FTH_INVALID)
-        status = fth_fail(FTH_IO, "it answered with more than %d bytes", MAX_ANSWER_BYTES);
+        status = fth_fail(FTH_IO, "its answer has more than %d bytes", MAX_ANSWER_BYTES);
 
 out:
     fth_wipe(&signer, sizeof signer);
@@ -140,7 +140,7 @@ static fth_status read_answer(const fth_http_response *response, const fth_order
     }
     *proper = false;
     FTH_REQUIRE(id && fth_item_id_parse(id, &said) && fth_item_id_equal(said, order->id), FTH_IO,
-                "its answer is about another item: \"%.40s\"", id ? id : "");
+                "its answer is for another item: \"%.40s\"", id ? id : "");
     status = fth_prefetch_result_load(json_object_get(reported, "preparation"), result);
     if (status != FTH_OK)
         status = fth_fail_within(FTH_IO, "its answer");
@@ -337,9 +337,10 @@ typedef struct function_list {
 
 static fth_status check_functions(const char *argument)
 {
-    return *argument ? fth_fail(FTH_INVALID, "functions:%s: expected functions; their addresses go into --functions",
-                                argument)
-                     : FTH_OK;
+    return *argument
+               ? fth_fail(FTH_INVALID, "functions:%s: expected functions alone; set their addresses with --functions",
+                          argument)
+               : FTH_OK;
 }
 
 static void stop_functions(void *state)
@@ -359,7 +360,7 @@ static fth_status start_functions(const char *argument, const fth_order_source *
 
     FTH_TRY(check_functions(argument));
     FTH_REQUIRE(copy, FTH_NO_MEMORY, "no memory for a list of functions");
-    FTH_REQUIRE(*copy, FTH_INVALID, "functions that prefetch need their addresses: --functions URL[,URL...]");
+    FTH_REQUIRE(*copy, FTH_INVALID, "prefetching functions need --functions URL[,URL...]");
     FTH_TRY(fth_allocate(1, sizeof *list, &list));
     while ((url = strsep(&rest, ","))) {
         FTH_REQUIRE(list->count < MAX_FUNCTIONS, FTH_INVALID, "more than %d functions", MAX_FUNCTIONS);
@@ -377,7 +378,7 @@ out:
 
 const fth_prefetch_kind fth_prefetch_functions = {
     .name = "functions",
-    .summary = "functions that are deployed (OpenWhisk, Lambda); --functions has their addresses",
+    .summary = "deployed functions (OpenWhisk, Lambda), at the addresses of --functions",
     .check = check_functions,
     .start = start_functions,
     .stop = stop_functions,

@@ -4,8 +4,8 @@
 
 static fth_status check(const char *argument)
 {
-    return *argument ? fth_fail(FTH_INVALID, "workers:%s: expected workers; each says itself how many threads it has",
-                                argument)
+    return *argument ? fth_fail(FTH_INVALID,
+                                "workers:%s: expected workers alone; each chooses its own number of threads", argument)
                      : FTH_OK;
 }
 
@@ -25,7 +25,7 @@ static void stop(void *state)
 
 const fth_prefetch_kind fth_prefetch_workers = {
     .name = "workers",
-    .summary = "other machines that ask for work: farthing worker prefetch --server URL",
+    .summary = "other machines that ask for orders: farthing worker prefetch --server URL",
     .check = check,
     .start = start,
     .stop = stop,

@@ -47,7 +47,7 @@ static fth_status open_set_here(fth_remote_prefetcher *remote, const char *name,
     FTH_REQUIRE(target, FTH_NO_MEMORY, "no memory for an address");
     FTH_TRY(fth_coordinator_ask(remote->link, "GET", target, NULL, fth_deadline_in(ASK_S), &json));
     FTH_TRY(fth_described_set_load(json, name, &described));
-    FTH_REQUIRE(described.source.address, FTH_IO, "the coordinator does not say where %s is: only it can open that",
+    FTH_REQUIRE(described.source.address, FTH_IO, "the coordinator gives no address for %s, so only it can open that",
                 name);
     const fth_dataset_options options = {.seed = described.source.seed,
                                          .validation_fraction = described.source.validation_fraction,

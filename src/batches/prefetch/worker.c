@@ -227,7 +227,7 @@ static void report_results(fth_prefetch_worker *worker, json_t *results)
     } while ((status == FTH_PEER_LOST || status == FTH_TIMEOUT) && !is_stopped(worker) &&
              fth_backoff_wait(&backoff, 0, deadline));
     if (status != FTH_OK && !atomic_load(&worker->away))
-        fth_log_warning("cannot report what was prepared: %s", fth_error_message());
+        fth_log_warning("cannot report outcomes: %s", fth_error_message());
     json_decref(request);
 }
 

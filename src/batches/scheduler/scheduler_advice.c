@@ -107,7 +107,7 @@ fth_cache_format fth_scheduler_choose_format(const fth_scheduler *scheduler, con
     int relatives = count_relatives(scheduler, spec);
 
     if (spec->format != FTH_FORMAT_AUTO) {
-        snprintf(why, 256, "%s: as asked for", fth_cache_format_name(spec->format));
+        snprintf(why, 256, "%s: as requested", fth_cache_format_name(spec->format));
         return spec->format;
     }
     if (!files) {
@@ -120,8 +120,8 @@ fth_cache_format fth_scheduler_choose_format(const fth_scheduler *scheduler, con
     }
     if (spec->sharing == FTH_SHARE_NONE) {
         snprintf(why, 256,
-                 "batches: order and augmentation are the job's own, bit for bit those of a run without the "
-                 "cache; share=order lets jobs have decoded images in common");
+                 "batches: order and augmentation are the job's own, bit for bit as without the "
+                 "cache; with share=order, jobs share decoded images");
         return FTH_FORMAT_BATCHES;
     }
     bool fits = set_bytes <= memory_share * memory;
@@ -136,10 +136,11 @@ fth_cache_format fth_scheduler_choose_format(const fth_scheduler *scheduler, con
         return FTH_FORMAT_DECODED;
     }
     if (others_differ && !worth_it) {
-        snprintf(why, 256,
-                 "encoded: decoding takes only %.2f ms a sample (%s), fetching %.2f ms; jobs differ in what they do to "
-                 "samples",
-                 1e3 * costs.decode_s, basis, 1e3 * costs.fetch_s);
+        snprintf(
+            why, 256,
+            "encoded: decoding takes only %.2f ms a sample (%s), fetching %.2f ms; jobs prepare samples differently"
+            "samples",
+            1e3 * costs.decode_s, basis, 1e3 * costs.fetch_s);
         return FTH_FORMAT_ENCODED;
     }
     snprintf(why, 256, "batches: jobs that share everything need each batch once; decoding takes %.2f ms a sample (%s)",

@@ -77,7 +77,7 @@ static fth_status join_group(fth_scheduler *scheduler, fth_scheduled_job *job)
     for (size_t i = 0; i < scheduler->group_count; i++) {
         if (is_in_use(&scheduler->groups[i]) && fth_item_id_equal(scheduler->groups[i].signature, signature)) {
             FTH_REQUIRE(scheduler->groups[i].set_count == job->set_count, FTH_INVALID,
-                        "job: %s has two numbers of samples in one version", spec->data);
+                        "job: %s has two sample counts in one version", spec->data);
             scheduler->groups[i].jobs++;
             job->group = (uint32_t)i + 1;
             return FTH_OK;
@@ -191,9 +191,8 @@ fth_status fth_scheduler_add_job(fth_scheduler *scheduler, uint64_t id, const ft
     fth_scheduled_job *job = NULL;
     size_t place = job_place(scheduler, id);
 
-    FTH_REQUIRE(!fth_scheduler_find_job(scheduler, id), FTH_INVALID, "job %llu is known already",
-                (unsigned long long)id);
-    FTH_REQUIRE(spec->format != FTH_FORMAT_AUTO, FTH_INVALID, "job %llu: what is cached for it is not chosen",
+    FTH_REQUIRE(!fth_scheduler_find_job(scheduler, id), FTH_INVALID, "job %llu already exists", (unsigned long long)id);
+    FTH_REQUIRE(spec->format != FTH_FORMAT_AUTO, FTH_INVALID, "job %llu: its cache format is not chosen",
                 (unsigned long long)id);
     FTH_TRY(fth_job_spec_check(spec, set_count));
     FTH_TRY(fth_grow(&scheduler->jobs, scheduler->job_count, &scheduler->job_capacity, sizeof *scheduler->jobs));
@@ -290,11 +289,10 @@ void fth_jobs_refuse_too_large(fth_scheduler *scheduler, uint32_t number)
         bool known = (double)group->made >= fmin(64, items / 4);
         if (job->group != number || *job->refusal || batch_bytes <= (known ? 1 : 2) * memory_bytes)
             continue;
-        snprintf(
-            reason, sizeof reason,
-            "a batch takes %.1f MB, more than the %.1f MB that the cache may fill: give it more --cache-memory, or "
-            "use smaller batches",
-            batch_bytes / 1e6, memory_bytes / 1e6);
+        snprintf(reason, sizeof reason,
+                 "a batch takes %.1f MB, more than the %.1f MB that the cache may fill: increase --cache-memory, or "
+                 "use smaller batches",
+                 batch_bytes / 1e6, memory_bytes / 1e6);
         refuse(scheduler, job, reason);
     }
 }

@@ -204,7 +204,7 @@ static fth_status serve(const serve_options *asked, fth_stop *stop)
                                        .max_requests_per_s = asked->serving.max_rate};
 
     FTH_TRY(fth_allocate(1, sizeof *list, &list));
-    FTH_REQUIRE(*asked->data, FTH_INVALID, "there is no data set to serve; give one with --data");
+    FTH_REQUIRE(*asked->data, FTH_INVALID, "no data set to serve; add one with --data");
     FTH_TRY(read_sets(asked->data, list));
     options.sets = list->sets;
     options.set_count = list->count;
