@@ -11,7 +11,7 @@
 #include "cluster/rendezvous_find.h"
 #include "train/loop/spending.h"
 
-enum { MAX_ATTEMPTS = 5 }; /* to connect to a group's members, before giving up */
+enum { MOST_FAILURES = 5 }; /* to connect to the members of groups, one after another */
 
 /* The rendezvous finds lost members, and those that reach it and not each other, in seconds, and
  * stuck ones in a minute: this is for what is left. */
@@ -28,6 +28,7 @@ struct fth_worker_group {
     fth_group_view view;
     char **names; /* of the view's members */
     bool left;
+    int failures; /* to connect to the members, since it last succeeded */
 
     pthread_mutex_t mutex; /* guards what follows, which the membership's thread changes too */
     fth_collective *collective;
@@ -311,16 +312,14 @@ fth_status fth_worker_group_form(fth_worker_group *group, const fth_shared_memor
 {
     fth_status status = FTH_OK;
 
-    for (int attempt = 1;; attempt++) {
-        close_collective(group);
-        release_names(group);
-        FTH_TRY(group->membership ? fth_membership_join(group->membership, group->stop, &group->view)
-                                  : form_alone(&group->view));
-        status = open_collective(group, memory);
-        if (!is_loss(status) || attempt == MAX_ATTEMPTS)
-            goto out;
-        fth_log_warning("%s; forming the group again", fth_error_message());
-    }
+    close_collective(group);
+    release_names(group);
+    FTH_TRY(group->membership ? fth_membership_join(group->membership, group->stop, &group->view)
+                              : form_alone(&group->view));
+    status = open_collective(group, memory);
+    group->failures = is_loss(status) ? group->failures + 1 : 0;
+    if (group->failures > 0 && group->failures < MOST_FAILURES)
+        status = FTH_PEER_LOST;
 
 out:
     return status;

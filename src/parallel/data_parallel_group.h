@@ -41,8 +41,8 @@ fth_status fth_worker_group_share_run(fth_worker_group *group, const json_t *run
 fth_status fth_worker_group_announce(fth_worker_group *group, const json_t *found);
 
 /* Waits for a group with this process and connects to its members. `memory` holds the gradients, or
- * is NULL. FTH_TIMEOUT while there are fewer nodes than the least number; FTH_INTERRUPTED when a
- * stop is asked. */
+ * is NULL. FTH_PEER_LOST if a member cannot be reached: try again. FTH_TIMEOUT while there are fewer nodes than the
+ * least number; FTH_INTERRUPTED when a stop is asked. */
 fth_status fth_worker_group_form(fth_worker_group *group, const fth_shared_memory *memory);
 
 /* All members end, or stop, and each leaves when it has done its part: from now on that is no

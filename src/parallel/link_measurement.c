@@ -34,6 +34,7 @@ fth_status fth_link_measure(const fth_train_options *options, fth_stop *stop, ft
 {
     fth_status status = FTH_OK;
     fth_launched launched = {0};
+    enum { MOST_LOSSES = 5 };
     fth_worker_group *group = NULL;
     float *values = NULL;
     double few_s, many_s;
@@ -41,8 +42,12 @@ fth_status fth_link_measure(const fth_train_options *options, fth_stop *stop, ft
     *measurement = (fth_link_measurement){.nodes = 1};
     FTH_TRY(fth_launcher_find(&launched));
     FTH_TRY(fth_worker_group_open(&launched, options, stop, &group));
-    while ((status = fth_worker_group_form(group, NULL)) == FTH_TIMEOUT)
+    for (int losses = 0; losses < MOST_LOSSES; losses += status == FTH_PEER_LOST) {
+        status = fth_worker_group_form(group, NULL);
+        if (status != FTH_TIMEOUT && status != FTH_PEER_LOST)
+            break;
         fth_log_info("waiting: %s", fth_error_message());
+    }
     FTH_TRY(status);
     const fth_group_view *view = fth_worker_group_view(group);
     measurement->rank = view->rank;

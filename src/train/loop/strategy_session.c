@@ -178,28 +178,6 @@ static fth_status open_loader(fth_strategy_session *session)
     return fth_setup_open_loader(session->setup, FTH_TRAIN, session->position->state.batches, &session->loader);
 }
 
-/* Until there are enough peers for a group. */
-static fth_status wait_for_group(fth_strategy_session *session)
-{
-    fth_status status = session->strategy->rejoin(session->state, &session->place);
-    if (status == FTH_TIMEOUT)
-        fth_log_info("waiting: %s", fth_error_message());
-    while (status == FTH_TIMEOUT) /* every few seconds; a stop ends it */
-        status = session->strategy->rejoin(session->state, &session->place);
-    return status;
-}
-
-fth_status fth_strategy_session_form_again(fth_strategy_session *session)
-{
-    enum { MOST_LOSSES = 100 };
-    fth_status status = FTH_PEER_LOST;
-    for (int losses = 0; status == FTH_PEER_LOST && session->strategy->rejoin && losses < MOST_LOSSES; losses++) {
-        fth_log_warning("%s; forming the group again", fth_error_message());
-        status = wait_for_group(session);
-    }
-    return status;
-}
-
 /* Peers that have formed a group: what each has by itself need not be what all of them have. */
 static bool has_to_drain(const fth_strategy_session *session)
 {
@@ -224,9 +202,12 @@ out:
     return status;
 }
 
-const void *fth_strategy_session_get_state(const fth_strategy_session *session)
+fth_start_facts fth_strategy_session_describe_start(const fth_strategy_session *session, bool resumed)
 {
-    return session->state;
+    return (fth_start_facts){.resumed = resumed,
+                             .strategy = session->strategy,
+                             .strategy_state = session->state,
+                             .parameters = fth_graph_trainable_count(fth_engine_graph(session->setup->engine))};
 }
 
 bool fth_strategy_session_follows(const fth_strategy_session *session)
@@ -257,11 +238,15 @@ static void write_strategy_events(fth_strategy_session *session)
     }
 }
 
-fth_status fth_strategy_session_rejoin(fth_strategy_session *session)
+fth_status fth_strategy_session_form(fth_strategy_session *session)
+{
+    return session->strategy->rejoin(session->state, &session->place);
+}
+
+fth_status fth_strategy_session_synchronize(fth_strategy_session *session)
 {
     fth_status status = FTH_OK;
 
-    FTH_TRY(session->strategy->rejoin(session->state, &session->place));
     FTH_TRY(synchronize(session));
     session->unsettled = has_to_drain(session);
     FTH_TRY(open_loader(session));

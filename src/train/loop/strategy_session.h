@@ -2,8 +2,9 @@
  * the position and the reporter.
  *
  *     create -> meet (peers share a run) -> connect -> open (weights are there) -> agree, update ... settle ... -> free
- *                                                                                        | ^
- *                                                                         a peer is lost '-' take_back, rejoin
+ *                                                                                      |  ^
+ *                                                             a peer is lost: take_back '--' form, synchronize
+ *                                                                              (recovery.h)
  *
  * A strategy with workers may have batches that are not part of the weights yet; settle() waits for
  * them. Belongs to the training thread. */
@@ -35,13 +36,11 @@ fth_status fth_strategy_session_share_run(fth_strategy_session *session, const j
 fth_status fth_strategy_session_connect(fth_strategy_session *session, fth_setup *setup);
 
 /* Takes over the weights and the position of the peer that is furthest, where there are peers;
- * opens the loader at the position, and the strategy with the engine's weights. FTH_PEER_LOST where
- * the group ended before: form_again(), which may change this process's place, and call it
- * again. */
+ * opens the loader at the position, and the strategy with the engine's weights. FTH_PEER_LOST if
+ * the group ended first: form another, and call it again. */
 fth_status fth_strategy_session_open(fth_strategy_session *session);
-fth_status fth_strategy_session_form_again(fth_strategy_session *session);
-/* The strategy's state, lent, for what it says about itself. */
-const void *fth_strategy_session_get_state(const fth_strategy_session *session);
+/* What the strategy is and has, for the start's event. */
+fth_start_facts fth_strategy_session_describe_start(const fth_strategy_session *session, bool resumed);
 /* Whether a peer saves the run, and this process does not. */
 bool fth_strategy_session_follows(const fth_strategy_session *session);
 /* What share of the machines is here (fth_peer_place.present). */
@@ -57,13 +56,15 @@ fth_status fth_strategy_session_settle(fth_strategy_session *session);
 /* False where settle() failed, or peers are lost, and this process has not all that a checkpoint
  * holds. */
 bool fth_strategy_session_can_save(const fth_strategy_session *session);
-/* After any of these three failed with `status`: true if it was for a lost peer, and the strategy
- * can do without it: the update that failed counts as not made, and rejoin comes next. */
+/* After any of these failed with `status`: true if a peer was lost, and the strategy can do without
+ * it. The update that failed counts as not made, and form() comes next. */
 bool fth_strategy_session_take_back(fth_strategy_session *session, fth_status status);
-/* Forms a group of those that are left and of those that wait to join. The position may have moved
- * to that of a peer. FTH_TIMEOUT while there are too few (whether this process follows is by then
- * about those), FTH_PEER_LOST if another is lost meanwhile: call it again. */
-fth_status fth_strategy_session_rejoin(fth_strategy_session *session);
+/* Forms a group of those that are left and those that wait to join, which may change this process's
+ * place. FTH_TIMEOUT while there are too few: whether this process follows is then about these. */
+fth_status fth_strategy_session_form(fth_strategy_session *session);
+/* After that, once it was open: takes over the weights and the position of the peer that is
+ * furthest. */
+fth_status fth_strategy_session_synchronize(fth_strategy_session *session);
 /* At the end of the run, between all peers. The one that keeps the run says that it saves what
  * comes with the end; meanwhile a thread tells the others, who wait for it, that it is there, so
  * the strategy session is used for nothing else. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/process.h"
+#include "train/loop/run_parts.h"
 #include "train/run/run_record.h"
 #include "train/run/run_takeover.h"
 #include "train/run/run_text.h"
@@ -31,7 +32,7 @@ typedef struct search {
 } search;
 
 struct fth_run_owner {
-    fth_run_owner_parts with;
+    const fth_run_parts *with;
     fth_run_store *run_store; /* what --checkpoints names, or NULL */
     fth_saver *saver;         /* NULL, as the paths: the run is not kept here */
     char *last_path, *best_path;
@@ -47,12 +48,12 @@ struct fth_run_owner {
     fth_stop lost; /* asked when the lease is lost, where there are peers */
 };
 
-fth_status fth_run_owner_create(const fth_run_owner_parts *parts, fth_run_owner **owner)
+fth_status fth_run_owner_create(const fth_run_parts *parts, fth_run_owner **owner)
 {
     fth_status status = fth_allocate(1, sizeof **owner, owner);
     if (status != FTH_OK)
         return status;
-    (*owner)->with = *parts;
+    (*owner)->with = parts;
     (*owner)->lost = (fth_stop)FTH_STOP_INITIALIZER;
     pthread_mutex_init(&(*owner)->search.mutex, NULL);
     pthread_cond_init(&(*owner)->search.changed, NULL);
@@ -84,7 +85,7 @@ const char *fth_run_owner_best_path(const fth_run_owner *owner)
 static void set_takeover(const fth_run_owner *owner)
 {
     fth_takeover takeover = fth_run_store_get_takeover(owner->run_store);
-    fth_spending_set_takeover(owner->with.spending, takeover.waited_s, takeover.previous_seen_s,
+    fth_spending_set_takeover(owner->with->spending, takeover.waited_s, takeover.previous_seen_s,
                               takeover.previous_process_s);
 }
 
@@ -106,7 +107,7 @@ static void set_group(fth_run_owner *owner, fth_run_store *run_store, const char
 fth_status fth_run_owner_find_run(fth_run_owner *owner, const fth_train_options *asked)
 {
     fth_status status = FTH_OK;
-    fth_run_selection *selection = owner->with.selection;
+    fth_run_selection *selection = owner->with->selection;
     char group[FTH_LEASE_GROUP_BYTES];
 
     if (!*asked->store.checkpoints)
@@ -114,8 +115,8 @@ fth_status fth_run_owner_find_run(fth_run_owner *owner, const fth_train_options 
     FTH_TRY(fth_run_selection_prepare(asked, selection));
     FTH_TRY(fth_run_store_open(asked, &owner->run_store));
     set_group(owner, owner->run_store, "");
-    fth_deadline_watchdog_set_run(owner->with.watchdog, &(fth_watched_run){.run_store = owner->run_store});
-    FTH_TRY(fth_stored_run_find(owner->run_store, owner->with.stop, asked->standby, selection));
+    fth_deadline_watchdog_set_run(owner->with->watchdog, &(fth_watched_run){.run_store = owner->run_store});
+    FTH_TRY(fth_stored_run_find(owner->run_store, owner->with->stop, asked->standby, selection));
     fth_run_store_get_group(owner->run_store, group);
     snprintf(selection->lease_group, sizeof selection->lease_group, "%s", group);
     set_takeover(owner);
@@ -127,7 +128,7 @@ out:
 fth_status fth_run_owner_open(fth_run_owner *owner)
 {
     fth_status status = FTH_OK;
-    const fth_run_owner_parts *with = &owner->with;
+    const fth_run_parts *with = owner->with;
     fth_record *record = NULL;
 
     FTH_TRY(fth_run_record_open(with->selection, with->setup, with->spending, &record));
@@ -159,7 +160,7 @@ out:
 /* Brings run.json up to date. */
 static fth_status configure(const fth_run_owner *owner)
 {
-    const fth_run_owner_parts *with = &owner->with;
+    const fth_run_parts *with = owner->with;
     return fth_run_record_configure(fth_reporter_get_record(with->reporter), with->selection, with->setup,
                                     with->spending);
 }
@@ -170,9 +171,9 @@ fth_status fth_run_owner_restore(fth_run_owner *owner)
     bool restored = false;
 
     FTH_TRY(fth_saver_restore(owner->saver, &restored));
-    FTH_TRY(fth_setup_adapt_to_workers(owner->with.setup, owner->with.position));
+    FTH_TRY(fth_setup_adapt_to_workers(owner->with->setup, owner->with->position));
     if (!restored) /* killed before its first checkpoint */
-        FTH_TRY(fth_setup_load_weights(owner->with.setup, owner->with.position));
+        FTH_TRY(fth_setup_load_weights(owner->with->setup, owner->with->position));
     FTH_TRY(configure(owner)); /* only now: a run that cannot be continued stays as it was */
 
 out:
@@ -182,10 +183,10 @@ out:
 fth_status fth_run_owner_begin_store(fth_run_owner *owner)
 {
     fth_status status = FTH_OK;
-    const fth_run_selection *selection = owner->with.selection;
+    const fth_run_selection *selection = owner->with->selection;
     if (!owner->run_store)
         return FTH_OK;
-    const char *folder = fth_record_folder(fth_reporter_get_record(owner->with.reporter));
+    const char *folder = fth_record_folder(fth_reporter_get_record(owner->with->reporter));
     FTH_TRY(fth_run_store_begin(owner->run_store, folder, selection->stored_bytes));
     FTH_TRY(fth_run_text_put(owner->run_store, folder));
     FTH_TRY(fth_run_store_put_run(owner->run_store, !selection->stored));
@@ -196,12 +197,12 @@ out:
 
 void fth_run_owner_write_start(fth_run_owner *owner, const fth_start_facts *facts)
 {
-    const fth_setup *setup = owner->with.setup;
-    fth_reporter_write_start(owner->with.reporter, facts);
+    const fth_setup *setup = owner->with->setup;
+    fth_reporter_write_start(owner->with->reporter, facts);
     if (facts->resumed)
         fth_saver_check_best(owner->saver);
     if (*setup->weights_format && !facts->reason)
-        fth_reporter_write_weights(owner->with.reporter, setup->weights_format, setup->weights.head_note);
+        fth_reporter_write_weights(owner->with->reporter, setup->weights_format, setup->weights.head_note);
 }
 
 /* ---- taking over: finding the run in its store ---- */
@@ -224,13 +225,13 @@ static fth_status begin_search(fth_run_owner *owner)
 {
     fth_status status = FTH_OK;
     search *self = &owner->search;
-    const fth_run_selection *selection = owner->with.selection;
+    const fth_run_selection *selection = owner->with->selection;
 
     self->stop = (fth_stop)FTH_STOP_INITIALIZER;
     self->done = false;
     FTH_TRY(fth_run_selection_prepare(&selection->options, &self->found));
     /* As asked, which is what the record has, and not as adapted to data since. */
-    FTH_TRY(fth_options_from_json(&fth_train_option_table, &self->found.options, owner->with.setup->configuration,
+    FTH_TRY(fth_options_from_json(&fth_train_option_table, &self->found.options, owner->with->setup->configuration,
                                   "the run"));
     fth_options_identity(&fth_train_option_table, &self->found.options, self->found.identity);
     FTH_TRY(fth_run_store_open(&selection->options, &self->run_store));
@@ -274,7 +275,7 @@ static void end_search(search *self)
 static void adopt(fth_run_owner *owner)
 {
     search *self = &owner->search;
-    fth_run_selection *selection = owner->with.selection;
+    fth_run_selection *selection = owner->with->selection;
     owner->run_store = self->run_store;
     self->run_store = NULL;
     free(selection->folder);
@@ -338,7 +339,7 @@ bool fth_run_owner_is_taking_over(const fth_run_owner *owner)
 static fth_status find_folder(fth_run_owner *owner, bool *finished)
 {
     fth_status status = FTH_OK;
-    fth_run_selection *selection = owner->with.selection;
+    fth_run_selection *selection = owner->with->selection;
     fth_record_summary summary = {0};
     char *folder = fth_path_join(selection->options.saving.runs, selection->id);
 
@@ -362,7 +363,7 @@ out:
 /* Undoes what fth_run_owner_open() has done. */
 static void close_record(fth_run_owner *owner)
 {
-    const fth_run_owner_parts *with = &owner->with;
+    const fth_run_parts *with = owner->with;
     fth_deadline_watchdog_set_run(with->watchdog, &(fth_watched_run){0});
     fth_saver_free(owner->saver);
     owner->saver = NULL;
@@ -376,7 +377,7 @@ static void close_record(fth_run_owner *owner)
 static fth_status try_to_keep(fth_run_owner *owner, fth_deadline deadline, bool *kept)
 {
     fth_status status = FTH_OK;
-    const fth_run_selection *selection = owner->with.selection;
+    const fth_run_selection *selection = owner->with->selection;
     bool found = true, finished = false;
 
     *kept = false;
@@ -418,7 +419,7 @@ bool fth_run_owner_look(fth_run_owner *owner, const fth_start_facts *facts, fth_
     if (!kept)
         return false;
     owner->wanted = false;
-    fth_spending_take_over(owner->with.spending);
+    fth_spending_take_over(owner->with->spending);
     fth_start_facts start = *facts;
     start.resumed = true;
     start.reason = owner->reason;
@@ -471,10 +472,10 @@ void fth_run_owner_discard_unbegun(fth_run_owner *owner)
 {
     fth_run_store *store = owner->run_store;
     bool was_stored = store && fth_run_store_is_mirrored(store);
-    if (!fth_reporter_discard_unbegun(owner->with.reporter))
+    if (!fth_reporter_discard_unbegun(owner->with->reporter))
         return;
     /* What an earlier process announced may have begun on its machine, and stays. */
-    if (was_stored && !owner->with.selection->stored && !fth_run_store_is_lost(store) &&
+    if (was_stored && !owner->with->selection->stored && !fth_run_store_is_lost(store) &&
         fth_run_store_discard(store, false) != FTH_OK)
         fth_log_warning("%s keeps the record of a run that never took a step, which the next one replaces: %s",
                         fth_run_store_url(store), fth_error_message());

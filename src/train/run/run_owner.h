@@ -26,18 +26,10 @@
 
 typedef struct fth_run_owner fth_run_owner;
 
-/* What it works with; outlives it. */
-typedef struct fth_run_owner_parts {
-    fth_run_selection *selection;
-    fth_setup *setup; /* open before fth_run_owner_open() */
-    fth_position *position;
-    fth_spending *spending;
-    fth_reporter *reporter;
-    fth_deadline_watchdog *watchdog;
-    fth_stop *stop; /* may be NULL */
-} fth_run_owner_parts;
+struct fth_run_parts; /* train/loop/run_parts.h */
 
-fth_status fth_run_owner_create(const fth_run_owner_parts *parts, fth_run_owner **owner);
+/* The parts outlive it; the setup is open before fth_run_owner_open(). */
+fth_status fth_run_owner_create(const struct fth_run_parts *parts, fth_run_owner **owner);
 /* A lease that was not given up stays until it lapses. */
 void fth_run_owner_free(fth_run_owner *owner);
 
