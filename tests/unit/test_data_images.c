@@ -502,7 +502,7 @@ static void inspects(void **state)
     assert_int_equal(fth_dataset_inspect(dataset, 3, &found), FTH_OK);
     assert_int_equal(found.count, 24);
     assert_int_equal(found.readable, 23);
-    assert_int_equal(found.png, 1);
+    assert_int_equal(found.by_format[1], 1);
     assert_int_equal(found.grey, 1);
     assert_string_equal(found.grey_names[0], "train/a/grey.jpg");
     assert_int_equal(found.bad_count, 1);

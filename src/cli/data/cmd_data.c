@@ -122,10 +122,15 @@ static fth_status print_text(const fth_dataset_info *info, const fth_inspection 
                              const fth_skipped_files *skipped)
 {
     enum { SHOWN = 20 };
-    fth_print_line(stdout, "%s: %s, %s training and %s (%s JPEG, %s PNG)", info->name,
-                   FTH_COUNTED(info->classes, "class"), FTH_COUNTED(info->count[FTH_TRAIN], NULL),
-                   FTH_COUNTED(info->count[FTH_VALIDATION], "validation image"), FTH_COUNTED(found->jpeg, NULL),
-                   FTH_COUNTED(found->png, NULL));
+    char formats[160] = "";
+    for (size_t i = 0; fth_inspection_format(i).name; i++) {
+        const size_t used = strlen(formats);
+        snprintf(formats + used, sizeof formats - used, "%s%s %s", i > 0 ? ", " : "",
+                 FTH_COUNTED(found->by_format[i], NULL), fth_inspection_format(i).name);
+    }
+    fth_print_line(stdout, "%s: %s, %s training and %s (%s)", info->name, FTH_COUNTED(info->classes, "class"),
+                   FTH_COUNTED(info->count[FTH_TRAIN], NULL),
+                   FTH_COUNTED(info->count[FTH_VALIDATION], "validation image"), formats);
     putchar('\n');
     fth_status status = print_classes(info, found);
     if (status != FTH_OK)
@@ -169,13 +174,17 @@ static void print_json(const fth_dataset_info *info, const fth_inspection *found
     for (int i = 0; i < found->size_buckets; i++)
         json_array_append_new(sizes,
                               json_pack("{s:i, s:I}", "below", 64 << i, "count", (json_int_t)found->size_counts[i]));
-    fth_cli_print_json_new(json_pack(
-        "{s:o, s:I, s:I, s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", fth_cli_json_text(info->name),
-        "training_samples", (json_int_t)info->count[FTH_TRAIN], "validation_samples",
-        (json_int_t)info->count[FTH_VALIDATION], "classes", classes, "jpeg", (json_int_t)found->jpeg, "png",
-        (json_int_t)found->png, "grey", (json_int_t)found->grey, "width", side_json(found->width), "height",
-        side_json(found->height), "longer_sides", sizes, "mean", numbers_json(found->mean), "deviation",
-        numbers_json(found->deviation), "unreadable", bad, "skipped", fth_skipped_files_to_json(skipped)));
+    json_t *all = json_pack("{s:o, s:I, s:I, s:o}", "name", fth_cli_json_text(info->name), "training_samples",
+                            (json_int_t)info->count[FTH_TRAIN], "validation_samples",
+                            (json_int_t)info->count[FTH_VALIDATION], "classes", classes);
+    for (size_t i = 0; fth_inspection_format(i).key; i++)
+        json_object_set_new(all, fth_inspection_format(i).key, json_integer(found->by_format[i]));
+    json_object_update_new(all, json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "grey", (json_int_t)found->grey,
+                                          "width", side_json(found->width), "height", side_json(found->height),
+                                          "longer_sides", sizes, "mean", numbers_json(found->mean), "deviation",
+                                          numbers_json(found->deviation), "unreadable", bad, "skipped",
+                                          fth_skipped_files_to_json(skipped)));
+    fth_cli_print_json_new(all);
 }
 
 static fth_status inspect(const fth_dataset *dataset, const data_options *options)

@@ -1,10 +1,13 @@
-/* Decoders: which one an image needs is told by its first bytes, not by its name. */
+/* The decoder of an image is chosen by its first bytes, not by its name. */
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "data/image/decode.h"
 
-static const fth_image_format *const formats[] = {&fth_image_jpeg, &fth_image_png};
+#define FTH_LIST(name) &fth_image_format_##name,
+static const fth_image_format *const formats[] = {FTH_IMAGE_FORMATS(FTH_LIST)};
+#undef FTH_LIST
 
 struct fth_decoder {
     void *states[FTH_COUNT_OF(formats)];
@@ -14,6 +17,21 @@ struct fth_decoder {
     int width, height;           /* as it is stored, at full size */
     fth_pixel_buffer pixels, upright;
 };
+
+const fth_image_format *fth_image_format_get(size_t number)
+{
+    return number < FTH_COUNT_OF(formats) ? formats[number] : NULL;
+}
+
+bool fth_image_name_fits(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    for (size_t i = 0; dot && name[0] != '.' && i < FTH_COUNT_OF(formats); i++)
+        for (const char *const *extension = formats[i]->extensions; *extension; extension++)
+            if (strcasecmp(dot, *extension) == 0)
+                return true;
+    return false;
+}
 
 fth_status fth_pixel_buffer_reserve(fth_pixel_buffer *buffer, size_t size_bytes)
 {
@@ -68,7 +86,7 @@ fth_status fth_decoder_begin(fth_decoder *decoder, const uint8_t *bytes, size_t 
         if (!decoder->states[i])
             FTH_TRY(formats[i]->create(&decoder->states[i]));
         decoder->state = decoder->states[i];
-        header->kind = formats[i]->kind;
+        header->format = formats[i];
         FTH_TRY(formats[i]->begin(decoder->state, bytes, size_bytes, header));
         int64_t pixels = (int64_t)header->width * header->height;
         FTH_REQUIRE(header->width > 0 && header->height > 0, FTH_CORRUPT, "%s image without pixels", formats[i]->name);

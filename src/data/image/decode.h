@@ -1,6 +1,6 @@
-/* Decoding image files (decode.c), a row for each format (decode_jpeg.c, decode_png.c); and writing
- * PNG. Images come out upright, as the Exif data of the file says: sizes, parts and pictures are of
- * the upright image, except in the rows. */
+/* Decoding image files. A format is a file with an fth_image_format and a row of FTH_IMAGE_FORMATS.
+ * Decoded images are upright, as the Exif data of the file says: sizes, windows and pictures are of
+ * the upright image, except in the formats. */
 #ifndef FTH_DATA_DECODE_H
 #define FTH_DATA_DECODE_H
 
@@ -14,17 +14,14 @@ enum {
 };
 #define FTH_MAX_IMAGE_PIXELS ((int64_t)178956970) /* where Pillow refuses, too */
 
-typedef enum fth_image_kind { FTH_IMAGE_JPEG, FTH_IMAGE_PNG } fth_image_kind;
-
 typedef struct fth_image_header {
-    fth_image_kind kind;
+    const struct fth_image_format *format;
     int width, height;
     bool grey;
-    fth_orientation orientation; /* in which a row found it stored; upright to callers of the decoder */
+    fth_orientation orientation; /* as it is stored; callers of the decoder see upright images only */
 } fth_image_header;
 
-/* A part of an image as 8-bit RGB. The image may have been decoded at a reduced size; coordinates
- * are of that. */
+/* A part of an image as 8-bit RGB, in coordinates of the size at which it was decoded. */
 typedef struct fth_picture {
     const uint8_t *pixels; /* of (left, top); at least FTH_PICTURE_SLACK readable bytes follow the last */
     size_t stride;
@@ -54,7 +51,8 @@ static inline int fth_reduced_side(int side, int eighths)
  * cannot be decoded. */
 fth_status fth_decoder_finish(fth_decoder *decoder, const fth_decode_request *request, fth_picture *picture);
 
-/* What a format provides: one row in decode.c each. */
+/* ---- formats ---- */
+
 typedef struct fth_pixel_buffer {
     uint8_t *bytes;
     size_t capacity;
@@ -62,17 +60,32 @@ typedef struct fth_pixel_buffer {
 fth_status fth_pixel_buffer_reserve(fth_pixel_buffer *buffer, size_t size_bytes);
 
 typedef struct fth_image_format {
-    fth_image_kind kind;
-    const char *name;
-    bool can_reduce;
-    bool (*probe)(const uint8_t *bytes, size_t size_bytes);
-    fth_status (*create)(void **state);
+    const char *name;                                       /* "JPEG", for messages */
+    const char *key;                                        /* "jpeg", in JSON */
+    const char *const *extensions;                          /* ".jpg" and so on; ends with NULL */
+    bool can_reduce;                                        /* decodes at 1/2, 1/4 and 1/8 of the size */
+    bool (*probe)(const uint8_t *bytes, size_t size_bytes); /* by the first bytes */
+    fth_status (*create)(void **state);                     /* a decoder for one thread */
     void (*destroy)(void *state);
+    /* Reads the header, without its format. `bytes` stay until finish(). */
     fth_status (*begin)(void *state, const uint8_t *bytes, size_t size_bytes, fth_image_header *header);
+    /* Decodes at least the window asked for into `buffer`. */
     fth_status (*finish)(void *state, const fth_decode_request *request, fth_pixel_buffer *buffer,
                          fth_picture *picture);
 } fth_image_format;
-extern const fth_image_format fth_image_jpeg, fth_image_png;
+
+#define FTH_IMAGE_FORMATS(ROW)                                                                                         \
+    ROW(jpeg)                                                                                                          \
+    ROW(png)
+#define FTH_IMAGE_EXTENSIONS ".jpg, .jpeg or .png" /* the usual ones, for messages */
+#define FTH_IMAGE_NAMES      "JPEG or PNG"
+
+#define FTH_DECLARE(name) extern const fth_image_format fth_image_format_##name;
+FTH_IMAGE_FORMATS(FTH_DECLARE)
+#undef FTH_DECLARE
+
+/* By number; NULL after the last. */
+const fth_image_format *fth_image_format_get(size_t number);
 
 /* Writes 8-bit RGB as a PNG; `path` is the user's (base/output.h). */
 fth_status fth_png_write(const char *path, const uint8_t *pixels, int width, int height);

@@ -213,9 +213,12 @@ static fth_status finish(void *state, const fth_decode_request *request, fth_pix
     return jpeg->truncated ? fth_fail(FTH_CORRUPT, "JPEG: the file is truncated") : FTH_OK;
 }
 
-const fth_image_format fth_image_jpeg = {
-    .kind = FTH_IMAGE_JPEG,
+static const char *const extensions[] = {".jpg", ".jpeg", ".jpe", NULL};
+
+const fth_image_format fth_image_format_jpeg = {
     .name = "JPEG",
+    .key = "jpeg",
+    .extensions = extensions,
     .can_reduce = true,
     .probe = probe,
     .create = create,

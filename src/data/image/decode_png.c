@@ -92,9 +92,12 @@ out:
     return status;
 }
 
-const fth_image_format fth_image_png = {
-    .kind = FTH_IMAGE_PNG,
+static const char *const extensions[] = {".png", NULL};
+
+const fth_image_format fth_image_format_png = {
     .name = "PNG",
+    .key = "png",
+    .extensions = extensions,
     .probe = probe,
     .create = create,
     .destroy = destroy,

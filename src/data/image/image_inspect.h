@@ -1,15 +1,18 @@
-/* Looking into sets of image files, and packing them: `farthing data`. */
+/* Inspecting and packing sets of image files, for `farthing data`. */
 #ifndef FTH_DATA_IMAGE_INSPECT_H
 #define FTH_DATA_IMAGE_INSPECT_H
 
 #include "data/data.h"
 
+enum { FTH_MOST_IMAGE_FORMATS = 16 };
+
 typedef struct fth_inspection {
-    int64_t count, readable, grey, jpeg, png;
-    int width[3], height[3];      /* smallest, median, largest */
-    double mean[3], deviation[3]; /* of pixels in 0..1; the deviation is over all pixels */
-    int64_t *class_counts[2];     /* by split: (classes) */
-    int64_t *size_counts;         /* (size_buckets): by the longer side, below 64, 128, 256 ... */
+    int64_t count, readable, grey;
+    int64_t by_format[FTH_MOST_IMAGE_FORMATS]; /* readable images, by fth_inspection_format() */
+    int width[3], height[3];                   /* smallest, median, largest */
+    double mean[3], deviation[3];              /* of pixels in 0..1; the deviation is over all pixels */
+    int64_t *class_counts[2];                  /* by split: (classes) */
+    int64_t *size_counts;                      /* (size_buckets): by the longer side, below 64, 128, 256 ... */
     int size_buckets;
     char **grey_names;  /* the first of them, ended by NULL */
     fth_bad_image *bad; /* all of them */
@@ -18,6 +21,11 @@ typedef struct fth_inspection {
 
 /* Decodes every image of a set on `threads` threads. Release *inspection either way. */
 fth_status fth_dataset_inspect(const fth_dataset *dataset, int threads, fth_inspection *inspection);
+/* The name ("JPEG") and JSON key ("jpeg") of a format; {NULL} after the last. */
+typedef struct fth_inspected_format {
+    const char *name, *key;
+} fth_inspected_format;
+fth_inspected_format fth_inspection_format(size_t number);
 void fth_inspection_release(fth_inspection *inspection);
 
 /* A PNG with the name and some images of every class, a row of `columns` each, for as many classes

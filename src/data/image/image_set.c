@@ -217,7 +217,7 @@ out:
 
 const fth_dataset_format fth_format_images = {
     .name = "image files",
-    .files = "train/<class>/*.jpg and val/<class>/*.jpg, or <class>/*.jpg, .jpeg or .png",
+    .files = "train/<class>/*.jpg and val/<class>/*.jpg, or <class>/*" FTH_IMAGE_EXTENSIONS,
     .probe = fth_image_folder_probe,
     .open = open_image_set,
 };

@@ -48,21 +48,6 @@ void fth_left_out_report(const fth_left_out *left_out, const char *source, const
 
 /* ---- names ---- */
 
-static bool ends_with(const char *name, const char *const *endings, size_t count)
-{
-    const char *dot = strrchr(name, '.');
-    for (size_t i = 0; dot && i < count; i++)
-        if (strcasecmp(dot, endings[i]) == 0)
-            return true;
-    return false;
-}
-
-bool fth_image_name_fits(const char *name)
-{
-    static const char *const endings[] = {".jpg", ".jpeg", ".png", ".jpe"};
-    return name[0] != '.' && ends_with(name, endings, FTH_COUNT_OF(endings));
-}
-
 /* What usually lies beside images and is none: labels, notes, checksums, what file managers and
  * cameras leave. */
 static bool is_companion(const char *name)
@@ -76,7 +61,11 @@ static bool is_companion(const char *name)
     for (size_t i = 0; i < FTH_COUNT_OF(names); i++)
         if (strcasecmp(name, names[i]) == 0)
             return true;
-    return ends_with(name, endings, FTH_COUNT_OF(endings));
+    const char *dot = strrchr(name, '.');
+    for (size_t i = 0; dot && i < FTH_COUNT_OF(endings); i++)
+        if (strcasecmp(dot, endings[i]) == 0)
+            return true;
+    return false;
 }
 
 /* Parts of archives that no one sees: "." and "__MACOSX". */
@@ -481,8 +470,8 @@ static fth_status assign_classes(fth_image_index *index, const char *source, con
     }
     for (size_t i = 0; i < list->count; i++)
         FTH_REQUIRE(list->counts[i] > 0, FTH_INVALID,
-                    "%s: the class folder '%.*s' holds no .jpg, .jpeg or .png images: remove it or fill it", source,
-                    (int)part_length(list->names[i]), list->names[i]);
+                    "%s: the class folder '%.*s' holds no " FTH_IMAGE_EXTENSIONS " images: remove it or fill it",
+                    source, (int)part_length(list->names[i]), list->names[i]);
     if (outside > 0)
         fth_log_warning("%s: left out %s outside the class folders", source, FTH_COUNTED(outside, "image"));
 
@@ -501,13 +490,13 @@ fth_status fth_image_index_finish(fth_image_index *index, const char *source)
 
     if (index->skipped.count > 0)
         FTH_REQUIRE(skipped = fth_skipped_files_describe(&index->skipped), FTH_NO_MEMORY, "no memory for a message");
-    FTH_REQUIRE(
-        index->count > 0, FTH_INVALID,
-        "%s holds no images: .jpg, .jpeg or .png files are looked for in train/<class>/ and val/<class>/, or in "
-        "<class>/%s%s",
-        source, skipped ? "; " : "", skipped ? skipped : "");
+    FTH_REQUIRE(index->count > 0, FTH_INVALID,
+                "%s holds no images: " FTH_IMAGE_EXTENSIONS
+                " files are looked for in train/<class>/ and val/<class>/, or in "
+                "<class>/%s%s",
+                source, skipped ? "; " : "", skipped ? skipped : "");
     if (skipped)
-        fth_log_warning("%s: %s; images among them can be used once they are JPEG or PNG", source, skipped);
+        fth_log_warning("%s: %s; images among them can be used once they are " FTH_IMAGE_NAMES, source, skipped);
     fth_left_out_report(&index->too_deep, source, "folder", "nested too deeply (do links lead in a circle?)");
     place_absolute(index, source);
     strip_root(index);
