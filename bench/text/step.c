@@ -313,7 +313,11 @@ static fth_status measure(bench *b)
         show_batches(b);
         goto out;
     }
-    FTH_TRY(fth_precision_choose(b->precision_name, NULL, b->device, b->graph, &b->precision));
+    unsigned asked = 0;
+    while (fth_precision_choice(asked).name && strcmp(fth_precision_choice(asked).name, b->precision_name) != 0)
+        asked++;
+    FTH_REQUIRE(asked <= FTH_PRECISION_AUTO, FTH_INVALID, "unknown precision \"%s\"", b->precision_name);
+    FTH_TRY(fth_precision_choose(asked, NULL, b->device, b->graph, &b->precision));
     FTH_TRY(make_vectors(b));
     FTH_TRY(open_updater(b));
     FTH_TRY(make_plans(b, &plan_s));

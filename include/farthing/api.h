@@ -9,4 +9,13 @@
 #define FTH_API
 #endif
 
+/* Marks a type whose values a caller must not ignore: a compiler warns where one is. */
+#if defined(__clang__)
+#define FTH_MUST_USE __attribute__((warn_unused_result))
+#elif defined(__GNUC__) && __GNUC__ >= 10
+#define FTH_MUST_USE [[nodiscard]]
+#else
+#define FTH_MUST_USE
+#endif
+
 #endif

@@ -13,7 +13,10 @@
 extern "C" {
 #endif
 
-typedef enum fth_status {
+#ifdef __GNUC__
+__extension__ /* C17 has no [[nodiscard]], which GCC knows nevertheless */
+#endif
+typedef enum FTH_MUST_USE fth_status {
     FTH_OK = 0,
     FTH_INVALID, /* the caller's or user's mistake: bad shape, bad option, missing file */
     FTH_NO_MEMORY,

@@ -12,15 +12,28 @@ enum { MESSAGE_SIZE = 2048 };
 
 static _Thread_local char message[MESSAGE_SIZE];
 
-fth_status fth_fail(fth_status status, const char *format, ...)
+static void set_message(const char *format, va_list arguments)
 {
     char text[MESSAGE_SIZE]; /* the arguments may point into `message` */
+    size_t length = fth_printable_format(text, sizeof text, format, arguments);
+    memcpy(message, text, length + 1);
+}
+
+fth_status fth_fail(fth_status status, const char *format, ...)
+{
     va_list arguments;
     va_start(arguments, format);
-    size_t length = fth_printable_format(text, sizeof text, format, arguments);
+    set_message(format, arguments);
     va_end(arguments);
-    memcpy(message, text, length + 1);
     return status;
+}
+
+void fth_set_error(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    set_message(format, arguments);
+    va_end(arguments);
 }
 
 fth_status fth_fail_within(fth_status status, const char *format, ...)

@@ -15,6 +15,12 @@ fth_status fth_fail(fth_status status, const char *format, ...) __attribute__((f
 /* Puts `format` before the current message, "while reading x: ...", and returns `status`. */
 fth_status fth_fail_within(fth_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Leaves a message for a failure whose status the caller already has. */
+void fth_set_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* For a call whose failure changes nothing; `why` is a literal that says why. */
+#define FTH_IGNORE(call, why) ((void)(call), (void)sizeof(why ""))
+
 /* The status of a name that fth_status_name() gave, perhaps to another process; FTH_IO for one that
  * is unknown. */
 fth_status fth_status_find(const char *name);

@@ -42,7 +42,7 @@ json_t *fth_described_set_save(const fth_dataset *dataset, const char *name, con
     if (!json || !rest || json_object_update(json, rest) != 0) {
         json_decref(json);
         json = NULL;
-        fth_fail(FTH_NO_MEMORY, "no memory for the description of a data set");
+        fth_set_error("no memory for the description of a data set");
     }
     json_decref(rest);
     if (json && info->held_out.fraction > 0) {

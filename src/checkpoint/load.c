@@ -133,7 +133,7 @@ static fth_status try_entry(search *s, const fth_checkpoint_entry *entry, fth_ch
         if (*next != GIVE_UP)
             fth_log_warning("%s the checkpoint of step %" PRId64 ": %s",
                             *next == TRY_AGAIN ? "trying again to load" : "skipping", entry->step, why);
-        fth_fail(status, "%s", why);
+        fth_set_error("%s", why);
         free(why);
     }
     return status;

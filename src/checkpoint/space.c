@@ -123,7 +123,7 @@ static bool make_room(const fth_checkpoint_place *place, bool unnamed, bool *tri
     if (made && removed == 0)
         made = remove_oldest(place, &listing);
     free(listing.entries);
-    fth_fail(FTH_NO_SPACE, "%s", why ? why : "the disk is full");
+    fth_set_error("%s", why ? why : "the disk is full");
     free(why);
     bool again = made || !*tried_again;
     *tried_again = *tried_again || !made;

@@ -145,7 +145,7 @@ fth_exit_code fth_cli_usage(const fth_command *command, const char *format, ...)
 
 fth_exit_code fth_cli_usage_choice(const fth_command *command, const char *subject, const char *text, fth_choices list)
 {
-    fth_fail_choice(subject, text, list);
+    FTH_IGNORE(fth_fail_choice(subject, text, list), "called for its message");
     return fth_cli_usage(command, "%s", fth_error_message());
 }
 

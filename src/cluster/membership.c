@@ -88,7 +88,7 @@ void fth_membership_close(fth_membership *membership)
         pthread_join(membership->thread, NULL);
     }
     if (membership->member)
-        fth_membership_leave(membership, "the process ended");
+        FTH_IGNORE(fth_membership_leave(membership, "the process ended"), "the rendezvous notices the silence");
     fth_rendezvous_client_free(membership->caller);
     fth_rendezvous_client_free(membership->beater);
     fth_succession_free(membership->succession);

@@ -126,7 +126,9 @@ static bool check_introduction(fth_rendezvous *rendezvous, fth_exchange *exchang
         return false;
     }
     if (fth_roster_count(rendezvous->roster) == 0 || !rendezvous->configuration.text)
-        (void)fth_agreement_set(&rendezvous->configuration, introduction->configuration, introduction->newcomer.node);
+        FTH_IGNORE(
+            fth_agreement_set(&rendezvous->configuration, introduction->configuration, introduction->newcomer.node),
+            "without memory, the next member's counts");
     snprintf(what, sizeof what, "%s was given other options than the others", name);
     return check_agreement(&rendezvous->configuration, exchange, introduction->configuration,
                            introduction->newcomer.node, what);
@@ -192,7 +194,7 @@ static bool check_found(fth_rendezvous *rendezvous, fth_exchange *exchange, int6
     bool obsolete = !fth_roster_has(roster, rendezvous->finder) &&
                     (fth_roster_get_group(roster).generation == 0 || fth_roster_count(roster) == 1);
     if (!rendezvous->found.text || obsolete) {
-        (void)fth_agreement_set(&rendezvous->found, found, node);
+        FTH_IGNORE(fth_agreement_set(&rendezvous->found, found, node), "without memory, the next member's counts");
         rendezvous->finder = member;
     }
     return check_agreement(&rendezvous->found, exchange, found, node, "nodes have different data");

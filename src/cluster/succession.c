@@ -91,8 +91,9 @@ static void *announce(void *context)
                                                     succession->address, "generation", (json_int_t)generation);
         int code = 0;
         if (generation > 0)
-            fth_rendezvous_client_post(client, "/moved", request, fth_deadline_in(PROBE_S), is_stopping, succession,
-                                       &code, &answer);
+            FTH_IGNORE(fth_rendezvous_client_post(client, "/moved", request, fth_deadline_in(PROBE_S), is_stopping,
+                                                  succession, &code, &answer),
+                       "it is announced again and again");
         json_decref(request);
         json_decref(answer);
         fth_sleep(ANNOUNCE_S);

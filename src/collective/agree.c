@@ -45,7 +45,7 @@ fth_status fth_agree(const fth_key_store *keys, const char *topic, const fth_mem
     for (int i = 0; i < count; i++) {
         status = fth_get_text(keys, make_key(key, topic, i), deadline, &answer);
         if (status != FTH_OK) {
-            fth_fail_within(status, "%s does not answer", members[i].name);
+            status = fth_fail_within(status, "%s does not answer", members[i].name);
             goto out;
         }
         char *message = NULL;

@@ -126,7 +126,7 @@ static fth_status attach_all(fth_shm_group *group, const fth_key_store *keys, ft
         if (status == FTH_OK)
             status = attach(group, r, description);
         if (status != FTH_OK) {
-            fth_fail_within(status, "cannot share memory with %s", group->members[r].name);
+            status = fth_fail_within(status, "cannot share memory with %s", group->members[r].name);
             goto out;
         }
         free(description);

@@ -97,7 +97,7 @@ static fth_status make(fth_train_model *model, const fth_train_parameters *param
         engine.most_bytes = resources->memory_bytes > batch_bytes ? resources->memory_bytes - batch_bytes : 1;
     status = fth_engine_create(&engine, model->device, &model->engine);
     if (status == FTH_NO_MEMORY)
-        fth_fail(status, "%s; give the function more memory, or lower \"batch_sz_train\"", fth_error_message());
+        fth_set_error("%s; give the function more memory, or lower \"batch_sz_train\"", fth_error_message());
     FTH_TRY(status);
     model->needed_bytes = fth_engine_needed_bytes(model->engine) + batch_bytes;
     FTH_TRY(fth_replica_create(model->engine, parameters->compress ? parameters->compress : "none", &model->replica));

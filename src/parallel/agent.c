@@ -19,9 +19,10 @@
 #define FIRST_PAUSE_S 0.5
 #define STEADY_S      600.0
 #define FAREWELL_S    10.0 /* for workers to stop after one of them failed */
-#define LEAVING_S     5.0 /* for the other workers to end after the first is done, and for those of other nodes to leave */
-#define PATIENCE_S    60.0 /* beyond a stop's deadline where nothing vanishes: a disk may be slow */
-#define SECOND_S      1.0
+#define LEAVING_S     5.0 /* for the other workers to end after the first is done, and for those of other nodes to leave \
+                           */
+#define PATIENCE_S 60.0   /* beyond a stop's deadline where nothing vanishes: a disk may be slow */
+#define SECOND_S   1.0
 
 /* How workers ended. */
 typedef struct endings {
@@ -339,9 +340,9 @@ static void stop_others(agent *own)
     fth_supervisor_signal(own->supervisor, own->options->most > 1 ? SIGUSR1 : SIGTERM);
     while (fth_supervisor_left(own->supervisor) > 0 && !fth_deadline_passed(deadline)) {
         fth_relay_wait(own->relay, LOOK_EVERY_S);
-        fth_supervisor_look(own->supervisor); /* no end is a failure now */
+        FTH_IGNORE(fth_supervisor_look(own->supervisor), "while stopping, no end is a failure");
     }
-    fth_fail(FTH_PEER_LOST, "%s", message ? message : "");
+    fth_set_error("%s", message ? message : "");
     free(message);
 }
 

@@ -106,7 +106,7 @@ static fth_status let_leave(fth_data_parallel *self, fth_intent *intent)
         /* A sum in which those that leave take no part: it ends when the rendezvous knows that they
          * have left, and the next group is not formed with them. */
         double nothing = 0;
-        sum(self, &nothing, 1);
+        FTH_IGNORE(sum(self, &nothing, 1), "the group dissolves in any case");
         return fth_fail(FTH_PEER_LOST, "%s leaves: %s", fth_worker_group_name(self->group, first), reason.message);
     }
     self->apart = true;

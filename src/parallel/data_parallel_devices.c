@@ -111,7 +111,8 @@ void fth_data_parallel_close_devices(fth_data_parallel *self)
 {
     if (!self->devices)
         return;
-    fth_engine_set_peers(self->engine, (fth_peers){0}); /* drops what was recorded with them */
+    /* Drops what was recorded with them. */
+    FTH_IGNORE(fth_engine_set_peers(self->engine, (fth_peers){0}), "a lost device is reported by the next step");
     fth_worker_group_set_devices(self->group, NULL, NULL);
     fth_engine_device(self->engine)->backend->collectives->close(self->devices);
     self->devices = NULL;

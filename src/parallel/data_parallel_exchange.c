@@ -124,7 +124,7 @@ static fth_status wait_for_sums(fth_gradient_exchange *exchange, size_t end)
         pthread_cond_wait(&queue->changed, &queue->mutex); /* calls of a collective have a timeout */
     fth_status status = queue->status;
     if (status != FTH_OK)
-        fth_fail(status, "%s", queue->message);
+        fth_set_error("%s", queue->message);
     pthread_mutex_unlock(&queue->mutex);
     return status;
 }

@@ -372,7 +372,7 @@ fth_status fth_worker_group_translate_status(fth_worker_group *group, fth_status
         return status;
     pthread_mutex_lock(&group->mutex);
     if (is_ended(group))
-        fth_fail(FTH_PEER_LOST, "%s", group->reason);
+        fth_set_error("%s", group->reason);
     pthread_mutex_unlock(&group->mutex);
     return FTH_PEER_LOST;
 }
@@ -403,7 +403,7 @@ void fth_worker_group_close(fth_worker_group *group)
     if (!group)
         return;
     if (group->view.size > 0)
-        fth_worker_group_leave(group, has_ended); /* those that end at the same time do not mind */
+        FTH_IGNORE(fth_worker_group_leave(group, has_ended), "the others may end at the same time");
     close_collective(group);
     release_names(group);
     fth_membership_close(group->membership);

@@ -189,7 +189,7 @@ out:
     if (supervisor && fth_supervisor_left(supervisor) > 0) {
         char *message = fth_format("%s", fth_error_message());
         fth_supervisor_stop(supervisor, fth_deadline_in(GOODBYE_S));
-        fth_fail(status, "%s", message ? message : "");
+        fth_set_error("%s", message ? message : "");
         free(message);
     }
     fth_supervisor_free(supervisor);
@@ -282,7 +282,7 @@ static fth_status stop_server(local *all, fth_status status, fth_train_outcome *
     if (status == FTH_OK)
         status = stopped;
     else
-        fth_fail(status, "%s", message ? message : "");
+        fth_set_error("%s", message ? message : "");
     free(message);
     return status;
 }

@@ -276,8 +276,8 @@ static void stop_others(remote *all)
     all->stopping = true;
     fth_supervisor_let_end(all->supervisor);
     order_all(all, FTH_REMOTE_STOP);
-    look_until_all_ended(all, fth_deadline_in(FAREWELL_S));
-    fth_fail(FTH_PEER_LOST, "%s", message ? message : "");
+    FTH_IGNORE(look_until_all_ended(all, fth_deadline_in(FAREWELL_S)), "the failure that led here is reported");
+    fth_set_error("%s", message ? message : "");
     free(message);
 }
 

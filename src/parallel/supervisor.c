@@ -217,7 +217,7 @@ void fth_supervisor_stop(fth_supervisor *supervisor, fth_deadline deadline)
     fth_supervisor_let_end(supervisor);
     fth_supervisor_signal(supervisor, SIGTERM);
     for (;;) {
-        fth_supervisor_look(supervisor); /* while stopping, no end is a failure */
+        FTH_IGNORE(fth_supervisor_look(supervisor), "while stopping, no end is a failure");
         if (fth_supervisor_left(supervisor) == 0 || fth_deadline_passed(deadline))
             break;
         fth_sleep(LOOK_EVERY_S);

@@ -203,7 +203,7 @@ static void unregister(fth_worker_client *client)
                                     UNREGISTER_S, &response) == FTH_OK)
         fth_http_response_release(&response);
     else if (before)
-        fth_fail(FTH_IO, "%s", before);
+        fth_set_error("%s", before);
     free(before);
     free(body);
     json_decref(json);

@@ -150,9 +150,9 @@ fth_status fth_client_fail_refused(const fth_worker_client *client, fth_status s
     const char *error = json_string_value(json_object_get(json, "error"));
     bool signature = (response->code == 401 || response->code == 403) && !fth_client_has_reason(response, "clock") &&
                      !fth_client_has_reason(response, "host");
-    fth_fail(status, "the parameter server %s refuses %s (%d): %.300s%s", client->connection.url, what, response->code,
-             error ? error : "no reason given",
-             signature ? "; set a worker's key in FARTHING_ACCESS_KEY and FARTHING_SECRET_KEY" : "");
+    fth_set_error("the parameter server %s refuses %s (%d): %.300s%s", client->connection.url, what, response->code,
+                  error ? error : "no reason given",
+                  signature ? "; set a worker's key in FARTHING_ACCESS_KEY and FARTHING_SECRET_KEY" : "");
     json_decref(json);
     return status;
 }

@@ -124,6 +124,6 @@ void fth_served_record_warn(fth_served_record *record, int64_t step, const char 
 void fth_served_record_sync(fth_served_record *record)
 {
     pthread_mutex_lock(&record->mutex);
-    fth_record_sync(record->record);
+    FTH_IGNORE(fth_record_sync(record->record), "the record reports its own failures");
     pthread_mutex_unlock(&record->mutex);
 }

@@ -310,7 +310,7 @@ void fth_served_saver_request(fth_served_saver *saver)
 
 void fth_served_saver_finish(fth_served_saver *saver)
 {
-    fth_writer_wait_idle(saver->writer, (fth_deadline){INFINITY}); /* stores have deadlines of their own */
+    FTH_IGNORE(fth_writer_wait_idle(saver->writer, (fth_deadline){INFINITY}), "stores have deadlines of their own");
     report_failure(saver, take_results(saver));
 }
 

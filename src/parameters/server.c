@@ -468,7 +468,7 @@ fth_status fth_parameters_stop(fth_parameters *server, bool finished)
     if (status == FTH_OK)
         status = fth_health_get_failure(server->parts.health);
     else
-        fth_fail(status, "%s", warning ? warning : "the last state could not be saved");
+        fth_set_error("%s", warning ? warning : "the last state could not be saved");
     free(warning);
     free_server(server);
     return status;

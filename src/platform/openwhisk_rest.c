@@ -26,7 +26,7 @@ static const double gateway_waits_s = 60; /* then a blocking call becomes one th
 static void refuse(fth_exchange *exchange, int code, const char *message)
 {
     char id[33] = "";
-    fth_make_id(16, id);
+    FTH_IGNORE(fth_make_id(16, id), "the answer is then without an id");
     char *text = fth_text_to_utf8(message);
     fth_exchange_answer_json(exchange, code, json_pack("{s:s, s:s}", "error", text ? text : "", "code", id));
     free(text);

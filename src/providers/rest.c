@@ -218,7 +218,7 @@ fth_status fth_rest_send(fth_rest *rest, fth_rest_call *call, fth_http_response 
         double at_least_s = status == FTH_OK ? fth_rest_retry_after_s(response) : 0;
         if (status == FTH_OK) {
             char *reason = fth_rest_reason(response);
-            fth_fail(FTH_IO, "it answered %d%s%s", response->code, reason ? ": " : "", reason ? reason : "");
+            fth_set_error("it answered %d%s%s", response->code, reason ? ": " : "", reason ? reason : "");
             free(reason);
         }
         call->uncertain = call->uncertain || !unreached;
@@ -265,16 +265,17 @@ fth_status fth_rest_check(const fth_rest *rest, const fth_rest_call *call, const
     if (response->code >= 300 && response->code < 400) {
         char *to = fth_http_header(response, "Location");
         char *shown = to ? fth_http_harmless_url(to) : NULL;
-        fth_fail(FTH_INVALID, "%s on %s at %s: it answered %d, a redirection%s%.200s; give the address that answers",
-                 call->what, rest->platform, rest->server, response->code, shown ? " to " : "", shown ? shown : "");
+        fth_set_error("%s on %s at %s: it answered %d, a redirection%s%.200s; give the address that answers",
+                      call->what, rest->platform, rest->server, response->code, shown ? " to " : "",
+                      shown ? shown : "");
         free(to);
         free(shown);
         return FTH_INVALID;
     }
     char *reason = fth_rest_reason(response);
     bool keys = response->code == 401 || response->code == 403;
-    fth_fail(FTH_INVALID, "%s on %s at %s: it answered %d%s%s%s%s", call->what, rest->platform, rest->server,
-             response->code, reason ? ": " : "", reason ? reason : "", keys ? "; " : "", keys ? keys_advice : "");
+    fth_set_error("%s on %s at %s: it answered %d%s%s%s%s", call->what, rest->platform, rest->server, response->code,
+                  reason ? ": " : "", reason ? reason : "", keys ? "; " : "", keys ? keys_advice : "");
     free(reason);
     return FTH_INVALID;
 }

@@ -256,15 +256,15 @@ static fth_status fail_unknown_run(const char *runs_folder, const char *typed)
     char *known = fth_record_list_format(&list);
     const char *nearest = list.count > 0 ? fth_nearest_name(typed, (const char *const *)list.ids) : NULL;
     if (was_made(runs_folder, typed))
-        fth_fail(FTH_INVALID, "run %s never took a step: there is nothing to continue; start it with --name", typed);
+        fth_set_error("run %s never took a step: there is nothing to continue; start it with --name", typed);
     else if (fth_folder_exists(typed))
-        fth_fail(FTH_INVALID, "%s is not a run: it has no run.json", typed);
+        fth_set_error("%s is not a run: it has no run.json", typed);
     else if (list.count == 0)
-        fth_fail(FTH_INVALID, "there is no run \"%s\": %s holds no runs", typed, runs_folder);
+        fth_set_error("there is no run \"%s\": %s holds no runs", typed, runs_folder);
     else if (nearest)
-        fth_fail(FTH_INVALID, "there is no run \"%s\" in %s; did you mean %s?", typed, runs_folder, nearest);
+        fth_set_error("there is no run \"%s\" in %s; did you mean %s?", typed, runs_folder, nearest);
     else
-        fth_fail(FTH_INVALID, "there is no run \"%s\" in %s; it has %s", typed, runs_folder, known ? known : "");
+        fth_set_error("there is no run \"%s\" in %s; it has %s", typed, runs_folder, known ? known : "");
     fth_record_list_release(&list);
     free(known);
     return FTH_INVALID;

@@ -48,7 +48,7 @@ static void listen_aws(fth_listener *listener)
         }
         bool answered = status == FTH_OK && (response.code == 200 || response.code == 404);
         if (status == FTH_OK && !answered)
-            fth_fail(FTH_IO, "the AWS metadata service answers %d", response.code);
+            fth_set_error("the AWS metadata service answers %d", response.code);
         fth_http_response_release(&response);
         fth_listener_answered(listener, answered);
         if (listener->noticed)

@@ -102,7 +102,7 @@ static bool take_events(fth_listener *listener, const char *name, fth_http_respo
         take_event(listener, name, json_array_get(events, i), now, told_freeze);
     json_decref(answer);
     if (!valid)
-        fth_fail(FTH_CORRUPT, "the Azure metadata service's answer is not a list of events");
+        fth_set_error("the Azure metadata service's answer is not a list of events");
     return valid;
 }
 
@@ -118,7 +118,7 @@ static void listen_azure(fth_listener *listener)
                                              answered_once ? PATIENCE_S : FIRST_PATIENCE_S, &response);
         bool answered = status == FTH_OK && response.code == 200;
         if (status == FTH_OK && !answered)
-            fth_fail(FTH_IO, "the Azure metadata service answers %d", response.code);
+            fth_set_error("the Azure metadata service answers %d", response.code);
         if (answered)
             answered = take_events(listener, found.name, &response, &told_freeze);
         fth_http_response_release(&response);

@@ -32,7 +32,7 @@ static void listen_to(fth_listener *listener, const char *key, bool (*take)(fth_
             fth_metadata_get(&listener->metadata, path, *etag ? HOLD_S + PATIENCE_S : PATIENCE_S, &response);
         bool answered = status == FTH_OK && response.code == 200;
         if (status == FTH_OK && !answered)
-            fth_fail(FTH_IO, "the Google metadata service answers %d", response.code);
+            fth_set_error("the Google metadata service answers %d", response.code);
         bool noticed = answered && take(listener, fth_metadata_text(&response));
         char *version = answered ? fth_http_header(&response, "ETag") : NULL;
         bool changed = version && strcmp(version, etag) != 0;

@@ -244,7 +244,7 @@ void fth_s3_abort(fth_store *store, const char *key, const char *id, fth_deadlin
     fth_http_response_release(&response);
     fth_bucket_end(&request);
     if (message)
-        fth_fail(FTH_IO, "%s", message);
+        fth_set_error("%s", message);
     free(message);
 }
 

@@ -5,10 +5,9 @@
  * it was begun and by which account, but not by which process; another machine may upload to the
  * same key. So only such are ended as can hardly be anyone else's:
  *
- *     noted right after ours was begun   those of the same key and account that were begun between our first try and the
- *                                        answer, by the server's clock
- *     ended when ours is over            those of them that have not got a single part meanwhile, if there are no more
- *                                        of these than tries of ours that failed */
+ *     noted right after ours was begun   those of the same key and account that were begun between our first try and
+ * the answer, by the server's clock ended when ours is over            those of them that have not got a single part
+ * meanwhile, if there are no more of these than tries of ours that failed */
 #include <stdlib.h>
 #include <string.h>
 
@@ -159,6 +158,6 @@ void fth_s3_end_orphans(fth_store *store, const char *key, fth_s3_orphans *orpha
     }
     orphans->count = 0;
     if (message)
-        fth_fail(FTH_IO, "%s", message);
+        fth_set_error("%s", message);
     free(message);
 }

@@ -89,7 +89,7 @@ float fth_numbers_largest(const void *numbers, fth_dtype dtype, size_t count)
     else
         narrow = largest_16(numbers, count);
     fth_tensor_view one = {.dtype = dtype, .shape = FTH_SHAPE(1), .data = dtype == FTH_F32 ? (void *)&wide : &narrow};
-    fth_tensor_view_to_f32(&one, &largest, 1);
+    FTH_IGNORE(fth_tensor_view_to_f32(&one, &largest, 1), "floats convert to f32");
     return isfinite(largest) ? largest : INFINITY;
 }
 

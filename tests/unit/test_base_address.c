@@ -130,15 +130,15 @@ static void options_hold_the_public_form(void **state)
 static void messages_are_told_without_secrets(void **state)
 {
     (void)state;
-    fth_fail(FTH_INVALID, "there is no run \"%s\"; there are: a, b", "http://u:s3cr3t@h/x");
+    fth_set_error("there is no run \"%s\"; there are: a, b", "http://u:s3cr3t@h/x");
     assert_string_equal(fth_error_message(), "there is no run \"http://h/x\"; there are: a, b");
-    fth_fail(FTH_INVALID, "from '%s' to %s: no", "https://h/x?part=2&X-Amz-Signature=s3cr3t", "ftp://u:p'q@h/?sig=1");
+    fth_set_error("from '%s' to %s: no", "https://h/x?part=2&X-Amz-Signature=s3cr3t", "ftp://u:p'q@h/?sig=1");
     assert_string_equal(fth_error_message(), "from 'https://h/x?part=2' to ftp://h/?sig=1: no");
-    fth_fail(FTH_INVALID, "%s", "http://u:s3cr3t@a,http://u:s3cr3t@b/?to=http://u:s3cr3t@c");
+    fth_set_error("%s", "http://u:s3cr3t@a,http://u:s3cr3t@b/?to=http://u:s3cr3t@c");
     assert_null(strstr(fth_error_message(), "s3cr3t"));
     static const char *const plain[] = {"", "://", "a://", "s3://bucket/a@b?c=1: gone", "a: //b, c://d/e. f@g"};
     for (size_t i = 0; i < FTH_COUNT_OF(plain); i++) {
-        fth_fail(FTH_INVALID, "%s", plain[i]);
+        fth_set_error("%s", plain[i]);
         assert_string_equal(fth_error_message(), plain[i]);
     }
 }

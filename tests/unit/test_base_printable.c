@@ -91,9 +91,9 @@ static void what_does_not_fit_is_left_off(void **state)
 static void failures_are_one_printable_line(void **state)
 {
     (void)state;
-    fth_fail(FTH_INVALID, "read %s: %d", "a\nb\033[2J\xff", 7);
+    fth_set_error("read %s: %d", "a\nb\033[2J\xff", 7);
     assert_string_equal(fth_error_message(), "read a\\nb\\x1b[2J\\xff: 7");
-    fth_fail_within(FTH_INVALID, "in \r%s", "x");
+    assert_int_equal(fth_fail_within(FTH_INVALID, "in \r%s", "x"), FTH_INVALID);
     assert_string_equal(fth_error_message(), "in \\rx: read a\\nb\\x1b[2J\\xff: 7");
 }
 

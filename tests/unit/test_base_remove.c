@@ -130,8 +130,8 @@ static void no_race_with_a_link_leads_a_delete_outside(void **state)
         if (made >= 0)
             close(made);
         int folder = -1, tree = openat(all.folder, "tree", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        fth_remove_inside(tree, test_path(path, "tree")); /* may fail */
-        fth_folder_enter(tree, path, "sub/deep", 8, &folder);
+        FTH_IGNORE(fth_remove_inside(tree, test_path(path, "tree")), "may fail while the links change");
+        FTH_IGNORE(fth_folder_enter(tree, path, "sub/deep", 8, &folder), "may fail while the links change");
         if (folder >= 0) {
             unlinkat(folder, "file", 0);
             close(folder);

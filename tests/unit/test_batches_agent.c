@@ -113,7 +113,7 @@ static void answer_sync(void *context, fth_exchange *exchange)
         void *entry = make_entry(id, &receipt), *room = NULL;
         if (coordinator->redis && fth_cache_begin(coordinator->redis, receipt.size_bytes, &room) == FTH_OK) {
             memcpy(room, entry, receipt.size_bytes);
-            fth_cache_put(coordinator->redis, room, &receipt);
+            FTH_IGNORE(fth_cache_put(coordinator->redis, room, &receipt), "the test finds that it is missing");
         }
         json_array_append_new(ready, fth_receipt_save(&receipt));
         free(entry);

@@ -168,9 +168,9 @@ static void *read_batches(void *context)
         while (!fth_deadline_passed(deadline) && (fth_segment_pin(view, slot, id, &pin, &found) != FTH_OK || !found)) {
             json_t *wake = json_pack("{s:s}", "op", "wake");
             fth_slot_want(slot, id);
-            fth_host_tell(link, wake);
+            FTH_IGNORE(fth_host_tell(link, wake), "tried until the deadline");
             json_decref(wake);
-            fth_slot_wait(slot, fth_deadline_in(2));
+            FTH_IGNORE(fth_slot_wait(slot, fth_deadline_in(2)), "tried until the deadline");
             fth_slot_stop_wanting(slot);
         }
         if (!found)

@@ -87,21 +87,21 @@ static inline bool redis_launch(test_redis *redis)
 
     if (is_tied)
         assert_int_equal(fth_words_add(&words, "setpriv") | fth_words_add(&words, "--pdeathsig=KILL"), FTH_OK);
-    fth_words_add(&words, "redis-server");
-    fth_words_add(&words, "--port");
-    fth_words_add(&words, "%d", redis->tls_only ? 0 : redis->port);
-    fth_words_add(&words, "--bind");
-    fth_words_add(&words, "127.0.0.1");
-    fth_words_add(&words, "--save");
-    fth_words_add(&words, "%s", "");
-    fth_words_add(&words, "--dir");
-    fth_words_add(&words, "%s", test_folder);
+    assert_int_equal(fth_words_add(&words, "redis-server"), FTH_OK);
+    assert_int_equal(fth_words_add(&words, "--port"), FTH_OK);
+    assert_int_equal(fth_words_add(&words, "%d", redis->tls_only ? 0 : redis->port), FTH_OK);
+    assert_int_equal(fth_words_add(&words, "--bind"), FTH_OK);
+    assert_int_equal(fth_words_add(&words, "127.0.0.1"), FTH_OK);
+    assert_int_equal(fth_words_add(&words, "--save"), FTH_OK);
+    assert_int_equal(fth_words_add(&words, "%s", ""), FTH_OK);
+    assert_int_equal(fth_words_add(&words, "--dir"), FTH_OK);
+    assert_int_equal(fth_words_add(&words, "%s", test_folder), FTH_OK);
     if (redis->tls_only) {
-        fth_words_add(&words, "--tls-port");
-        fth_words_add(&words, "%d", redis->port);
+        assert_int_equal(fth_words_add(&words, "--tls-port"), FTH_OK);
+        assert_int_equal(fth_words_add(&words, "%d", redis->port), FTH_OK);
     }
     for (const char *const *word = redis->extra; word && *word; word++)
-        fth_words_add(&words, "%s", *word);
+        assert_int_equal(fth_words_add(&words, "%s", *word), FTH_OK);
     snprintf(log, sizeof log, "%s/redis-%d.log", test_folder, redis->port);
     fth_child_options options = {.program = is_tied ? "/usr/bin/setpriv" : "/usr/bin/redis-server",
                                  .arguments = (const char *const *)words.items,

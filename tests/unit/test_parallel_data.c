@@ -243,7 +243,8 @@ static int watch(crew *all)
         const pid_t process = all->processes[i];
         if (process && fth_child_has_ended(process, &all->ends[i])) {
             all->processes[i] = 0;
-            fth_rendezvous_report_lost(address, "", node_of(all, i), process, "it has ended");
+            FTH_IGNORE(fth_rendezvous_report_lost(address, "", node_of(all, i), process, "it has ended"),
+                       "the rendezvous may have ended as well");
         }
         running += all->processes[i] != 0;
     }

@@ -75,7 +75,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     fixture *f = *state;
-    fth_parameters_stop(f->server, false);
+    FTH_IGNORE(fth_parameters_stop(f->server, false), "a killed server may leave a checkpoint unsaved");
     fth_options_release(&fth_train_option_table, &f->train);
     return test_remove_folder(state);
 }
@@ -209,7 +209,7 @@ static void test_brought_and_after_a_restart(void **state)
     assert_int_equal(fth_worker_take_shard(a, &other, test_deadline_in(60), &again, &answer), FTH_INVALID);
     assert_message_has("another file");
     fth_worker_close(a);
-    fth_parameters_stop(f->server, false);
+    FTH_IGNORE(fth_parameters_stop(f->server, false), "a killed server may leave a checkpoint unsaved");
     fth_options_release(&fth_train_option_table, &f->train);
     start_server(f, "run");
     a = open_client(f, "a", NULL);

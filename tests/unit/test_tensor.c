@@ -207,7 +207,7 @@ static void flipped_bytes_do_no_harm(void **state)
         for (int bit = 0; bit < 8; bit++) {
             memcpy(bytes, reference, sizeof bytes);
             bytes[i] = (char)(bytes[i] ^ 1 << bit);
-            parse_bytes(bytes, sizeof bytes);
+            FTH_IGNORE(parse_bytes(bytes, sizeof bytes), "some bits may change without harm");
         }
     }
 }

@@ -18,7 +18,8 @@ static int start(void **state)
         return -1;
     test_path(local, "run");
     test_path(store, "store");
-    fth_options_set_defaults(&fth_train_option_table, &options);
+    if (fth_options_set_defaults(&fth_train_option_table, &options) != FTH_OK)
+        return -1;
     free(options.store.lease);
     options.store.lease = strdup("off");
     free(options.store.checkpoints);

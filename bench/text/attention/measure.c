@@ -25,7 +25,7 @@ static fth_status build(const shape *with, fth_graph **graph)
     FTH_TRY(fth_graph_add_input(*graph, "labels", FTH_I32, FTH_SHAPE(FTH_BATCH), &labels));
     FTH_TRY(fth_graph_add_parameter(*graph, "table", FTH_SHAPE(1000, 3 * features),
                                     (fth_initializer){FTH_INIT_NORMAL, 1}, &table));
-    FTH_TRY(fth_op_add_embedding(*graph, &tokens, &table, 1, &x));
+    FTH_TRY(fth_op_add_embedding(*graph, -1, &tokens, &table, 1, &x));
     FTH_TRY(fth_op_add_attention(
         *graph, (fth_attention_attributes){.heads = with->heads, .longest = with->length, .probability = with->dropout},
         x, ends, &x));

@@ -132,10 +132,11 @@ static void *begin_entry(fth_upstream *upstream, const fth_receipt *receipt, boo
 static void put_entry(fth_upstream *upstream, void *entry, const fth_receipt *receipt)
 {
     wanted_order *wanted = find_order(upstream, receipt->id);
-    fth_cache_put(upstream->with.cache, entry, receipt);
-    upstream->fetched++;
+    const fth_status status = fth_cache_put(upstream->with.cache, entry, receipt);
+    upstream->fetched += status == FTH_OK;
     if (wanted)
-        end_order(upstream, wanted, FTH_OK, NULL, receipt);
+        end_order(upstream, wanted, status, status == FTH_OK ? NULL : fth_error_message(),
+                  status == FTH_OK ? receipt : NULL);
 }
 
 /* Entries being fetched from Redis. */

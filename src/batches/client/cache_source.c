@@ -380,7 +380,9 @@ static void report_lost(fth_connection *connection, fth_item_id id)
 {
     char text[FTH_ITEM_ID_TEXT];
     fth_item_id_format(id, text);
-    fth_connection_ask(connection, json_pack("{s:s, s:s}", "op", "lost", "id", text), fth_deadline_in(ANSWER_S), NULL);
+    FTH_IGNORE(fth_connection_ask(connection, json_pack("{s:s, s:s}", "op", "lost", "id", text),
+                                  fth_deadline_in(ANSWER_S), NULL),
+               "the next reader of the item reports it again");
 }
 
 /* Leaves the reason why an item could not be made as the error message. */

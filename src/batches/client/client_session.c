@@ -515,7 +515,7 @@ static fth_status try_next(fth_session *session, fth_item_id id, fth_deadline de
     if (status == FTH_TIMEOUT) {
         char why[1024];
         fth_session_explain(session, why, sizeof why);
-        fth_fail(FTH_TIMEOUT, "batch %lld: %s", (long long)session->next, why);
+        fth_set_error("batch %lld: %s", (long long)session->next, why);
     }
     return status;
 }

@@ -311,7 +311,7 @@ static fth_status read_lost(fth_agents *agents, const json_t *list, const fth_si
         if (fth_dispatcher_may_drop(agents->dispatcher, ids[i], caller))
             ids[count++] = ids[i];
     if (status == FTH_OK && count > 0)
-        fth_cache_remove(agents->cache, ids, count); /* or a damaged entry would be found again */
+        FTH_IGNORE(fth_cache_remove(agents->cache, ids, count), "a damaged entry is found and reported again");
     for (size_t i = 0; status == FTH_OK && i < count; i++)
         fth_dispatcher_lost(agents->dispatcher, ids[i]);
     free(ids);

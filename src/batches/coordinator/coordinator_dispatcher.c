@@ -81,7 +81,7 @@ static void evict(void *context, uint64_t needed_bytes)
             fth_item_sets_remove(dispatcher->item_sets, ids[i]);
         pthread_mutex_unlock(&dispatcher->mutex);
         if (count > 0) {
-            fth_cache_remove(dispatcher->with.cache, ids, count); /* a cache that is down has lost them anyway */
+            FTH_IGNORE(fth_cache_remove(dispatcher->with.cache, ids, count), "a cache that is down has lost them");
             note_removed(dispatcher, ids, count);
         }
         needed_bytes = 0;

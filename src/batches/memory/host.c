@@ -323,7 +323,7 @@ static void set_listening(fth_host *host, bool listening)
 static void turn_away(int fd, const char *why)
 {
     json_t *answer = describe_failure(fth_fail(FTH_INVALID, "%s", why));
-    fth_packet_send(fd, answer, NULL);
+    FTH_IGNORE(fth_packet_send(fd, answer, NULL), "the client is turned away in any case");
     json_decref(answer);
     close(fd);
 }

@@ -204,7 +204,7 @@ static fth_status invoke(const invoke_options *asked, const char *name, const js
     if (status == FTH_OK)
         status = shown;
     else
-        fth_fail(status, "%s", problem ? problem : "functions failed");
+        fth_set_error("%s", problem ? problem : "functions failed");
     free(problem);
 
 out:

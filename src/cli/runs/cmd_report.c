@@ -145,7 +145,7 @@ static fth_exit_code run(const fth_command *command, void *options, const fth_ar
     if (compare && arguments->count < 2)
         return fth_cli_usage(command, "name two runs or more");
     if (*asked->price)
-        fth_usd_parse(asked->price, &usd_per_hour); /* checked when it was read */
+        FTH_IGNORE(fth_usd_parse(asked->price, &usd_per_hour), "checked when it was read");
     FTH_TRY(fth_allocate(expected, sizeof *runs, &runs));
     for (; count < expected; count++)
         FTH_TRY(fth_cli_read_run(asked->runs, arguments->count > 0 ? arguments->positional[count] : "", &store,

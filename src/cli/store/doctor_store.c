@@ -53,7 +53,7 @@ fth_status fth_doctor_write_store(fth_store *store, char *found, size_t size)
 
 out:
     if (written)
-        fth_store_delete(store, key);
+        FTH_IGNORE(fth_store_delete(store, key), "an earlier failure is reported");
     if (made)
         rmdir(folder);
     free(bytes);

@@ -215,6 +215,6 @@ fth_normalization fth_normalization_guess(int channels, int height, int width)
     fth_normalization guess = {0};
     const char *name = channels != 3 ? "mnist" : height <= SMALL_SIDE && width <= SMALL_SIDE ? "cifar" : "imagenet";
     const fth_normalization values = find_known(name);
-    (void)fth_normalization_spread(&values, channels, &guess); /* cannot fail: as many channels, or 1 */
+    FTH_IGNORE(fth_normalization_spread(&values, channels, &guess), "there are as many values as channels, or 1");
     return guess;
 }

@@ -70,7 +70,7 @@ fth_status fth_sample_maker_read(fth_sample_maker *maker, fth_split split, int64
         free(maker->name);
         raw->name = maker->name = dataset->kind->describe_sample(dataset, split, sample);
         if (reason)
-            fth_fail(status, "%s", reason);
+            fth_set_error("%s", reason);
         free(reason);
     }
     return status;

@@ -101,8 +101,8 @@ fth_update_arguments fth_weight_update_get_arguments(const fth_weight_update *up
 fth_loss_scale fth_weight_update_get_loss_scale(fth_weight_update *update)
 {
     if (update->updater && update->loss_scale.scale > 0)
-        update->device->backend->capture->updater->get_scale(
-            update->updater, &update->loss_scale); /* a lost device is reported by the next step */
+        FTH_IGNORE(update->device->backend->capture->updater->get_scale(update->updater, &update->loss_scale),
+                   "a lost device is reported by the next step");
     return update->loss_scale;
 }
 
@@ -112,7 +112,8 @@ void fth_weight_update_set_loss_scale(fth_weight_update *update, fth_loss_scale 
         return;
     update->loss_scale = scale;
     if (update->updater)
-        update->device->backend->capture->updater->set_scale(update->updater, scale);
+        FTH_IGNORE(update->device->backend->capture->updater->set_scale(update->updater, scale),
+                   "a lost device is reported by the next step");
 }
 
 static void log_left_out(double scale)

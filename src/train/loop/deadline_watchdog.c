@@ -201,7 +201,7 @@ static void record_interruption(fth_reporter *reporter, int64_t step, json_t *no
     fth_reporter_record(reporter, "notice", notice);
     fth_reporter_record(reporter, "interrupted",
                         json_pack("{s:s, s:f, s:I}", "event", "interrupted", "time", 0.0, "step", (json_int_t)step));
-    (void)fth_reporter_sync(reporter);
+    FTH_IGNORE(fth_reporter_sync(reporter), "the process ends in any case");
 }
 
 /* Brings what was snapshotted to safety and says so; the training thread is somewhere else for
@@ -220,12 +220,12 @@ static void *close_run(void *context)
         if (notice)
             record_interruption(watchdog->reporter, step, notice);
         if (run.run_store) {
-            fth_run_store_flush(run.run_store);
+            FTH_IGNORE(fth_run_store_flush(run.run_store), "the process ends, and the next one continues the record");
             fth_run_store_put_best_in_time(run.run_store, run.best_path, reason.deadline);
         }
         fth_deadline_watchdog_acknowledge(watchdog);
         if (run.run_store)
-            fth_run_store_release(run.run_store);
+            FTH_IGNORE(fth_run_store_release(run.run_store), "the lease expires");
     }
     pthread_mutex_lock(&watchdog->mutex);
     watchdog->closed = true;

@@ -234,8 +234,8 @@ static fth_status report_failed(const fth_run_parts *parts, fth_status status)
         fth_reporter_write_error(parts->reporter, status, message);
     }
     fth_run_owner_discard_unbegun(parts->owner);
-    fth_run_owner_leave(parts->owner);
-    fth_fail(status, "%s", message);
+    FTH_IGNORE(fth_run_owner_leave(parts->owner), "the failure that led here is reported");
+    fth_set_error("%s", message);
     free(message);
     return status;
 }
@@ -275,7 +275,7 @@ fth_status fth_ending_conclude(const fth_run_parts *parts, fth_run_phase phase, 
     outcome->interrupted = status == FTH_OK;
     outcome->local_copy = fth_saver_describe_copy(get_saver(parts));
     if (status == FTH_DIVERGED)
-        fail_diverged(parts, message);
+        status = fail_diverged(parts, message);
     if (status != FTH_OK)
         status = report_failed(parts, status);
     free(message);

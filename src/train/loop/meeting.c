@@ -26,7 +26,7 @@ static fth_status share_failure(const fth_run_parts *parts, fth_status found)
     if (!run || fth_strategy_session_share_run(parts->session, run) != FTH_OK)
         fth_log_warning("the other processes were not told why this one ends: %s", fth_error_message());
     json_decref(run);
-    fth_fail(found, "%s", message ? message : "the run was not found");
+    fth_set_error("%s", message ? message : "the run was not found");
     free(message);
     return found;
 }

@@ -265,7 +265,7 @@ static void end_search(search *self)
     }
     self->running = false;
     if (self->run_store)
-        (void)fth_run_store_release(self->run_store);
+        FTH_IGNORE(fth_run_store_release(self->run_store), "the lease expires");
     fth_run_store_free(self->run_store);
     self->run_store = NULL;
     fth_run_selection_release(&self->found);

@@ -243,7 +243,7 @@ fth_status fth_run_store_leave(fth_run_store *run)
     if (released != FTH_OK && released != FTH_PEER_LOST)
         fth_log_warning("the lease could not be given up and lapses by itself: %s", fth_error_message());
     if (message)
-        fth_fail(status, "%s", message);
+        fth_set_error("%s", message);
     free(message);
     return status;
 }

@@ -340,7 +340,7 @@ typedef struct closing_job {
 static void *write_last(void *context)
 {
     closing_job *closing = context;
-    (void)fth_writer_wait_idle(closing->writer, closing->deadline); /* for the one under way, or its cancelling */
+    FTH_IGNORE(fth_writer_wait_idle(closing->writer, closing->deadline), "the save under way may be cancelled");
     fth_writer_run(closing->writer, &closing->job);
     free(closing);
     return NULL;
@@ -517,7 +517,7 @@ void fth_saver_free(fth_saver *saver)
         return;
     if (saver->writer && saver->closing)
         fth_writer_cancel(saver->writer);
-    (void)wait_for_closer(saver, (fth_deadline){INFINITY});
+    FTH_IGNORE(wait_for_closer(saver, (fth_deadline){INFINITY}), "stores have deadlines of their own");
     fth_writer_free(saver->writer);
     for (int i = 0; i < FTH_WRITER_SLOTS; i++)
         fth_snapshot_free(saver->snapshots[i]);
@@ -572,5 +572,5 @@ void fth_saver_flush(fth_saver *saver, fth_deadline deadline)
     fth_writer *writer = get_writer(saver);
     fth_publisher_set_hurry(saver->publisher, isfinite(deadline.at_seconds));
     if (writer)
-        (void)fth_writer_wait_idle(writer, deadline);
+        FTH_IGNORE(fth_writer_wait_idle(writer, deadline), "the process ends then in any case");
 }
