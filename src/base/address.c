@@ -53,8 +53,8 @@ static bool name_begins(const parameter *found, const char *prefix)
     return found->name_length >= strlen(prefix) && strncasecmp(found->begin, prefix, strlen(prefix)) == 0;
 }
 
-/* "api_key" and its like. An object store's "key" is a name, and must stay: only what was clearly
- * drawn at random is taken for a secret under that name alone. */
+/* "api_key" and its like. An object store's "key" is a name, and must stay: a parameter of just
+ * that name counts as a secret only if its value is clearly random. */
 static bool is_key(const parameter *found)
 {
     const char *value = found->begin + found->name_length;
@@ -74,9 +74,8 @@ static bool is_signature(const parameter *found)
     return has_name(found, "sig") || name_ends(found, "signature");
 }
 
-/* What is not part of the object's name. One name too many here would make two objects one, so
- * these are only names that mean the same wherever they occur, or, where the link is signed
- * (`is_signed`), in all signed links. */
+/* Parameters that do not identify the object. A wrong name here would make two objects one, so the
+ * list has only names that mean the same everywhere, or, if `is_signed`, in all signed links. */
 static bool is_secret(const parameter *found, bool is_signed)
 {
     static const char *const endings[] = {"token", "secret", "password", "passwd", "credential", "authorization", NULL};
@@ -163,7 +162,7 @@ void fth_address_hide_secrets(char *message)
         while (at + length > host && strchr("\"'`:;,.)]}>", at[length - 1]))
             length--;
         char *whole = strndup(at, length), *public = whole ? fth_address_public(whole) : NULL;
-        size_t kept = public ? strlen(public) : (size_t)(host - at); /* without memory, rather nothing */
+        size_t kept = public ? strlen(public) : (size_t)(host - at); /* without memory: better nothing than a secret */
         if (public)
             memcpy(at, public, kept);
         memmove(at + kept, at + length, strlen(at + length) + 1);

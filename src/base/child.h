@@ -1,9 +1,9 @@
-/* Child processes: started with nothing of ours but what is named, looked at without waiting, ended
- * for certain.
+/* Child processes: they inherit only what is listed, are polled without blocking, and are reliably
+ * ended.
  *
  * A child's standard input is /dev/null unless a descriptor is given, its signals have their
  * default actions and none is blocked, and descriptors other than the three standard ones and the
- * one that is passed are closed. */
+ * one that is passed are closed.  */
 #ifndef FTH_BASE_CHILD_H
 #define FTH_BASE_CHILD_H
 
@@ -49,8 +49,7 @@ typedef struct fth_child_end {
     int signal; /* that ended it; 0: none did */
 } fth_child_end;
 
-/* True if it has ended and is collected, whereupon its number means nothing any more. Does not
- * wait. */
+/* True if it has ended and was collected; its process id is then invalid. Does not wait. */
 bool fth_child_has_ended(pid_t child, fth_child_end *end);
 /* "signal 9 (Killed)", "exit status 1" */
 void fth_child_describe_end(const fth_child_end *end, char *text, size_t size);

@@ -82,7 +82,7 @@ bool fth_deadline_passed(fth_deadline deadline)
 
 struct timespec fth_deadline_timespec(fth_deadline deadline)
 {
-    const double far_s = 1e12; /* INFINITY and other moments that nobody reaches: a time_t holds this one */
+    const double far_s = 1e12; /* INFINITY and other unreachable times: this one fits a time_t */
     double at_s = fmin(fmax(deadline.at_seconds, 0), far_s), whole = floor(at_s);
     return (struct timespec){.tv_sec = (time_t)whole, .tv_nsec = (long)((at_s - whole) * 1e9)};
 }
@@ -97,7 +97,7 @@ fth_status fth_duration_parse(const char *text, double *seconds)
     errno = 0;
     double number = strtod(text, &end);
     if (end == text || errno || !isfinite(number) || number <= 0)
-        return fth_fail(FTH_INVALID, "'%s' is not a duration; write for example 30s, 10m or 2h", text);
+        return fth_fail(FTH_INVALID, "'%s' is not a duration; expected for example 30s, 10m or 2h", text);
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
         if (strcmp(end, units[i].name) != 0)
             continue;

@@ -11,13 +11,13 @@
 /* Seconds on the monotonic clock; only differences mean anything. */
 double fth_clock_seconds(void);
 
-/* The same with the time that the machine was asleep. */
+/* The same, including the time that the machine was suspended. */
 double fth_clock_boot_seconds(void);
 
 /* Seconds since 1970 on the wall clock. */
 double fth_clock_wall_seconds(void);
 
-/* Seconds since this process was started, from the kernel's record of it. */
+/* Seconds since this process was started, as the kernel recorded it. */
 double fth_clock_process_seconds(void);
 
 /* Waits; a signal does not cut it short. */

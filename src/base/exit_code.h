@@ -1,4 +1,4 @@
-/* What the program's exit status means, to those who start it: people, supervisors, rehearsals. */
+/* The program's exit status, for people, supervisors and rehearsals. */
 #ifndef FTH_BASE_EXIT_CODE_H
 #define FTH_BASE_EXIT_CODE_H
 

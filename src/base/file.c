@@ -1,6 +1,5 @@
-/* Writing files that are whole or absent; see file.h. Plain POSIX calls: writes go straight to a
- * temporary beside the target, and the checksum is kept as the bytes pass, so that a manifest never
- * has to read back what was just written. */
+/* Writing files atomically; see file.h. Writes go directly to a temporary beside the target. The
+ * checksum is computed while writing, so that a manifest need not read the file back. */
 #include "base/file.h"
 
 #include <errno.h>
@@ -31,14 +30,14 @@ struct fth_file {
     char *path;
     char *temporary; /* NULL once published, and of a stream */
     int descriptor;  /* -1 once closed */
-    bool stream;     /* not a file to be renamed: what is written has arrived */
+    bool stream;     /* a stream, which is not renamed */
     uint64_t size_bytes;
     EVP_MD_CTX *digest;
 };
 
 /* ---- errors ---- */
 
-/* A missing file is the user's to mend, a failing disk is not. */
+/* A missing file is the user's mistake, a failing disk is not. */
 static fth_status status_for(int error)
 {
     switch (error) {
@@ -169,7 +168,7 @@ fth_status fth_file_open_temporary(const char *path, char **temporary, int *desc
     FTH_REQUIRE(folder, FTH_NO_MEMORY, "no memory for a path");
     FTH_REQUIRE(*name != '\0', FTH_INVALID, "'%s' names a folder, not a file", path);
 
-    /* Names are drawn until one is free; a second draw is already next to impossible. */
+    /* Random names are tried until one is free; a collision is next to impossible. */
     for (int attempt = 0; *descriptor < 0; attempt++) {
         FTH_REQUIRE(getrandom(&suffix, sizeof suffix, 0) == (ssize_t)sizeof suffix, FTH_IO, "getrandom: %s",
                     strerror(errno));

@@ -1,4 +1,4 @@
-/* Files that are whole or absent.
+/* Files that are either complete or absent.
  *
  * A file being written lives under a temporary name beside its target; publishing syncs it, renames
  * it over the target and syncs the folder, so a reader after any crash sees the old file or the new
@@ -7,9 +7,9 @@
  *     create -> write ... -> publish -> free        published
  *     create -> write ... -> free                   temporary deleted, target untouched
  *
- * Publishing syncs whatever was written; where the last step must be short (under a lock),
- * fth_file_sync() goes before it. After a crash a temporary may stay behind: names that begin with
- * FTH_FILE_TEMPORARY are not data. A NULL path is FTH_NO_MEMORY (path.h). */
+ * Publishing syncs what was written. Call fth_file_sync() first where publishing must be quick
+ * (under a lock). After a crash a temporary may be left: names that begin with FTH_FILE_TEMPORARY
+ * are not data. A NULL path is FTH_NO_MEMORY (path.h). */
 #ifndef FTH_BASE_FILE_H
 #define FTH_BASE_FILE_H
 
@@ -32,8 +32,8 @@ typedef struct fth_file fth_file;
 
 fth_status fth_file_create(const char *path, fth_file **file);
 /* The same for a name that the user gave, which may stand for a device, a pipe, a link or standard
- * output (output.h). What is not a regular file is written as the bytes come, and publishing only
- * closes it. */
+ * output (output.h). Anything but a regular file is written directly, and publishing only closes
+ * it. */
 fth_status fth_file_create_output(const char *name, fth_file **file);
 fth_status fth_file_write(fth_file *file, const void *bytes, size_t size_bytes);
 fth_status fth_file_sync(fth_file *file); /* ends writing */

@@ -17,8 +17,8 @@ bool fth_folder_exists(const char *path)
     return path && stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
 }
 
-/* Makes one folder and its entry in `parent` durable; the entries of files in it are of no use
- * without. */
+/* Creates a folder and makes its entry in `parent` durable, without which the entries in it are
+ * useless. */
 static fth_status create_one_folder(const char *path)
 {
     if (mkdir(path, 0755) != 0) {
@@ -117,7 +117,7 @@ fth_status fth_cache_folder(char **folder)
     else if (home && *home)
         path = fth_path_join(home, ".cache/farthing");
     else
-        return fth_fail(FTH_INVALID, "there is no folder for downloads: set FARTHING_CACHE to one");
+        return fth_fail(FTH_INVALID, "no folder for downloads: set FARTHING_CACHE to one");
     fth_status status = fth_folder_create(path);
     if (status != FTH_OK) {
         free(path);

@@ -1,5 +1,5 @@
-/* Folders: made with their parents and made durable, temporary ones, and the one for downloads. A
- * NULL path is FTH_NO_MEMORY (path.h). */
+/* Folders: creating them, making them durable, temporary ones, and the one for downloads. A NULL
+ * path is FTH_NO_MEMORY (path.h). */
 #ifndef FTH_BASE_FOLDER_H
 #define FTH_BASE_FOLDER_H
 

@@ -1,5 +1,5 @@
-/* Sleeping on a word of memory that processes share. Whoever returns looks for itself: sleeps end
- * early, too. */
+/* Sleeping on a word of memory that processes share. Sleeps may end early: check the word again
+ * after each. */
 #ifndef FTH_BASE_FUTEX_H
 #define FTH_BASE_FUTEX_H
 

@@ -1,6 +1,6 @@
 /* Floats of 16 bits, f16 and bf16, to and from those of 32: rounded to the nearest, ties to even.
- * Not by the compiler's own type, which not every compiler has on every machine; without branches,
- * so that loops of them become vector instructions. */
+ * This does not use the compiler's own type, which not every compiler has on every machine. There
+ * are no branches, so that loops can be vectorized. */
 #ifndef FTH_BASE_HALF_H
 #define FTH_BASE_HALF_H
 

@@ -1,4 +1,4 @@
-/* XXH3, 64 bits, as fast as the machine can: what checksums of large things are made of. */
+/* XXH3 with 64 bits, the checksum of large data. */
 #ifndef FTH_BASE_HASH_H
 #define FTH_BASE_HASH_H
 

@@ -52,5 +52,5 @@ void fth_log(fth_log_level level, const char *format, ...)
     if (before_line)
         before_line();
     if (write(STDERR_FILENO, line, length) < 0)
-        return; /* nowhere left to say so */
+        return; /* there is nowhere left to report it */
 }

@@ -1,6 +1,6 @@
 /* Messages for people, on standard error, one line each, made printable (printable.h). Results go
- * to standard output, from src/cli alone. A program that embeds the library takes messages itself,
- * or sets their level: that is public. */
+ * to standard output, which only src/cli writes to. A program that embeds the library can receive
+ * messages itself or set their level; that part is public. */
 #ifndef FTH_BASE_LOG_H
 #define FTH_BASE_LOG_H
 

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Areas from this size on are of huge pages where the system gives them: the first touch of a page
- * costs more than filling it. */
+/* Areas of at least this size use huge pages if available: the first touch of a page costs more
+ * than filling it. */
 static const size_t huge_page = (size_t)2 << 20;
 
 fth_status fth_allocate(size_t count, size_t size, void *pointer_to_pointer)

@@ -13,15 +13,15 @@ static inline size_t fth_align_up(size_t size, size_t alignment)
     return (size + alignment - 1) / alignment * alignment;
 }
 
-/* Zeroed memory for `count` things of `size` bytes; fails with FTH_NO_MEMORY and says how much was
- * asked. */
+/* Zeroed memory for `count` items of `size` bytes each. The message of FTH_NO_MEMORY says how much
+ * was requested. */
 fth_status fth_allocate(size_t count, size_t size, void *pointer_to_pointer);
 
 /* The same, aligned to FTH_ALIGNMENT; free() it. Large areas have huge pages where the system gives
  * them. */
 fth_status fth_allocate_aligned(size_t size_bytes, void *pointer_to_pointer);
 
-/* Overwrites what must not stay in memory (secrets), in a way that no compiler leaves out. */
+/* Overwrites secrets in a way that the compiler cannot optimize away. */
 void fth_wipe(void *bytes, size_t size_bytes);
 /* Wipes a text to its end and frees it; NULL is fine. */
 void fth_wipe_text(char *text);

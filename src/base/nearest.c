@@ -1,6 +1,6 @@
-/* "Did you mean": the optimal string alignment distance, which counts a swap of neighbours, the
- * commonest slip of the fingers, as one edit. Case and the choice between '_' and '-' do not
- * count. */
+/* "Did you mean": the optimal string alignment distance, which counts a swap of neighbouring
+ * letters, the most common typing error, as one edit. Case and the choice between '_' and '-' do
+ * not count. */
 #include <ctype.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* See options.h. The values of an options struct: defaults, setting one from text with every check,
- * and the way to and from JSON. Readers of flags and of YAML come down to fth_options_set(), so a
- * rule holds for both. */
+/* See options.h. The values of an options struct: defaults, setting from text with all checks, and
+ * conversion to and from JSON. Flags and YAML both end in fth_options_set(), so the same rules hold
+ * for both. */
 #include "base/options.h"
 
 #include <assert.h>
@@ -119,7 +119,7 @@ static fth_status fail_range(const fth_option *option, const char *subject, cons
     return fth_fail(FTH_INVALID, "%s must be at least %s, not %.80s", subject, least, text);
 }
 
-/* Both limits 0 mean none; a maximum that is not above the minimum means no maximum. */
+/* No limits if both are 0; no maximum if it is not above the minimum. */
 static bool in_range(const fth_option *option, double number)
 {
     if (option->minimum == 0 && option->maximum == 0)
@@ -144,7 +144,7 @@ static fth_status set_integer(const fth_option *option, int64_t *value, const ch
     return FTH_OK;
 }
 
-/* Its values lie between 0 and 1, so that a percentage says the same. */
+/* True if its values lie between 0 and 1, so that they may be percentages. */
 static bool is_share(const fth_option *option)
 {
     return option->minimum >= 0 && option->maximum > option->minimum && option->maximum <= 1;
@@ -360,7 +360,7 @@ static fth_status set_checked(const fth_option *option, void *values, const char
     return set_value(option, values, text, subject);
 }
 
-/* "--resume $ID" without an ID would otherwise quietly mean something else. */
+/* Otherwise "--resume $ID" with an unset variable would silently mean something else. */
 static fth_status check_not_empty(const fth_option *option, const char *text, const char *where)
 {
     char subject[300];
@@ -480,8 +480,8 @@ json_t *fth_options_to_json(const fth_option_table *table, const void *values, b
     return json;
 }
 
-/* What fth_options_to_json() writes for a value that nobody gave need not pass the checks: a
- * duration of 0, the empty text. So the default is recognized first. */
+/* The default as fth_options_to_json() writes it need not pass the checks (a duration of 0, an
+ * empty text), so it is recognized first. */
 static fth_status set_from_json(const fth_option *option, void *values, const json_t *json, const char *where)
 {
     char number[40], subject[300];

@@ -3,9 +3,8 @@
  *
  * A table describes a struct: each row has a name, a type, where the value lives, a default and
  * help. Values come from the defaults, then a YAML file or a stored configuration, then flags;
- * later ones win. Whatever is wrong is an error that names the file, the line and the nearest valid
- * name. Commands may share a table: each row says which of them take it, and flags, --help and the
- * reference page follow. */
+ * later ones win. Errors name the file, the line and the nearest valid name. Commands may share a
+ * table: each row says which of them take it, and flags, --help and the reference page follow. */
 #ifndef FTH_BASE_OPTIONS_H
 #define FTH_BASE_OPTIONS_H
 
@@ -28,15 +27,15 @@ typedef enum fth_option_type {
     FTH_OPTION_OPTIONAL  /* char *: a flag whose argument may be left out; then the value is "auto" */
 } fth_option_type;
 
-/* A number of things, or a share of all there are. */
+/* An absolute number, or a share of the total. */
 typedef struct fth_amount {
     int64_t count;
     double share; /* above 0, up to 1: of all, instead of `count`; else 0 */
 } fth_amount;
-/* How many that is where there are `all`; a share is rounded up. */
+/* The number for a total of `all`; a share is rounded up. */
 int64_t fth_amount_count(fth_amount amount, int64_t all);
 
-/* A value that an option can have, as the table that implements it lists it. */
+/* A valid value of an option, as listed by the table that implements it. */
 typedef struct fth_choice {
     const char
         *name; /* or a form, "bounded:S": what comes after the colon is for fth_option.check. NULL: past the last */
@@ -53,8 +52,8 @@ typedef struct fth_option {
     const char *argument; /* "N", "NAME|FOLDER": for help; completion offers files for FILE, folders for FOLDER, ... */
     const char *help;
     double minimum, maximum; /* numbers; both 0: any */
-    /* CHOICE, ENUM: the values there are. TEXT: words that completion offers, among others that `check`
-     * allows. */
+    /* CHOICE, ENUM: the valid values. TEXT: words that completion offers; `check` may allow
+     * others. */
     const char *const *choices;            /* NULL-terminated; or */
     fth_choices list;                      /* a function that gives them one by one */
     fth_status (*check)(const char *text); /* optional further check; leaves a message saying what is valid */
@@ -72,7 +71,7 @@ typedef struct fth_option {
     int side;          /* for commands that are made of several processes: an enum of the table's owner */
 } fth_option;
 
-/* How a row of a table begins: {FTH_OPTION_ROW("lr", NUMBER, train_options, lr), .fallback = "0.01"}. */
+/* The beginning of a row: {FTH_OPTION_ROW("lr", NUMBER, train_options, lr), .fallback = "0.1"}. */
 #define FTH_OPTION_ROW(flag, kind, type, member) FTH_OPTION_ROW_AT(flag, kind, offsetof(type, member))
 #define FTH_OPTION_ROW_AT(flag, kind, at)        .name = flag, .type = FTH_OPTION_##kind, .offset = at
 

@@ -37,7 +37,7 @@ static void list_commands(const fth_option_table *table, const fth_option *optio
                                    names[i]);
 }
 
-/* Only where the table has a view, which is for one of its commands. */
+/* Only for tables with a view, which selects one of the commands. */
 static fth_status fail_not_taken(const fth_option_table *table, const fth_option *option)
 {
     char others[200];
@@ -48,7 +48,7 @@ static fth_status fail_not_taken(const fth_option_table *table, const fth_option
     return fth_fail(FTH_INVALID, "%s takes no --%s: it is an option of %s", table->commands[bit], option->name, others);
 }
 
-/* The value for a flag written without '=': the next argument where the flag's type wants it. Sets
+/* The value of a flag written without '=': the next argument if the flag's type takes one. Sets
  * *used. */
 static const char *next_value(const fth_option *option, const char *next, bool *used)
 {

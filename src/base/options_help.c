@@ -163,7 +163,7 @@ void fth_options_print_help(const fth_option_table *table)
     }
 }
 
-/* A cell of a Markdown table ends at '|' and at the end of the line, whatever surrounds them. */
+/* In a cell of a Markdown table, '|' must be escaped, and there are no line breaks. */
 static void print_cell(const char *text)
 {
     for (; *text; text++) {

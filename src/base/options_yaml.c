@@ -1,6 +1,6 @@
 /* Reads options from a YAML file: one mapping of names to scalars, through libyaml's events, which
- * carry the line numbers. What YAML can do beyond that (nesting, lists, anchors, tags, several
- * documents) is refused by name rather than misread. */
+ * carry the line numbers. Other features of YAML (nesting, lists, anchors, tags, several documents)
+ * are errors that name the feature. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,9 +68,9 @@ static fth_status require_scalar(const reader *in, const char *what)
         return fth_fail(FTH_INVALID, "%s line %zu: aliases (*name) are not supported; write the value out", in->path,
                         line);
     case YAML_SEQUENCE_START_EVENT:
-        return fth_fail(FTH_INVALID, "%s line %zu: %s is a list; a single value is wanted", in->path, line, what);
+        return fth_fail(FTH_INVALID, "%s line %zu: %s is a list; expected a single value", in->path, line, what);
     case YAML_MAPPING_START_EVENT:
-        return fth_fail(FTH_INVALID, "%s line %zu: %s is a nested mapping; a single value is wanted", in->path, line,
+        return fth_fail(FTH_INVALID, "%s line %zu: %s is a nested mapping; expected a single value", in->path, line,
                         what);
     default: return fth_fail(FTH_INVALID, "%s line %zu: %s is missing", in->path, line, what);
     }
@@ -83,7 +83,7 @@ static fth_status require_scalar(const reader *in, const char *what)
     return FTH_OK;
 }
 
-/* `key:` with nothing after it, or the words that YAML has for nothing. */
+/* `key:` with nothing after it, or YAML's words for null. */
 static bool is_null(const yaml_event_t *event)
 {
     const char *text = (const char *)event->data.scalar.value;
@@ -110,7 +110,7 @@ static fth_status read_entry(reader *in, const fth_option_table *table, void *va
         goto out;
     }
     size_t *first_line = &in->given_on_line[option - table->options];
-    FTH_REQUIRE(*first_line == 0, FTH_INVALID, "%s: '%s' was given on line %zu already", where, key, *first_line);
+    FTH_REQUIRE(*first_line == 0, FTH_INVALID, "%s: '%s' was already given on line %zu", where, key, *first_line);
     *first_line = line;
 
     FTH_TRY(next_event(in));
@@ -135,8 +135,8 @@ out:
 static fth_status read_mapping(reader *in, const fth_option_table *table, void *values)
 {
     fth_status status = FTH_OK;
-    FTH_REQUIRE(in->event.type == YAML_MAPPING_START_EVENT, FTH_INVALID,
-                "%s line %zu: lines of the form 'name: value' are wanted", in->path, event_line(in));
+    FTH_REQUIRE(in->event.type == YAML_MAPPING_START_EVENT, FTH_INVALID, "%s line %zu: expected 'name: value'",
+                in->path, event_line(in));
     FTH_REQUIRE(!in->event.data.mapping_start.anchor, FTH_INVALID, "%s line %zu: anchors (&name) are not supported",
                 in->path, event_line(in));
     FTH_REQUIRE(!in->event.data.mapping_start.tag, FTH_INVALID, "%s line %zu: tags (!name) are not supported", in->path,
@@ -183,8 +183,8 @@ fth_status fth_options_read_yaml(const fth_option_table *table, void *values, co
     parser_made = yaml_parser_initialize(&in.parser);
     FTH_REQUIRE(parser_made, FTH_NO_MEMORY, "%s: no memory to read it", path);
     yaml_parser_set_encoding(&in.parser, YAML_UTF8_ENCODING);
-    /* Told the encoding, libyaml takes the mark that Windows' editors put in front for a character
-     * of the first key. */
+    /* The encoding is not set: libyaml would then take a byte order mark for a character of the
+     * first key. */
     size_t mark = strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
     yaml_parser_set_input_string(&in.parser, (const unsigned char *)text + mark, in.size_bytes - mark);
     FTH_TRY(read_stream(&in, table, values));

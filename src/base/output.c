@@ -99,8 +99,7 @@ static fth_status open_special(const char *path, mode_t mode, double patience_s,
             return fth_fail(FTH_IO, "write to %s: %s", path, strerror(errno));
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     }
-    /* A device may well take its time; a pipe's reader that stopped reading is noticed by
-     * fth_output_wait(). */
+    /* A device may take its time; fth_output_wait() notices a pipe whose reader stopped reading. */
     if (!S_ISFIFO(mode))
         fcntl(*descriptor, F_SETFL, fcntl(*descriptor, F_GETFL) & ~O_NONBLOCK);
     return FTH_OK;
@@ -126,8 +125,8 @@ fth_status fth_output_open(const char *name, double patience_s, char **path, int
         if (S_ISREG(facts.st_mode))
             break;
         FTH_REQUIRE(!S_ISDIR(facts.st_mode), FTH_INVALID, "write to %s: it is a folder; name a file in it", at);
-        FTH_REQUIRE(!S_ISSOCK(facts.st_mode), FTH_INVALID, "write to %s: it is a socket, which is no place for a file",
-                    at);
+        FTH_REQUIRE(!S_ISSOCK(facts.st_mode), FTH_INVALID,
+                    "write to %s: it is a socket; name a file, a pipe or a device", at);
         if (!S_ISLNK(facts.st_mode)) {
             FTH_TRY(open_special(at, facts.st_mode, patience_s, descriptor));
             break;

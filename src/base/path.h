@@ -1,8 +1,8 @@
-/* Paths, and text in memory of its own.
+/* Paths, and formatted text in new memory.
  *
- * A path that there was no memory for is NULL. All of path.h, file.h and folder.h takes NULL for a
- * path: what can fail fails with FTH_NO_MEMORY, and nothing exists there. So a path can be made,
- * used and freed without a check in between; one is needed only before other functions see it. */
+ * A path is NULL if there was no memory for it. All functions of path.h, file.h and folder.h accept
+ * NULL: those that can fail return FTH_NO_MEMORY, and nothing exists there. So a path can be made,
+ * used and freed without a check; check only before passing it to other functions. */
 #ifndef FTH_BASE_PATH_H
 #define FTH_BASE_PATH_H
 

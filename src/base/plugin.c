@@ -70,8 +70,8 @@ fth_status fth_plugin_find(const char *name, char path[FTH_PLUGIN_PATH_SIZE])
     return status;
 }
 
-/* Plugins use functions of the library that loads them. A program may have loaded it for itself
- * alone, as Python's ctypes does: then they would not be found. */
+/* Plugins use functions of the library that loads them. They would not be found if the program
+ * loaded the library with local symbols, as Python's ctypes does. */
 static void show_to_plugins(void)
 {
     char path[FOLDER_SIZE];
@@ -88,6 +88,6 @@ fth_status fth_plugin_load(const char *path, const char *symbol, const void **fo
         return fth_fail(FTH_UNSUPPORTED, "%s", dlerror());
     *found = dlsym(handle, symbol);
     if (!*found)
-        return fth_fail(FTH_UNSUPPORTED, "%s is not such a plugin: it has no %s", path, symbol);
+        return fth_fail(FTH_UNSUPPORTED, "%s is not a plugin of this kind: it has no symbol %s", path, symbol);
     return FTH_OK;
 }

@@ -1,7 +1,7 @@
-/* Plugins: parts of the program in files of their own, farthing_<name>.so, for what needs libraries
- * that not every machine has. They are loaded on demand, use functions of the program or library
- * that loads them, and stay loaded for the life of the process: unloading code that may own threads
- * is not safe. */
+/* Plugins: parts of the program in separate files, farthing_<name>.so, that need libraries which
+ * not every machine has. They are loaded on demand, use functions of the program or library that
+ * loads them, and stay loaded for the life of the process: unloading code that may own threads is
+ * not safe. */
 #ifndef FTH_BASE_PLUGIN_H
 #define FTH_BASE_PLUGIN_H
 

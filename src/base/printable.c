@@ -1,5 +1,4 @@
-/* See printable.h. A text is taken apart into units, each one character or one byte that belongs to
- * none. */
+/* See printable.h. A text consists of units: characters, and single bytes that belong to none. */
 #include "base/printable.h"
 
 #include <stdint.h>
@@ -12,7 +11,7 @@ enum { ESCAPE_SIZE = 8, FORMATTED_SIZE = 4096 };
 
 typedef enum unit_kind {
     UNIT_PRINTABLE,
-    UNIT_CONTROL, /* a character that a terminal obeys */
+    UNIT_CONTROL, /* a character that a terminal interprets */
     UNIT_INVALID  /* a byte that is not part of UTF-8 */
 } unit_kind;
 

@@ -1,14 +1,14 @@
-/* Text from outside, made safe to print.
+/* Making text from outside safe to print.
  *
- * Names of files, classes and hosts, and what servers answer, may hold bytes that a terminal obeys:
- * they move the cursor, rewrite lines, set titles, or make text read in another order. Such bytes
- * are shown as escapes: \n, \r, \t, \x1b (control characters and bytes that are not UTF-8), \u202e
- * (DEL, C1 controls, line separators, bidirectional embeddings, overrides and isolates). All other
- * UTF-8 stays as it is, backslashes included, so that printable text is never changed and escaping
- * twice is the same as once.
+ * Names of files, classes and hosts, and what servers answer, may contain bytes that a terminal
+ * interprets: they move the cursor, rewrite lines, set titles, or make text read in another order.
+ * Such bytes are shown as escapes: \n, \r, \t, \x1b (control characters and bytes that are not
+ * UTF-8), \u202e (DEL, C1 controls, line separators, bidirectional embeddings, overrides and
+ * isolates). All other UTF-8 stays as it is, backslashes included, so printable text is never
+ * changed, and escaping twice is the same as once.
  *
- * fth_fail() and fth_log() escape their messages, and tables their cells. What the program prints
- * in any other way goes through fth_print() where a part of it comes from outside. */
+ * fth_fail() and fth_log() escape their messages, and tables their cells. Other output that
+ * contains text from outside goes through fth_print(). */
 #ifndef FTH_BASE_PRINTABLE_H
 #define FTH_BASE_PRINTABLE_H
 
@@ -23,8 +23,8 @@ bool fth_is_printable(const char *text);
 char *fth_printable(const char *text);
 
 /* A formatted message's printable form, with a NUL, in `size` bytes; gives its length. Addresses in
- * it lose their secrets (address.h). What does not fit is left off at the end, but characters and
- * escapes stay whole. */
+ * it lose their secrets (address.h). The end is cut off if it does not fit, without splitting a
+ * character or an escape. */
 size_t fth_printable_format(char *text, size_t size, const char *format, va_list arguments)
     __attribute__((format(printf, 3, 0)));
 

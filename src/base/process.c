@@ -30,7 +30,8 @@ int fth_thread_start(pthread_t *thread, const char *name, void *(*run)(void *con
 
 bool fth_thread_join_by(pthread_t thread, fth_deadline deadline)
 {
-#ifdef __SANITIZE_THREAD__ /* which does not know pthread_clockjoin_np, and would take the thread for unjoined */
+#ifdef __SANITIZE_THREAD__ /* ThreadSanitizer does not know pthread_clockjoin_np and would report an unjoined thread   \
+                            */
     while (pthread_tryjoin_np(thread, NULL) != 0) {
         if (fth_deadline_passed(deadline))
             return false;
@@ -75,7 +76,7 @@ const char *fth_process_program(char *path, size_t size)
     return path;
 }
 
-/* Not getrusage's: that remembers what the process was before it became this program. */
+/* Not from getrusage(), which also counts the program that ran before exec(). */
 /* A line of the form "VmHWM:    1234 kB", in bytes; 0 if there is none. */
 static int64_t read_kilobytes(const char *path, const char *name)
 {

@@ -1,12 +1,11 @@
-/* Races that are meant, by name, so that ThreadSanitizer (`make tsan`) reports all others.
+/* Intentional data races, by name, so that ThreadSanitizer (`make tsan`) reports only others.
  *
  *     FTH_RACE_BEGIN(hogwild_weights);
  *     ... reads and writes what other threads write without a lock ...
  *     FTH_RACE_END(hogwild_weights);
  *
- * Plain memory accesses of the calling thread in between are not checked; locks and atomics are
- * followed as ever. The names in use, each with the reason why it is harmless, are the enumeration
- * below. */
+ * The calling thread's plain memory accesses in between are not checked; locks and atomics still
+ * are. The enumeration below lists the names, each with the reason why the race is harmless. */
 #ifndef FTH_BASE_RACE_H
 #define FTH_BASE_RACE_H
 

@@ -62,8 +62,8 @@ FTH_VECTORIZED static void permute_bits_of_all(fth_random_key key, int half_bits
         values[i] = permute_bits(key, half_bits, values[i]);
 }
 
-/* All take a step together, and then those that came out too large take another: without branches
- * that nobody can predict, the processor works on several at a time. */
+/* All positions take a step together, then those that are still too large take another: without
+ * unpredictable branches, the processor works on several at once. */
 void fth_random_permute_all(fth_random_key key, uint64_t count, int64_t *positions, size_t number)
 {
     enum { BLOCK = 256 };

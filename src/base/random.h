@@ -1,8 +1,8 @@
-/* Counter-based random numbers: the past is a number.
+/* Counter-based random numbers.
  *
  * Every draw is a pure function of a key and a counter (SplitMix64's output function over key +
  * counter * golden ratio), so shuffles, augmentation, initialization and dropout need no state to
- * save: whoever knows (seed, epoch, sample) can compute them, in any order, on any machine. */
+ * save: (seed, epoch, sample) determine them, in any order, on any machine.  */
 #ifndef FTH_BASE_RANDOM_H
 #define FTH_BASE_RANDOM_H
 

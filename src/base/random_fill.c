@@ -6,8 +6,10 @@
  * them), so the numbers are the same on every machine, whatever instructions it has, and whatever
  * its C library. They are fth_random_normal()'s up to the last bits of a double.
  *
- *     logarithm    k = 2^e m with m around 1; log m = 2 atanh((m - 1) / (m + 1)), a series in the odd powers
- *     cosine       cos 2πt = sin 2πy with y = 1/4 - min(t, 1 - t), which is within a quarter turn of
+ *     logarithm    k = 2^e m with m around 1; log m = 2 atanh((m - 1) / (m + 1)), a series in the
+ *                  odd powers
+ *     cosine       cos 2πt = sin 2πy with y = 1/4 - min(t, 1 - t), which is within a quarter turn
+ *                  of
  * 0 */
 #include <math.h>
 #include <stddef.h>

@@ -78,7 +78,7 @@ fth_status fth_folder_enter(int root, const char *where, const char *path, size_
         const char *slash = memchr(part, '/', (size_t)(end - part));
         size_t size = (size_t)((slash ? slash : end) - part);
         char name[NAME_MAX + 1];
-        FTH_REQUIRE(size > 0 && size < sizeof name, FTH_INVALID, "'%.*s' is no path below %s", (int)length, path,
+        FTH_REQUIRE(size > 0 && size < sizeof name, FTH_INVALID, "'%.*s' is not a path below %s", (int)length, path,
                     where);
         memcpy(name, part, size);
         name[size] = '\0';

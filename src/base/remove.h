@@ -1,7 +1,7 @@
-/* Deleting files and folders. No delete leaves the folder it was given: each folder on the way is
- * entered through a descriptor of the one above, so that a symbolic link, also one that takes a
- * folder's place meanwhile, is refused and never followed. Whatever deletes more than one file that
- * it made itself does so through these functions. */
+/* Deleting files and folders. No deletion leaves the folder it was given: each folder on the way is
+ * entered through a descriptor of the one above, so a symbolic link is never followed, even if it
+ * replaces a folder meanwhile. All code that deletes more than a single file of its own uses these
+ * functions. */
 #ifndef FTH_BASE_REMOVE_H
 #define FTH_BASE_REMOVE_H
 
@@ -11,9 +11,9 @@
 
 #include "base/status.h"
 
-/* Opens (O_PATH) the folder that the first `length` bytes of `path` name below the open folder `root` ("" is `root`
- * itself), without following a link: a link on the way is FTH_INVALID. If there is no such folder: FTH_OK and *folder
- * -1. `where` is the path of `root`, for messages. The caller closes *folder. */
+/* Opens (O_PATH) the folder below the open folder `root` that the first `length` bytes of `path`
+ * name ("" is `root` itself). A link on the way is FTH_INVALID. If there is no such folder: FTH_OK
+ * with -1 in *folder. `where` is the path of `root`, for messages. The caller closes *folder. */
 fth_status fth_folder_enter(int root, const char *where, const char *path, size_t length, int *folder);
 
 /* Opens (O_RDONLY) the folder `name` in the open folder `parent`, to go through what is in it.
@@ -34,10 +34,11 @@ void fth_remove_empty_folders(int root, const char *path, size_t length);
  * entered. */
 typedef bool fth_remove_wanted(const char *folder, const char *name, bool is_folder);
 
-/* Deletes `name` in the open folder `parent` (or at a path, with AT_FDCWD), and if it is a folder
- * all in it for which `wanted` (NULL: everything) holds; a folder that is not empty then stays. A
- * link is deleted itself. Mounts are not entered. Goes on after a failure and returns the first;
- * absent is FTH_OK. `path` is for messages; *freed_bytes (may be NULL) is added to. */
+/* Deletes `name` in the open folder `parent` (or at a path, with AT_FDCWD). Of a folder, deletes
+ * everything for which `wanted` holds (NULL: everything), and then the folder if it is empty. A
+ * link itself is deleted, not its target. Mounts are not entered. Continues after a failure and
+ * returns the first; FTH_OK if `name` is absent. `path` is for messages; *freed_bytes (may be NULL)
+ * is added to. */
 fth_status fth_remove_tree_at(int parent, const char *name, const char *path, fth_remove_wanted *wanted,
                               uint64_t *freed_bytes);
 

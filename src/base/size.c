@@ -30,7 +30,7 @@ fth_status fth_size_parse(const char *text, uint64_t *size_bytes)
     double bytes = end ? number * unit_factor(end + strspn(end, " ")) : -1;
     bool zero = end && number == 0 && unit_factor(end) > 0;
     if (!(bytes >= 1 || zero) || bytes > 0x1p60)
-        return fth_fail(FTH_INVALID, "\"%.40s\" is no size; expected 512m, 4g, 300MB or bytes", text);
+        return fth_fail(FTH_INVALID, "\"%.40s\" is not a size; expected 512m, 4g, 300MB or bytes", text);
     *size_bytes = (uint64_t)bytes;
     return FTH_OK;
 }

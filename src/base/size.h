@@ -1,4 +1,4 @@
-/* Sizes of memory as people write them. */
+/* Parsing of memory sizes. */
 #ifndef FTH_BASE_SIZE_H
 #define FTH_BASE_SIZE_H
 

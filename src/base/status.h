@@ -1,8 +1,8 @@
 /* Status codes and the one error message they leave behind.
  *
- * Anything that can fail returns an fth_status. Whoever knows the facts writes the message with
- * fth_fail(); callers pass the status on; the one that gives up prints fth_error_message(). The
- * codes and what reads the message are public. */
+ * Anything that can fail returns an fth_status. The function that detects the failure writes the
+ * message with fth_fail(); callers pass the status on; the caller that gives up prints
+ * fth_error_message(). The codes and the functions that read the message are public. */
 #ifndef FTH_BASE_STATUS_H
 #define FTH_BASE_STATUS_H
 

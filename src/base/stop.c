@@ -10,7 +10,7 @@ void fth_stop_ask(fth_stop *stop, fth_stop_kind kind, double deadline_s, const c
     fth_deadline deadline = {isfinite(deadline_s) ? fth_clock_seconds() + deadline_s : INFINITY};
     pthread_mutex_lock(&stop->mutex);
     fth_stop_reason *reason = &stop->reason;
-    /* Being fenced outranks everything: from then on nothing may be written. */
+    /* Being fenced overrides any other reason: from then on nothing may be written. */
     if (reason->kind == FTH_STOP_NONE || (kind == FTH_STOP_FENCED && reason->kind != FTH_STOP_FENCED)) {
         va_list arguments;
         va_start(arguments, format);

@@ -1,9 +1,9 @@
 /* A request to stop, with a deadline and a reason: from a signal, a preemption notice, a lost
  * lease, a budget.
  *
- * Any thread asks; the training thread looks at `asked` between steps (and inside evaluation),
- * which costs a load. The first request sets the reason; a later one can only shorten the
- * deadline. */
+ * Any thread may request a stop. The training thread checks `asked` between steps and during
+ * evaluation, which costs one load. The first request sets the reason; later ones can only shorten
+ * the deadline. */
 #ifndef FTH_BASE_STOP_H
 #define FTH_BASE_STOP_H
 
@@ -43,7 +43,7 @@ typedef struct fth_stop {
  * (we have none). */
 void fth_stop_ask(fth_stop *stop, fth_stop_kind kind, double deadline_s, const char *source, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
-/* A copy of the reason; kind FTH_STOP_NONE if nobody asked. NULL is fine for `stop`. */
+/* A copy of the reason; its kind is FTH_STOP_NONE if no stop was requested or `stop` is NULL. */
 fth_stop_reason fth_stop_get(const fth_stop *stop);
 
 #endif

@@ -1,4 +1,4 @@
-/* Loops that the compiler turns into vector instructions, for whichever the machine has. */
+/* Loops that the compiler vectorizes, for several instruction sets. */
 #ifndef FTH_BASE_VECTORIZED_H
 #define FTH_BASE_VECTORIZED_H
 

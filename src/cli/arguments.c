@@ -1,4 +1,4 @@
-/* Reading arguments, and the messages all commands share. */
+/* Reading arguments, and messages that all commands share. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -166,7 +166,8 @@ void fth_cli_print_json(const json_t *json)
 {
     char *text = json ? json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(13)) : NULL;
     if (text) {
-        fth_print_line(stdout, "%s", text); /* what is left to escape is within strings, and escaped as JSON does */
+        fth_print_line(stdout, "%s",
+                       text); /* anything left to escape is within strings, where JSON's escapes are used */
     } else {
         fth_log_error("a result cannot be written as JSON: it has a number that is not finite, or text that is not "
                       "UTF-8; run it without --json to see it");

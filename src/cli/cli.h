@@ -43,14 +43,14 @@ typedef struct fth_command {
     fth_option_view options; /* what it takes of a table that commands share; all 0: what the table says */
     const char *(*long_flag)(char letter); /* of short switches, which may be joined: -rl; NULL: there are none */
     bool flags_only;                       /* any other argument is an error */
-    const char *stop_words; /* a stop by signal is asked for on fth_arguments.stop, and this said; NULL: the command
+    const char *stop_words; /* signals request a stop on fth_arguments.stop, and this is printed; NULL: the command
                                watches signals itself, or not at all */
     /* `options` is the struct of its table. Not for commands with parts. */
     fth_exit_code (*run)(const struct fth_command *command, void *options, const struct fth_arguments *arguments);
 } fth_command;
 
-/* All of them (commands.c); NULL-terminated. Help, completion and manual pages are made from this
- * list. */
+/* All commands, NULL-terminated (commands.c). Help, completion and manual pages are generated from
+ * this list. */
 extern const fth_command *const fth_commands[];
 /* NULL if there is none of that name. */
 const fth_command *fth_command_find(const char *name);
@@ -100,9 +100,9 @@ FTH_COMMANDS(FTH_DECLARE)
 
 /* A command line, read. */
 typedef struct fth_arguments {
-    const char **positional; /* what is no flag, in order, then NULL twice; points into argv */
+    const char **positional; /* arguments other than flags, followed by two NULLs; point into argv */
     int count;
-    char **spelled;                   /* argv with short switches in full, where there are any */
+    char **spelled;                   /* argv with short switches expanded, or NULL */
     const fth_invocation *invocation; /* all of it */
     fth_stop *stop;                   /* of a command with stop_words; else NULL */
 } fth_arguments;
@@ -115,9 +115,9 @@ void fth_cli_print_item(const char *name, const char *summary, size_t left);
 /* What --help prints; `table` holds the options of the command in its view. */
 void fth_cli_print_help(const fth_command *command, const fth_option_table *table);
 
-/* Sets `values`, of the command's table, to defaults and reads the flags over them. True to go on;
- * otherwise --help was printed or an error reported, and *code is what to exit with. `values` and
- * `arguments` are to be released in either case. */
+/* Sets `values`, described by the command's table, to defaults and reads the flags. If false,
+ * --help was printed or an error reported, and *code is the exit code. Release `values` and
+ * `arguments` in either case. */
 bool fth_cli_read_flags(const fth_command *command, const fth_invocation *invocation, void *values,
                         fth_arguments *arguments, fth_exit_code *code);
 
@@ -127,8 +127,8 @@ bool fth_cli_read_flags(const fth_command *command, const fth_invocation *invoca
 bool fth_cli_layer_options(const fth_invocation *invocation, const json_t *base, const char *path,
                            fth_train_options *options, fth_exit_code *code);
 
-/* The options of a training that another command starts: `job` is what comes after `train`. False:
- * they are wrong, and *code is what to exit with. `options` are to be released in either case. */
+/* Reads the options of a training that another command starts; `job` holds the words after `train`.
+ * If false, an error was reported, and *code is the exit code. Release `options` in either case. */
 bool fth_cli_read_job(const fth_invocation *job, fth_train_options *options, fth_exit_code *code);
 
 /* True for names that end in .yaml or .yml. */
@@ -138,17 +138,16 @@ bool fth_cli_is_yaml(const char *name);
 
 /* Reports the calling thread's error and gives the exit code of a failure. */
 fth_exit_code fth_cli_fail(void);
-/* Reports what is wrong with the arguments and where help is. */
+/* Reports an error in the arguments, and where to find help. */
 fth_exit_code fth_cli_usage(const fth_command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The exit code of a command that ended with `status`; reports an error. */
 fth_exit_code fth_cli_exit_code(fth_status status);
 /* Reports a word that is none of `list`: names them all, and the nearest. */
 fth_exit_code fth_cli_usage_choice(const fth_command *command, const char *subject, const char *text, fth_choices list);
-/* Standard output reaches its reader now; a run whose reader has gone away is asked to stop and
- * save. */
+/* Flushes standard output. If its reader is gone, requests that the run stop and save. */
 void fth_cli_flush(void);
-/* One JSON value as one line on standard output, at once. A value that could not be made (NULL) is
- * reported as an error, and main() fails. */
+/* Prints a JSON value as one line on standard output and flushes it. A value that could not be
+ * built (NULL) is reported as an error, and main() fails. */
 void fth_cli_print_json(const json_t *json);
 void fth_cli_print_json_new(json_t *json); /* and gives up the reference */
 bool fth_cli_output_is_lost(void);
@@ -164,44 +163,43 @@ const fth_option_table *fth_cli_train_table(void);
 /* Runs train and standby. */
 fth_exit_code fth_cli_train(const fth_command *command, void *options, const fth_arguments *arguments);
 
-/* A word of a command line as a shell takes it, in quotes where it needs them. */
+/* Prints a word of a command line, quoted for a shell if necessary. */
 void fth_cli_print_word(FILE *output, const char *word);
 
-/* In a process that trains with peers (own_gpu.c): one of the machine's GPUs is the only one it
- * will see. Call before anything opens a device. */
+/* For a process that trains with peers (own_gpu.c): makes one of the machine's GPUs the only
+ * visible one. Call before opening a device. */
 fth_status fth_cli_take_gpu(void);
-/* GPUs that this process may use; asks no driver. */
+/* The number of GPUs that this process may use, without asking the driver. */
 int fth_cli_count_gpus(void);
 
-/* --dry-run (dry_run.c): checks everything and prints the configuration. `by_flag`: what flags, and not a file,
- * gave. */
+/* --dry-run (dry_run.c): checks everything and prints the configuration. `by_flag`: the options
+ * set by flags, not by a file. */
 fth_exit_code fth_cli_dry_run(const fth_train_options *options, const fth_option_bits *by_flag);
 
 /* ---- runs ---- */
 
-/* A record from an id, a path or the address of a run in a store; an empty one means the newest. */
+/* Reads a record by id, path or the address of a run in a store; "" is the newest. */
 fth_status fth_cli_read_run(const char *runs_folder, const char *id_or_path, const fth_store_options *store,
                             fth_record_summary *summary);
 
 /* ---- signals.c: Ctrl-C ---- */
 
-/* Asks for a stop on SIGINT, SIGHUP, SIGTERM and SIGUSR1, the latter two as a preemption with the
- * deadline that a scheduler gives; when a second one ends the process is in signals.c. Call before
- * any thread is made. */
+/* Requests a stop on SIGINT, SIGHUP, SIGTERM and SIGUSR1, the latter two as a preemption with the
+ * scheduler's deadline; signals.c explains when a second signal ends the process. Call before
+ * creating threads. */
 void fth_signals_watch(fth_stop *stop);
 void fth_signals_unwatch(void);
 /* Before the watch: what is printed on a terminal at the first signal, if not FTH_SAVING_WORDS. */
 #define FTH_SAVING_WORDS "finishing the step and saving; press Ctrl-C again to stop at once"
 void fth_signals_set_words(const char *words);
-/* Asks for the same from within; does nothing where no run is watched. */
+/* Requests the same stop from the program itself; does nothing if no run is watched. */
 void fth_signals_stop(void);
 
 /* ---- progress.c: what a run shows while it trains ---- */
 
-/* Starts showing; with `json`, events go to standard output and nothing else does. One run at a
- * time. */
+/* Starts the display; with `json`, only events go to standard output. One run at a time. */
 void fth_display_start(bool json, fth_train_observer *observer);
-/* Takes the live line away. True if an event "end", "error" or "interrupted" has been shown. */
+/* Removes the live line. True if an event "end", "error" or "interrupted" was shown. */
 bool fth_display_stop(void);
 
 /* Starts the program again with settings for OpenMP, unless they are set (wait_policy.c). */

@@ -1,4 +1,4 @@
-/* The commands by name, and what help, completion and manual pages ask of them. */
+/* The list of commands, and running one. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,7 +48,7 @@ static fth_exit_code run_part(const fth_command *command, const fth_invocation *
     if (*name != '-')
         return fth_cli_usage_choice(command, command->part_subject, name, command->list_parts);
     if (fth_cli_read_flags(command, &first, &none, &arguments, &code))
-        code = fth_cli_usage(command, "say which first: farthing %s WHAT", command->name);
+        code = fth_cli_usage(command, "missing a command: farthing %s WHAT", command->name);
     fth_arguments_release(&arguments);
     return code;
 }

@@ -26,7 +26,7 @@ static void print_help(void)
     print_commands(false);
     printf("\ndeveloper commands\n");
     print_commands(true);
-    printf("\n`farthing COMMAND --help` says more.\nThe first run, on built-in data: farthing train\n\n");
+    printf("\n`farthing COMMAND --help` describes a command.\nThe first run, on built-in data: farthing train\n\n");
     fth_print_wrapped("exit codes: 0 done, 1 failed, 2 wrong usage, 75 interrupted and saved (--resume continues)", 0);
 }
 
@@ -67,8 +67,7 @@ static fth_exit_code run(int argc, char *const *argv)
     return fth_command_run(command, &(fth_invocation){argv[0], argc - 2, argv + 2});
 }
 
-/* Connections and files of a data set need more than the 1024 descriptors that systems give for the
- * sake of select(). */
+/* Connections and files of a data set need more than the usual limit of 1024 descriptors. */
 static void allow_descriptors(void)
 {
     enum { WANTED = 65536 };
@@ -82,15 +81,14 @@ static void allow_descriptors(void)
 int main(int argc, char **argv)
 {
     const fth_command *command = argc > 1 ? fth_command_find(argv[1]) : NULL;
-    prctl(PR_SET_NAME, "farthing"); /* for ps and top: not "exe" where the program was started by /proc/self/exe */
-    signal(SIGXFSZ, SIG_IGN);       /* beyond `ulimit -f` a write fails, and says so, instead of ending the program */
+    prctl(PR_SET_NAME, "farthing"); /* for ps and top, which would show "exe" if started as /proc/self/exe */
+    signal(SIGXFSZ, SIG_IGN); /* beyond `ulimit -f` a write then fails with a message instead of ending the program */
     allow_descriptors();
     fth_log_set_level(FTH_LOG_INFO);
     if (command && command->computes)
         fth_choose_wait_policy(argv);
     fth_exit_code code = run(argc, argv);
-    /* A result that did not reach its reader is a failure, also when only the last flush finds
-     * out. */
+    /* A result that was not written is a failure, even if only the last flush detects it. */
     if (fflush(stdout) != 0 || ferror(stdout)) {
         fth_log_error("cannot write to standard output");
         code = code == FTH_EXIT_OK ? FTH_EXIT_FAILURE : code;

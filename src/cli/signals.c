@@ -2,22 +2,23 @@
  *
  * oneDNN's generated matrix products point the stack register into a heap buffer while they run. A
  * handler's frame would be written below it and destroy the heap: one interrupt in seven crashed.
- * So the signals below are blocked in every thread (threads inherit the mask of the one that makes
- * them), and one thread waits for them.
+ * So the signals below are blocked in every thread (threads inherit the mask of the one that
+ * creates them), and one thread waits for them.
  *
- *     SIGINT, SIGHUP   a person: the trainer finishes its step and saves; a second SIGINT ends the process at once
- *     SIGTERM          the machine or the job will end. Where a scheduler sent it (Kubernetes, Slurm), it kills after a
- *                      while: a preemption with that deadline, and a second SIGTERM, which Slurm sends, changes
- *                      nothing. Elsewhere a person or a supervisor: save; a second one ends the process, unless it
- *                      comes at once: `timeout` signals the process and then its group, which it is in
+ *     SIGINT, SIGHUP   a person: the trainer finishes its step and saves; a second SIGINT ends the
+ *                      process at once
+ *     SIGTERM          under a scheduler (Kubernetes, Slurm) a preemption, since SIGKILL follows;
+ *                      a second one, which Slurm sends, changes nothing. Elsewhere a request to
+ *                      save; a second one ends the process, unless it follows within a second
+ *                      (`timeout` signals the process and then its group)
  *     SIGUSR1          a preemption: Slurm's `--signal=USR1@90`
  *
- * Every request has a deadline, so that a store that does not answer holds nobody up:
- * FARTHING_GRACE_S, else 30 s. Where that is given or a scheduler's, SIGTERM is a preemption: after
- * it the process is killed. Elsewhere a step or a disk may take longer (train/loop/deadline_watchdog.h).
+ * Every request has a deadline, so that an unresponsive store cannot delay the end:
+ * FARTHING_GRACE_S, else 30 s. If it is set or a scheduler sent the signal, SIGTERM counts as a
+ * preemption. Elsewhere a step or a disk may take longer (train/loop/deadline_watchdog.h).
  *
- * SIGPIPE is ignored: where nobody reads the output any more, the failed write asks for a stop (fth_cli_flush), so that
- * `farthing train | head` is saved too. */
+ * SIGPIPE is ignored: when the output has no reader, the failed write requests a stop
+ * (fth_cli_flush), so that `farthing train | head` is saved too. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -27,14 +28,13 @@
 #include "base/process.h"
 #include "cli/cli.h"
 
-/* Ends the watching thread; sent to it alone, so nobody else's use of the number matters. */
+/* Ends the watching thread; sent only to it, so other uses of the signal do not matter. */
 #define WAKE_UP SIGUSR2
 
-/* What Kubernetes gives a pod, and most Slurm sites a job; elsewhere, what a person is expected to
- * wait. */
+/* The usual grace period of Kubernetes and Slurm; elsewhere, a reasonable time to wait. */
 #define USUAL_GRACE_S 30.0
 
-/* How long there is after a signal, and whether somebody said that the process is killed then. */
+/* The time left after a signal, and whether it is known that the process is killed then. */
 typedef struct grace {
     double seconds;
     bool known;
@@ -70,7 +70,7 @@ static grace read_grace(void)
     return found;
 }
 
-/* Somebody kills the process when the time after SIGTERM is over. */
+/* True if the process will be killed after the grace period of SIGTERM. */
 static bool is_killed_then(void)
 {
     return watch.grace.known || getenv("KUBERNETES_SERVICE_HOST") || getenv("SLURM_JOB_ID");
@@ -86,7 +86,7 @@ static void ask(int number)
         fth_stop_ask(watch.stop, FTH_STOP_REQUEST, watch.grace.seconds, "signal", "%s", strsignal(number));
 }
 
-/* A second request ends the process at once, unless it is known to come twice. */
+/* A second request ends the process at once, unless the sender is known to send two. */
 static bool is_impatient(int number, double since_first_s)
 {
     const double same_request_s = 1;
@@ -122,7 +122,7 @@ void fth_signals_watch(fth_stop *stop)
     sigemptyset(&watch.watched);
     for (size_t i = 0; i < FTH_COUNT_OF(numbers); i++) {
         struct sigaction now;
-        /* What was ignored when the program started (nohup, jobs in the background) stays so. */
+        /* Signals that were ignored at the start (nohup, background jobs) stay ignored. */
         if (sigaction(numbers[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
             sigaddset(&watch.watched, numbers[i]);
     }
@@ -142,7 +142,7 @@ void fth_signals_set_words(const char *words)
 void fth_signals_stop(void)
 {
     if (watch.stop)
-        fth_stop_ask(watch.stop, FTH_STOP_REQUEST, watch.grace.seconds, "pipe", "nobody reads the output any more");
+        fth_stop_ask(watch.stop, FTH_STOP_REQUEST, watch.grace.seconds, "pipe", "the output has no reader any more");
 }
 
 void fth_signals_unwatch(void)
@@ -152,7 +152,7 @@ void fth_signals_unwatch(void)
     watch.running = false;
     pthread_kill(watch.thread, WAKE_UP);
     pthread_join(watch.thread, NULL);
-    if (watch.asked) { /* what is sent twice must not cost the exit status: only Ctrl-C still ends the process */
+    if (watch.asked) { /* a second signal must not change the exit status: only Ctrl-C still ends the process */
         sigemptyset(&watch.watched);
         sigaddset(&watch.watched, SIGINT);
     }

@@ -1,6 +1,6 @@
 /* The catalogue of prices: a YAML list of flat mappings, one price each, read through libyaml's
- * events, which carry the line numbers. Unknown keys, missing ones, duplicates and anything nested
- * are refused: a bill that is wrong because of a typing error is worse than none. */
+ * events, which carry the line numbers. Unknown, missing, duplicate and nested keys are errors: a
+ * bill that is wrong because of a typing error is worse than none. */
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
@@ -69,7 +69,7 @@ static fth_status set_text(const reader *in, const char *key, const char *value,
         return fth_fail(FTH_INVALID, "%s line %zu: %s is empty; leave it out", in->name, line_of(in), key);
     for (const char *c = value; *c; c++)
         if (!isgraph((unsigned char)*c))
-            return fth_fail(FTH_INVALID, "%s line %zu: %s \"%s\" has a blank or a strange character in it", in->name,
+            return fth_fail(FTH_INVALID, "%s line %zu: %s \"%s\" contains a space or an invalid character", in->name,
                             line_of(in), key, value);
     snprintf(place, size, "%s", value);
     return FTH_OK;
@@ -94,8 +94,8 @@ static fth_status set_date(const reader *in, const char *value, char place[11])
     bool valid = sscanf(value, "%4d-%2d-%2d%n", &year, &month, &day, &length) == 3 && length == 10 && !value[length] &&
                  year >= 2006 && month >= 1 && month <= 12 && day >= 1 && day <= 31;
     if (!valid)
-        return fth_fail(FTH_INVALID, "%s line %zu: date \"%.40s\" is not like 2026-01-31", in->name, line_of(in),
-                        value);
+        return fth_fail(FTH_INVALID, "%s line %zu: date \"%.40s\" is invalid; expected a date like 2026-01-31",
+                        in->name, line_of(in), value);
     snprintf(place, 11, "%s", value);
     return FTH_OK;
 }
@@ -107,14 +107,14 @@ static fth_status set_rate(const reader *in, const char *value, double *usd_per_
     return FTH_OK;
 }
 
-/* Functions of one's own may cost nothing: 0 is a rate. */
+/* A rate of 0 is valid: functions on one's own machines may cost nothing. */
 static fth_status set_number(const reader *in, const char *key, const char *value, double *place)
 {
     char *end = NULL;
     *place = isdigit((unsigned char)*value) || *value == '.' ? strtod(value, &end) : NAN;
     if (!end || *end || strpbrk(value, "xX") || !isfinite(*place) || *place >= 1e6)
-        return fth_fail(FTH_INVALID, "%s line %zu: %s \"%.40s\" is not a number from 0 on", in->name, line_of(in), key,
-                        value);
+        return fth_fail(FTH_INVALID, "%s line %zu: %s \"%.40s\" is not a number of at least 0", in->name, line_of(in),
+                        key, value);
     return FTH_OK;
 }
 
@@ -166,7 +166,7 @@ static fth_status set_value(const reader *in, const char *key, price_row *row)
 
 static fth_status fail_twice(const reader *in, size_t line, size_t first)
 {
-    return fth_fail(FTH_INVALID, "%s line %zu: this price was given on line %zu already", in->name, line, first);
+    return fth_fail(FTH_INVALID, "%s line %zu: this price was already given on line %zu", in->name, line, first);
 }
 
 /* FTH_INVALID where the row has no `missing`, or has `extra`, which belongs to the other kind of
@@ -270,7 +270,7 @@ static fth_status read_row(reader *in)
     char key[40], seen[400] = ",";
 
     FTH_REQUIRE(in->event.type == YAML_MAPPING_START_EVENT, FTH_INVALID,
-                "%s line %zu: a price is wanted: - {cloud: aws, instance: g4dn.xlarge, usd_per_hour: 0.526}", in->name,
+                "%s line %zu: expected a price: - {cloud: aws, instance: g4dn.xlarge, usd_per_hour: 0.526}", in->name,
                 line);
     for (;;) {
         FTH_TRY(next_event(in));
@@ -301,10 +301,10 @@ static fth_status read_list(reader *in)
     FTH_TRY(next_event(in));
     FTH_REQUIRE(in->event.type == YAML_DOCUMENT_START_EVENT, FTH_INVALID, "%s holds no prices", in->name);
     FTH_TRY(next_event(in));
-    FTH_REQUIRE(in->event.type == YAML_SEQUENCE_START_EVENT, FTH_INVALID,
-                "%s line %zu: a list of prices is wanted: lines like - {cloud: aws, instance: g4dn.xlarge, "
-                "usd_per_hour: 0.526}",
-                in->name, line_of(in));
+    FTH_REQUIRE(
+        in->event.type == YAML_SEQUENCE_START_EVENT, FTH_INVALID,
+        "%s line %zu: expected a list of prices: lines like - {cloud: aws, instance: g4dn.xlarge, usd_per_hour: 0.526}",
+        in->name, line_of(in));
     for (;;) {
         FTH_TRY(next_event(in));
         if (in->event.type == YAML_SEQUENCE_END_EVENT)

@@ -1,10 +1,12 @@
-/* Money: what a machine costs an hour, and what a run has cost on all its machines.
+/* Costs: the hourly price of a machine, and the cost of a run on all its machines.
  *
- * catalogue.c        prices from a YAML file; one with dated examples is built in (share/prices.yaml)
+ * catalogue.c        prices from a YAML file; one with dated examples is built in
+ *                    (share/prices.yaml)
  * price.c            which price a machine or a function has, and where the catalogue is looked for
- * ledger.c           the record's machines with their dollars: useful, lost, per epoch, to an accuracy
+ * ledger.c           the record's machines with their dollars: useful, lost, per epoch, to an
+ *                    accuracy
  * ledger_functions.c the same for the functions that worked for a parameter server
- * function_model.h   what a job would take and cost in functions, and on a VM */
+ * function_model.h   what a job would take and cost in functions, and on a VM  */
 #ifndef FTH_COST_COST_H
 #define FTH_COST_COST_H
 
@@ -42,8 +44,7 @@ typedef struct fth_catalogue {
     size_t function_count;
 } fth_catalogue;
 
-/* Reads a catalogue, strictly: whatever is wrong is an error with file and line. Release it in
- * either case. */
+/* Reads a catalogue; errors name file and line. Release the catalogue in either case. */
 fth_status fth_catalogue_parse(const char *text, size_t size_bytes, const char *name, fth_catalogue *catalogue);
 fth_status fth_catalogue_read_builtin(fth_catalogue *catalogue);
 void fth_catalogue_release(fth_catalogue *catalogue);
@@ -59,8 +60,8 @@ fth_status fth_catalogue_open(const char *asked, fth_catalogue *catalogue);
 
 /* ---- one machine's price ---- */
 
-/* What the price of a machine follows from; "" where unknown. On one's own machine `cloud` is "own"
- * and `instance` the host's name. */
+/* What determines a machine's price; "" where unknown. On a machine outside clouds, `cloud` is
+ * "own" and `instance` the host's name. */
 typedef struct fth_price_query {
     const char *cloud, *instance, *region, *market;
 } fth_price_query;
@@ -70,10 +71,11 @@ typedef struct fth_price_answer {
     char source[320];    /* "built-in catalogue, 2025-06-01: g4dn.xlarge spot in us-east-1"; says what was assumed */
 } fth_price_answer;
 
-/* Looks a price up. The market and the region are matched first; where there is no such row, in this order:
- *     a row of any region; the same type in another region; the on-demand price of a spot machine (never the other way
- *     round: a bill may be too high, not too low); and a machine of unknown market counts as on-demand.
- * What was assumed is said in `source`. False if the type is not in the catalogue at all. */
+/* Looks a price up. Market and region are matched first; without such a row, in this order: a row
+ * of any region; the same type in another region; the on-demand price of a spot machine, but not
+ * the other way round, as a bill may be too high but not too low. A machine of unknown market
+ * counts as on-demand. `source` says what was assumed. False if the catalogue does not have the
+ * type. */
 bool fth_price_find(const fth_catalogue *catalogue, const fth_price_query *query, fth_price_answer *answer);
 
 /* The price of a provider's functions: of the region, else of any, else of another; NULL: the
@@ -88,15 +90,15 @@ void fth_usd_format(double usd, char *text, size_t size);
 
 /* ---- the ledger ---- */
 
-/* One machine's part. Seconds are paid ones: from the process's beginning to the last that was seen
- * of it. */
+/* One machine's part. Seconds are those paid for: from the process's start to its last sign of
+ * life. */
 typedef struct fth_ledger_row {
     const fth_record_machine *machine; /* in the summary */
     double usd_per_hour;               /* NAN: unknown */
     double seconds;                    /* useful_s + lost_s + starting_s */
     double useful_s;                   /* training, validation and saving that the run kept */
-    double lost_s;                     /* work that a later resume undid, or that nobody heard of */
-    bool lost_is_minimum;              /* killed without notice: its last moments are known to nobody */
+    double lost_s;                     /* work that a later resume undid, or that was never reported */
+    bool lost_is_minimum;              /* killed without notice: its last moments are unknown */
     double starting_s;                 /* before its first step, and after its last */
     double usd, lost_usd;              /* NAN where the rate is unknown */
     int64_t steps, steps_lost;         /* kept; undone */
@@ -117,7 +119,7 @@ typedef struct fth_ledger_function {
     char provider[32], function[96]; /* "": not said */
     double memory_mb;                /* 0: not said */
     int64_t invocations, cold, failed;
-    int64_t lost; /* no more was heard of them: `seconds` until then */
+    int64_t lost; /* their end was not reported: `seconds` until the last sign of life */
     double seconds, lost_s;
     double gb_s;                       /* each invocation rounded up to a millisecond */
     double received_bytes, sent_bytes; /* NAN: not said */
@@ -148,16 +150,16 @@ typedef struct fth_ledger {
 fth_status fth_ledger_make(const fth_record_summary *run, fth_ledger *ledger);
 void fth_ledger_release(fth_ledger *ledger);
 
-/* Gives a price to the machines of a run whose record has none, in the summary alone; `source` says
- * where it is from. */
+/* Sets a price for the run's machines that have none, in the summary only; `source` says where it
+ * comes from. */
 void fth_ledger_assume_price(fth_record_summary *run, double usd_per_hour, const char *source);
 
 bool fth_ledger_has_functions(const fth_record_summary *run);
-/* Gives a price to the functions of a run, in the summary alone. */
+/* Prices the functions of a run, in the summary only. */
 void fth_ledger_price_functions(fth_record_summary *run, const fth_catalogue *catalogue);
 
-/* From the request for a VM to its first step, as a cloud usually takes: plans and comparisons
- * count it. */
+/* A cloud's usual time from the request for a VM to its first step, as used in plans and
+ * comparisons. */
 #define FTH_VM_START_S 60.0
 
 /* A VM that would have done what a run's functions did. Its vCPUs are taken to be as fast as those
@@ -171,8 +173,7 @@ typedef struct fth_ledger_vm {
  * where it has one; false: there is none, or the functions' vCPUs are not known. */
 bool fth_ledger_compare_vm(const fth_ledger *ledger, const fth_catalogue *catalogue, double start_s, fth_ledger_vm *vm);
 
-/* What had been paid by all machines, and for functions, at a moment of `point`; NAN where a rate
- * before it is unknown. */
+/* The cost of all machines and functions up to `point`; NAN if a rate before it is unknown. */
 double fth_ledger_usd_at(const fth_ledger *ledger, const fth_record_point *point);
 double fth_ledger_seconds_at(const fth_ledger *ledger, const fth_record_point *point);
 

@@ -83,7 +83,8 @@ double fth_estimate_break_even(const fth_job_shape *job, const fth_function_flee
         return 0;
     if (are_functions_cheaper(job, high, fleet, vm, vm_start_s))
         return INFINITY;
-    while (high / low > 1.001) { /* dollars grow with samples on both sides, functions' from less and faster */
+    while (high / low >
+           1.001) { /* cost grows with samples on both sides; for functions it starts lower and grows faster */
         const double middle = sqrt(low * high);
         if (are_functions_cheaper(job, middle, fleet, vm, vm_start_s))
             low = middle;

@@ -1,11 +1,12 @@
-/* What a training job takes and costs in functions around a parameter server, and on one VM.
- * Arithmetic alone: no clock, no network.
+/* Estimates time and cost of a training job in functions around a parameter server, and on one VM.
+ * Pure arithmetic: no clock, no network.
  *
  * A function has memory_mb / mb_per_vcpu vCPUs. It computes the gradients of some batches, sends
  * their mean, and gets parameters back; N functions do so side by side, and share the server's
  * network:
  *
- *     round   = max( batches_per_push * batch_s / vcpus + 2 latency + bytes / rate ,  N * bytes / server's rate )
+ *     round   = max( batches_per_push * batch_s / vcpus + 2 latency + bytes / rate ,  N * bytes /
+ *             server's rate )
  *     time    = ceil( pushes / N ) rounds, and a start for each invocation of limit_s
  *     dollars = N * time * GB * rate + invocations + bytes sent
  *
@@ -14,11 +15,11 @@
  *     time    = start + batches * batch_s / vcpus
  *     dollars = time * rate, a minute at least
  *
- * vCPUs are taken to be the same everywhere, a job to need the same samples either way, and
- * fetching the data is left out of both. A second of a function's vCPU costs two to three times a
- * VM's, so long jobs belong on VMs; a VM is paid for while it starts, so short ones, and many short
- * ones, belong in functions; and what waits for the network is paid for in functions as well, so
- * large models with frequent exchanges do not. */
+ * The model assumes that vCPUs are equally fast everywhere, that a job needs the same number of
+ * samples either way, and ignores the time to fetch data. A second of a function's vCPU costs two
+ * to three times as much as a VM's, so long jobs belong on VMs. A VM is paid for while it starts,
+ * so short jobs belong in functions. Functions are also paid for while they wait for the network,
+ * so large models with frequent exchanges do not. */
 #ifndef FTH_COST_FUNCTION_MODEL_H
 #define FTH_COST_FUNCTION_MODEL_H
 
@@ -43,7 +44,7 @@ typedef struct fth_function_fleet {
 } fth_function_fleet;
 
 typedef struct fth_job_estimate {
-    double seconds, usd; /* INFINITY: it cannot be done, since not one round fits into an invocation */
+    double seconds, usd; /* INFINITY: impossible, as a round does not fit into an invocation */
     double invocations;  /* of functions */
     double gb_s, sent_bytes;
     double sending_usd;    /* part of usd */
@@ -53,16 +54,15 @@ typedef struct fth_job_estimate {
 fth_job_estimate fth_estimate_functions(const fth_job_shape *job, const fth_function_fleet *fleet);
 fth_job_estimate fth_estimate_vm(const fth_job_shape *job, const fth_price *vm, double start_s);
 
-/* The on-demand machine that does the job for the least, of those in the catalogue whose vCPUs are
- * known: of `cloud` where that has one; `instance`, if not "", is the only one looked at. NULL:
- * there is none. */
+/* The cheapest on-demand machine for the job, among those of the catalogue with known vCPUs, in
+ * `cloud` if it has one. If `instance` is not "", only that type is considered. NULL if there is
+ * none. */
 const fth_price *fth_estimate_choose_vm(const fth_catalogue *catalogue, const char *cloud, const char *instance,
                                         const fth_job_shape *job, double start_s);
 /* The spot price of the same machine, or NULL. */
 const fth_price *fth_estimate_find_spot(const fth_catalogue *catalogue, const fth_price *on_demand);
 
-/* How many samples the job may have for functions to be the cheaper way: 0: never, INFINITY:
- * always. */
+/* The number of samples up to which functions are cheaper; 0: never, INFINITY: always. */
 double fth_estimate_break_even(const fth_job_shape *job, const fth_function_fleet *fleet, const fth_price *vm,
                                double vm_start_s);
 

@@ -1,12 +1,12 @@
-/* The ledger: what each machine of a run was paid for, and what came of it.
+/* The ledger: what each machine of a run cost, and what it achieved.
  *
- * The run's own clock (elapsed_s) runs on over all machines and goes back where a resume went back,
- * so it tells what was kept: of a machine that brought the run from elapsed_s a to b, with the run
- * later resumed at c < b, c - a is useful and b - c is lost; if c < a, all of it is. So is what a
- * killed machine did after its last event. What was paid beyond that is starting up and leaving.
+ * The run's own clock (elapsed_s) continues over all machines and goes back when a resume does, so
+ * it shows what was kept. If a machine brought the run from elapsed_s a to b, and the run was later
+ * resumed at c < b, then c - a is useful and b - c is lost; if c < a, all is lost. Work of a killed
+ * machine after its last event is also lost. The rest of the paid time is starting and leaving.
  *
  *     paid      |starting|------ useful ------|---- lost ----|
- *     elapsed            a                    c              b */
+ *     elapsed            a                    c              b   */
 #include <math.h>
 #include <stdlib.h>
 
@@ -40,11 +40,11 @@ static void fill_row(const fth_record_machine *machine, double kept_s, int64_t k
     int64_t last_step = machine->last_step < kept_step ? machine->last_step : kept_step;
     row->steps = last_step > machine->first_step ? last_step - machine->first_step : 0;
     row->steps_lost = machine->last_step - machine->first_step - row->steps;
-    /* The clock goes on while a machine that leaves in order saves its last step: nothing is undone
-     * by that. */
+    /* The clock continues while a machine that leaves in order saves its last step, which undoes
+     * nothing. */
     bool undone = row->steps_lost > 0 || machine->ending == FTH_ENDING_UNKNOWN;
     row->lost_s = (undone ? fmax(0, trained_s - row->useful_s) : 0) + machine->silent_s;
-    /* Whatever the record says of clocks: what was trained was paid for. */
+    /* What was trained was paid for, even if the record's clocks disagree. */
     row->seconds = fmax(machine->seconds, fmax(trained_s, row->useful_s + row->lost_s));
     row->starting_s = row->seconds - row->useful_s - row->lost_s;
     row->epochs = fmax(0, fmin(machine->last_epoch, kept_epoch) - machine->first_epoch);
@@ -105,8 +105,7 @@ fth_status fth_ledger_make(const fth_record_summary *run, fth_ledger *ledger)
     *ledger = (fth_ledger){.run = run, .count = run->machine_count, .node_count = run->node_count};
     FTH_TRY(fth_allocate(run->machine_count + 1, sizeof *ledger->rows, &ledger->rows));
 
-    /* From the last to the first: where the earliest of all later resumes went on is what was
-     * kept. */
+    /* From last to first: what was kept ends where the earliest later resume continued. */
     double kept_s = INFINITY, kept_epoch = INFINITY;
     int64_t kept_step = INT64_MAX;
     for (size_t i = run->machine_count; i-- > 0;) {

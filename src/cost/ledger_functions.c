@@ -1,8 +1,8 @@
 /* What the functions of a run cost. A parameter server's record has an event "invocation" for each
  * that worked for it:
  *
- *     {"provider", "function", "id", "worker", "memory_mb", "seconds", "cold", "peak_bytes", "received_bytes", "sent_bytes",
- *      "ended": "done" | "deadline" | "error" | "lost"}
+ *     {"provider", "function", "id", "worker", "memory_mb", "seconds", "cold", "peak_bytes",
+ *      "received_bytes", "sent_bytes", "ended": "done" | "deadline" | "error" | "lost"}
  *
  * A price is given to an event ("usd", "price_source", "vcpu_s") once a catalogue is known, which
  * is when a report is made. It has three parts: configured memory times time, rounded up to a
@@ -24,8 +24,8 @@ static const char *text_of(const json_t *event, const char *key)
     return text ? text : "";
 }
 
-/* True if the run's event is an invocation, and the last one of its id: a function that was taken
- * for lost and was only slow has said later what it used in all. */
+/* True if the event is an invocation, and the last one with its id: a slow function that was taken
+ * for lost reported its total use later. */
 static bool is_invocation(const fth_record_summary *run, size_t index)
 {
     const json_t *event = json_array_get(run->events, index);
@@ -43,7 +43,7 @@ static bool is_invocation(const fth_record_summary *run, size_t index)
     return true;
 }
 
-/* A record may have been written by anybody: what is no number from 0 on is unknown. */
+/* A record is untrusted input: anything but a number of at least 0 counts as unknown. */
 static double number_of(const json_t *event, const char *key)
 {
     const json_t *value = json_object_get(event, key);

@@ -1,5 +1,5 @@
-/* Which price a machine, or a function, has: the nearest row of the catalogue, with what had to be
- * assumed said. */
+/* The price of a machine or a function: the best matching row of the catalogue, with the
+ * assumptions made. */
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
@@ -47,8 +47,8 @@ static bool region_holds(const char *region, const char *place)
     return !*zone || (islower((unsigned char)*zone) && !zone[1] && isdigit((unsigned char)region[length - 1]));
 }
 
-/* How well a row fits, the smaller the better; a row of another type, or a spot price for a machine
- * that is not known to be one, does not. */
+/* How well a row fits, smaller is better. A row of another type does not fit, nor does a spot price
+ * for a machine that is not known to be a spot machine. */
 enum { EXACT, ANY_REGION, OTHER_REGION, ON_DEMAND = 3, DOES_NOT_FIT = 6 };
 
 static int misfit(const fth_price *price, const fth_price_query *query)

@@ -1,8 +1,7 @@
 /* Writing a run's record: the folder, its lock, run.json and the events.
  *
  * Each event is one write() to a file opened for appending, so that a kill can tear at most the
- * last line. If a write itself stops half-way (a full disk), the next event begins on a fresh
- * line. */
+ * last line. If a write is cut short (a full disk), the next event starts on a new line. */
 #include "record/record.h"
 
 #include <dirent.h>
@@ -91,8 +90,8 @@ char *fth_record_make_id(const char *hint)
 
 /* ---- opening ---- */
 
-/* True if `file` is what `path` names now: whoever removed the run meanwhile has removed its lock
- * too. */
+/* True if `file` is still what `path` names: a process that removed the run meanwhile also removed
+ * its lock. */
 static bool is_at(int file, const char *path)
 {
     struct stat held, named;
@@ -109,9 +108,8 @@ static fth_status fail_locked(const fth_record *record)
                     (int)strcspn(owner, "\n"), size > 0 ? owner : "?");
 }
 
-/* One try: *taken is false if the run is being removed: its folder is gone, or the lock that was
- * opened. Those who only look (fth_record_is_locked) hold the lock for a moment, which is waited
- * out. */
+/* One attempt. *taken is false if the run is being removed: its folder or the opened lock is gone.
+ * fth_record_is_locked() holds the lock only briefly, so this waits for it. */
 static fth_status try_lock(fth_record *record, const char *path, bool *taken)
 {
     enum { LOOKS = 10, LOOK_US = 10000 };
@@ -140,8 +138,7 @@ out:
     return status;
 }
 
-/* With `create` the folder is made, if need be again: a run that was removed meanwhile is no
- * obstacle to a new one. */
+/* With `create` the folder is created, again if the run was removed meanwhile. */
 static fth_status take_lock(fth_record *record, bool create)
 {
     const double patience_s = 5;
@@ -181,7 +178,8 @@ bool fth_record_is_locked(const char *run_folder)
     return locked;
 }
 
-/* Temporaries of a process that was killed while writing run.json or a model; the lock is held. */
+/* Removes temporaries of a process that was killed while writing run.json or a model. The lock is
+ * held. */
 static void remove_leftovers(const fth_record *record)
 {
     DIR *directory = opendir(record->folder);
@@ -255,7 +253,7 @@ fth_status fth_record_create(const char *runs_folder, const char *id, const char
     FTH_REQUIRE(run_path, FTH_NO_MEMORY, "no memory for a path");
 
     FTH_TRY(take_lock(record, true));
-    /* Asked under the lock: another process may have begun and ended a run of this name since. */
+    /* Checked under the lock: another process may have started and ended a run of this name. */
     bool begun = fth_record_has_begun(record->folder);
     FTH_REQUIRE(!begun || !fth_file_exists(run_path), FTH_INVALID,
                 "there is a run %s already; continue it with --resume %s or choose another --name", record->id,
@@ -335,7 +333,7 @@ fth_status fth_record_restore(const char *run_folder, const char *run, const cha
     record->folder = fth_format("%s", run_folder);
     record->id = fth_format("%s", run_folder);
     FTH_TRY(take_lock(record, true));
-    if (!is_of_run(run_folder, run)) /* what a killed process left: its run.json must not stand beside these events */
+    if (!is_of_run(run_folder, run)) /* left by a killed process: its run.json must not be combined with these events */
         fth_record_remove_files(run_folder);
     if (fth_file_exists(events_path))
         FTH_TRY(fth_file_map(events_path, &known, &known_bytes));

@@ -1,4 +1,4 @@
-/* Finding runs: the newest of a configuration, and what a user means by an id or a path. */
+/* Finding runs: the newest of a configuration, and by an id or path that the user typed. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -78,8 +78,8 @@ bool fth_record_has_begun(const char *run_folder)
     char *events = fth_path_join(run_folder, "events.jsonl"), *checkpoints = fth_path_join(run_folder, "checkpoints");
     const void *bytes = NULL;
     size_t size = 0;
-    /* The first step is among the first events; a file that cannot be read is not taken for one
-     * without any. */
+    /* The first step is among the first events. A file that cannot be read counts as having
+     * steps. */
     bool begun = has_entries(checkpoints);
     if (!begun && fth_file_exists(events))
         begun = fth_file_map(events, &bytes, &size) != FTH_OK || fth_record_events_have_begun(bytes, size);
@@ -238,7 +238,7 @@ fth_status fth_record_list_unfinished(const char *runs_folder, fth_record_list *
 
 /* ---- what a user typed ---- */
 
-/* Is there a folder of this run, which then has not begun? */
+/* Is there a folder of a run of this name that took no step? */
 static bool was_made(const char *runs_folder, const char *typed)
 {
     char *inside = fth_path_join(runs_folder, typed);
@@ -247,7 +247,7 @@ static bool was_made(const char *runs_folder, const char *typed)
     return made;
 }
 
-/* Says which runs there are: the one of the nearest name, or the newest few. */
+/* Lists runs in the message: the one with the nearest name, or the newest few. */
 static fth_status fail_unknown_run(const char *runs_folder, const char *typed)
 {
     fth_record_list list = {0};

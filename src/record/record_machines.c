@@ -1,14 +1,13 @@
-/* The machines a run was on, from its events: when each took over, when it was last seen, how far
- * it came.
+/* The machines of a run, from its events: when each took over, its last sign of life, its progress.
  *
- * A "start" or "resume" begins a machine's part; it ends with its last event. A machine that was
- * killed wrote no last word: it counts as paid until its last event, or until its lease was last
- * seen renewed, which the next owner's "resume" tells as "previous_seen_s". Its last events may
- * have died with it; but where the next one goes on, it has been.
+ * A "start" or "resume" begins a machine's part; it ends with its last event. A killed machine
+ * wrote no last event: it counts as paid until its last event, or until its lease was last seen
+ * renewed, which the next owner's "resume" records as "previous_seen_s". Its last events may be
+ * lost, but it reached the step at which the next machine continues.
  *
- * How long a machine worked is counted by its own steady clock ("process_s"), so that a wall clock
- * that is set meanwhile changes no bill; the wall clock is for what lies between machines, and for
- * records whose events do not say. */
+ * A machine's working time is measured by its own monotonic clock ("process_s"), so that setting
+ * the wall clock changes no bill. The wall clock is used between machines, and for records without
+ * "process_s". */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +21,7 @@ static double number_of(const json_t *event, const char *key, double fallback)
     return isfinite(number) ? number : fallback;
 }
 
-/* Within what a run can reach: a record may have been written by anybody, and steps are added and
- * subtracted. */
+/* Clamped to a plausible range: a record is untrusted input, and steps are added and subtracted. */
 static int64_t step_of(const json_t *event, const char *key)
 {
     const int64_t most = 1000000000000000;
@@ -36,7 +34,8 @@ static fth_record_machine *last_machine(const fth_record_summary *summary)
     return summary->machine_count > 0 ? &summary->machines[summary->machine_count - 1] : NULL;
 }
 
-/* Waiting for another to lose its lease is the process's time, but not this run's. */
+/* The time spent waiting for another machine's lease belongs to the process, but not to this
+ * run. */
 double fth_record_seconds_until(const fth_record_machine *machine, const json_t *event)
 {
     double process_s = number_of(event, "process_s", NAN);
@@ -45,7 +44,7 @@ double fth_record_seconds_until(const fth_record_machine *machine, const json_t 
     return process_s - number_of(machine->event, "waited_s", 0);
 }
 
-/* What a resume tells about the machine before it. */
+/* What a resume records about the machine before it. */
 static void learn_from_next(fth_record_machine *before, const fth_record_machine *next)
 {
     double unheard_s = fmax(0, next->first_elapsed_s - before->last_elapsed_s); /* trained, and kept */
@@ -123,8 +122,8 @@ fth_status fth_record_follow_machine(fth_record_summary *summary, size_t *capaci
     if (!machine)
         return FTH_OK;
     bool ended = strcmp(name, "end") == 0;
-    /* The largest, not the last: a checkpoint is told when it is written, with the step it was
-     * taken at. */
+    /* The largest, not the last: a checkpoint event is recorded when the checkpoint is written,
+     * with the step at which it was taken. */
     int64_t step = step_of(event, ended ? "steps" : "step");
     machine->last_step = step > machine->last_step ? step : machine->last_step;
     machine->seconds = fmax(machine->seconds, *machine_s);

@@ -12,7 +12,7 @@
 
 #include "record/record_internal.h"
 
-/* A record may have been written by anybody. */
+/* A record is untrusted input. */
 static const char *node_of(const json_t *member)
 {
     const char *node = json_string_value(json_object_get(member, "node"));
@@ -48,7 +48,7 @@ static fth_status find_node(fth_record_summary *summary, size_t *capacity, size_
     return FTH_OK;
 }
 
-/* Gives the group's nodes, but that of rank 0, so many seconds. */
+/* Adds `seconds` to the group's nodes other than that of rank 0. */
 static fth_status credit(fth_record_summary *summary, size_t *capacity, size_t machine, const json_t *group,
                          double seconds)
 {
@@ -73,8 +73,8 @@ static fth_status credit(fth_record_summary *summary, size_t *capacity, size_t m
     return FTH_OK;
 }
 
-/* As the ledger counts it: of a machine that was killed the last events may be missing, but what
- * was trained was paid for. */
+/* As in the ledger: the last events of a killed machine may be missing, but what was trained was
+ * paid for. */
 static double end_of(const fth_record_machine *machine)
 {
     return fmax(machine->seconds, machine->last_elapsed_s - machine->first_elapsed_s);

@@ -1,8 +1,7 @@
 /* Reading a run's record back: run.json and the events that count.
  *
  * Lines that are not whole JSON objects are skipped: a kill tears the last one, and a resume then
- * ends it. Events of steps that a resume went back behind are dropped as the "resume" line is
- * met. */
+ * ends it. A "resume" line drops the events of later steps. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,7 +73,7 @@ static void drop_after(fth_record_series *series, int64_t step)
         series->count--;
 }
 
-/* Totals that count from the start of the run: the last event that has them is right. */
+/* Totals from the start of the run: the last event that has them counts. */
 static void take_totals(fth_record_summary *summary, const json_t *event)
 {
     const struct {
@@ -99,7 +98,7 @@ static void take_totals(fth_record_summary *summary, const json_t *event)
     summary->samples = integer_of(event, "samples", summary->samples);
 }
 
-/* What a resume undid was work of the accelerator all the same, so nothing is dropped here. */
+/* Nothing is dropped here: the accelerator also did the work that a resume undid. */
 static void take_utilization(reader *r, const json_t *event)
 {
     double utilization = number_of(event, "accelerator_utilization");
@@ -201,7 +200,7 @@ static fth_status read_event(reader *r, json_t *event)
         summary->accelerator_memory_bytes = memory;
     r->waits_are_known = r->waits_are_known || json_object_get(event, "data_wait_s");
     bool is_end = strcmp(name, "end") == 0;
-    bool is_late = strcmp(name, "invocation") == 0; /* of a function that heard of the end, and ended then */
+    bool is_late = strcmp(name, "invocation") == 0; /* a function that learned of the end, and then ended */
     if (!is_late) {
         json_decref(summary->end);
         summary->end = is_end ? json_incref(event) : NULL; /* whatever else follows an end reopens the run */

@@ -1,8 +1,8 @@
-/* Removing runs, whole ones and what a run that never began left behind.
+/* Removing runs, and the remains of runs that never took a step.
  *
  * run.json goes last of a run's own files, and the lock after it, so that a process killed half-way
  * leaves a run that can be removed again. Only what a run makes is removed, and no symbolic link is
- * followed. */
+ * followed.  */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -33,9 +33,9 @@ static bool begins_with(const char *text, const char *beginning)
     return strncmp(text, beginning, strlen(beginning)) == 0;
 }
 
-/* Is `name`, in a run's `folder`, something that runs make? Others may have put files of theirs
- * beside it. A server's workers have runs of their own in workers/1, workers/2, ..., and what they
- * said in workers/1.txt. */
+/* Is `name`, in a run's `folder`, something that runs create? Users may have put other files there.
+ * A server's workers have their own runs in workers/1, workers/2, ..., and their output in
+ * workers/1.txt. */
 static bool is_own(const char *folder, const char *name, bool is_folder)
 {
     (void)is_folder;
@@ -74,7 +74,7 @@ static fth_status check_is_run(const char *run_folder)
                 "%s is a symbolic link: remove the link, or name the folder it leads to", run_folder);
     FTH_TRY(fth_record_read_run(run_folder, &run));
     FTH_REQUIRE(json_is_string(json_object_get(run, "id")) && json_is_number(json_object_get(run, "created_s")),
-                FTH_INVALID, "%s is not a run: its run.json is something else", run_folder);
+                FTH_INVALID, "%s is not a run: its run.json describes something else", run_folder);
 
 out:
     json_decref(run);
@@ -232,7 +232,7 @@ void fth_record_sweep(const char *runs_folder, const char *identity)
         if (fth_record_read_run(folder, &run) == FTH_OK) {
             const char *its = json_string_value(json_object_get(run, "identity"));
             bool left = its && strcmp(its, identity) == 0 && !fth_record_exists(folder);
-            if (left && fth_record_resume(folder, &record) == FTH_OK) /* nobody is at it, and nobody will be now */
+            if (left && fth_record_resume(folder, &record) == FTH_OK) /* no process uses it, and none will now */
                 fth_record_discard_unbegun(record);
         }
         fth_record_free(record);

@@ -1,4 +1,4 @@
-/* One simulated machine: a child process that runs the job, what it says, and how it ended. */
+/* One simulated machine: a child process that runs the job, its events, and how it ended. */
 #ifndef FTH_REHEARSE_MACHINE_H
 #define FTH_REHEARSE_MACHINE_H
 
@@ -11,8 +11,7 @@ typedef struct fth_step_moment {
     int64_t step;
 } fth_step_moment;
 
-/* What is known of one process; one thread has it, and its fields are filled as the process goes
- * along, which is why they are not several objects. Times are of fth_clock_seconds(); NAN: has not
+/* The state of one process, used by one thread. Times are of fth_clock_seconds(); NAN: has not
  * happened. */
 typedef struct fth_trial {
     pid_t pid;
@@ -38,12 +37,12 @@ typedef struct fth_trial {
 } fth_trial;
 
 /* Starts `arguments` (a copy of the program's, NULL at the end) with `environment` added to ours
- * ("NAME=value", NULL at the end). What it says goes to `folder`/events.jsonl and `folder`/log. */
+ * ("NAME=value", NULL at the end). Its output goes to `folder`/events.jsonl and `folder`/log. */
 fth_status fth_trial_start(const char *program, const char *const *arguments, const char *const *environment,
                            const char *folder, fth_trial *trial);
-/* Takes in what the child says, for at most `seconds`; returns when something happened. */
+/* Reads the child's output for at most `seconds`; returns early when something happened. */
 fth_status fth_trial_look(fth_trial *trial, double seconds);
-/* When it had done `step`, as far as we saw. */
+/* When it completed `step`, as observed. */
 double fth_trial_time_of_step(const fth_trial *trial, int64_t step);
 /* Lines of its log that contain `text`. */
 int64_t fth_trial_count_in_log(const fth_trial *trial, const char *text);

@@ -150,8 +150,8 @@ void fth_interruption_plan_release(fth_interruption_plan *plan)
 
 enum { DRAW_NOTICE, DRAW_KILL, DRAW_KIND, DRAW_STARTUP, DRAW_STARTUP_MOMENT };
 
-/* The time to the next of events that come every `mean_s`: anything up to twice that, so that no
- * machine lives for ever; INFINITY where none come. */
+/* The time to the next event, for a mean of `mean_s`: uniform up to twice that, so that no machine
+ * lives forever. INFINITY if there are no events. */
 static double draw_time(fth_random_key key, int what, double mean_s)
 {
     return mean_s > 0 ? 2 * mean_s * fth_random_uniform(key, (uint64_t)what) : INFINITY;

@@ -30,7 +30,7 @@ typedef struct fth_rehearsing {
     double began_s;
     size_t account_capacity;
     int64_t best_saved_step; /* over all machines */
-    size_t unresolved;       /* accounts from here on wait for a machine that begins */
+    size_t unresolved;       /* accounts from here on wait for a machine that starts training */
 } fth_rehearsing;
 
 static void tell(const fth_rehearsing *now, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -80,7 +80,7 @@ static fth_status add_arguments(machine_setup *setup, const char *first, const c
     return FTH_OK;
 }
 
-/* Which services the machine finds: the one of its cloud, and no others. */
+/* The metadata services that the machine finds: only that of its cloud. */
 static void set_environment(const fth_rehearsing *now, fth_interruption_kind kind, double notice_s,
                             machine_setup *setup)
 {
@@ -96,7 +96,7 @@ static void set_environment(const fth_rehearsing *now, fth_interruption_kind kin
             clouds[i].kind == kind
                 ? fth_format("%s=http://127.0.0.1:%d", clouds[i].variable, fth_simulation_port(now->simulation))
                 : fth_format("%s=off", clouds[i].variable);
-    /* A role's keys still come from the machine we are really on. */
+    /* The keys of a role still come from the real machine. */
     const char *real = getenv("FARTHING_AWS_METADATA");
     if (!getenv("AWS_EC2_METADATA_SERVICE_ENDPOINT") && !(real && strcmp(real, "off") == 0))
         setup->environment_text[count++] =
@@ -197,8 +197,8 @@ static double price_of(const fth_rehearsing *now, const fth_trial *trial)
     return now->options->price_usd_per_hour > 0 ? now->options->price_usd_per_hour : trial->price_usd_per_hour;
 }
 
-/* A machine has begun at a step: now it is known what the interruptions before it cost. The
- * machines since the last that began had nothing to lose but their own time. */
+/* A machine started at a step, so the cost of the interruptions before it is now known. Machines
+ * that never started training lost only their own time. */
 static void resolve(fth_rehearsing *now, const fth_trial *trial, const fth_trial *before)
 {
     fth_rehearsal *result = now->result;
@@ -242,7 +242,7 @@ static fth_status fail_job(const fth_trial *trial, const char *which)
 
 /* ---- running them ---- */
 
-/* Fails once the rehearsal is to end before its job does; whoever has a machine running ends it by
+/* Fails once the rehearsal must end before its job does. The caller ends a running machine by
  * closing it. */
 static fth_status check_going_on(const fth_rehearsing *now)
 {
@@ -250,12 +250,12 @@ static fth_status check_going_on(const fth_rehearsing *now)
     if (options->stop && options->stop->asked)
         return fth_fail(FTH_INTERRUPTED, "the rehearsal was stopped; logs and events are in %s", options->folder);
     if (fth_deadline_passed(now->deadline))
-        return fth_fail(FTH_TIMEOUT, "the job has not ended in time; see %s, or give it more with --limit",
+        return fth_fail(FTH_TIMEOUT, "the job did not end in time; see %s, or allow more with --limit",
                         options->folder);
     return FTH_OK;
 }
 
-/* Runs one machine to its end; *account and *interrupted say what was done to it. */
+/* Runs one machine to its end; *account and *interrupted describe its interruption. */
 static fth_status run_machine(fth_rehearsing *now, int64_t number, const fth_interruption *planned, fth_trial *trial,
                               fth_interruption_account *account, bool *interrupted)
 {
@@ -295,7 +295,7 @@ out:
     return status;
 }
 
-/* Says what became of a machine, and whether the rehearsal goes on. */
+/* Reports how a machine ended, and whether the rehearsal continues. */
 static fth_status conclude_machine(fth_rehearsing *now, int64_t number, const fth_trial *trial,
                                    fth_interruption_account *account, bool interrupted, bool *finished)
 {
@@ -315,8 +315,7 @@ static fth_status conclude_machine(fth_rehearsing *now, int64_t number, const ft
         tell(now, "machine %" PRId64 ": the job ended at step %" PRId64, number, result->steps);
         return FTH_OK;
     }
-    /* In its first milliseconds a process has not taken charge of SIGTERM yet, and has nothing to
-     * save either. */
+    /* In its first milliseconds a process does not handle SIGTERM yet, and has nothing to save. */
     bool killed_by_us =
         interrupted && (trial->signal == SIGKILL || (trial->signal == SIGTERM && isnan(trial->began_s)));
     if (!interrupted || (trial->exit_code != FTH_EXIT_INTERRUPTED && !killed_by_us))
@@ -354,8 +353,8 @@ static fth_status run_machines(fth_rehearsing *now)
         bool interrupted;
         bool more = (options->interruptions == 0 || (int64_t)now->result->count < options->interruptions) &&
                     fth_interruption_plan_get(options->plan, number, &planned);
-        FTH_REQUIRE(number < MAX_MACHINES, FTH_TIMEOUT,
-                    "the job has not ended on %d machines; they live too short for it", MAX_MACHINES);
+        FTH_REQUIRE(number < MAX_MACHINES, FTH_TIMEOUT, "the job did not end on %d machines, as none lived long enough",
+                    MAX_MACHINES);
         FTH_TRY(run_machine(now, number, more ? &planned : NULL, &trial, &account, &interrupted));
         now->result->machines++;
         if (!isnan(trial.began_s))
@@ -383,7 +382,7 @@ static fth_status run_uninterrupted(fth_rehearsing *now)
     fth_trial trial = {.output = -1};
     machine_setup setup = {0};
     fth_rehearsal *result = now->result;
-    tell(now, "first without interruption, to compare with");
+    tell(now, "first without interruptions, for comparison");
     fth_simulation_new_machine(now->simulation, -1);
     FTH_TRY(set_up(now, 0, NULL, true, &setup));
     FTH_TRY(fth_trial_start(now->options->program, setup.arguments, setup.environment, setup.folder, &trial));
@@ -433,8 +432,7 @@ static bool remember_key(void *context, const fth_store_object *object)
     return true;
 }
 
-/* Folders that are empty, and what a machine that was killed had half written; anything else
- * stays. */
+/* Removes empty folders and partial files of killed machines; anything else stays. */
 static bool is_leftover(const char *folder, const char *name, bool is_folder)
 {
     (void)folder;

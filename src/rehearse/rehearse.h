@@ -1,5 +1,5 @@
-/* Rehearsals: a job is run on this machine as if on machines that vanish, and what each
- * interruption cost is told.
+/* Rehearsals: a job runs on this machine under simulated interruptions, and the cost of each is
+ * reported.
  *
  * plan.c         when which kind of interruption comes: from a trace, or drawn from a seed
  * simulation.c   metadata services of AWS, Google and Azure on loopback
@@ -7,7 +7,7 @@
  * rehearse.c     machine after machine until the job ends; the account
  * result.c       the account as JSON
  *
- *     spawn -> start-up -> training ----job ends----> exit 0                     the rehearsal is over
+ *     spawn -> start-up -> training ----job ends----> exit 0                  the rehearsal is over
  *                             |
  *                             +--notice--> saving --> exit 75 within the notice  \
  *                             |               +-----> outlives it: kill -9        }  next machine
@@ -59,13 +59,13 @@ typedef struct fth_interruption_plan {
 /* Reads a trace: a list of {at: 12s | after_step: 40, kind: aws, notice: 120s, gap: 5s}. */
 fth_status fth_interruption_plan_read(const char *path, fth_interruption_plan *plan);
 void fth_interruption_plan_release(fth_interruption_plan *plan);
-/* What happens to machine `number` (0 for the first); false: nothing any more. */
+/* The interruption of machine `number` (0 for the first); false: none. */
 bool fth_interruption_plan_get(const fth_interruption_plan *plan, int64_t number, fth_interruption *interruption);
 
 /* ---- rehearsing ---- */
 
-/* A file that `farthing train` maps where FARTHING_PROGRESS_FILE names one, and keeps up to date:
- * so that it is known after a kill -9 how far it had come. */
+/* A file that `farthing train` maps if FARTHING_PROGRESS_FILE names one, and keeps up to date, so
+ * that its progress is known after a kill -9. */
 typedef struct fth_progress_board {
     volatile int64_t step;
     volatile int64_t evaluating;
@@ -84,12 +84,12 @@ typedef struct fth_rehearsal_options {
     double price_usd_per_hour; /* 0: what the job's record says, if anything */
     double limit_s;            /* gives up after this long; 0: a day */
     fth_stop *stop;            /* asked: ends the machine, clears the store, FTH_INTERRUPTED; may be NULL */
-    /* Called as things happen, one line each; may be NULL. */
+    /* Called with a line for each event; may be NULL. */
     void (*tell)(void *context, const char *line);
     void *tell_context;
 } fth_rehearsal_options;
 
-/* What became of one interruption. */
+/* The outcome of one interruption. */
 typedef struct fth_interruption_account {
     fth_interruption planned;
     const char *moment;   /* "start-up", "training", "evaluation" */
@@ -101,7 +101,7 @@ typedef struct fth_interruption_account {
     int64_t resumed_step; /* where the next machine went on; -1: none did */
     int64_t steps_lost;
     double price_usd_per_hour;         /* NAN: unknown */
-    double seconds_lost, dollars_lost; /* machine time without a gain, the next one's start-up included; NAN: unknown */
+    double seconds_lost, dollars_lost; /* wasted machine time, including the next machine's start-up; NAN: unknown */
 } fth_interruption_account;
 
 typedef struct fth_rehearsal {
@@ -116,8 +116,8 @@ typedef struct fth_rehearsal {
     int64_t torn;                      /* checkpoints that a resume had to skip: must be 0 */
 } fth_rehearsal;
 
-/* Rehearses. Fails if the job itself fails; what was found out by then is in `rehearsal` all the
- * same. */
+/* Runs a rehearsal. If the job itself fails, so does this, with the results so far in
+ * `rehearsal`. */
 fth_status fth_rehearse(const fth_rehearsal_options *options, fth_rehearsal *rehearsal);
 void fth_rehearsal_release(fth_rehearsal *rehearsal);
 json_t *fth_rehearsal_to_json(const fth_rehearsal *rehearsal);

@@ -1,6 +1,6 @@
-/* See simulation.h. The answers follow the clouds' documentation, the awkward parts included: AWS
- * wants its token (401 without), Google its header (403) and holds requests until a value changes,
- * Azure its header (400), and tells of other machines' events too. */
+/* See simulation.h. The answers follow the clouds' documentation, including the awkward parts: AWS
+ * requires a token (else 401); Google requires a header (else 403) and holds requests until a value
+ * changes; Azure requires a header (else 400) and also lists events of other machines. */
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -160,8 +160,8 @@ static void answer_google(void *context, fth_exchange *exchange)
     pthread_mutex_unlock(&simulation->mutex);
 }
 
-/* With the mutex held: whoever waits for a change hears of this one. Exchanges of clients that are
- * gone are freed. */
+/* Answers the requests that wait for a change, and frees those of clients that are gone. Call with
+ * the mutex held. */
 static void answer_held(fth_simulation *simulation)
 {
     simulation->etag++;
@@ -247,8 +247,8 @@ static void take_acknowledgement(void *context, fth_exchange *exchange)
 
 /* ---- all of them ---- */
 
-/* The first route that fits is taken. None needs a role: the clouds know their own machines by
- * their network. */
+/* The first matching route is used. None needs a role: clouds recognize their own machines by the
+ * network. */
 static const fth_route routes[] = {
     {"PUT", "/latest/api/token", give_token, FTH_ROLE_NONE, 1024, NULL},
     {"GET", "/latest/dynamic/instance-identity/document", answer_aws_identity, FTH_ROLE_NONE, 0, NULL},

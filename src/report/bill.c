@@ -1,5 +1,5 @@
-/* The bill: a row for each machine of a run with what it cost and what came of it, the split into
- * useful and lost, and what interrupted the run. Cost columns are there where a price is known. */
+/* The bill: a row for each machine of a run with its cost and results, the split into useful and
+ * lost time, and the interruptions. Cost columns are shown if a price is known. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static void name_machine(const fth_record_summary *run, const json_t *facts, cha
     const char *written = json_string_value(json_object_get(json_object_get(run->run, "machine"), "host"));
     if (*instance)
         snprintf(text, size, "%s%s%s%s%s", instance, *market ? " " : "", market, *region ? ", " : "", region);
-    else /* before hosts were told with every start, there was the last one in run.json */
+    else /* older records have only the last host, in run.json */
         snprintf(text, size, "%s", *host ? host : written ? written : "machine");
 }
 
@@ -46,8 +46,7 @@ static void write_seconds(double seconds, char *text, size_t size)
         fth_text_count(llround(seconds), text, size);
 }
 
-/* What was lost, as far as that is known: `text` as it is, or "≥ 2.0", or "unknown" where it would
- * say "≥ 0.0". */
+/* The amount lost, as far as known: `text` unchanged, "≥ 2.0", or "unknown" instead of "≥ 0.0". */
 static void mark_minimum(bool is_minimum, char *text, size_t size)
 {
     char known[SMALL / 2];
@@ -69,7 +68,7 @@ static void write_rate(double usd_per_hour, char *text, size_t size)
 
 /* ---- rows ---- */
 
-/* What is printed as one line: a machine, or all that are alike where there are too many. */
+/* One printed line: a machine, or all similar machines if there are too many. */
 typedef struct line {
     char name[SMALL];
     size_t machines;
@@ -330,7 +329,7 @@ static void print_milestones(FILE *output, const fth_ledger *ledger)
         if (!point)
             break;
         if (i + 1 < FTH_COUNT_OF(milestones) && fth_ledger_reached(ledger, milestones[i + 1]) == point)
-            continue; /* the higher one, reached at the same moment, says enough */
+            continue; /* the higher one was reached at the same moment */
         double usd = fth_ledger_usd_at(ledger, point);
         fth_usd_format(usd, amount, sizeof amount);
         fth_duration_format(fth_ledger_seconds_at(ledger, point), time, sizeof time);
@@ -341,7 +340,7 @@ static void print_milestones(FILE *output, const fth_ledger *ledger)
 
 /* ---- interruptions ---- */
 
-/* True if the run went on elsewhere, or was told to stop. */
+/* True if the run continued elsewhere, or was asked to stop. */
 static bool was_interrupted(const fth_ledger *ledger, size_t i)
 {
     const fth_record_machine *machine = ledger->rows[i].machine;

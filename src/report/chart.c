@@ -2,8 +2,8 @@
  *
  * A cell of the canvas is one character: 2 × 4 braille dots, or one plain dot where there is no
  * UTF-8. Each line is first resampled to one mean value per dot column, which also smooths noisy
- * losses, then its neighbouring values are joined. With several lines each carries its letter at a
- * few places, so that they can be told apart without colour. */
+ * losses, then its neighbouring values are joined. With several lines, each carries its letter at a
+ * few places, so that they can be distinguished without colour. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>

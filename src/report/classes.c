@@ -1,5 +1,4 @@
-/* What an evaluation says about each class: scores, the confusion matrix, the most frequent
- * mistakes. */
+/* Results by class: scores, the confusion matrix, the most frequent mistakes. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

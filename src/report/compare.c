@@ -1,4 +1,4 @@
-/* Several runs side by side: a column each, the options that differ first, then what came out. */
+/* Several runs side by side, one per column: the options that differ, then the results. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +15,8 @@ typedef struct comparison {
 
 /* ---- ranks ---- */
 
-/* Of the model that is kept as the best; a parameter server keeps none, and the best of its
- * validations stand in. */
+/* Of the model kept as the best; for a parameter server, which keeps none, of its best
+ * validations. */
 static double best_accuracy(const fth_record_summary *run)
 {
     return run->kept.by ? run->kept.accuracy : run->best_accuracy;
@@ -83,7 +83,7 @@ static fth_status add_option_row(const comparison *all, const char *name, const 
 static fth_status add_options(const comparison *all)
 {
     static const char *const always[] = {"model", "data", "batch"};
-    /* Where it is kept, not what it is; and what has rows of its own. */
+    /* Options about where a run is kept, and those with their own rows. */
     static const char *const never[] = {"name", "runs", "resume", "json", "price", "prices", "workers", "processes"};
     fth_status status = FTH_OK;
     for (size_t i = 0; i < FTH_COUNT_OF(always); i++)
@@ -331,7 +331,7 @@ static const struct {
                  {"cost to 90 %", usd_to_90},
                  {"cost to 99 %", usd_to_99}};
 
-/* A row that no run has a figure for is left out. */
+/* Rows without a value for any run are left out. */
 static fth_status add_costs(const comparison *all)
 {
     fth_status status = FTH_OK;

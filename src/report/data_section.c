@@ -1,6 +1,5 @@
-/* A run's data, where it came through a batch cache: what was there in time, what it cost, and who
- * decoded it. Events count from the beginning of a process, so those of a run that was resumed are
- * added up. */
+/* A run's use of a batch cache: hits, cost, and where data was decoded. Events count from the start
+ * of a process, so those of a resumed run are added up. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,7 +85,7 @@ static char *describe_time(double seconds)
     return fth_format("%s", text);
 }
 
-/* The reason begins with the form that it is for. */
+/* The reason begins with the cache format that it is about. */
 static const char *without_form(const cache_figures *figures)
 {
     size_t length = figures->form ? strlen(figures->form) : 0;

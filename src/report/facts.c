@@ -36,7 +36,7 @@ char *fth_report_state(const fth_record_summary *run)
         const json_t *event = json_array_get(run->events, i - 1);
         const char *name = json_string_value(json_object_get(event, "event"));
         if (name && strcmp(name, "resume") == 0)
-            break; /* whatever failed before was taken up again */
+            break; /* the run continued after earlier failures */
         const char *message = json_string_value(json_object_get(event, "message"));
         if (name && strcmp(name, "error") == 0)
             return fth_format("failed: %s", message ? message : "no reason recorded");
@@ -66,7 +66,7 @@ char *fth_report_ending(const json_t *run, const json_t *end)
     return fth_format("--%s%s%s %s", reason, *text ? " " : "", text, spent ? "spent" : "reached");
 }
 
-/* NULL: it did not stop, or nothing is known of why. */
+/* NULL: it did not stop, or the reason is unknown. */
 char *fth_report_ended(const fth_record_summary *run)
 {
     if (run->finished)
@@ -86,8 +86,8 @@ static int compare_steps(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-/* How many steps a point is usually a mean over: half of all steps are in points of so many or
- * more. 0 where nothing is known of it. */
+/* The usual number of steps that a point is a mean over: half of all steps are in points of this
+ * many or more. 0 if unknown. */
 static fth_status find_usual_steps(const fth_record_series *series, double *usual)
 {
     fth_status status = FTH_OK;
@@ -139,9 +139,9 @@ bool fth_report_has(const fth_record_series *series, fth_measure measure)
 }
 
 /* A mean of one batch, as at the end of a run or after a resume, would stand out among means of a
- * hundred. So points are put together until they are of half as many steps as is usual; what is
- * left over at the end goes to the one before. The first stays as it is: that is where the loss
- * began. A loss that is not a number stays a gap. */
+ * hundred. So points are merged until they cover half the usual number of steps; a rest at the end
+ * joins the point before. The first point stays, as it shows the initial loss. A loss that is not a
+ * number stays a gap. */
 static size_t gather(const fth_record_series *series, fth_measure measure, fth_chart_axis axis, double usual,
                      drawn *points)
 {

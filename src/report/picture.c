@@ -2,7 +2,7 @@
  *
  * The script with the data goes to gnuplot's standard input through an anonymous file, so no pipe
  * can fill up and block; the picture and gnuplot's messages come back through two more. The picture
- * is written where the user wants it when gnuplot has succeeded. */
+ * is written to its place after gnuplot succeeded. */
 #include <errno.h>
 #include <math.h>
 #include <spawn.h>
@@ -236,7 +236,7 @@ out:
     return status;
 }
 
-/* What gnuplot said, on one line. */
+/* gnuplot's messages, on one line. */
 static void read_message(int messages, char *text, size_t size)
 {
     ssize_t length = pread(messages, text, size - 1, 0);
@@ -270,7 +270,7 @@ static fth_status wait_for(pid_t process, int messages)
         return FTH_OK;
     char said[400];
     read_message(messages, said, sizeof said);
-    return fth_fail(FTH_UNSUPPORTED, "gnuplot failed: %s", *said ? said : "it said nothing");
+    return fth_fail(FTH_UNSUPPORTED, "gnuplot failed: %s", *said ? said : "no message");
 }
 
 /* Draws into the anonymous file `picture`. */
@@ -356,8 +356,7 @@ static bool ends_in(const char *path, const char *ending)
     return dot && strcasecmp(dot, ending) == 0;
 }
 
-/* What the user asks for: "FILE.png", "FILE.svg", or the format before a name that does not tell
- * it, "svg:-". */
+/* The requested output: "FILE.png", "FILE.svg", or a format and a name, "svg:-". */
 typedef struct picture_target {
     const char *name;
     bool svg;

@@ -1,5 +1,4 @@
-/* One run for a reader: what it was asked, what came out, where the time went, and how the loss
- * fell. */
+/* The report of one run: its options, results, where the time went, and the curves. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,11 +74,11 @@ static char *describe_rule(const fth_record_summary *run)
 {
     char *optimizer = fth_report_option(run, "optimizer"), *rate = fth_report_option(run, "lr");
     char *schedule = fth_report_option(run, "schedule"), *momentum = fth_report_option(run, "momentum");
-    const json_t *used = json_object_get(run->run, "batch"); /* less than asked for where there are fewer images */
+    const json_t *used = json_object_get(run->run, "batch"); /* less than requested if there are fewer images */
     char *batch = json_is_integer(used) ? fth_format("%lld", (long long)json_integer_value(used))
                                         : fth_report_option(run, "batch");
     char *rate_text = NULL;
-    /* The option 0 means the optimizer's own; the steps tell what that was. */
+    /* 0 means the optimizer's default, which the steps show. */
     if (strcmp(rate, "0") == 0 && run->training.count > 0 && isfinite(run->training.points[0].learning_rate))
         rate_text = fth_format("%g", run->training.points[0].learning_rate);
     bool has_momentum = strcmp(optimizer, "sgd") == 0;
@@ -169,7 +168,7 @@ static char *describe_test(const fth_record_summary *run)
     return text;
 }
 
-/* A model that is not kept had it, since --best-by loss goes by the loss. */
+/* A model that was not kept had it, since --best-by loss chooses by the loss. */
 static char *describe_better(const fth_record_summary *run)
 {
     char accuracy[SMALL], step[SMALL] = "?";
@@ -189,8 +188,7 @@ static char *describe_file(const fth_record_summary *run, const char *name)
     return NULL;
 }
 
-/* The file that training began with, and what was not taken from it; NULL if it began from
- * nothing. */
+/* The file with the initial weights, and what was not taken from it; NULL if there was none. */
 static char *describe_weights(const fth_record_summary *run)
 {
     size_t i;
@@ -388,7 +386,7 @@ fth_status fth_report_run(FILE *output, const fth_record_summary *run, const fth
     FTH_TRY(add_facts(table, run));
     fth_table_print(output, table);
     fputc('\n', output);
-    if (run->compute_s + run->data_wait_s > 0) { /* a parameter server's work is its workers' */
+    if (run->compute_s + run->data_wait_s > 0) { /* a parameter server's work is done by its workers */
         FTH_TRY(print_times(output, run));
         fputc('\n', output);
     }

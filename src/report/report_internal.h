@@ -9,7 +9,7 @@ char *fth_report_option(const fth_record_summary *run, const char *name);
 
 /* "finished", "stopped, at step 120", "failed: ..." free() it. */
 char *fth_report_state(const fth_record_summary *run);
-/* Why it ended, or was stopped; NULL if it goes on, was killed or does not say. free() it. */
+/* Why it ended or was stopped; NULL if it is running, was killed or does not say. free() it. */
 char *fth_report_ended(const fth_record_summary *run);
 /* Had another model than the one kept as the best a higher accuracy? */
 bool fth_report_saw_better(const fth_record_summary *run);
@@ -31,8 +31,8 @@ const char *fth_report_axis_name(fth_chart_axis axis);
 /* The mean of the last points, a twentieth of all; NAN if there are none. */
 double fth_report_last_training_loss(const fth_record_summary *run);
 
-/* A run's machines, what they cost, and what interrupted them (bill.c); nothing for a record that
- * names no machine. */
+/* A run's machines, their cost and their interruptions (bill.c); nothing if the record names no
+ * machine. */
 fth_status fth_report_bill(FILE *output, const fth_record_summary *run, const fth_catalogue *catalogue);
 json_t *fth_report_bill_json(const fth_record_summary *run, const fth_catalogue *catalogue); /* or NULL */
 
@@ -40,7 +40,7 @@ json_t *fth_report_bill_json(const fth_record_summary *run, const fth_catalogue 
 fth_status fth_report_functions(FILE *output, const fth_ledger *ledger, const fth_catalogue *catalogue);
 void fth_report_functions_json(const fth_ledger *ledger, const fth_catalogue *catalogue, json_t *bill);
 
-/* What the run had of a batch cache (data_section.c); nothing for one that had none. */
+/* The run's use of a batch cache (data_section.c); nothing if it used none. */
 fth_status fth_report_data(FILE *output, const fth_record_summary *run);
 json_t *fth_report_data_json(const fth_record_summary *run); /* or NULL */
 

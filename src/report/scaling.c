@@ -1,5 +1,5 @@
-/* See scaling.h. A run's workers are in its "start" event, those that came and went in its "group"
- * events, and each rank's times in its "ranks" events, one per epoch. */
+/* See scaling.h. A run's initial workers are in its "start" event, changes in its "group" events,
+ * and each rank's times in its "ranks" events, one per epoch. */
 #include "report/scaling.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* How runs of several workers scaled: a table of runs, each compared with the smallest of the same
- * experiment, two charts, and where the time of each rank went. */
+/* How training scales with workers: a table of runs, each compared with the smallest of the same
+ * experiment, two charts, and where each rank's time went. */
 #ifndef FTH_REPORT_SCALING_H
 #define FTH_REPORT_SCALING_H
 
@@ -13,7 +13,7 @@ typedef struct fth_scaling_row {
     double learning_rate;    /* the highest; NAN: unknown */
     int64_t batch;           /* of all workers together */
     int64_t steps_per_epoch; /* 0: unknown */
-    double epochs, epoch_s;  /* passes made, and what one took; NAN: none was begun */
+    double epochs, epoch_s;  /* passes made, and the time of one; NAN: none was started */
     double trained_s;        /* until its last step */
     double efficiency;       /* of a worker, against one of the smallest run; NAN: unknown */
 } fth_scaling_row;

@@ -1,5 +1,5 @@
-/* How runs of several workers scaled, as a picture: efficiency and epoch time by workers, and
- * losses over time. */
+/* How training scales with workers, as a picture: efficiency and epoch time by workers, and losses
+ * over time. */
 #include <math.h>
 #include <stdlib.h>
 

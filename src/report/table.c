@@ -98,7 +98,7 @@ static size_t next_column(const part *shown, size_t column)
     return column == 0 && shown->from > 1 ? shown->from : column + 1;
 }
 
-/* Spaces after the last column would only be in the way when copied. */
+/* No spaces after the last column. */
 static void print_row(FILE *output, const fth_table *table, const part *shown, char *const *row)
 {
     for (size_t i = 0; i < shown->to; i = next_column(shown, i)) {
@@ -120,7 +120,7 @@ static void print_part(FILE *output, const fth_table *table, const part *shown)
         for (size_t i = 0; i < shown->to; i = next_column(shown, i)) {
             size_t width = column_width(table, i);
             if (i + 1 == shown->to && width > LONGEST_LAST_RULE)
-                width = LONGEST_LAST_RULE; /* under long sentences it would only wrap */
+                width = LONGEST_LAST_RULE; /* a longer rule would wrap */
             fputs(i > 0 ? "  " : "", output);
             for (; width > 0; width--)
                 fputs(dash, output);
@@ -163,7 +163,7 @@ void fth_table_remove_column(fth_table *table, size_t column)
             (table->column_count - column) * sizeof *table->aligned_right);
 }
 
-/* Of a path the end says more. free() it. */
+/* Keeps the end of a path and the beginning of other text. free() it. */
 static char *shorten(const char *text, size_t width)
 {
     const char *mark = fth_terminal_is_utf8() ? "…" : "~";

@@ -1,4 +1,4 @@
-/* Numbers as people read them, and what the terminal can show. */
+/* Formatting of numbers, and the capabilities of the terminal. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

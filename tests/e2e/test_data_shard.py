@@ -204,7 +204,7 @@ def test_image_files_are_copied_as_they_are(farthing, tmp_path):
     (["--parts", 300, "--to", "x"], 1, "200 training samples, too few for 300 parts"),
     (["--to", "x", "--format", "cifar"], 1, "does not fit the format cifar"),
     (["--to", "x", "--out", "y"], 1, "give one of them"),
-    (["--to", "https://127.0.0.1:1/x", "--parts", 2], 1, "a web server cannot be written to"),
+    (["--to", "https://127.0.0.1:1/x", "--parts", 2], 1, "a web server is read-only"),
     (["--to", "x", "--presign", "soon"], 2, "not a duration"),
     (["--to", "x", "--parts", "0"], 2, "parts"),
     (["extra", "--to", "x"], 2, "not both"),

@@ -322,12 +322,12 @@ static void bad_yaml_names_file_and_line(void **state)
     assert_bad_yaml("xyzzy-42: 1\n", "run.yaml line 1: unknown key 'xyzzy-42'");
     assert_bad_yaml("epochs: 2\nlr: fast\n", "run.yaml line 2: lr must be a number, not 'fast'");
     assert_bad_yaml("epochs: 2000\n", "run.yaml line 1: epochs must be between 1 and 1000, not 2000");
-    assert_bad_yaml("weight-decay: 1\nlr: 1\nweight_decay: 2\n", "line 3: 'weight_decay' was given on line 1 already");
+    assert_bad_yaml("weight-decay: 1\nlr: 1\nweight_decay: 2\n", "line 3: 'weight_decay' was already given on line 1");
     assert_bad_yaml("lr:\n  a: 1\n", "line 2: the value of 'lr' is a nested mapping");
     assert_bad_yaml("lr: [1, 2]\n", "line 1: the value of 'lr' is a list");
     assert_bad_yaml("[1]: 2\n", "line 1: a key is a list");
-    assert_bad_yaml("- model\n", "line 1: lines of the form 'name: value' are wanted");
-    assert_bad_yaml("model\n", "lines of the form");
+    assert_bad_yaml("- model\n", "line 1: expected 'name: value'");
+    assert_bad_yaml("model\n", "expected 'name: value'");
     assert_bad_yaml("lr: &a 1\n", "line 1: anchors");
     assert_bad_yaml("&a\nlr: 1\n", "anchors");
     assert_bad_yaml("lr: *a\n", "line 1: aliases");
@@ -430,7 +430,7 @@ static void an_alias_is_the_option(void **state)
     assert_true(values.lr == 0.5 && fth_options_is_set(&table, &values, "lr"));
     assert_int_equal(read_yaml(text, strlen(text)), FTH_OK);
     assert_true(values.lr == 0.25);
-    assert_bad_yaml(twice, "given on line 1 already");
+    assert_bad_yaml(twice, "already given on line 1");
     assert_bad_flags("--learning-rate fast", "--learning-rate must be a number, not 'fast'");
     assert_bad_flags("--learning-rat 1", "did you mean '--learning-rate'?");
 }

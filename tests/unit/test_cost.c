@@ -74,8 +74,8 @@ static void test_catalogue_errors(void **state)
         const char *text, *message;
     } cases[] = {
         {"", "holds no prices"},
-        {"prices: 3\n", "my.yaml line 1: a list of prices is wanted"},
-        {"\n- 0.5\n", "line 2: a price is wanted"},
+        {"prices: 3\n", "my.yaml line 1: expected a list of prices"},
+        {"\n- 0.5\n", "line 2: expected a price"},
         {"- {cloud: aws, instance: x, usd_per_hour: 0.5}\n- {cloud: aws, instance: y}\n",
          "line 2: this price has no usd"},
         {"- {instance: x, usd_per_hour: 0.5}\n", "no cloud"},
@@ -85,12 +85,12 @@ static void test_catalogue_errors(void **state)
         {"- {cloud: aws, instance: x,\n   usd_per_hours: 1}\n", "line 2: unknown key 'usd_per_hours'; did you mean"},
         {"- {cloud: aws, instance: x, usd_per_hour: -1}\n", "line 1: usd_per_hour: \"-1\" is not an amount"},
         {"- {cloud: aws, instance: x, usd_per_hour: 1, usd_per_hour: 2}\n", "given twice"},
-        {"- {cloud: aws, instance: x, usd_per_hour: 1, date: 31.1.2026}\n", "not like 2026-01-31"},
-        {"- {cloud: aws, instance: x, usd_per_hour: 1, date: 2026-13-01}\n", "not like 2026-01-31"},
+        {"- {cloud: aws, instance: x, usd_per_hour: 1, date: 31.1.2026}\n", "expected a date like 2026-01-31"},
+        {"- {cloud: aws, instance: x, usd_per_hour: 1, date: 2026-13-01}\n", "expected a date like 2026-01-31"},
         {"- {cloud: aws, instance: [x], usd_per_hour: 1}\n", "instance must be a single plain value"},
-        {"- {cloud: aws, instance: 'a b', usd_per_hour: 1}\n", "blank"},
+        {"- {cloud: aws, instance: 'a b', usd_per_hour: 1}\n", "contains a space"},
         {"- {cloud: aws, instance: x, usd_per_hour: 1}\n- {cloud: aws, instance: x, usd_per_hour: 2}\n",
-         "line 2: this price was given on line 1 already"},
+         "line 2: this price was already given on line 1"},
         {"- {cloud: aws\n", "bad YAML"},
         {"- {cloud: aws, instance: x, usd_per_hour: 1}\n---\n- 1\n", "second document"},
     };

@@ -85,7 +85,7 @@ static void rows_that_are_wrong(void **state)
         {"- {cloud: aws, function: lambda, usd_per_gb_seconds: 1}\n", "did you mean 'usd_per_gb_second'?"},
         {"- {cloud: aws, function: lambda, usd_per_gb_second: 1}\n- {cloud: aws, function: lambda, "
          "usd_per_gb_second: 2}\n",
-         "line 2: this price was given on line 1 already"},
+         "line 2: this price was already given on line 1"},
     };
     for (size_t i = 0; i < FTH_COUNT_OF(cases); i++) {
         fth_catalogue catalogue;

@@ -1,4 +1,4 @@
-/* farthing data: looks into sets of image files and of text, packs and splits image files. */
+/* farthing data: inspects sets of images and texts, packs and splits image files. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,25 +20,25 @@ static const fth_option data_rows[] = {
     {ROW("data", TEXT, data), .argument = "PATH", .help = "the set, instead of PATH", .address = true,
      .group = "Options"},
     {ROW("out", TEXT, out), .argument = "PATH",
-     .help = "what to write: a .tar, or - for standard output (pack); or a folder for tars to train from (shard)"},
+     .help = "output: a .tar, or - for standard output (pack); a folder for tars to train from (shard)"},
     {ROW("shards", INTEGER, shards), .fallback = "4", .argument = "N", .help = "tars to split into (shard --out)",
      .minimum = 1, .maximum = 10000},
     {ROW("to", TEXT, shard.to), .argument = "ADDRESS",
-     .help = "folder or bucket for the training samples in parts, as functions take them (shard)", .address = true,
+     .help = "folder or bucket for parts of the training samples, for functions (shard)", .address = true,
      .group = "Shards for functions"},
     {ROW("parts", INTEGER, shard.parts), .fallback = "6", .argument = "N", .help = "parts to split into", .minimum = 1,
      .maximum = FTH_MOST_PARTS},
     {ROW("presign", DURATION, shard.presign_s), .argument = "TIME",
      .help = "print an address of each part that works for this long without keys"},
     {ROW("format", CHOICE, shard.format), .fallback = "auto", .choices = fth_shard_formats,
-     .help = "what a part holds: MNIST's or CIFAR-10's files, or image files as they are"},
-    {ROW("seed", INTEGER, shard.seed), .fallback = "1", .argument = "N", .help = "which samples go into which part",
-     .minimum = 0, .maximum = 9007199254740992},
-    {ROW("replace", SWITCH, shard.replace), .help = "remove other parts that are there"},
+     .help = "contents of a part: MNIST or CIFAR-10 files, or image files unchanged"},
+    {ROW("seed", INTEGER, shard.seed), .fallback = "1", .argument = "N",
+     .help = "seed of the assignment of samples to parts", .minimum = 0, .maximum = 9007199254740992},
+    {ROW("replace", SWITCH, shard.replace), .help = "remove existing parts"},
     {ROW("sheet", TEXT, sheet), .argument = "FILE.png",
      .help = "also draw some images of every class; -: to standard output (inspect)", .group = "Options"},
     {ROW("validation-fraction", NUMBER, validation_fraction), .fallback = "0.1", .argument = "X",
-     .help = "share held out for validation where the set has no such part", .minimum = 1e-6, .maximum = 0.99},
+     .help = "share held out for validation if the set has no validation part", .minimum = 1e-6, .maximum = 0.99},
     {ROW("threads", INTEGER, threads), .fallback = "0", .argument = "N", .help = "threads that decode; 0: one per core",
      .minimum = 0, .maximum = 256},
     {ROW("json", SWITCH, json), .help = "print JSON"},
@@ -64,7 +64,7 @@ static const fth_option data_rows[] = {
     {ROW("label-column", TEXT, text.label_column), .argument = "NAME|N",
      .help = "column of the label; several, separated by commas, for regression, or of 0 and 1 for multi-label"},
     {ROW("task", CHOICE, text.task), .fallback = "classes", .argument = "KIND", .choices = fth_task_names,
-     .help = "what labels are: one class of several, numbers (regression), or any of several (multi-label)"},
+     .help = "kind of labels: one of several classes, numbers (regression), or any number of classes (multi-label)"},
     FTH_S3_FLAG_ROWS(AT(s3)),
 };
 static const fth_option_table data_table = FTH_OPTION_TABLE(data_rows, data_options);
@@ -246,8 +246,8 @@ static fth_status shard(const fth_dataset *dataset, const data_options *options)
     if (*options->shard.to)
         return fth_cli_write_shards(dataset, options);
     if (!*options->out)
-        return fth_fail(FTH_INVALID, "give --out FOLDER for tars to train from, or --to ADDRESS for parts as functions "
-                                     "take them");
+        return fth_fail(FTH_INVALID,
+                        "give --out FOLDER for tars to train from, or --to ADDRESS for parts for functions");
     fth_status status = fth_dataset_shard(dataset, (int)options->shards, options->out, &bytes);
     if (status == FTH_OK)
         print_written(options, options->shards, bytes);
@@ -280,10 +280,10 @@ typedef struct data_action {
 static const data_action actions[] = {
     {"inspect", "images: counts, classes, sizes, unreadable ones; text: classes, lengths, unknown tokens, samples",
      inspect, NULL},
-    {"pack", "all of it into one tar, which training reads in place", pack, "farthing data pack"},
-    {"shard", "split into tars, or into parts in a bucket for functions, each with its share of every class", shard,
-     "farthing data shard"},
-    {"bench", "images a second that the loader gives (for bench/loader)", bench, "farthing data bench"},
+    {"pack", "pack a set into one tar, which training reads in place", pack, "farthing data pack"},
+    {"shard", "split a set into tars, or into parts in a bucket for functions, each with its share of every class",
+     shard, "farthing data shard"},
+    {"bench", "measure the loader, in images per second (for bench/loader)", bench, "farthing data bench"},
 };
 
 static fth_choice choose_action(size_t index)
@@ -344,7 +344,7 @@ static fth_exit_code run(const fth_command *command, void *options, const fth_ar
     if (arguments->count != (*asked->data ? 1 : 2))
         return fth_cli_usage(command, *asked->data && action
                                           ? "give the set as PATH or with --data, not both"
-                                          : "say what to do and with which set: farthing data inspect|pack|shard PATH");
+                                          : "missing an action or a data set: farthing data inspect|pack|shard PATH");
     return fth_cli_exit_code(act(action, *asked->data ? asked->data : arguments->positional[1], asked));
 }
 

@@ -33,7 +33,7 @@ typedef struct data_options {
 /* data_shard.c: parts for functions, and their addresses. */
 fth_status fth_cli_write_shards(const fth_dataset *dataset, const data_options *options);
 
-/* data_text.c: what a set of text is like; it was opened with keep_text. */
+/* data_text.c: describes a set of text that was opened with keep_text. */
 fth_status fth_cli_inspect_text(const fth_dataset *dataset, const data_options *options);
 
 #endif

@@ -1,5 +1,5 @@
-/* farthing data shard --to: the training samples of a set in parts, in a store, and addresses of
- * them for functions. */
+/* farthing data shard --to: writes the training samples of a set in parts to a store, and prints
+ * their addresses for functions. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +63,7 @@ fth_status fth_cli_write_shards(const fth_dataset *dataset, const data_options *
     FTH_REQUIRE(!*options->out, FTH_INVALID, "--out is for tars to train from, --to for parts: give one of them");
     FTH_TRY(fth_store_open(given->to, &how, &store));
     FTH_REQUIRE(strncmp(fth_store_url(store), "http", 4) != 0, FTH_INVALID,
-                "--to %s: a web server cannot be written to; give a folder, s3://, gs:// or az://", given->to);
+                "--to %s: a web server is read-only; give a folder, s3://, gs:// or az://", given->to);
     FTH_TRY(fth_dataset_write_shards(dataset, store,
                                      &(fth_shard_write_options){.parts = (int)given->parts,
                                                                 .seed = (uint64_t)given->seed,
@@ -78,7 +78,7 @@ fth_status fth_cli_write_shards(const fth_dataset *dataset, const data_options *
         print_shards_json(store, &manifest, written, urls);
     else if (urls)
         for (size_t i = 0; i < manifest.shard_count; i++)
-            puts(urls[i]); /* whole, with its signature: that is what was asked for */
+            puts(urls[i]); /* with its signature, as requested */
     else
         print_shards(store, &manifest, written);
 

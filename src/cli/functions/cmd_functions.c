@@ -1,5 +1,4 @@
-/* farthing functions: functions of OpenWhisk, AWS Lambda or this machine, by a second word. Each is
- * a row of the table below. */
+/* farthing functions: commands for functions of OpenWhisk, AWS Lambda or this machine. */
 #include "cli/functions/functions_cli.h"
 
 static const fth_command *const verbs[] = {&fth_functions_deploy,
@@ -20,7 +19,7 @@ const fth_command fth_command_functions = {
     .name = "functions",
     .arguments = "WHAT [--flag value ...]",
     .summary = "train in functions of OpenWhisk and AWS Lambda",
-    .details = "`farthing functions WHAT --help` says more of each.\n",
+    .details = "`farthing functions WHAT --help` describes each command.\n",
     .parts = verbs,
     .list_parts = choose_verb,
     .part_subject = "what to do",

@@ -1,6 +1,5 @@
-/* Verbs of `farthing functions`: a command each, in functions_<name>.c, and a row in
- * cmd_functions.c. What their flags have in common, which platform and how it is reached, is here
- * and in functions_provider.c. */
+/* Commands of `farthing functions`, each in functions_<name>.c with a row in cmd_functions.c. Their
+ * common flags, which select and configure the platform, are here and in functions_provider.c. */
 #ifndef FTH_CLI_FUNCTIONS_CLI_H
 #define FTH_CLI_FUNCTIONS_CLI_H
 
@@ -20,7 +19,7 @@ fth_choice fth_cli_provider_choice(size_t index);
 fth_status fth_cli_open_provider(const fth_provider_flags *flags, const fth_stop *stop, fth_provider **provider);
 void fth_cli_close_provider(fth_provider *provider); /* NULL is fine */
 
-/* Adds lines NAME=VALUE to an object. `flag` ("--env") begins messages, which have names and never
+/* Adds lines NAME=VALUE to an object. `flag` ("--env") begins messages, which contain names but no
  * values. */
 typedef enum fth_pair_values {
     FTH_PAIR_TEXT, /* NAME alone: what this process's environment has */
@@ -28,15 +27,15 @@ typedef enum fth_pair_values {
 } fth_pair_values;
 fth_status fth_cli_read_pairs(const char *flag, const char *lines, fth_pair_values kind, json_t *object);
 
-/* ---- functions_display.c: how invocations come along ----
+/* ---- functions_display.c: progress of invocations ----
  *
  * On a terminal: a table on standard error, redrawn. Elsewhere: a line on standard output for each
  * change. With --json: an event for each change and each invocation that has ended. One fleet at a
- * time. */
+ * time.  */
 void fth_fleet_display_start(bool json);
 void fth_fleet_display_show(void *context, const fth_fleet_row *rows, int count);
 void fth_fleet_display_ended(void *context, int number, const fth_invocation_outcome *outcome);
-/* Takes the live table away and prints the last one, or the event "end" with `status` as its
+/* Removes the live table and prints the final one, or the event "end" with `status` as its
  * "state". */
 fth_status fth_fleet_display_stop(const char *function, const json_t *results, fth_status status);
 
@@ -63,7 +62,8 @@ const char *fth_cli_text_member(const json_t *object, const char *key);
          .help = "certificates to trust instead of the system's"},                                                     \
     {                                                                                                                  \
         FTH_OPTION_ROW_AT("insecure", SWITCH, (at) + offsetof(fth_provider_flags, insecure)),                          \
-            .help = "take any certificate of OpenWhisk's, as wsk -i: whoever stands between can read its key"          \
+            .help = "accept any certificate of OpenWhisk, as wsk -i does; an attacker on the network can then read "   \
+                    "its key"                                                                                          \
     }
 /* clang-format on */
 

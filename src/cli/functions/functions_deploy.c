@@ -25,31 +25,31 @@ static const char *const contracts[] = {"openwhisk", "lambda", NULL};
 
 #define ROW(flag, kind, member) FTH_OPTION_ROW(flag, kind, deploy_options, member)
 static const fth_option rows[] = {
-    {ROW("name", TEXT, name), .argument = "NAME", .help = "of the function", .group = "The function"},
+    {ROW("name", TEXT, name), .argument = "NAME", .help = "name of the function", .group = "The function"},
     {ROW("memory", INTEGER, memory_mb), .fallback = "256", .argument = "MB", .minimum = 16, .maximum = 1 << 20,
-     .help = "that it may use"},
+     .help = "memory of the function"},
     {ROW("timeout", DURATION, timeout_s), .fallback = "300s", .argument = "TIME",
-     .help = "after which the platform ends it; training stops before and continues in the next"},
+     .help = "time limit of an invocation; training stops before it and continues in the next one"},
     {ROW("image", TEXT, image), .argument = "NAME",
      .help = "OpenWhisk: an image in a registry, USER/NAME:TAG; Lambda: the URI of one in ECR"},
     {ROW("zip", TEXT, zip), .argument = "FILE",
-     .help = "Lambda and local: a package, or s3://BUCKET/KEY; else one is made here (`functions package`)"},
+     .help = "Lambda and local: a package, or s3://BUCKET/KEY; else one is created (`functions package`)"},
     {ROW("code-store", TEXT, code_store), .argument = "s3://BUCKET/FOLDER",
-     .help = "Lambda: send the zip by way of this place; has to be for more than 50 MB"},
+     .help = "Lambda: upload the zip to this place first; required above 50 MB"},
     {ROW("role", TEXT, role), .argument = "ARN",
-     .help = "Lambda: the role that it runs under; an old function keeps its own"},
+     .help = "Lambda: the function's role; an existing function keeps its own"},
     {ROW("contract", CHOICE, contract), .fallback = "openwhisk", .argument = "NAME", .choices = contracts,
-     .help = "local: how the function is talked to"},
+     .help = "local: protocol of the function"},
     {ROW("self-invoke", SWITCH, invokes_itself),
-     .help = "OpenWhisk: give it the name space's key, to invoke itself again (\"continue\": \"self\")"},
+     .help = "OpenWhisk: pass the namespace's key, so that it can invoke itself again (\"continue\": \"self\")"},
     {ROW("env", TEXT, environment), .repeats = true, .lines = true, .argument = "NAME[=VALUE]",
-     .help = "a variable of its environment; without a value, as it is set here. May be repeated",
-     .group = "What it is given"},
+     .help = "environment variable; without a value, as it is set here. May be repeated",
+     .group = "Environment and parameters"},
     {ROW("env-file", TEXT, env_file), .argument = "FILE", .help = "lines NAME=VALUE"},
     {ROW("keys-from-environment", SWITCH, keys_from_environment),
      .help = "the parameter server's key: FARTHING_ACCESS_KEY and FARTHING_SECRET_KEY, as they are set here"},
     {ROW("param", TEXT, parameters), .repeats = true, .lines = true, .argument = "NAME=VALUE",
-     .help = "OpenWhisk and local: a parameter that every invocation has, as JSON or text. May be repeated"},
+     .help = "OpenWhisk and local: parameter of every invocation, as JSON or text. May be repeated"},
     FTH_PROVIDER_ROWS(offsetof(deploy_options, platform)),
     {ROW("json", SWITCH, json), .help = "report as one JSON object"},
 };
@@ -84,7 +84,7 @@ out:
     return status;
 }
 
-/* Sends the zip to a bucket, under its checksum; *address is where Lambda takes it from. */
+/* Uploads the zip to a bucket, named by its checksum; Lambda reads it from *address. */
 static fth_status send_code(const char *place, const char *zip, char **address)
 {
     fth_status status = FTH_OK;
@@ -136,7 +136,7 @@ static void show(const deploy_options *asked, const char *code)
                    (long long)asked->memory_mb, limit);
 }
 
-/* `program`: the words of a command that is the function, ended by NULL; NULL: none was given. */
+/* `program`: the words of the command that is the function, NULL-terminated; NULL: none. */
 static fth_status deploy(const deploy_options *asked, const char *const *program, const fth_stop *stop)
 {
     fth_status status = FTH_OK;
@@ -149,7 +149,7 @@ static fth_status deploy(const deploy_options *asked, const char *const *program
     FTH_TRY(fth_cli_read_pairs("--param", asked->parameters, FTH_PAIR_JSON, parameters));
     FTH_TRY(fth_cli_open_provider(&asked->platform, stop, &provider));
     FTH_REQUIRE(!program || provider->kind == &fth_provider_local, FTH_INVALID,
-                "a program of this machine can be a function of --provider local alone, not of %s",
+                "a program of this machine can only be a function of --provider local, not of %s",
                 provider->kind->name);
     if (!zip && !*asked->image && provider->kind == &fth_provider_lambda) {
         FTH_TRY(make_zip(&folder, &made));
@@ -208,9 +208,8 @@ const fth_command fth_functions_deploy = {
     .name = "functions deploy",
     .arguments = "[NAME] [--flag value ...] [-- PROGRAM [ARGUMENT ...]]",
     .summary = "create or replace a function on a platform",
-    .details =
-        "Keys reach a function as variables of its environment: --keys-from-environment, --env NAME or --env-file.\n"
-        "They are on no command line and in no message.\n",
+    .details = "Keys reach a function as variables of its environment: --keys-from-environment, --env NAME or "
+               "--env-file.\nThey appear on no command line and in no message.\n",
     .examples =
         (const fth_example[]){
             {"farthing functions deploy --provider openwhisk --name mnist --image me/farthing:1 "

@@ -1,6 +1,6 @@
-/* How invocations come along; see functions_cli.h. As in progress.c, the log's hook takes no
- * context, so the display is this file's own state. Callbacks come from one thread; the hook may
- * come from any. */
+/* Shows the progress of invocations; see functions_cli.h. As in progress.c, the log's hook takes no
+ * context, so the display is a static variable. Callbacks come from one thread; the hook may be
+ * called by any. */
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -19,7 +19,7 @@ enum { CELL = 48, SHOWN_PROBLEMS = 5, USUAL_HEIGHT = 24 };
 
 static struct {
     bool json, plain;
-    atomic_bool live; /* whoever finds the terminal gone ends it */
+    atomic_bool live; /* cleared when writing to the terminal fails */
     double began_s, next_draw_s;
     fth_fleet_row *rows; /* as they were shown last */
     int count;
@@ -53,7 +53,7 @@ static int terminal_height(void)
 
 /* ---- tables ---- */
 
-/* A last failure was not tried again. */
+/* The last failure was not retried. */
 static int retries_of(const fth_fleet_row *row)
 {
     return row->failures + row->throttled - (strcmp(row->state, "failed") == 0);
@@ -66,7 +66,7 @@ static void write_rate(int64_t samples, double seconds, char text[CELL])
         fth_text_count(llround((double)samples / seconds), text, CELL);
 }
 
-/* Of what has ended and of what is under way. */
+/* Of ended and running invocations. */
 static double seconds_of(const fth_fleet_row *row)
 {
     return row->seconds + (isnan(row->since_s) ? 0 : fth_clock_seconds() - row->since_s);
@@ -91,8 +91,7 @@ static fth_status add_row(fth_table *table, const fth_fleet_row *row)
         table, (const char *[]){number, row->state, invocations, retries, samples, rate, time, peak, loss, accuracy});
 }
 
-/* All of them together: their samples in the time that passed here, and the time of each as the
- * platform counts it. */
+/* The total: samples per second of wall time, and the sum of the times that the platform counts. */
 static fth_status add_total(fth_table *table, const fth_fleet_row *rows, int count)
 {
     char invocations[CELL], retries[CELL], samples[CELL], rate[CELL], time[CELL];
@@ -132,7 +131,7 @@ out:
     return status;
 }
 
-/* Below the table: why functions are tried again. */
+/* Below the table: reasons for retries. */
 static void print_problems(FILE *output, const fth_fleet_row *rows, int count)
 {
     for (int i = 0, shown = 0; i < count && shown < SHOWN_PROBLEMS; i++)
@@ -142,7 +141,7 @@ static void print_problems(FILE *output, const fth_fleet_row *rows, int count)
         }
 }
 
-/* The table again in place of the last, as much of it as the terminal has room for. */
+/* Redraws the table in place, as far as it fits the terminal. */
 static void draw(const fth_fleet_row *rows, int count)
 {
     char *text = NULL, *rest, *line;
@@ -203,8 +202,7 @@ static void print_change(const fth_fleet_row *row)
     }
 }
 
-/* Events have every change. Lines are for people: one when an invocation begins, one when it has
- * ended. */
+/* Events report every change; lines only the start and the end of an invocation. */
 static bool is_worth_telling(const fth_fleet_row *before, const fth_fleet_row *now)
 {
     bool another = strcmp(before->id, now->id) != 0;

@@ -1,4 +1,4 @@
-/* farthing functions invoke: runs N of a function until they have finished their work
+/* farthing functions invoke: keeps N invocations of a function running until their work is done
  * (src/providers/fleet.h). */
 #include <math.h>
 #include <stdio.h>
@@ -21,37 +21,39 @@ typedef struct invoke_options {
 #define ROW(flag, kind, member) FTH_OPTION_ROW(flag, kind, invoke_options, member)
 static const fth_option rows[] = {
     {ROW("count", INTEGER, count), .letter = 'n', .fallback = "1", .argument = "N", .minimum = 1, .maximum = MAX_COUNT,
-     .help = "functions to keep going; with --data-url: as many as there are", .group = "Invoking"},
+     .help = "number of functions to keep running; with --data-url, one for each shard", .group = "Invoking"},
     {ROW("concurrency", INTEGER, concurrency), .fallback = "0", .argument = "N", .maximum = MAX_COUNT,
-     .help = "the most at once; 0: all"},
+     .help = "maximum number at once; 0: all"},
     {ROW("max-failures", INTEGER, max_failures), .fallback = "5", .argument = "N", .minimum = 1, .maximum = 1000,
-     .help = "in a row, after which one is given up"},
+     .help = "consecutive failures after which a function is given up"},
     {ROW("limit", DURATION, limit_s), .argument = "TIME",
-     .help = "the function's time limit, after which one that was lost is tried again; else the platform is asked"},
-    {ROW("for", DURATION, for_s), .argument = "TIME", .help = "give up after this long in all"},
+     .help =
+         "the function's time limit, after which a lost invocation is tried again; else as the platform reports it"},
+    {ROW("for", DURATION, for_s), .argument = "TIME", .help = "give up after this time in total"},
     {ROW("server", TEXT, server), .check = fth_address_check_plain, .argument = "URL",
-     .help = "the parameter server, as functions reach it", .group = "Training"},
+     .help = "address of the parameter server as seen by the functions", .group = "Training"},
     {ROW("server-pin", TEXT, server_pin), .argument = "sha256//...",
-     .help = "the fingerprint of its key, which it printed; functions trust that key and no other"},
+     .help = "fingerprint of the server's key, as it printed it; functions trust only that key"},
     {ROW("epochs", INTEGER, epochs), .argument = "N", .minimum = 1, .maximum = 1e9,
-     .help = "over a shard that --data-url names; shards of the server have its own (default: 1)"},
+     .help = "epochs over a shard of --data-url; the server sets those of its own shards (default: 1)"},
     {ROW("batch", INTEGER, batch), .alias = "batch-size", .argument = "N", .minimum = 1, .maximum = 65536,
-     .help = "samples of a batch (default: 32)"},
+     .help = "samples per batch (default: 32)"},
     {ROW("update-interval", INTEGER, update_interval), .argument = "N", .minimum = 1, .maximum = 1e9,
      .help = "batches whose gradients are sent together (default: 1)"},
     {ROW("data-url", TEXT, data_urls), .repeats = true, .lines = true, .argument = "URL[#FIRST:END]|@FILE",
-     .help = "a shard for one function, or samples FIRST up to END of one; to be repeated, or a file with one in each "
-             "line; else the server deals them out"},
+     .help = "shard for one function, or its samples FIRST to END-1; may be repeated, or @FILE with one on each line; "
+             "else the server deals out shards"},
     {ROW("device", TEXT, device), .argument = "NAME", .help = "cpu"},
-    {ROW("compress", TEXT, compress), .argument = "HOW", .help = "how gradients travel: none, f16, bf16, topk:SHARE"},
+    {ROW("compress", TEXT, compress), .argument = "HOW",
+     .help = "compression of gradients: none, f16, bf16, topk:SHARE"},
     {ROW("run", TEXT, run), .argument = "ID",
-     .help = "by which shards of --data-url are known: the same one again continues where they stopped; else made up"},
+     .help = "run id for shards of --data-url: the same id continues where they stopped; else generated"},
     {ROW("worker", TEXT, worker), .argument = "NAME",
-     .help = "functions are the workers NAME-1, NAME-2, ...; else NAME is made up"},
+     .help = "functions become the workers NAME-1, NAME-2, ...; else NAME is generated"},
     {ROW("param", TEXT, parameters), .repeats = true, .lines = true, .argument = "NAME=VALUE",
      .help = "another parameter, as JSON or text. May be repeated"},
     FTH_PROVIDER_ROWS(offsetof(invoke_options, platform)),
-    {ROW("json", SWITCH, json), .help = "events, one JSON object in each line"},
+    {ROW("json", SWITCH, json), .help = "print events, one JSON object per line"},
 };
 static const fth_option_table table = FTH_OPTION_TABLE(rows, invoke_options);
 
@@ -68,7 +70,8 @@ static fth_status add_urls(const char *text, json_t *urls)
         line[length] = '\0';
         if (*line == '@') {
             FTH_TRY(fth_file_read_all(line + 1, MAX_URL_FILE_BYTES, &file, &size_bytes));
-            FTH_REQUIRE(*file != '@' && !strstr(file, "\n@"), FTH_INVALID, "%s: URLs, one in each line", line + 1);
+            FTH_REQUIRE(*file != '@' && !strstr(file, "\n@"), FTH_INVALID, "%s: expected one URL on each line",
+                        line + 1);
             status = add_urls(file, urls);
             free(file);
             file = NULL;
@@ -89,7 +92,7 @@ static fth_status set_shard(json_t *parameters, const char *given)
     const char *mark = strchr(given, '#'), *digits = "0123456789", *range = mark ? mark + 1 : "";
     const size_t first = strspn(range, digits), end = range[first] == ':' ? strspn(range + first + 1, digits) : 0;
     if (mark && (first + end == 0 || range[first] != ':' || range[first + 1 + end]))
-        return fth_fail(FTH_INVALID, "--data-url %s: after # comes a range of samples, as #0:10000", given);
+        return fth_fail(FTH_INVALID, "--data-url %s: expected a range of samples after #, such as #0:10000", given);
     json_object_set_new(parameters, "dataset_url", json_stringn(given, mark ? (size_t)(mark - given) : strlen(given)));
     if (mark)
         json_object_set_new(parameters, "range", json_string(range));
@@ -117,7 +120,7 @@ static void make_up_name(char name[RUN_BYTES])
     fth_hex_encode(bytes, sizeof bytes, name);
 }
 
-/* What all of them are given. */
+/* Parameters that all invocations share. */
 static fth_status make_common(const invoke_options *asked, const char *run, json_t *parameters)
 {
     set_text(parameters, "apihost", asked->server);
@@ -221,7 +224,7 @@ static fth_exit_code run(const fth_command *command, void *options, const fth_ar
     const invoke_options *asked = options;
     fth_exit_code code = FTH_EXIT_OK;
     if (arguments->count != 1)
-        return fth_cli_usage(command, "say which function: farthing functions invoke NAME -n 6");
+        return fth_cli_usage(command, "missing the function's name: farthing functions invoke NAME -n 6");
     json_t *urls = json_array();
     fth_status status = add_urls(asked->data_urls, urls);
     size_t shards = json_array_size(urls);
@@ -241,13 +244,11 @@ static fth_exit_code run(const fth_command *command, void *options, const fth_ar
 const fth_command fth_functions_invoke = {
     .name = "functions invoke",
     .arguments = "NAME [-n N] [--flag value ...]",
-    .summary = "run functions until they have finished: retried where they fail, continued where they run out of time",
-    .details =
-        "A function that has stopped before its time limit is invoked again and continues where it stopped; one that\n"
-        "failed or was throttled is tried again, and one whose answer was lost is waited for first. Ctrl-C leaves\n"
-        "what runs running (exit code 75), but ends functions of this machine: the same command goes on at the "
-        "parameter\n"
-        "server's positions.\n",
+    .summary = "run functions until their work is done, with retries and continuations",
+    .details = "A function that stops before its time limit is invoked again and continues where it stopped. One that "
+               "failed\nor was throttled is retried; if the answer was lost, only after its time limit. Ctrl-C leaves "
+               "remote functions\nrunning (exit code 75) and ends local ones; the same command continues at the "
+               "parameter server's positions.\n",
     .examples = (const fth_example[]){{"farthing functions invoke mnist --provider openwhisk -n 6 --server "
                                        "http://10.0.0.5:29500",
                                        "the server deals out its shards"},

@@ -51,7 +51,7 @@ out:
 static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
     if (arguments->count < 1 || arguments->count > 2)
-        return fth_cli_usage(command, "say of which function: farthing functions logs NAME [ID]");
+        return fth_cli_usage(command, "missing the function's name: farthing functions logs NAME [ID]");
     return fth_cli_exit_code(fetch(options, arguments->positional[0], arguments->positional[1]));
 }
 
@@ -60,7 +60,7 @@ const fth_command fth_functions_logs = {
     .arguments = "NAME [ID] [--flag value ...]",
     .summary = "print what an invocation of a function wrote",
     .details =
-        "ID is that of an invocation, as `functions status NAME` and `functions invoke` show it; else the last.\n",
+        "ID is an invocation's id, as `functions status NAME` and `functions invoke` show it; default: the last one.\n",
     .examples = (const fth_example[]){{"farthing functions logs mnist --provider openwhisk", NULL}, {0}},
     .table = &table,
     .run = run,

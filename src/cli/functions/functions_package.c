@@ -21,9 +21,9 @@ static const fth_option rows[] = {
     {ROW("name", TEXT, name), .fallback = "farthing-function:" FTH_VERSION, .argument = "NAME:TAG",
      .help = "the image's name, once it is loaded"},
     {ROW("program", TEXT, program), .argument = "FILE",
-     .help = "the program to package; else the farthing-function that was installed with this one"},
+     .help = "program to package; default: the farthing-function installed with this program"},
     {ROW("certificates", TEXT, certificates), .argument = "FILE",
-     .help = "certificates (PEM) that the function trusts; else this system's"},
+     .help = "certificates (PEM) that the function trusts; default: this system's"},
     {ROW("json", SWITCH, json), .help = "report as one JSON object"},
 };
 static const fth_option_table table = FTH_OPTION_TABLE(rows, package_options);
@@ -71,7 +71,7 @@ static fth_exit_code run(const fth_command *command, void *options, const fth_ar
     const package_options *asked = options;
     (void)arguments;
     if (!*asked->zip == !*asked->image)
-        return fth_cli_usage(command, "say what to write: either --zip FILE or --image FILE");
+        return fth_cli_usage(command, "give either --zip FILE or --image FILE");
     return fth_cli_exit_code(write_package(asked));
 }
 
@@ -79,9 +79,9 @@ const fth_command fth_functions_package = {
     .name = "functions package",
     .arguments = "--zip FILE | --image FILE [--flag value ...]",
     .summary = "write the function with its libraries as Lambda's zip or an OCI image, without Docker",
-    .details = "The package has the small program farthing-function, every library that it needs and the certificates\n"
-               "that it trusts, and no keys: those come with an invocation or from the function's environment. The\n"
-               "same machine writes the same bytes each time.\n",
+    .details = "The package contains the program farthing-function, its libraries and the certificates that it trusts. "
+               "It\ncontains no keys: those come with an invocation or from the function's environment. The output "
+               "is\nreproducible on the same machine.\n",
     .examples = (const fth_example[]){{"farthing functions package --zip function.zip", "for AWS Lambda"},
                                       {"farthing functions package --image function.tar", "for OpenWhisk"},
                                       {0}},

@@ -1,5 +1,5 @@
-/* Which platform the verbs of `farthing functions` use, and pairs of names and values on their
- * command lines. */
+/* The platform that the commands of `farthing functions` use, and NAME=VALUE pairs on their command
+ * lines. */
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -45,7 +45,7 @@ void fth_cli_close_provider(fth_provider *provider)
         provider->kind->close(provider);
 }
 
-/* What nobody should write where `ps` and a shell's history show it. */
+/* Names of values that must not appear in `ps` or a shell's history. */
 static bool is_secret(const char *name)
 {
     static const char token[] = "TOKEN";

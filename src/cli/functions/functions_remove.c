@@ -1,4 +1,4 @@
-/* farthing functions remove: takes functions off a platform. */
+/* farthing functions remove: removes functions from a platform. */
 #include <stdio.h>
 
 #include "cli/functions/functions_cli.h"
@@ -43,7 +43,7 @@ out:
 static fth_exit_code run(const fth_command *command, void *options, const fth_arguments *arguments)
 {
     if (arguments->count == 0)
-        return fth_cli_usage(command, "say which: farthing functions remove NAME");
+        return fth_cli_usage(command, "missing the function's name: farthing functions remove NAME");
     return fth_cli_exit_code(remove_all(options, arguments));
 }
 

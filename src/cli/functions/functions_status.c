@@ -99,7 +99,7 @@ static fth_status show(const status_options *asked, const char *name)
     if (asked->json) {
         fth_cli_print_json(list);
     } else if (json_array_size(list) == 0) {
-        fth_print_line(stdout, "no functions on %s; `farthing functions deploy` makes one", asked->platform.provider);
+        fth_print_line(stdout, "no functions on %s; `farthing functions deploy` creates one", asked->platform.provider);
     } else {
         FTH_TRY(print_functions(list));
         const json_t *invocations = name ? json_object_get(json_array_get(list, 0), "invocations") : NULL;

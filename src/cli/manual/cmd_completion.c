@@ -1,7 +1,7 @@
 /* farthing completion: prints a script that makes a shell complete commands, flags and values.
  *
- * Everything in it comes from the tables of commands and options, so nothing has to be kept in step
- * by hand. The scripts are static: completing does not run farthing. */
+ * It is generated from the tables of commands and options, so nothing has to be updated by hand.
+ * The scripts are static: completing does not run farthing. */
 #include "cli/manual/completion.h"
 
 #include <ctype.h>
@@ -84,7 +84,7 @@ static fth_exit_code run(const fth_command *command, void *options, const fth_ar
 {
     (void)options;
     if (arguments->count != 1)
-        return fth_cli_usage(command, "say for which shell: bash, zsh or fish");
+        return fth_cli_usage(command, "missing the shell: bash, zsh or fish");
     for (size_t i = 0; i < FTH_COUNT_OF(shells); i++)
         if (strcmp(shells[i].name, arguments->positional[0]) == 0) {
             shells[i].print();
@@ -98,6 +98,6 @@ const fth_command fth_command_completion = {
     .arguments = "SHELL",
     .summary = "print a script that completes commands, flags and values in a shell",
     .actions = choose_shell,
-    .examples = (const fth_example[]){{"eval \"$(farthing completion bash)\"", "complete in this bash"}, {0}},
+    .examples = (const fth_example[]){{"eval \"$(farthing completion bash)\"", "enable completion in this bash"}, {0}},
     .run = run,
 };

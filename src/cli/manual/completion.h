@@ -14,8 +14,7 @@ unsigned fth_completion_offers(const char *placeholder);
  * run. */
 unsigned fth_completion_positional_offers(const fth_command *command);
 
-/* Calls `visit` for each command that people type, those below `serve` included, by their full
- * names. */
+/* Calls `visit` for each visible command, including those below others ("serve parameters"). */
 void fth_completion_visit(void (*visit)(const fth_command *command));
 
 void fth_completion_print_bash(void);

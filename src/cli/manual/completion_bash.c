@@ -1,6 +1,6 @@
 /* The completion of bash. Two generated functions hold the tables: _farthing_flags lists the flags
- * of a command, and _farthing_value says what a flag's value can be. The rest finds out where on
- * the line the cursor is. */
+ * of a command, and _farthing_value says what a flag's value can be. The rest determines the
+ * position of the cursor in the line. */
 #include <stdio.h>
 
 #include "cli/manual/completion.h"

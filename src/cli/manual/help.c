@@ -12,7 +12,7 @@ void fth_cli_print_item(const char *name, const char *summary, size_t left)
     fth_print_wrapped(summary, left);
 }
 
-/* Paragraphs are filled; lines that begin with a space stay as they are. */
+/* Paragraphs are filled; lines that begin with a space are printed unchanged. */
 static void print_details(const char *text)
 {
     char paragraph[2 * MOST_BYTES];

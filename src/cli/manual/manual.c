@@ -1,6 +1,6 @@
-/* The manual pages: farthing(1) and one for each command. What a command does and takes is in the
- * tables; here are the sections around it, and what several commands share: environment variables,
- * files and exit codes. */
+/* The manual pages: farthing(1) and one for each command. The tables describe each command; this
+ * file adds the other sections, and what commands share: environment variables, files and exit
+ * codes. */
 #include "cli/manual/manual.h"
 
 #include <ctype.h>
@@ -32,12 +32,12 @@ static const fact environment[] = {
     {"FARTHING_ACCESS_KEY, FARTHING_SECRET_KEY",
      "key of a worker of a parameter server, or of a job or worker of a batch cache; `farthing keys` makes one.",
      " train keys evaluate doctor serve-batches worker-prefetch functions-deploy "},
-    {"FARTHING_KEYS",
-     "keys that a server takes, where --keys does not name a file: lines of access key, secret and role.",
+    {"FARTHING_KEYS", "keys that a server accepts if --keys names no file: lines of access key, secret and role.",
      " serve-parameters serve-batches worker-prefetch keys "},
     {"FARTHING_BATCHES_AGENT", "command that starts this machine's agent of a batch cache; else this program itself.",
      " train evaluate doctor "},
-    {"FARTHING_REDIS_USER, FARTHING_REDIS_PASSWORD", "for a batch cache in Redis, where its address has none.",
+    {"FARTHING_REDIS_USER, FARTHING_REDIS_PASSWORD",
+     "user and password for a batch cache in Redis, unless its address has them.",
      " train evaluate doctor serve-batches worker-prefetch "},
     {"FARTHING_REDIS_CA, FARTHING_REDIS_CERTIFICATE, FARTHING_REDIS_KEY",
      "files for rediss:// addresses: certificates to trust instead of the system's, and a client's own certificate and "
@@ -45,12 +45,11 @@ static const fact environment[] = {
      " train evaluate doctor serve-batches worker-prefetch "},
     {"FARTHING_GRACE_S", "seconds between SIGTERM and the end of the machine; else 30.", " train standby "},
     {"FARTHING_RENDEZVOUS, FARTHING_PORT",
-     "where processes that another launcher started meet, HOST:PORT; or the port alone, with the host that the "
-     "launcher "
-     "names.",
+     "address of the rendezvous for processes that another launcher started, HOST:PORT; or the port alone, on the "
+     "launcher's host.",
      " train "},
     {"FARTHING_TOKEN, FARTHING_TOKEN_FILE",
-     "the secret that processes which train together have in common, or a file with it.", " train launch "},
+     "shared secret of processes that train together, or a file that contains it.", " train launch "},
     {"FARTHING_NODE, FARTHING_NODES, FARTHING_SERVICE",
      "name of this node; how many pods of an indexed job train together, N or MIN:MAX; the job's headless service.",
      " train "},
@@ -74,7 +73,7 @@ static const fact environment[] = {
      "else the fastest known.",
      " bench "},
     {"FARTHING_PROFILE", "if set, the time of each step of a plan is printed.", " bench "},
-    {"FARTHING_EMULATE", "how long steps take with the back end for studies, --device emulated: step=0.81.",
+    {"FARTHING_EMULATE", "time of a step with --device emulated, the back end for studies: step=0.81.",
      " train plan bench "},
     {"AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL",
      "credentials and settings for s3:// addresses and Lambda, as other tools read them.",
@@ -84,8 +83,7 @@ static const fact environment[] = {
      "OpenWhisk's API host, its key, and the file that has them otherwise; else ~/.wskprops.", FUNCTIONS},
     {"AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN", "credentials for az:// addresses.",
      TRAINING "store doctor report compare predict export weights "},
-    {"OMP_WAIT_POLICY", "how threads that compute wait for each other; --threads says how many there are.",
-     TRAINING "bench "},
+    {"OMP_WAIT_POLICY", "how compute threads wait for each other; --threads sets their number.", TRAINING "bench "},
 };
 
 static const fact files[] = {
@@ -120,7 +118,7 @@ void fth_manual_name(const fth_command *command, char *name, size_t size)
             *at = '-';
 }
 
-/* The day the page is made, unless the build says which. */
+/* The date of the page: SOURCE_DATE_EPOCH, else today. */
 static void format_date(char *text, size_t size)
 {
     const char *epoch = getenv("SOURCE_DATE_EPOCH");

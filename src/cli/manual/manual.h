@@ -15,7 +15,7 @@ void fth_manual_name(const fth_command *command, char *name, size_t size);
 
 /* ---- roff.c: text as roff's man macros take it ---- */
 
-/* A paragraph: lines are broken, `code` in backticks is bold, and nothing in it is taken for a
+/* A paragraph: lines are filled, `code` in backticks is bold, and nothing is interpreted as a
  * request. */
 void fth_roff_text(FILE *out, const char *text);
 /* A piece of a line as it is, with everything escaped. */

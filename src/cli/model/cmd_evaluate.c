@@ -10,7 +10,7 @@
 #include "report/classes.h"
 #include "report/report.h"
 
-/* The configuration of the run that the weights are of. */
+/* The configuration of the run that the weights belong to. */
 static fth_status read_configuration(const fth_train_options *options, const char *run, const fth_store_options *store,
                                      json_t **configuration)
 {
@@ -26,7 +26,7 @@ out:
     return status;
 }
 
-/* Finds the weights that are meant and, where they are a run's, its configuration. */
+/* Finds the weights and, if they are a run's, its configuration. */
 static fth_status open_weights(const fth_train_options *options, const char *text, fth_cli_weights *weights,
                                json_t **configuration)
 {
@@ -43,7 +43,7 @@ out:
 
 /* ---- results ---- */
 
-enum { MOST_LISTED = 20 /* classes that are listed without being asked for */, MOST_IN_JSON = 100 };
+enum { MOST_LISTED = 20 /* classes that are listed by default */, MOST_IN_JSON = 100 };
 
 static void print_result_json(const fth_train_options *options, const char *weights, const fth_evaluation *result,
                               fth_confusion *confusion)
@@ -106,7 +106,7 @@ out:
     return status;
 }
 
-/* `weights` is what the user calls them. */
+/* `weights` is their name for the user. */
 static fth_exit_code evaluate(const fth_train_options *options, const char *weights)
 {
     fth_status status = FTH_OK;
@@ -115,7 +115,7 @@ static fth_exit_code evaluate(const fth_train_options *options, const char *weig
 
     FTH_TRY(fth_evaluate(options, &confusion, &result));
     FTH_REQUIRE(confusion || !(*options->confusion || options->per_class), FTH_INVALID,
-                "--confusion and --per-class are for classes, and the labels are not: leave them out");
+                "--confusion and --per-class need labels that are classes; leave them out");
     if (*options->confusion && strcmp(options->confusion, "auto") != 0)
         FTH_TRY(write_confusion(options->confusion, confusion));
     if (options->json)
@@ -148,7 +148,7 @@ static fth_exit_code run(const fth_command *command, void *options, const fth_ar
     if (!named && *asked->weights)
         named = asked->weights;
     if (!named)
-        return fth_cli_usage(command, "say which weights: --weights FILE, or a run");
+        return fth_cli_usage(command, "missing the weights: give --weights FILE, or a run");
     if (open_weights(asked, named, &weights, &configuration) != FTH_OK)
         code = fth_cli_fail();
     else if (!configuration || fth_cli_layer_options(invocation, configuration, file, asked, &code)) {
@@ -169,9 +169,8 @@ const fth_command fth_command_evaluate = {
     .name = "evaluate",
     .arguments = "[FILE.yaml] [FILE|RUN] [--data NAME] [--model NAME] [--confusion [FILE.csv]] [--json]",
     .summary = "measure a model on the validation part of a data set",
-    .details =
-        "A RUN (id, folder or address in a store) stands for its configuration and its best model; flags win over\n"
-        "both. A FILE, also in a store, is of the model that it says or whose tensors it has.\n",
+    .details = "A RUN (id, folder or address in a store) provides its configuration and its best model; flags override "
+               "them.\nThe model of a FILE, also in a store, is the one that it names or that its tensors fit.\n",
     .computes = true,
     .make_table = fth_cli_train_table,
     .options = {.command = FTH_FOR_EVALUATE},

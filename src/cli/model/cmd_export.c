@@ -26,8 +26,8 @@ static const fth_option export_rows[] = {
      .help = "safetensors, with PyTorch's names; onnx, opset 17; or huggingface, a folder for transformers",
      .choices = fth_save_formats},
     {ROW("out", TEXT, out), .argument = "FILE", .help = "file to write, or folder of huggingface; -: standard output"},
-    {ROW("classes", INTEGER, classes), .fallback = "0", .argument = "N",
-     .help = "how many there are; 0: as the file has them", .minimum = 0, .maximum = 1 << 20},
+    {ROW("classes", INTEGER, classes), .fallback = "0", .argument = "N", .help = "number of classes; 0: as in the file",
+     .minimum = 0, .maximum = 1 << 20},
     FTH_S3_FLAG_ROWS(AT(s3)),
 };
 static const fth_option_table export_table = FTH_OPTION_TABLE(export_rows, export_options);
@@ -73,12 +73,11 @@ static fth_exit_code run(const fth_command *command, void *options, const fth_ar
     const export_options *asked = options;
     (void)arguments;
     if (!*asked->model.weights)
-        return fth_cli_usage(command, "say which model: --weights FILE or --weights RUN");
+        return fth_cli_usage(command, "missing the model: give --weights FILE or --weights RUN");
     if (!*asked->out)
-        return fth_cli_usage(command, "say where to: --out FILE");
+        return fth_cli_usage(command, "missing the output: give --out FILE");
     if (strcmp(asked->to, "huggingface") == 0 && strcmp(asked->out, "-") == 0)
-        return fth_cli_usage(command,
-                             "--to huggingface writes a folder, which standard output cannot be: --out FOLDER");
+        return fth_cli_usage(command, "--to huggingface writes a folder, not standard output: give --out FOLDER");
     return fth_cli_exit_code(export_model(asked));
 }
 
@@ -86,11 +85,9 @@ const fth_command fth_command_export = {
     .name = "export",
     .arguments = "--weights FILE|RUN --to safetensors|onnx|huggingface --out FILE [--model NAME --classes N --size N]",
     .summary = "write a model for PyTorch, transformers or ONNX",
-    .details =
-        "ONNX files take \"images\" (N, C, H, W), normalized as their metadata says where that is known, and give\n"
-        "\"logits\" (N, classes). Of a model for text they take \"input_ids\", \"attention_mask\" and "
-        "\"token_type_ids\"\n"
-        "(N, length), padded as usual. A folder for transformers has the tokenizer as well.\n",
+    .details = "ONNX files take \"images\" (N, C, H, W), normalized as the metadata says, and return\n\"logits\" (N, "
+               "classes). Models for text take \"input_ids\", \"attention_mask\" and \"token_type_ids\"\n(N, length), "
+               "padded as usual. A folder for transformers has the tokenizer as well.\n",
     .table = &export_table,
     .flags_only = true,
     .examples =

@@ -1,4 +1,4 @@
-/* farthing models */
+/* farthing models: lists the built-in networks. */
 #include <stdio.h>
 
 #include "cli/cli.h"

@@ -1,4 +1,4 @@
-/* farthing predict: what a trained model sees in pictures, or makes of text. */
+/* farthing predict: predicts the classes of images or texts with a trained model. */
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
@@ -19,9 +19,9 @@
 static const fth_option predict_rows[] = {
     FTH_MODEL_FLAG_ROWS(AT(model)),
     {ROW("data", TEXT, data), .address = true, .argument = "NAME|FOLDER", .list = fth_dataset_choice,
-     .help = "data set that has the classes, the size and the normalization, where the file does not say"},
+     .help = "data set to take classes, size and normalization from, if the file does not have them"},
     {ROW("classes", TEXT, classes), .argument = "FILE",
-     .help = "names of the classes, one a line, where the file does not say"},
+     .help = "file with the names of the classes, one per line, if the model's file does not have them"},
     {ROW("top", INTEGER, top), .fallback = "5", .argument = "N", .help = "classes to show", .minimum = 1,
      .maximum = 1e6},
     {ROW("device", TEXT, device), .fallback = "cpu", .argument = "NAME", .help = "back end that computes"},
@@ -32,7 +32,7 @@ static const fth_option predict_rows[] = {
     {ROW("text", TEXT, text.text), .argument = "TEXT", .help = "a text to predict", .group = "Text"},
     {ROW("pair", TEXT, text.pair), .argument = "TEXT", .help = "with --text: the second text of a pair"},
     {ROW("vocab", TEXT, text.vocab), .argument = "FILE|FOLDER",
-     .help = "tokenizer, where neither the weights nor their folder have one"},
+     .help = "tokenizer, if neither the weights nor their folder have one"},
     {ROW("text-column", TEXT, text.text_column), .argument = "NAME|N",
      .help = "of tables: column of the text, by name or number from 1; several are joined"},
     {ROW("pair-column", TEXT, text.pair_column), .argument = "NAME|N",
@@ -43,8 +43,8 @@ static const fth_option_table predict_table = FTH_OPTION_TABLE(predict_rows, pre
 
 /* ---- pictures ---- */
 
-/* Pictures are predicted several at a time: a network's weights have to be brought into its own
- * layouts for each run, which for one small picture takes longer than the rest. */
+/* Pictures are predicted in groups: each run converts the weights to the kernels' layouts, which
+ * takes longer than a single small picture. */
 enum { PICTURES_AT_A_TIME = 32 };
 
 typedef struct picture_group {
@@ -101,7 +101,7 @@ out:
     return status;
 }
 
-/* One that cannot be read is reported, and the others go on. */
+/* A picture that cannot be read is reported, and the others are still predicted. */
 static fth_status add_picture(picture_group *group, const char *path)
 {
     const fth_model_facts *facts = fth_classifier_facts(group->classifier);
@@ -119,8 +119,8 @@ static fth_status add_picture(picture_group *group, const char *path)
     return group->count == PICTURES_AT_A_TIME ? predict_group(group) : FTH_OK;
 }
 
-/* A safetensors file with a tensor "images" (N, C, H, W), ready as it is: for comparisons with
- * other programs. */
+/* A safetensors file with a preprocessed tensor "images" (N, C, H, W), for comparisons with other
+ * programs. */
 static fth_status predict_tensor(const predict_options *options, const fth_classifier *classifier, const char *path)
 {
     fth_status status = FTH_OK;
@@ -173,7 +173,8 @@ typedef struct path_list {
     fth_skipped_files skipped; /* in folders */
 } path_list;
 
-/* What flags say about the model. Names and paths come first: data may take a while to read. */
+/* Reads what flags say about the model. Names and paths are checked first, as reading data may take
+ * a while. */
 static fth_status read_given(const predict_options *options, const char *weights_path, fth_model_facts *given)
 {
     fth_status status = FTH_OK;
@@ -197,7 +198,7 @@ static fth_status read_given(const predict_options *options, const char *weights
                                             .image_size = (int)options->model.size};
         FTH_TRY(fth_dataset_open(options->data, &data_options, &dataset));
         FTH_TRY(fth_model_facts_of_data(dataset, given));
-        given->normalization_assumed = true; /* what the file says is better known */
+        given->normalization_assumed = true; /* the file's own normalization takes precedence */
     }
     if (*options->text.vocab) {
         FTH_TRY(fth_tokenizer_open(options->text.vocab, &tokenizer));
@@ -375,9 +376,9 @@ static fth_exit_code run(const fth_command *command, void *options, const fth_ar
 {
     const predict_options *asked = options;
     if (!*asked->model.weights)
-        return fth_cli_usage(command, "say which model: --weights FILE or --weights RUN");
+        return fth_cli_usage(command, "missing the model: give --weights FILE or --weights RUN");
     if (arguments->count == 0 && !*asked->text.text)
-        return fth_cli_usage(command, "no image or text was named");
+        return fth_cli_usage(command, "missing an image or a text");
     return fth_cli_exit_code(predict(asked, arguments));
 }
 
@@ -385,18 +386,15 @@ const fth_command fth_command_predict = {
     .name = "predict",
     .arguments = "--weights FILE|RUN [--model NAME] [--data NAME|--classes FILE] IMAGE|FOLDER...|--text TEXT|FILE...",
     .summary = "predict the classes of images or texts",
-    .details =
-        "An IMAGE is a JPEG or PNG file, grey or in colour; or a .safetensors file with a tensor \"images\" that\n"
-        "is fed to the model as it is. A FOLDER stands for all pictures in it and in the folders below it. Files "
-        "written\n"
-        "by farthing know their classes, size and normalization. A model for text takes --text, and files: lines of "
-        "text\n"
-        "(-: standard input), or tables, .csv, .tsv or .jsonl.\n",
+    .details = "An IMAGE is a JPEG or PNG file, grey or in colour; or a .safetensors file with a tensor \"images\" "
+               "that\nis passed to the model unchanged. A FOLDER stands for all pictures in it and in the folders "
+               "below it. Files written\nby farthing know their classes, size and normalization. A model for text "
+               "takes --text, and files: lines of text\n(-: standard input), or tables, .csv, .tsv or .jsonl.\n",
     .table = &predict_table,
-    .examples = (const fth_example[]){{"farthing predict --weights RUN cat.jpg dog.png", "what is in two pictures"},
-                                      {"farthing predict --weights RUN --text 'Stocks fell on Monday.'",
-                                       "of which class a text is"},
-                                      {"farthing predict --weights RUN --json lines.txt", "a text a line"},
-                                      {0}},
+    .examples =
+        (const fth_example[]){{"farthing predict --weights RUN cat.jpg dog.png", "what is in two pictures"},
+                              {"farthing predict --weights RUN --text 'Stocks fell on Monday.'", "the class of a text"},
+                              {"farthing predict --weights RUN --json lines.txt", "one text per line"},
+                              {0}},
     .run = run,
 };

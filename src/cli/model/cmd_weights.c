@@ -1,4 +1,4 @@
-/* farthing weights: what is in a file of weights. */
+/* farthing weights: lists the contents of a file of weights. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ typedef struct weights_options {
 
 static const fth_option weights_rows[] = {
     {ROW("json", SWITCH, json), .help = "print one JSON object", .group = "Options"},
-    {ROW("runs", TEXT, runs), .fallback = "runs", .argument = "FOLDER", .help = "where runs are",
+    {ROW("runs", TEXT, runs), .fallback = "runs", .argument = "FOLDER", .help = "folder with the runs",
      .check = fth_record_check_runs_folder},
     FTH_S3_FLAG_ROWS(AT(s3)),
 };
@@ -124,8 +124,7 @@ static void print_fit(const fth_model_fit *fit)
                        FTH_COUNTED(fit->channels, "input channel"), FTH_COUNTED(fit->classes, "class"), before, prefix,
                        behind);
     else if (fit->model)
-        fth_print_line(stdout, "has the names of %s, in shapes for another size of images than its usual one",
-                       fit->model->name);
+        fth_print_line(stdout, "has the names of %s, with shapes for another image size than usual", fit->model->name);
     else
         fth_print_line(stdout, "fits none of the models that `farthing models` lists");
 }
@@ -207,8 +206,8 @@ const fth_command fth_command_weights = {
     .name = "weights",
     .arguments = "FILE[:KEY]|RUN [--json]",
     .summary = "list the tensors in a file of weights",
-    .details = "Names, types and shapes of the tensors, what the file says of itself, where in it the weights were\n"
-               "found, and which model they fit. docs/WEIGHTS.md has the formats that are read.\n",
+    .details = "Lists names, types and shapes of the tensors, the file's metadata, where in it the weights were found, "
+               "and\nwhich model they fit. docs/WEIGHTS.md lists the formats that are read.\n",
     .table = &weights_table,
     .examples = (const fth_example[]){{"farthing weights model.pth", "what is in it, and which model it fits"}, {0}},
     .run = run,

@@ -23,11 +23,11 @@ typedef struct fth_model_flags {
      .help = "the model: a file (safetensors, PyTorch's .pth), a run's best, also in a store, or a folder with one",   \
      .group = "Options"},                                                                                              \
         {FTH_OPTION_ROW_AT("runs", TEXT, (at) + offsetof(fth_model_flags, runs)), .fallback = "runs",                  \
-         .argument = "FOLDER", .help = "where runs are", .check = fth_record_check_runs_folder},                       \
+         .argument = "FOLDER", .help = "folder with the runs", .check = fth_record_check_runs_folder},                 \
         {FTH_OPTION_ROW_AT("model", TEXT, (at) + offsetof(fth_model_flags, name)), .argument = "NAME",                 \
-         .list = fth_model_choice, .help = "network, where neither the file nor its tensors say"},                     \
+         .list = fth_model_choice, .help = "network, if neither the file nor its tensors determine it"},               \
         {FTH_OPTION_ROW_AT("stem", CHOICE, (at) + offsetof(fth_model_flags, stem)), .fallback = "standard",            \
-         .argument = "KIND", .help = "with --model, of a ResNet: small for the one with a 3×3 stem",                   \
+         .argument = "KIND", .help = "with --model, stem of a ResNet: small is a 3×3 stem",                            \
          .choices = fth_model_stems},                                                                                  \
         {FTH_OPTION_ROW_AT("normalize", TEXT, (at) + offsetof(fth_model_flags, normalize)), .argument = "HOW",         \
          .list = fth_normalization_choice,                                                                             \

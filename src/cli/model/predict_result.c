@@ -1,5 +1,4 @@
-/* What a model says of an image or a text: its likeliest classes, its labels, or its numbers,
- * printed. */
+/* Prints predictions: the most likely classes, labels, or numbers of an image or a text. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +19,7 @@ static int likeliest_first(const void *a, const void *b)
     return left->class_index - right->class_index;
 }
 
-/* By softmax, or each label by itself. */
+/* By softmax, or each label independently. */
 static fth_status rank_classes(const float *logits, int classes, fth_task task, ranked **result)
 {
     fth_status status = fth_allocate((size_t)classes, sizeof **result, result);

@@ -1,5 +1,5 @@
-/* farthing predict of text: one text by itself, lines of a file, rows of a table. They are
- * predicted some at a time, packed as in training. */
+/* farthing predict for text: a single text, lines of a file, or rows of a table. They are predicted
+ * in groups, packed as in training. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,7 +92,7 @@ out:
 
 /* ---- files ---- */
 
-/* Lines as they come, so that a program on the other end of a pipe has its answer. */
+/* Lines from a pipe are answered one by one, as the other end may wait for each answer. */
 static fth_status predict_lines(text_group *group, FILE *input, const char *name)
 {
     fth_status status = FTH_OK;
@@ -109,7 +109,7 @@ static fth_status predict_lines(text_group *group, FILE *input, const char *name
                     "%s, line %lld: a zero byte; expected a text on each line, in UTF-8", name, number);
         if (length > 0)
             FTH_TRY(add_text(group, &(fth_text_pair){.first = line, .first_bytes = (size_t)length}));
-        if (input == stdin) /* somebody may be waiting for it */
+        if (input == stdin) /* the other end may be waiting for the answer */
             FTH_TRY(predict_group(group));
         fflush(stdout);
     }

@@ -1,14 +1,17 @@
-/* From a user's words for a model to a file on this machine.
+/* Finds the file of a model from what the user typed.
  *
  *     best.safetensors, model.pth:model_ema    a file, with the key of a dictionary in it
- *     runs/a, a                                a run, by folder or id: its best model, else its last
- *     bert-base-uncased/                       a folder from the Hugging Face hub: config.json, weights, vocabulary
+ *     runs/a, a                                a run, by folder or id: its best model, else its
+ *                                              last
+ *     bert-base-uncased/                       a folder from the Hugging Face hub: config.json,
+ *                                              weights, vocabulary
  *     models/                                  a folder that holds one model file
- *     s3://bucket/runs/a                       a run in a store; while it trains, the best model so far
+ *     s3://bucket/runs/a                       a run in a store; while it trains, the best model so
+ *                                              far
  *     s3://bucket/model.safetensors            a file in a store
  *
- * What is in a store is fetched into the cache folder once per version of the object; the copy has
- * its checksum beside it, and is fetched again where they no longer agree. */
+ * Objects in a store are fetched into the cache folder once per version; the copy has its checksum
+ * beside it, and is fetched again if they no longer agree. */
 #include <ctype.h>
 #include <dirent.h>
 #include <stdio.h>
@@ -16,8 +19,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cli/store/store_cli.h"
 #include "cli/model/weights.h"
+#include "cli/store/store_cli.h"
 
 static const char *const model_endings[] = {".safetensors", ".pth", ".pt", ".bin", ".ckpt", NULL};
 static const char *const run_models[] = {"best.safetensors", "last.safetensors", NULL};
@@ -84,8 +87,7 @@ static fth_status find_stored_model(const fth_place *place, const char *address,
     }
     if (!*key && newest.key)
         *key = fth_format("%s", newest.key);
-    FTH_REQUIRE(*key, FTH_INVALID, "%s has no model yet: neither best.safetensors nor last.safetensors nor best/",
-                address);
+    FTH_REQUIRE(*key, FTH_INVALID, "%s has no model yet: no best.safetensors, last.safetensors or best/", address);
 
 out:
     free(path);
@@ -111,7 +113,7 @@ static char *name_in_cache(const char *folder, const char *url, const fth_store_
     return fth_format("%s/models/%016llx-%s", folder, (unsigned long long)hash, name);
 }
 
-/* True if the copy is whole and what it was when it was fetched. */
+/* True if the copy is complete and unchanged. */
 static bool is_intact(const char *path, const char *checksum_path, uint64_t size_bytes)
 {
     char *kept = NULL, sha256[65];

@@ -1,4 +1,4 @@
-/* Which weights a user means: a file, a run, a folder, or something in a store. */
+/* Finding the weights that the user named: a file, a run, a folder, or an object in a store. */
 #ifndef FTH_CLI_WEIGHTS_H
 #define FTH_CLI_WEIGHTS_H
 
@@ -7,8 +7,8 @@
 
 typedef struct fth_cli_weights {
     char *path; /* a file on this machine, with its key: what fth_weights_open() takes */
-    char *name; /* what people know it by: the path, or the address that it was fetched from */
-    char *run;  /* the run it is of, for fth_cli_read_run(); NULL: of none that is known */
+    char *name; /* for messages: the path, or the address that it was fetched from */
+    char *run;  /* the run it belongs to, for fth_cli_read_run(); NULL: unknown */
 } fth_cli_weights;
 
 /* `text` is a file, as it is; a run (id, folder or address in a store) or a folder with one model

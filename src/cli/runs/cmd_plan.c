@@ -1,5 +1,5 @@
-/* farthing plan: whether scaling out pays, before anyone pays for it. Profiles one worker on this
- * machine, and predicts what a run would take on several nodes (parallel/scaling_model.h). */
+/* farthing plan: predicts whether scaling out pays. Profiles one worker on this machine, and
+ * predicts time and cost of a run on several nodes (parallel/scaling_model.h). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,27 +77,26 @@ static const fth_option rows[] = {
     {ROW("workers", INTEGER, workers), .fallback = "1", .argument = "N", .minimum = 1, .maximum = 256,
      .help = "workers on each node; on CPUs they share the cores"},
     {ROW("price", TEXT, price), .argument = "USD",
-     .help = "what a node costs per hour; else this machine's, from the catalogue of prices", .check = check_price},
+     .help = "price of a node per hour; default: this machine's, from the catalogue of prices", .check = check_price},
     {ROW("profile-for", DURATION, profile_s), .fallback = "30s", .argument = "TIME",
      .help = "how long to train here to measure it"},
     {ROW("json", SWITCH, json), .help = "print JSON"},
     {ROW("functions", INTEGER, functions), .fallback = "0", .argument = "N", .maximum = 1e5,
-     .help = "instead of nodes: compare so many functions around a parameter server with a VM",
-     .group = "Functions or a VM"},
+     .help = "instead of nodes: compare N functions around a parameter server with a VM", .group = "Functions or a VM"},
     {ROW("function-memory", INTEGER, function_memory_mb), .fallback = "1769", .argument = "MB", .minimum = 1,
-     .maximum = 1e6, .help = "of each function; it brings vCPUs as the catalogue says"},
+     .maximum = 1e6, .help = "memory of each function, which determines its vCPUs as the catalogue says"},
     {ROW("push-every", INTEGER, push_every), .fallback = "8", .argument = "N", .minimum = 1, .maximum = 1e9,
      .help = "batches whose gradients a function sends at once: a function's update_intv"},
     {ROW("provider", TEXT, provider), .fallback = "lambda", .argument = "NAME",
-     .help = "whose functions: a row of the catalogue of prices (train's --prices)"},
+     .help = "provider of the functions: a row of the catalogue of prices (train's --prices)"},
     {ROW("instance", TEXT, instance), .argument = "TYPE",
-     .help = "the VM to compare with; else the one of the catalogue that does the job for the least"},
+     .help = "the VM to compare with; default: the cheapest of the catalogue for the job"},
 };
 static const fth_option_table table = FTH_OPTION_TABLE(rows, plan_options);
 
 /* What is predicted, and from what. */
 typedef struct scaling_plan {
-    bool helps;              /* another process has the plan: this one only measured the link with it */
+    bool helps;              /* this process only helped to measure the link; another one prints the plan */
     const char *link_source; /* "told", "measured", "assumed" */
     const char *price_source;
     fth_scaling_run run;
@@ -213,7 +212,7 @@ out:
 
 /* ---- in words ---- */
 
-/* What would help, by what limits a size. */
+/* Advice, depending on what limits a size. */
 static const char *find_remedy(const scaling_plan *plan, const fth_scaling_size *size)
 {
     switch (size->step.limit) {
@@ -282,11 +281,11 @@ static void print_profile(const scaling_plan *plan)
         }
     }
     printf("link: %s (%s)%s\n", link, plan->link_source,
-           strcmp(plan->link_source, "assumed") == 0 ? "; say what yours is with --link, or start this on "
-                                                       "two nodes with a launcher"
-                                                     : "");
+           strcmp(plan->link_source, "assumed") == 0
+               ? "; set it with --link, or measure it by starting this on two nodes with a launcher"
+               : "");
     if (isnan(plan->run.usd_per_hour))
-        printf("price: unknown; say what a node costs an hour with --price\n");
+        printf("price: unknown; set a node's hourly price with --price\n");
     else
         fth_print_line(stdout, "price: %s per node and hour (%s)", price, plan->price_source);
 }
@@ -428,7 +427,7 @@ out:
     return fth_cli_exit_code(status);
 }
 
-/* A flag that was given and means nothing beside --functions; NULL: none. */
+/* A flag that was given but has no meaning with --functions; NULL: none. */
 static const char *find_flag_of_nodes(const plan_options *asked)
 {
     static const char *const names[] = {"nodes", "workers", "price"};

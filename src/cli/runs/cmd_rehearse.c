@@ -19,7 +19,7 @@ typedef struct rehearse_options {
     bool verify, keep, json;
 } rehearse_options;
 
-/* Whatever gives a notice, which kill -9 does not; or any of them in turn. */
+/* The kinds with a notice, so not kill -9; or a mix of all. */
 static fth_choice choose_cloud(size_t index)
 {
     size_t kind = index + FTH_INTERRUPTION_KILL9 + 1;

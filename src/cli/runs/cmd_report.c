@@ -68,8 +68,7 @@ static fth_chart_axis chosen_axis(const report_options *options)
     return (fth_chart_axis)axis;
 }
 
-/* Without a gnuplot that draws, what is written in words and numbers is shown nevertheless: *drawn
- * is false then. */
+/* If gnuplot fails, the tables are still printed, and *drawn is false. */
 static fth_status draw_chart(const report_options *options, const fth_record_summary *runs, size_t count, bool scales,
                              bool *drawn)
 {
@@ -115,7 +114,7 @@ out:
     return status;
 }
 
-/* Reads the catalogue only where it is needed: a mistake in it is in nobody's way otherwise. */
+/* Reads the catalogue only if it is needed, so that a mistake in it does not matter otherwise. */
 static fth_status price_functions(const report_options *options, fth_record_summary *runs, size_t count,
                                   fth_catalogue *catalogue)
 {
@@ -143,7 +142,7 @@ static fth_exit_code run(const fth_command *command, void *options, const fth_ar
     const fth_store_options store = fth_s3_store_options(&asked->s3, 0);
 
     if (compare && arguments->count < 2)
-        return fth_cli_usage(command, "name two runs or more");
+        return fth_cli_usage(command, "compare needs at least two runs");
     if (*asked->price)
         FTH_IGNORE(fth_usd_parse(asked->price, &usd_per_hour), "checked when it was read");
     FTH_TRY(fth_allocate(expected, sizeof *runs, &runs));

@@ -232,7 +232,7 @@ static fth_exit_code run(const fth_command *command, void *options, const fth_ar
         return fth_cli_usage_choice(command, "what to do with runs, if not to list them,", arguments->positional[0],
                                     choose_action);
     if (removes && arguments->count == 1)
-        return fth_cli_usage(command, "say which runs to remove: farthing runs rm ID...");
+        return fth_cli_usage(command, "missing the runs to remove: farthing runs rm ID...");
     if (removes)
         failed = remove_runs(asked, arguments);
     else if (list_runs(asked, &failed) != FTH_OK)
@@ -246,9 +246,9 @@ const fth_command fth_command_runs = {
     .summary = "list runs: state, accuracy, size; `runs rm ID` removes them",
     .details = "Lists the runs on this machine, newest first. States: running, finished, stopped (on request or by a "
                "notice),\nfailed, killed; all but the first can be resumed. The accuracy is that of the best model "
-               "kept, the age is since\nthe run began.\n\n"
-               "rm deletes a run with its checkpoints and models. A run that is being trained is refused, files that "
-               "are not a\nrun's are left alone, and after a run that cannot be removed it goes on with the next.\n",
+               "kept, the age is since\nthe run began.\n\nrm deletes a run with its checkpoints and models. A run that "
+               "is being trained is refused, files that are not a\nrun's are kept, and a run that cannot be removed "
+               "does not stop the others from being removed.\n",
     .table = &runs_table,
     .actions = choose_action,
     .examples =

@@ -1,4 +1,4 @@
-/* Finding the run a reader means. */
+/* Finding the run that the user named. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* farthing batches-agent: what clients of the batch cache start one of on each machine. Not for
- * people. */
+/* farthing batches-agent: the cache agent, which the first client of the batch cache on a machine
+ * starts. Not for users. */
 #include <string.h>
 
 #include "batches/agent/agent.h"

@@ -1,4 +1,4 @@
-/* farthing serve: services, by a second word. Each is a row of the table below. */
+/* farthing serve: the list of services. */
 #include "cli/serve/serve_cli.h"
 
 static const fth_command *const services[] = {&fth_serve_parameters, &fth_serve_batches, &fth_serve_functions, NULL};
@@ -14,7 +14,7 @@ const fth_command fth_command_serve = {
     .arguments = "WHAT [--flag value ...]",
     .summary =
         "run a service: parameters (a parameter server), batches (data for many jobs), functions (on this machine)",
-    .details = "`farthing serve WHAT --help` says more of each.\n",
+    .details = "`farthing serve WHAT --help` describes each service.\n",
     .parts = services,
     .list_parts = choose_service,
     .part_subject = "the service",

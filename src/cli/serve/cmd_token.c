@@ -38,9 +38,9 @@ const fth_command fth_command_token = {
     .name = "token",
     .arguments = "PORT | URL",
     .summary = "print the token of a server on this machine, for curl",
-    .details =
-        "A server without keys answers the user who runs it. farthing's own clients find its token by themselves;\n"
-        "others get it here, as a header. On a command line every user of the machine could read it.\n",
+    .details = "A server without keys answers only the user who runs it. farthing's clients find its token "
+               "automatically; for\nother clients, this prints it as a header. Do not put it on a command line, which "
+               "other users can read.\n",
     .examples =
         (const fth_example[]){
             {"farthing token 29500 | curl -H @- http://127.0.0.1:29500/getVersion", "ask a parameter server"}, {0}},

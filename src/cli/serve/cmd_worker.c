@@ -1,5 +1,4 @@
-/* farthing worker: workers that other services use, by a second word. Each is a row of the table
- * below. */
+/* farthing worker: the list of workers for other services. */
 #include <string.h>
 
 #include "cli/serve/worker_cli.h"
@@ -16,7 +15,7 @@ const fth_command fth_command_worker = {
     .name = "worker",
     .arguments = "WHAT [--flag value ...]",
     .summary = "work for a service on another machine: prefetch (batches); openwhisk, lambda (functions)",
-    .details = "`farthing worker WHAT --help` says more of each.\n",
+    .details = "`farthing worker WHAT --help` describes each worker.\n",
     .parts = workers,
     .list_parts = choose_worker,
     .part_subject = "the worker",

@@ -49,8 +49,8 @@ static const fth_option rows[] = {
     {ROW("cache-memory", TEXT, cache_memory), .argument = "SIZE", .check = fth_size_check,
      .help = "how much the cache may hold: 512m, 8g; else a quarter of the memory that is free"},
     {ROW("prefetch", TEXT, prefetch), .fallback = "threads", .argument = "WHO", .check = fth_prefetch_check,
-     .help = "who fetches and decodes, with commas between them: threads[:N] of this process, workers (`farthing "
-             "worker prefetch`), functions, or the address of one function"},
+     .help = "prefetchers, separated by commas: threads[:N] of this process, workers (`farthing worker prefetch`), "
+             "functions, or the address of one function"},
     {ROW("functions", TEXT, functions), .argument = "URLS",
      .help = "addresses of the functions of --prefetch functions, with commas between them"},
     {ROW("function-price", NUMBER, function_price), .fallback = "0", .argument = "USD", .maximum = 1000,
@@ -136,7 +136,7 @@ static uint64_t usual_memory(void)
     return quarter > least ? quarter : least;
 }
 
-/* As other processes reach it: an address that stands for all of them is this machine. */
+/* Prints the addresses for jobs. A wildcard address is shown as HOST. */
 static void tell_where(const serve_options *asked, const fth_coordinator *coordinator, const set_list *list,
                        const fth_serving_secrets *secrets)
 {

@@ -1,6 +1,5 @@
-/* Services of `farthing serve`: a command each, in serve_<name>.c, and a row in cmd_serve.c. What
- * their flags have in common, where a service is reached and by whom, is here and in
- * serve_flags.c. */
+/* Services of `farthing serve`, each in serve_<name>.c with a row in cmd_serve.c. Their common
+ * flags (address, keys, certificates) are here and in serve_flags.c. */
 #ifndef FTH_CLI_SERVE_CLI_H
 #define FTH_CLI_SERVE_CLI_H
 
@@ -16,7 +15,7 @@ typedef struct fth_serving_flags {
     bool tls, open;
 } fth_serving_flags;
 
-/* What the flags name: keys and certificate. All NULL where they name none. */
+/* Keys and certificate that the flags name; NULL if they name none. */
 typedef struct fth_serving_secrets {
     char *keys, *certificate_pem, *key_pem;
     char fingerprint[FTH_FINGERPRINT_SIZE]; /* of the certificate's key; "": there is none */
@@ -42,16 +41,17 @@ void fth_serving_url(const fth_serving_flags *flags, bool tls, int port, char ur
              "name and those in its certificate are known. Requests for another name are refused unless they are "     \
              "signed"},                                                                                                \
         {FTH_OPTION_ROW_AT("keys", TEXT, (at) + offsetof(fth_serving_flags, keys)), .argument = "FILE",                \
-         .help = "who may ask: `farthing keys` makes a line of it; or the environment's FARTHING_KEYS"},               \
+         .help = "accepted keys, one per line, as `farthing keys` makes them; default: $FARTHING_KEYS"},               \
         {FTH_OPTION_ROW_AT("tls", SWITCH, (at) + offsetof(fth_serving_flags, tls)),                                    \
          .help = "serve https; with a certificate made here, to be pinned"},                                           \
         {FTH_OPTION_ROW_AT("certificate", TEXT, (at) + offsetof(fth_serving_flags, certificate)), .argument = "FILE",  \
-         .help = "a real certificate (chain), PEM, for https"},                                                        \
+         .help = "certificate (chain) for https, PEM"},                                                                \
         {FTH_OPTION_ROW_AT("key", TEXT, (at) + offsetof(fth_serving_flags, key)), .argument = "FILE",                  \
-         .help = "and its private key"},                                                                               \
+         .help = "its private key"},                                                                                   \
     {                                                                                                                  \
         FTH_OPTION_ROW_AT("max-rate", NUMBER, (at) + offsetof(fth_serving_flags, max_rate)),                           \
-            .fallback = "0", .argument = "N", .maximum = 1e9, .help = "requests a second of one address; 0: any"       \
+            .fallback = "0", .argument = "N", .maximum = 1e9,                                                          \
+            .help = "requests per second from one address; 0: unlimited"                                               \
     }
 /* For servers that otherwise have a token. */
 #define FTH_SERVING_OPEN_ROW(at)                                                                                       \

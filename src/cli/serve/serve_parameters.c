@@ -8,7 +8,7 @@
 #include "parameters/parameters.h"
 #include "train/setup/usual.h"
 
-/* One member for each flag, as wide as the command's list of options is long. */
+/* One member for each flag. */
 typedef struct serve_options {
     fth_train_options train; /* first: its rows' offsets are in it. Only some of its options are read here. */
     fth_serving_flags serving;
@@ -33,7 +33,7 @@ static const double FUNCTION_LEASE_S = 5;
 #define ROW(flag, kind, member) FTH_OPTION_ROW(flag, kind, serve_options, member)
 static const fth_option own_rows[] = {
     {ROW("data-shape", TEXT, data_shape), .argument = "CxHxW", .check = check_shape,
-     .help = "what the workers' images are like, 1x28x28; where --data is given it says so", .group = "Serving"},
+     .help = "shape of the workers' images, 1x28x28; not with --data, which determines it", .group = "Serving"},
     {ROW("classes", INTEGER, classes), .fallback = "0", .argument = "N", .maximum = 1e6,
      .help = "how many classes the workers' data has; 0: as the model was published"},
     {ROW("shards", TEXT, shards), .address = true, .argument = "PLACE",
@@ -56,13 +56,13 @@ static const fth_option own_rows[] = {
     {ROW("gather", DURATION, gather_s), .fallback = "10m", .argument = "TIME",
      .help =
          "sync:N waits this long, from the first gradient, for N workers to come; then it begins with those there are"},
-    {ROW("stay", SWITCH, stay), .help = "serve on when --steps or --epochs are reached, for those who read"},
+    {ROW("stay", SWITCH, stay), .help = "keep serving after --steps or --epochs are reached"},
     {ROW("open-reads", SWITCH, open_reads),
      .help = "parameters, version and accuracy for everybody, without a signature"},
     {ROW("checkpoints", TEXT, checkpoints), .address = true, .argument = "PLACE",
-     .help = "folder of checkpoints and log, gone on from if it has some; a URL: copies of checkpoints go there too"},
+     .help = "folder of checkpoints and log, to continue from if it has any; a URL: checkpoints are also copied there"},
     {ROW("durability", CHOICE, durability), .fallback = "kill", .argument = "WHAT", .list = fth_durability_choice,
-     .help = "what gradients that were acknowledged survive"},
+     .help = "what acknowledged gradients survive"},
     {ROW("max-log-mb", INTEGER, max_log_mb), .fallback = "0", .argument = "MB", .minimum = 0, .maximum = 1e9,
      .help = "a checkpoint is made when the log has grown to this; 0: 256, or 16 gradients where that is more"},
     {ROW("max-memory-mb", INTEGER, max_memory_mb), .fallback = "1024", .argument = "MB", .minimum = 1, .maximum = 1e9,
@@ -98,8 +98,7 @@ static const fth_option_table *make_table(void)
     return &table;
 }
 
-/* The whole of the trainer's options: defaults, and over them those that this command shares with
- * train. */
+/* The trainer's options: defaults, and those that this command shares with train. */
 static fth_status complete(const serve_options *asked, fth_train_options *train)
 {
     fth_status status = FTH_OK;
@@ -177,7 +176,7 @@ static void tell_where(const serve_options *asked, const fth_parameters *server,
     fth_cli_flush();
 }
 
-/* Without a name or a place of its own, the same command would begin another run. */
+/* Without a name or a place, the same command would start another run. */
 static char *describe_going_on(const serve_options *asked, const fth_train_options *train, const fth_parameters *server)
 {
     const char *folder = fth_parameters_get_facts(server).run_folder, *slash = strrchr(folder, '/');
@@ -186,9 +185,9 @@ static char *describe_going_on(const serve_options *asked, const fth_train_optio
     return fth_format("the same command with --name %s continues the run", slash ? slash + 1 : folder);
 }
 
-/* Until somebody asks for a stop, the training is done and the workers have gone, or the server
- * fails. Of epochs a little may be missing when all have gone: gradients that were refused for
- * being late are not made up for. Of shards nothing is: whoever comes next goes on with the
+/* Waits until a stop is requested, the training is done and the workers have left, or the server
+ * fails. An epoch may end slightly short when all workers have left, as gradients refused for being
+ * late are not replaced. With shards nothing is missing: the next worker continues with the
  * rest. */
 static fth_status wait_for_end(fth_parameters *server, const serve_options *asked, const fth_train_options *train,
                                const fth_stop *stop, bool *finished)

@@ -1,5 +1,5 @@
-/* Workers of `farthing worker`: a command each, in worker_<name>.c, and a row in cmd_worker.c. What
- * the flags of functions have in common, whatever platform invokes them, is here too. */
+/* Workers of `farthing worker`, each in worker_<name>.c with a row in cmd_worker.c, and the common
+ * flags of functions. */
 #ifndef FTH_CLI_WORKER_CLI_H
 #define FTH_CLI_WORKER_CLI_H
 
@@ -24,12 +24,12 @@ static inline fth_function_options fth_function_flags_read(const fth_function_fl
 /* clang-format off: a macro of rows is read by rows */
 #define FTH_FUNCTION_ROWS(at)                                                                                          \
     {FTH_OPTION_ROW_AT("threads", INTEGER, (at) + offsetof(fth_function_flags, threads)), .fallback = "0",             \
-     .argument = "N", .maximum = 1024, .help = "that compute; 0: as many as the platform gives"},                      \
+     .argument = "N", .maximum = 1024, .help = "compute threads; 0: as many as the platform provides"},                \
         {FTH_OPTION_ROW_AT("cache", TEXT, (at) + offsetof(fth_function_flags, cache)), .argument = "FOLDER",           \
-         .help = "for shards of data, kept between invocations; else farthing-UID in TMPDIR or /tmp"},                 \
+         .help = "folder for shards, kept between invocations; default: farthing-UID in TMPDIR or /tmp"},              \
     {                                                                                                                  \
         FTH_OPTION_ROW_AT("cache-mb", INTEGER, (at) + offsetof(fth_function_flags, cache_mb)),                         \
-            .fallback = "400", .argument = "MB", .minimum = 1, .maximum = 1e7, .help = "that they may take"            \
+            .fallback = "400", .argument = "MB", .minimum = 1, .maximum = 1e7, .help = "maximum size of that folder"   \
     }
 /* clang-format on */
 

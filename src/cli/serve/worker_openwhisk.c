@@ -21,7 +21,7 @@ static const fth_option rows[] = {
     {ROW("port", INTEGER, port), .fallback = "8080", .argument = "N", .maximum = 65535,
      .help = "where the platform calls it; 0: any free one", .group = "The action"},
     {ROW("address", TEXT, address), .fallback = "0.0.0.0", .argument = "IP",
-     .help = "127.0.0.1 where it is no container: whoever reaches it can run jobs"},
+     .help = "use 127.0.0.1 outside containers: anyone who can connect can run jobs"},
     FTH_FUNCTION_ROWS(offsetof(action_options, function)),
     {ROW("json", SWITCH, json), .help = "say where it serves as one JSON object"},
 };

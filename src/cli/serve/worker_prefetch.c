@@ -34,7 +34,7 @@ static const fth_option rows[] = {
      .help = "that fetch and decode; 0: one per core"},
     {ROW("name", TEXT, name), .argument = "NAME", .help = "by which the coordinator knows it; else host and process"},
     {ROW("unsigned", SWITCH, unsigned_orders), .group = "As a function",
-     .help = "take unsigned orders from every address: where a platform checks who calls a function"},
+     .help = "accept unsigned orders from every address: for platforms that authenticate callers themselves"},
     FTH_SERVING_ROWS(offsetof(worker_options, serving), "0"),
     {ROW("json", SWITCH, json), .help = "say where it serves as one JSON object"},
 };
@@ -115,7 +115,8 @@ static fth_exit_code run(const fth_command *command, void *options, const fth_ar
     const worker_options *asked = options;
     bool serves = fth_options_is_set(&table, asked, "port");
     if (!serves && !*asked->server)
-        return fth_cli_usage(command, "say for whom: --server URL; or --port N, to be sent orders over HTTP");
+        return fth_cli_usage(command,
+                             "give --server URL to work for a coordinator, or --port N to receive orders over HTTP");
     return fth_cli_exit_code((serves ? serve : work)(asked, arguments->stop));
 }
 

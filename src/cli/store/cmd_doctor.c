@@ -1,4 +1,4 @@
-/* farthing doctor: is everything here that a run needs, and what to do where it is not. */
+/* farthing doctor: checks that this machine has everything that a run needs, with advice if not. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,14 +28,14 @@ typedef struct doctor_options {
 static const fth_option doctor_rows[] = {
     {ROW("data", TEXT, data), .address = true, .fallback = "digits", .argument = "NAME|FOLDER",
      .list = fth_dataset_choice, .help = "data set to try", .group = "Options"},
-    {ROW("runs", TEXT, runs), .fallback = "runs", .argument = "FOLDER", .help = "folder in which runs will be kept",
+    {ROW("runs", TEXT, runs), .fallback = "runs", .argument = "FOLDER", .help = "folder for the runs",
      .check = fth_record_check_runs_folder},
     {ROW("json", SWITCH, json), .help = "print JSON, one object per check"},
     FTH_S3_FLAG_ROWS(offsetof(doctor_options, s3)),
 };
 static const fth_option_table doctor_table = FTH_OPTION_TABLE(doctor_rows, doctor_options);
 
-/* "note": something optional that is not there. */
+/* "note": something optional is missing. */
 typedef enum check_state { CHECK_OK, CHECK_NOTE, CHECK_WARN, CHECK_FAIL } check_state;
 static const char *const state_names[] = {"ok", "note", "warn", "fail"};
 
@@ -126,8 +126,9 @@ static void check_cpu(const doctor_options *options, check_result *result)
         SAY(result, CHECK_OK, "%s", device->description);
     } else {
         SAY(result, CHECK_FAIL, "%s", fth_error_message());
-        result->advice = status == FTH_INVALID ? "correct the variable, or unset it" /* only those can be wrong */
-                                               : "reinstall libdnnl, then run make again";
+        result->advice = status == FTH_INVALID
+                             ? "correct the variable, or unset it" /* only environment variables can be invalid */
+                             : "reinstall libdnnl, then run make again";
     }
     fth_device_close(device);
 }
@@ -168,7 +169,7 @@ static void check_cuda(const doctor_options *options, check_result *result)
     check_plugin("cuda", result);
 }
 
-/* Not by opening a transport, which needs others to connect to. */
+/* Loads the plugin only: opening a transport needs peers. */
 static void check_gloo(const doctor_options *options, check_result *result)
 {
     char path[FTH_PLUGIN_PATH_SIZE];
@@ -229,7 +230,7 @@ static void check_runs(const doctor_options *options, check_result *result)
     free(folder);
 }
 
-/* False if the rest need not be looked at. */
+/* False if the rest need not be checked. */
 static bool check_batch_cache(const char *address, check_result *result)
 {
     const double within_s = 1;
@@ -237,8 +238,8 @@ static bool check_batch_cache(const char *address, check_result *result)
     if (reached && fth_batches_check_direct(address, fth_deadline_in(within_s)) == FTH_OK)
         return true;
     SAY(result, reached ? CHECK_WARN : CHECK_FAIL, "%s", fth_error_message());
-    result->advice = reached ? "give this machine access to the data, so that its jobs go on when the cache is away"
-                             : "how a batch cache is started, named and reached: docs/batches.md";
+    result->advice = reached ? "give this machine access to the data, so that its jobs continue without the cache"
+                             : "docs/batches.md describes how to start and reach a batch cache";
     return false;
 }
 
@@ -264,8 +265,8 @@ static void check_data(const doctor_options *options, check_result *result)
         SAY(result, CHECK_FAIL, "%s", fth_error_message());
         result->advice =
             fth_store_is_url(options->data)
-                ? "look into it with: farthing store ls; what --data can be: docs/data.md"
-                : "built in are digits and shapes; a folder must hold MNIST or CIFAR-10 files, images or text";
+                ? "list it with: farthing store ls; docs/data.md describes --data"
+                : "use the built-in digits or shapes, or a folder with MNIST or CIFAR-10 files, images or text";
     }
     fth_dataset_free(dataset);
 }
@@ -289,16 +290,16 @@ static void check_gnuplot(const doctor_options *options, check_result *result)
     result->advice = "for report --chart: apt-get install gnuplot-nox";
 }
 
-/* Who would say that this machine goes. */
+/* The source of preemption notices for this machine. */
 static void check_cloud(const doctor_options *options, check_result *result)
 {
     (void)options;
     fth_machine_identity here;
     fth_machine_identify(1, &here);
     if (!*here.cloud) {
-        SAY(result, CHECK_OK, "none: notices that this machine goes come as signals, or by --watch file:PATH");
+        SAY(result, CHECK_OK, "none: preemption notices can come as signals, or by --watch file:PATH");
     } else if (!*here.instance) {
-        SAY(result, CHECK_WARN, "%s, but its metadata service tells this process nothing", here.cloud);
+        SAY(result, CHECK_WARN, "%s, but its metadata service does not answer this process", here.cloud);
         result->advice = "in a container on AWS: raise the hop limit, aws ec2 modify-instance-metadata-options "
                          "--http-put-response-hop-limit 2 --instance-id ID, or use the host's network";
     } else {
@@ -339,15 +340,15 @@ out:
 static const struct {
     const char *name;
     fth_status (*run)(fth_store *store, char *found, size_t size);
-    const char *advice; /* where the store cannot do it by its nature */
+    const char *advice; /* if the store does not support it */
 } store_checks[] = {
-    {"store", fth_doctor_read_store, "single objects can be read; data sets and runs need a store that has lists"},
-    {"store: writing", fth_doctor_write_store, "it can hold data, but no runs and checkpoints"},
+    {"store", fth_doctor_read_store, "single objects can be read; data sets and runs need a store that can list"},
+    {"store: writing", fth_doctor_write_store, "usable for data, but not for runs and checkpoints"},
     {"store: conditions", fth_doctor_check_conditions,
-     "runs there need --lease off, and care that no two machines train the same one"},
+     "runs there need --lease off; make sure that only one machine trains each"},
 };
 
-/* Each check uses the store; after one that fails the others are left out. */
+/* Stops after the first check that fails. */
 static fth_status check_store(fth_table *table, const doctor_options *options, const char *address, bool *healthy)
 {
     fth_status status = FTH_OK;
@@ -366,7 +367,7 @@ static fth_status check_store(fth_table *table, const doctor_options *options, c
         }
         status = show(table, options, store_checks[i].name, &result, healthy);
         if (status != FTH_OK || (found == FTH_UNSUPPORTED && store_checks[i].run == fth_doctor_write_store))
-            break; /* what cannot be written has no conditions to keep to */
+            break; /* a read-only store has no conditional writes */
     }
     fth_store_free(store);
     return status;
@@ -407,8 +408,8 @@ const fth_command fth_command_doctor = {
     .arguments = "[STORE...] [--data NAME|FOLDER] [--runs FOLDER]",
     .summary = "check this machine: back ends, memory, disk, data; and stores, by using them",
     .examples =
-        (const fth_example[]){
-            {"farthing doctor s3://bucket/runs", "is it reached, read and written; do conditional writes hold?"}, {0}},
+        (const fth_example[]){{"farthing doctor s3://bucket/runs", "test reading, writing and conditional writes"},
+                              {0}},
     .table = &doctor_table,
     .run = run,
 };

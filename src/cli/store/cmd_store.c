@@ -1,5 +1,4 @@
-/* farthing store ls|cat|cp|rm|presign: look into stores and move things between them. cp is in
- * store_copy.c, rm in store_remove.c. */
+/* farthing store ls|cat|cp|rm|presign. cp is in store_copy.c, rm in store_remove.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,17 +22,17 @@ static const char *const methods[] = {"get", "put", NULL};
 
 #define ROW(flag, kind, member) FTH_OPTION_ROW(flag, kind, store_options, member)
 static const fth_option store_rows[] = {
-    {ROW("recursive", SWITCH, recursive), .help = "all that lies below (also -r)", .group = "Options"},
+    {ROW("recursive", SWITCH, recursive), .help = "everything below the address (also -r)", .group = "Options"},
     {ROW("long", SWITCH, list_long), .help = "ls: with size and time (also -l)"},
     {ROW("json", SWITCH, json), .help = "ls, cp: print JSON, one object a line"},
     {ROW("parallel", INTEGER, parallel), .fallback = "8", .argument = "N", .minimum = 1, .maximum = 64,
      .help = "cp: objects copied at once"},
     {ROW("verify", SWITCH, verify), .help = "cp: read the copy back and compare its SHA-256"},
     {ROW("yes", SWITCH, yes), .help = "rm -r: do not ask, up to 1,000 objects (also -y)"},
-    {ROW("force", SWITCH, force), .help = "rm -r: do not ask, however many there are"},
+    {ROW("force", SWITCH, force), .help = "rm -r: do not ask, however many objects there are"},
     {ROW("confirm", TEXT, confirm), .argument = "ADDRESS",
      .help = "rm -r: the address again, which deletes a folder that holds more than runs"},
-    {ROW("all", SWITCH, all), .help = "rm -r: a whole bucket or top-level folder may go"},
+    {ROW("all", SWITCH, all), .help = "rm -r: allow deleting a whole bucket or top-level folder"},
     {ROW("method", CHOICE, method), .fallback = "get", .choices = methods, .help = "presign: what the link is for"},
     {ROW("expires", DURATION, expires_s), .fallback = "1h", .argument = "TIME",
      .help = "presign: how long the link works"},
@@ -94,7 +93,7 @@ static bool list_entry(void *context, const fth_store_object *object)
     const char *slash = state->options->recursive || itself ? NULL : strchr(name, '/');
     state->objects++;
     state->bytes += object->size_bytes;
-    if (!slash && *name) { /* without a name it is the marker that some tools make for the folder itself */
+    if (!slash && *name) { /* an empty name is the marker that some tools create for a folder */
         print_entry(state, name, object);
     } else if (slash) {
         char *folder = strndup(name, (size_t)(slash - name) + 1);
@@ -221,7 +220,7 @@ static const struct verb {
              {"cat", "print objects", show_object, false},
              {"cp", "copy objects, or all below an address", NULL, true},
              {"rm", "delete objects", delete_place, true},
-             {"presign", "make a link that works for a while without keys", print_link, false}};
+             {"presign", "create a link that works for a limited time without keys", print_link, false}};
 
 static fth_choice choose_verb(size_t index)
 {
@@ -242,7 +241,7 @@ static fth_exit_code run(const fth_command *command, void *asked, const fth_argu
 {
     const store_options *options = asked;
     if (arguments->count == 0)
-        return fth_cli_usage(command, "say what to do: ls, cat, cp, rm or presign");
+        return fth_cli_usage(command, "missing an action: ls, cat, cp, rm or presign");
     const struct verb *verb = find_verb(arguments->positional[0]);
     if (!verb)
         return fth_cli_usage_choice(command, "what to do", arguments->positional[0], choose_verb);
@@ -284,7 +283,7 @@ static const char *long_flag(char letter)
 const fth_command fth_command_store = {
     .name = "store",
     .arguments = "ls|cat|cp|rm|presign ADDRESS... [flags]",
-    .summary = "list, copy and delete objects in buckets and folders, make links to them",
+    .summary = "list, copy, delete and link to objects in buckets and folders",
     .details = "Addresses: a path, s3://bucket/key, gs://bucket/key, az://account/container/key, https://host/path\n",
     .actions = choose_verb,
     .examples =
@@ -292,10 +291,10 @@ const fth_command fth_command_store = {
             {"farthing store ls -l s3://bucket/runs", "with size and time"},
             {"farthing store cat s3://bucket/runs/a/run.json", "to standard output"},
             {"farthing store cp model.safetensors s3://bucket/models/", "into a folder"},
-            {"farthing store cp -r s3://bucket/runs/a copies/a", "what is in the one goes into the other"},
+            {"farthing store cp -r s3://bucket/runs/a copies/a", "copy the contents of one folder into another"},
             {"farthing store cp s3://bucket/set.tar - | tar t", "- is standard output"},
             {"farthing store rm -r s3://bucket/runs/old", "all below it"},
-            {"farthing store rm -r -y --confirm copies copies", "a folder that is no run is named twice"},
+            {"farthing store rm -r -y --confirm copies copies", "a folder that is not a run must be named twice"},
             {"farthing store presign s3://bucket/models/m.safetensors --expires 10m",
              "a link for someone without keys"},
             {0}},

@@ -1,5 +1,4 @@
-/* What `farthing doctor URL` finds out about a store, by using it: can it be read, written, and
- * does it keep to conditions. */
+/* Checks of a store for `farthing doctor URL`: reading, writing, and conditional writes. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +45,7 @@ fth_status fth_doctor_write_store(fth_store *store, char *found, size_t size)
     double took_s = fth_clock_seconds() - begun_s;
     FTH_TRY(fth_store_get(store, key, sizeof sent, &bytes, &size_bytes, NULL));
     FTH_REQUIRE(bytes && size_bytes == sizeof sent && memcmp(bytes, sent, sizeof sent) == 0, FTH_CORRUPT,
-                "%s gives back something else than was written", fth_store_url(store));
+                "%s returns something else than was written", fth_store_url(store));
     written = false;
     FTH_TRY(fth_store_delete(store, key));
     snprintf(found, size, "it can be written (a small object takes %.0f ms) and deleted", 1e3 * took_s);

@@ -1,5 +1,4 @@
-/* The flags that say how s3:// addresses are reached, for the tables of the commands that take
- * addresses. */
+/* The flags for s3:// addresses, for the tables of commands that take addresses. */
 #ifndef FTH_CLI_S3_FLAGS_H
 #define FTH_CLI_S3_FLAGS_H
 
@@ -10,7 +9,7 @@ typedef struct fth_s3_flags {
     char *endpoint, *region, *style, *profile;
 } fth_s3_flags;
 
-/* What they say to a store; borrows from the flags. */
+/* The store options of these flags; borrows their text. */
 fth_store_options fth_s3_store_options(const fth_s3_flags *flags, double deadline_s);
 
 /* Rows for an fth_s3_flags that lies at `at` in the command's options. */
@@ -23,7 +22,7 @@ fth_store_options fth_s3_store_options(const fth_s3_flags *flags, double deadlin
          .help = "else AWS_REGION, AWS_DEFAULT_REGION, the profile's, us-east-1"},                                     \
         {FTH_OPTION_ROW_AT("s3-style", CHOICE, (at) + offsetof(fth_s3_flags, style)), .fallback = "auto",              \
          .choices = fth_s3_styles,                                                                                     \
-         .help = "the bucket in the path or in the host's name; auto: in the path where an endpoint is given"},        \
+         .help = "bucket in the path or in the host name; auto: in the path if an endpoint is given"},                 \
     {                                                                                                                  \
         FTH_OPTION_ROW_AT("profile", TEXT, (at) + offsetof(fth_s3_flags, profile)),                                    \
             .argument = "NAME", .help = "of ~/.aws/credentials; else AWS_PROFILE"                                      \

@@ -60,7 +60,7 @@ static void split_path(const char *path, char **root, char **key)
 }
 
 /* "az://account/container/key?sig=..." -> "az://account/container?sig=..." and "key": a signature
- * is no part of a key, which messages tell. */
+ * is not part of the key, which messages show. */
 static void split_azure(const char *address, const char *rest, char **root, char **key)
 {
     const char *query = strchr(rest, '?');
@@ -101,7 +101,7 @@ static void split(const char *address, char **root, char **key)
 fth_status fth_place_open(const char *address, const fth_store_options *options, fth_place *place)
 {
     fth_status status = FTH_OK;
-    char *root = NULL, *whole = fth_address_whole(address); /* its secrets go with the store that is split off */
+    char *root = NULL, *whole = fth_address_whole(address); /* its secrets stay with the store's part */
     *place = (fth_place){0};
     FTH_REQUIRE(*address, FTH_INVALID, "an empty address");
     if (whole)

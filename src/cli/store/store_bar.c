@@ -1,6 +1,6 @@
-/* How a copy comes along: one line on the terminal, redrawn at most ten times a second, with the
- * rate and the time left. As in progress.c, the log's hook takes no context, so the bar is this
- * file's own state. */
+/* The progress bar of a copy: one line on the terminal, redrawn at most ten times a second, with
+ * the rate and the time left. As in progress.c, the log's hook takes no context, so the bar is a
+ * static variable. */
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,7 +12,7 @@
 #include "report/report.h"
 
 #define REDRAW_EVERY_S 0.1
-#define RATE_OVER_S    3.0 /* the rate forgets what lies further back than about this */
+#define RATE_OVER_S    3.0 /* time constant of the rate's average */
 
 enum { SMALL = 64, BAR_CELLS = 24 };
 

@@ -46,11 +46,11 @@ typedef struct fth_remove_options {
 /* Deletes the object at `address`, or all below it. */
 fth_status fth_cli_remove(const char *address, const fth_remove_options *options);
 
-/* ---- store_bar.c: how a copy comes along ---- */
+/* ---- store_bar.c: the progress bar of a copy ---- */
 
 /* Starts counting to `total_bytes`; draws only on a terminal. */
 void fth_bar_start(uint64_t total_bytes);
-void fth_bar_add(int64_t bytes); /* from any thread; a try that failed takes its bytes back */
+void fth_bar_add(int64_t bytes); /* from any thread; negative to undo a failed attempt */
 void fth_bar_stop(void);
 
 /* ---- doctor_store.c: each leaves words for people in `found`, or fails with a message ---- */

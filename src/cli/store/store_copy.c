@@ -1,10 +1,9 @@
 /* farthing store cp: copies between any two stores, several objects at once.
  *
- * First all that is to be copied is listed, then threads take one object after the other. A copy
- * between two buckets goes through memory if it is small and through a temporary file if not. After
- * the first failure, and after Ctrl-C, no further object is begun; what is whole stays, what is
- * half done is left out, and an upload broken off is taken up again where it stopped when the same
- * command is given again. */
+ * All objects are listed first, then threads copy one object at a time. Copies between two buckets
+ * go through memory if small, else through a temporary file. After the first failure or Ctrl-C, no
+ * further object is started. Complete copies stay, partial ones are discarded, and the same command
+ * resumes interrupted uploads. */
 #include <openssl/evp.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -56,7 +55,7 @@ static bool object_moved(void *context, uint64_t done_bytes, uint64_t total_byte
     return !move->all->stop.asked;
 }
 
-/* The bar counts an object that has been moved whole. */
+/* Counts a completely transferred object in the bar. */
 static void object_done(moving *move, uint64_t size_bytes)
 {
     fth_bar_add((int64_t)(size_bytes - move->told_bytes));
@@ -108,9 +107,9 @@ out:
     return status;
 }
 
-/* Where a local copy goes, if that is standard output, a device, a pipe or a link (base/output.h);
- * NULL if it is not. With -r nobody named it, and what is there is replaced like a file, not
- * written to. free() it. */
+/* The destination of a local copy, if it is standard output, a device, a pipe or a link
+ * (base/output.h); else NULL. With -r such destinations, which the user did not name, are replaced
+ * like files. free() it. */
 static char *find_output(const copy *all, const copy_item *item)
 {
     struct stat facts;
@@ -185,7 +184,7 @@ out:
     return status;
 }
 
-/* `written` is the checksum of what went where it cannot be read back, "" elsewhere. */
+/* `written` is the checksum of data written to a place that cannot be read back, else "". */
 static fth_status verify_item(copy *all, const copy_item *item, const char *written)
 {
     fth_status status = FTH_OK;
@@ -279,8 +278,7 @@ typedef struct gathering {
     fth_status status;
 } gathering;
 
-/* A key of the destination. In a folder "a//b" becomes a/b, since there it is no name of its
- * own. */
+/* A key of the destination. In folders "a//b" becomes a/b, which is the same there. */
 static char *make_key(const fth_place *to, const char *rest)
 {
     char *key = fth_format("%s%s", to->prefix, rest), *end = key;
@@ -332,7 +330,8 @@ static fth_status gather_one(copy *all, fth_place *from)
     fth_store_object object = {0};
     bool found = false;
     char *to_key = NULL, *name = fth_place_describe(from);
-    FTH_REQUIRE(*from->key && !from->folder, FTH_INVALID, "%s is not one object; all below it is copied with -r", name);
+    FTH_REQUIRE(*from->key && !from->folder, FTH_INVALID, "%s is not a single object; copy everything below it with -r",
+                name);
     FTH_TRY(fth_store_stat(from->store, from->key, &object, &found));
     FTH_REQUIRE(found, FTH_INVALID, "there is no object %s", name);
     const char *slash = strrchr(from->key, '/'), *base = slash ? slash + 1 : from->key;
@@ -409,7 +408,7 @@ static void copy_all(copy *all)
     fth_bar_stop();
 }
 
-/* What the lists of the sources left out, which the copies lack. */
+/* Entries that the listings of the sources left out. */
 static uint64_t left_out(const copy *all)
 {
     uint64_t count = 0;
@@ -451,8 +450,8 @@ static fth_exit_code conclude(copy *all, double seconds)
     }
     print_summary(all, seconds);
     if (left_out(all) > 0) {
-        fth_log_error("%s left out, which cannot be copied: links to folders, broken links, special files, or names "
-                      "that no object can have",
+        fth_log_error("%s skipped that cannot be copied: links to folders, broken links, special files, or names that "
+                      "no object can have",
                       FTH_COUNTED(left_out(all), "entry"));
         return FTH_EXIT_FAILURE;
     }
@@ -479,11 +478,11 @@ fth_exit_code fth_cli_copy(const fth_command *command, const char *const *addres
     fth_exit_code code = FTH_EXIT_OK;
     copy all = {.options = options, .stop = FTH_STOP_INITIALIZER, .mutex = PTHREAD_MUTEX_INITIALIZER};
     if (count < 2)
-        return fth_cli_usage(command, "cp needs what to copy and where to: farthing store cp FROM... TO");
+        return fth_cli_usage(command, "cp needs sources and a destination: farthing store cp FROM... TO");
     fth_signals_set_words("ending the copy; press Ctrl-C again to stop at once");
     fth_signals_watch(&all.stop); /* before a store makes threads */
     FTH_TRY(open_places(&all, addresses, count));
-    FTH_REQUIRE(*all.to.key || all.to.folder, FTH_INVALID, "'%s' names no place to copy to", addresses[count - 1]);
+    FTH_REQUIRE(*all.to.key || all.to.folder, FTH_INVALID, "'%s' is not a destination", addresses[count - 1]);
     for (int i = 0; i < all.source_count; i++)
         FTH_TRY(options->recursive ? gather_below(&all, &all.sources[i]) : gather_one(&all, &all.sources[i]));
     FTH_TRY(check_targets(&all));

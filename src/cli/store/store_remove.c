@@ -1,9 +1,7 @@
-/* farthing store rm: deletes an object, or with -r all below an address, after saying how much that
- * is and asking.
+/* farthing store rm: deletes an object, or with -r everything below an address, after asking.
  *
- * What a folder must not be to be deleted at all is said in store/folder_delete.c. One that holds
- * anything but runs must be named twice, so that a wrong path or an empty variable is not
- * enough. */
+ * store/folder_delete.c lists the folders that are never deleted. A folder with anything but runs
+ * must be named twice, as a protection against wrong paths and empty variables. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,8 +42,7 @@ static bool is_same_address(const char *text, const char *address)
     return a == b && strncmp(text, address, a) == 0;
 }
 
-/* Does `text` name again what is deleted? A folder outside the current one is named by its whole
- * path. */
+/* Does `text` name what is deleted? A folder outside the current one needs its whole path. */
 static bool names_again(const removal *all, const char *text)
 {
     const char *folder = fth_store_deletion_folder(all->deletion);
@@ -85,7 +82,7 @@ static fth_status ask(const removal *all)
     return answer[0] == 'y' || answer[0] == 'Y' ? FTH_OK : fth_fail(FTH_INTERRUPTED, "nothing was deleted");
 }
 
-/* Asks on a terminal; elsewhere options must have answered. */
+/* Asks on a terminal; elsewhere options must confirm. */
 static fth_status ask_to_delete(const removal *all)
 {
     fth_status status = FTH_OK;
@@ -152,7 +149,7 @@ static fth_status remove_object(removal *all)
     fth_store_object object = {0};
     bool found = false;
     FTH_REQUIRE(*all->place.key && !all->place.folder, FTH_INVALID,
-                "%s is not one object; all below it is deleted with -r", all->name);
+                "%s is not a single object; delete everything below it with -r", all->name);
     FTH_TRY(fth_store_stat(all->place.store, all->place.key, &object, &found));
     FTH_REQUIRE(found, FTH_INVALID, "there is no object %s", all->name);
     FTH_TRY(fth_store_delete(all->place.store, all->place.key));

@@ -1,5 +1,4 @@
-/* farthing bench: the time of a training step on random data in memory, for bench/ and for
- * curiosity. */
+/* farthing bench: measures a training step on random data in memory. */
 #include <stdio.h>
 #include <stdlib.h>
 

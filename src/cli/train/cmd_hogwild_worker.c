@@ -1,5 +1,5 @@
-/* farthing hogwild-worker: what `train --strategy hogwild --processes N` starts N of. Not for
- * people. */
+/* farthing hogwild-worker: a worker process of `train --strategy hogwild --processes N`. Not for
+ * users. */
 #include <stdlib.h>
 
 #include "cli/cli.h"

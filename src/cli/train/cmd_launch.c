@@ -38,33 +38,31 @@ static fth_status check_nodes(const char *text)
 #define ROW(flag, kind, member) FTH_OPTION_ROW(flag, kind, launch_options, member)
 static const fth_option rows[] = {
     {ROW("workers", INTEGER, workers), .fallback = "0", .argument = "N",
-     .help = "processes on each node; 0: one per GPU, or 1", .maximum = 256, .group = "Who trains"},
+     .help = "processes on each node; 0: one per GPU, or 1", .maximum = 256, .group = "Workers and nodes"},
     {ROW("nodes", TEXT, nodes), .argument = "MIN:MAX",
-     .help =
-         "how many nodes train together: it begins, and continues, with MIN at least, and takes in others up to MAX",
+     .help = "number of nodes: training begins and continues with at least MIN, and accepts others up to MAX",
      .check = check_nodes},
     {ROW("rendezvous", TEXT, rendezvous), .argument = "HOST:PORT",
-     .help = "where the nodes meet; the one whose address HOST is has the rendezvous",
-     .check = fth_launcher_check_address},
+     .help = "address of the rendezvous; the node with the address HOST runs it", .check = fth_launcher_check_address},
     {ROW("hosts", TEXT, hosts), .argument = "A,B,...",
-     .help = "start the same on each of these over ssh, in the same folder; the first has the rendezvous"},
+     .help = "start the same on each of these hosts over ssh, in the same folder; the first runs the rendezvous"},
     {ROW("token-file", TEXT, token_file), .argument = "FILE",
-     .help =
-         "a secret that all nodes have in common; else $FARTHING_TOKEN or $FARTHING_TOKEN_FILE. One is made up where "
-         "this command starts all of them"},
+     .help = "shared secret of all nodes; default: $FARTHING_TOKEN or $FARTHING_TOKEN_FILE. Generated if this command "
+             "starts all nodes"},
     {ROW("name", TEXT, name), .fallback = "run", .argument = "NAME",
-     .help = "of this launch, the same on every node: nodes of another one are refused", .check = fth_record_check_id},
-    {ROW("node", TEXT, node), .argument = "NAME", .help = "of this node; else its host name"},
+     .help = "name of this launch, the same on every node; nodes with another name are rejected",
+     .check = fth_record_check_id},
+    {ROW("node", TEXT, node), .argument = "NAME", .help = "name of this node; default: its host name"},
     {ROW("host-rendezvous", CHOICE, hosting), .fallback = "auto", .argument = "WHETHER",
-     .help = "whether this node has the rendezvous; auto: if HOST is one of its addresses", .choices = hostings},
-    {ROW("wait", DURATION, wait_s), .fallback = "5m", .argument = "TIME", .help = "for the rendezvous to be there",
-     .group = "What may happen"},
+     .help = "whether this node runs the rendezvous; auto: if HOST is one of its addresses", .choices = hostings},
+    {ROW("wait", DURATION, wait_s), .fallback = "5m", .argument = "TIME", .help = "how long to wait for the rendezvous",
+     .group = "Waiting and restarts"},
     {ROW("restarts", INTEGER, restarts), .fallback = "5", .argument = "N",
-     .help = "how often a worker that was killed or crashed is started again, unless it ran for ten minutes",
+     .help = "how often a killed or crashed worker is restarted; not counted if it ran for ten minutes",
      .maximum = 1e6},
-    {ROW("program", TEXT, program), .argument = "FILE", .help = "farthing on the hosts, if it is not where it is here",
+    {ROW("program", TEXT, program), .argument = "FILE", .help = "path of farthing on the hosts, if different from here",
      .group = "With --hosts"},
-    {ROW("ssh", TEXT, ssh), .fallback = "ssh", .argument = "FILE", .help = "the program that reaches them"},
+    {ROW("ssh", TEXT, ssh), .fallback = "ssh", .argument = "FILE", .help = "the ssh program"},
 };
 static const fth_option_table table = FTH_OPTION_TABLE(rows, launch_options);
 
@@ -150,7 +148,8 @@ static fth_status run_agent(const launch_options *options, const char *command, 
     if (*options->nodes)
         FTH_TRY(fth_launcher_parse_nodes(options->nodes, &least, &most));
     if (*options->rendezvous && !*token)
-        fth_log_warning("whoever reaches %s can join: give every node the same --token-file", options->rendezvous);
+        fth_log_warning("any process that reaches %s can join the run: give every node the same --token-file",
+                        options->rendezvous);
     const fth_agent_options agent = {.program = fth_process_program(program, sizeof program),
                                      .arguments = arguments,
                                      .command = command,
@@ -213,8 +212,7 @@ static fth_status find_in_path(const char *name, char **path)
     return *path ? FTH_OK : fth_fail(FTH_INVALID, "there is no program %s; --hosts needs it", name);
 }
 
-/* The program's name on the hosts: as typed where the shell finds it there too, else the whole
- * path. */
+/* The program's name on the hosts: as typed if it has no path, else the whole path. */
 static char *name_program(const launch_options *options, const fth_invocation *invocation)
 {
     char file[PATH_MAX];
@@ -224,7 +222,7 @@ static char *name_program(const launch_options *options, const fth_invocation *i
     return fth_format("%s", typed);
 }
 
-/* The first host, without a user's name, at a port that another launch will hardly have. */
+/* The first host, without a user's name, at a port that other launches are unlikely to use. */
 static char *choose_rendezvous(const char *first, const char *token)
 {
     const char *at = strrchr(first, '@');
@@ -301,22 +299,22 @@ out:
 
 /* ---- the command ---- */
 
-/* What is wrong between the flags; NULL: nothing. */
+/* A conflict between flags; NULL: none. */
 static const char *find_conflict(const launch_options *options)
 {
     int least, most;
     bool many = *options->nodes && fth_launcher_parse_nodes(options->nodes, &least, &most) == FTH_OK && most > 1;
     if (*options->hosts && (*options->node || strcmp(options->hosting, "auto") != 0))
-        return "--node and --host-rendezvous are for one node, --hosts starts several";
+        return "--node and --host-rendezvous describe one node, but --hosts starts several; leave them out";
     if (!*options->hosts && *options->rendezvous && !*options->nodes)
-        return "say with --nodes MIN:MAX how many nodes meet at the rendezvous";
+        return "--rendezvous needs --nodes MIN:MAX, the number of nodes";
     if (!*options->hosts && !*options->rendezvous && many)
-        return "several nodes need a place to meet: --rendezvous HOST:PORT on each of them, or --hosts A,B,...";
+        return "several nodes need --rendezvous HOST:PORT on each of them, or --hosts A,B,...";
     return NULL;
 }
 
-/* The arguments of the workers' `train`: those that were given, after the strategy where it is not
- * among them. NULL: *code says how to exit. */
+/* The arguments of the workers' `train`: those given, preceded by --strategy unless they contain
+ * it. NULL on failure, with *code set. */
 static const char **read_arguments(const fth_command *command, const fth_invocation *job, bool *dry,
                                    fth_exit_code *code)
 {
@@ -391,7 +389,7 @@ static fth_exit_code run(const fth_command *command, void *options, const fth_ar
 
     if (arguments->count < 1 || strcmp(arguments->positional[0], "train") != 0)
         return fth_cli_usage(command,
-                             "what to run comes after --, as in: farthing launch --workers 4 -- train run.yaml");
+                             "missing the training after --, as in: farthing launch --workers 4 -- train run.yaml");
     const char *conflict = find_conflict(asked);
     if (conflict)
         return fth_cli_usage(command, "%s", conflict);
@@ -409,12 +407,10 @@ const fth_command fth_command_launch = {
     .name = "launch",
     .arguments = "[--flag value ...] -- train [FILE.yaml] [--flag value ...]",
     .summary = "train one model with several processes, on one machine or many",
-    .details =
-        "Starts workers with --strategy data-parallel and watches them: one that is killed or crashes is started\n"
-        "again and joins the others, which train on meanwhile. Processors are dealt out, and GPUs one each. On "
-        "several\n"
-        "machines, give the same command to each, with --nodes and --rendezvous; or to one of them, with --hosts.\n"
-        "Ctrl-C stops all workers together; they save, and the exit code is 75.\n",
+    .details = "Starts workers with --strategy data-parallel and supervises them: one that is killed or crashes is "
+               "restarted\nand rejoins the others, which continue meanwhile. The workers share the processors and get "
+               "one GPU each. On\nseveral machines, run the same command on each with --nodes and --rendezvous, or on "
+               "one of them with --hosts.\nCtrl-C stops all workers together; they save, and the exit code is 75.\n",
     .table = &table,
     .wraps = &fth_command_train,
     .examples =

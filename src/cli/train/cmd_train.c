@@ -1,4 +1,4 @@
-/* farthing train, and the waiting for it: farthing standby (cmd_standby.c). */
+/* farthing train and farthing standby (cmd_standby.c). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,7 +82,7 @@ static double number_of(const json_t *event, const char *key)
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-/* What the run itself says it trains: --resume RUN takes that from there, not from the flags. */
+/* An option from the run's own configuration, which --resume RUN uses instead of the flags. */
 static const char *configured(const json_t *run, const char *option)
 {
     const char *text = json_string_value(json_object_get(json_object_get(run, "configuration"), option));
@@ -95,8 +95,8 @@ static const char *name_in(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* "models in runs/a: last.safetensors, best.safetensors (...)". Those of a run that ended elsewhere
- * are in its store. */
+/* "models in runs/a: last.safetensors, best.safetensors (...)". The models of a run that ended
+ * elsewhere are in its store. */
 static void print_models(const char *folder, const json_t *end)
 {
     const char *last = json_string_value(json_object_get(end, "model"));
@@ -150,7 +150,7 @@ static void print_end(const fth_train_outcome *outcome)
     json_decref(run);
 }
 
-/* By the run's id where `report` finds it so: its folder was printed with the models. */
+/* Names the run by its id if `report` finds it that way. */
 static void print_report_command(const fth_invocation *invocation, const fth_train_options *options,
                                  const fth_train_outcome *outcome)
 {
@@ -171,7 +171,7 @@ static void print_report_command(const fth_invocation *invocation, const fth_tra
 static fth_exit_code conclude(const fth_invocation *invocation, const fth_train_options *options,
                               const fth_train_outcome *outcome, bool told)
 {
-    if (outcome->follows || outcome->left) /* the peer that has the record says how it goes */
+    if (outcome->follows || outcome->left) /* the peer that writes the record prints this */
         return outcome->interrupted ? FTH_EXIT_INTERRUPTED : FTH_EXIT_OK;
     if (outcome->interrupted) {
         FILE *output = options->json || ferror(stdout) ? stderr : stdout;
@@ -181,7 +181,7 @@ static fth_exit_code conclude(const fth_invocation *invocation, const fth_train_
         if (outcome->local_copy)
             fth_print_line(output, "%s", outcome->local_copy);
         fprintf(output, "%s%s:\n  ",
-                outcome->fenced       ? "stopped: another machine carries this run on. To wait for it"
+                outcome->fenced       ? "stopped: another machine continues this run. To wait for it"
                 : outcome->run_folder ? "stopped and saved; this continues the run"
                                       : "stopped before anything was trained; this begins again",
                 anywhere              ? ", on any machine"
@@ -200,7 +200,7 @@ static fth_exit_code conclude(const fth_invocation *invocation, const fth_train_
     return FTH_EXIT_OK;
 }
 
-/* A script that reads events gets a last one in any case, also if the run never began. */
+/* Scripts that read events always get a last one, even if the run never started. */
 static fth_exit_code give_up(const fth_train_options *options, fth_status status, bool told)
 {
     if (options->json && !told) {
@@ -218,8 +218,8 @@ static struct {
     const fth_train_options *options;
 } running;
 
-/* Time is up and the training thread is stuck in something long; all that can be saved is. Nothing
- * is freed and no exit handler runs: they could wait for that thread. */
+/* The deadline passed while the training thread was busy; everything that could be saved is saved.
+ * Frees nothing and runs no exit handlers, since these could wait for that thread. */
 static void abandon(void *context, const char *message)
 {
     (void)context;
@@ -263,8 +263,7 @@ out:;
     return code;
 }
 
-/* A run that is resumed by name has a strategy already: fth_train() checks the options against that
- * one. */
+/* A run resumed by name has a strategy: fth_train() checks the options against it. */
 static fth_status check_strategy(const fth_train_options *options)
 {
     const fth_strategy *strategy = NULL;
@@ -274,8 +273,8 @@ static fth_status check_strategy(const fth_train_options *options)
     return fth_strategy_choose(fth_strategies, options, &strategy);
 }
 
-/* --weights RUN: the model of a run, by its folder or its id in --runs. Anything else stays as it is, for the training
- * to open. */
+/* --weights RUN: the model of a run, by its folder or its id in --runs. Anything else is left for
+ * the training to open. */
 static fth_status find_weights(fth_train_options *options)
 {
     fth_status status = FTH_OK;
@@ -323,7 +322,7 @@ fth_exit_code fth_cli_train(const fth_command *command, void *options, const fth
         return fth_cli_usage(command, "%s", fth_error_message());
     asked->standby = command == &fth_command_standby;
     if (asked->standby && !*asked->store.checkpoints)
-        return fth_cli_usage(command, "say with --checkpoints URL which run to stand by for");
+        return fth_cli_usage(command, "missing the run to stand by for: give --checkpoints URL");
     return asked->dry_run ? fth_cli_dry_run(asked, &by_flag) : train(arguments->invocation, asked);
 }
 

@@ -1,8 +1,7 @@
 /* train --dry-run: what would be trained, and the whole configuration as a run file.
  *
- * Options that have their default are comments in that file: given as keys they would be refused
- * where they are about something that this run does not have. So the file, read back, is the same
- * run. */
+ * Options with their default are comments in that file, because as keys some would be errors for
+ * this kind of run. Read back, the file gives the same run. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +18,7 @@ typedef struct store_facts {
 
 /* ---- the store ---- */
 
-/* The outermost of the folders that would have to be made for `folder`; NULL if it is there. free()
- * it. */
+/* The outermost folder that creating `folder` would create; NULL if `folder` exists. free() it. */
 static char *first_missing(const char *folder)
 {
     char *path = fth_format("%s", folder), *missing = NULL;
@@ -47,7 +45,7 @@ static void remove_made(const char *folder, const char *first)
     free(path);
 }
 
-/* As doctor does it: by writing, reading and deleting a small object. */
+/* Writes, reads and deletes a small object, like doctor. */
 static fth_status check_store(const fth_train_options *options, store_facts *facts)
 {
     fth_status status = FTH_OK;
@@ -109,7 +107,7 @@ static char *yaml_value(const fth_option *option, const json_t *value)
     return yaml;
 }
 
-/* What is about this command, and not about the run. */
+/* Options about this command, not about the run. */
 static bool is_of_the_command(const char *name)
 {
     return strcmp(name, "dry-run") == 0 || strcmp(name, "json") == 0;

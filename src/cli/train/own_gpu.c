@@ -1,4 +1,4 @@
-/* Which GPU a process takes that shares a machine with peers. */
+/* Choosing a GPU for a process that shares a machine with peers. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ int fth_cli_count_gpus(void)
     return count;
 }
 
-/* Makes one GPU the only one that this process sees. */
+/* Makes one GPU the only one visible to this process. */
 static fth_status take_gpu(int local_rank)
 {
     int count = fth_cli_count_gpus(), index = count > 0 ? local_rank % count : 0;

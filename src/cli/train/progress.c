@@ -1,12 +1,12 @@
-/* What a run shows while it trains.
+/* The progress display of a training.
  *
- * On a terminal: one line on standard error, redrawn at most ten times a second, taken away before
- * any other line. Elsewhere: plain lines on standard output, one an epoch and one about every ten
- * seconds. With --json: every event as one line on standard output. The log's hook takes no
- * context, so the display is this file's own state.
+ * On a terminal: one line on standard error, redrawn at most ten times a second and removed before
+ * any other line. Elsewhere: plain lines on standard output, one per epoch and one about every ten
+ * seconds. With --json: each event as one line on standard output. The log's hook takes no context,
+ * so the display is a static variable.
  *
- * A rehearsal maps a file (FARTHING_PROGRESS_FILE) in which it sees the step after every step, also
- * after a kill. */
+ * A rehearsal maps a file (FARTHING_PROGRESS_FILE) that shows the current step, also after a
+ * kill. */
 #include <fcntl.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -31,7 +31,7 @@ static struct {
     double next_draw_s, next_line_s;
     fth_progress last;
     bool concluded;
-    fth_progress_board *board; /* NULL: nobody looks */
+    fth_progress_board *board; /* NULL: not requested */
 } display;
 
 static atomic_bool line_visible; /* loader threads log too */

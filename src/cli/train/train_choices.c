@@ -1,6 +1,5 @@
-/* The options of training as the program takes them: the table of src/train, with what folders
- * below it in the house know of a row. Those are the strategies, how workers reach each other, and
- * what a parameter server and its workers agree on. */
+/* The training options of the program: the table of src/train, completed with choices that higher
+ * folders define: strategies, transports, consistency and compression. */
 #include <string.h>
 
 #include "cli/cli.h"

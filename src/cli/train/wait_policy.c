@@ -30,9 +30,9 @@ static double cpu_pressure(void)
 void fth_choose_wait_policy(char **argv)
 {
     if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY"))
-        return; /* chosen by the user, or by us a moment ago */
+        return; /* chosen by the user, or before this restart */
     setenv("GOMP_SPINCOUNT", cpu_pressure() > 0.1 ? "0" : "3000", 1);
     char program[4096];
     execv(fth_process_program(program, sizeof program), argv);
-    /* Where that is not possible the defaults work too. */
+    /* If that fails, the defaults are used. */
 }
