@@ -36,7 +36,7 @@ int main(int argc, char **argv)
     fth_network *network = NULL;
     fth_training *training = NULL;
     fth_predictor *predictor = NULL;
-    fth_score score;
+    const fth_score *score;
     int failed = 1;
 
     if (fth_data_open("digits", &data) != FTH_OK || build(fth_data_get_info(data), &network) != FTH_OK)
@@ -58,8 +58,8 @@ int main(int argc, char **argv)
         fth_predictor_save(predictor, "embed.safetensors") != FTH_OK ||
         fth_predictor_save(predictor, "embed.onnx") != FTH_OK)
         goto out;
-    printf("measured: loss %.4f, accuracy %.2f %%; saved as embed.safetensors and embed.onnx\n", score.loss,
-           100 * score.accuracy);
+    printf("measured: loss %.4f, accuracy %.2f %%; saved as embed.safetensors and embed.onnx\n", score->loss,
+           100 * score->accuracy);
     failed = 0;
 
 out:

@@ -50,8 +50,8 @@ typedef struct fth_score {
 } fth_score;
 
 /* Measures the model on the validation images of `data`, which must have its classes, in their
- * order. */
-FTH_API fth_status fth_predictor_evaluate(fth_predictor *predictor, const fth_data *data, fth_score *score);
+ * order. *score is lent, until the next call or until the predictor is freed. */
+FTH_API fth_status fth_predictor_evaluate(fth_predictor *predictor, const fth_data *data, const fth_score **score);
 
 /* Writes the model as another file, whole or not at all: by its ending .onnx (opset 17; "images" to
  * "logits") or .safetensors. */

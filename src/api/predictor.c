@@ -14,6 +14,7 @@ struct fth_predictor {
     fth_train_options options; /* as given to open: of evaluation */
     fth_classifier *classifier;
     fth_predictor_info info;
+    fth_score score; /* of the last evaluation */
 };
 
 static fth_status read_options(const char *const *pairs, fth_train_options *options)
@@ -194,7 +195,7 @@ out:
 
 /* ---- evaluation and files ---- */
 
-fth_status fth_predictor_evaluate(fth_predictor *predictor, const fth_data *data, fth_score *score)
+fth_status fth_predictor_evaluate(fth_predictor *predictor, const fth_data *data, const fth_score **score)
 {
     fth_status status = FTH_OK;
     const fth_option_table *table = &fth_train_option_table;
@@ -209,10 +210,11 @@ fth_status fth_predictor_evaluate(fth_predictor *predictor, const fth_data *data
     FTH_TRY(fth_options_set(table, options, "model", predictor->info.model, "the model"));
     FTH_TRY(fth_api_apply_data(data, options));
     FTH_TRY(fth_evaluate(options, NULL, &evaluation));
-    *score = (fth_score){.loss = evaluation.loss,
-                         .accuracy = evaluation.accuracy,
-                         .samples = evaluation.samples,
-                         .seconds = evaluation.seconds};
+    predictor->score = (fth_score){.loss = evaluation.loss,
+                                   .accuracy = evaluation.accuracy,
+                                   .samples = evaluation.samples,
+                                   .seconds = evaluation.seconds};
+    *score = &predictor->score;
 
 out:
     return status;

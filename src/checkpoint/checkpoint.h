@@ -55,11 +55,6 @@ void fth_checkpoint_warn_of_space(const fth_checkpoint_place *place, uint64_t si
  * stays. */
 bool fth_checkpoint_make_room(const fth_checkpoint_place *place, bool *tried_again);
 
-/* The same as _put for tensors in pieces, into a folder (made if missing) that keeps the newest
- * `keep`. */
-fth_status fth_checkpoint_save(const char *folder, int64_t step, const fth_tensor_view *views, size_t view_count,
-                               const json_t *state, int keep);
-
 typedef struct fth_checkpoint {
     int64_t step, fence;
     json_t *state;

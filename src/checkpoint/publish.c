@@ -146,34 +146,3 @@ out:
     free(folder);
     return status;
 }
-
-fth_status fth_checkpoint_save(const char *folder, int64_t step, const fth_tensor_view *views, size_t view_count,
-                               const json_t *state, int keep)
-{
-    fth_status status = FTH_OK;
-    fth_checkpoint_place place;
-    char *header = NULL, *bytes = NULL;
-    size_t header_bytes = 0, size = 0;
-
-    FTH_TRY(fth_checkpoint_open_folder(folder, &place));
-    FTH_TRY(fth_folder_create(folder));
-    place.keep = keep;
-    FTH_TRY(fth_safetensors_header(views, view_count, NULL, 0, &header, &header_bytes));
-    size = header_bytes;
-    for (size_t i = 0; i < view_count; i++)
-        size += (size_t)fth_shape_count(&views[i].shape) * fth_dtype_size_bytes(views[i].dtype);
-    FTH_TRY(fth_allocate(size, 1, &bytes));
-    memcpy(bytes, header, header_bytes);
-    for (size_t i = 0, at = header_bytes; i < view_count; i++) {
-        size_t part = (size_t)fth_shape_count(&views[i].shape) * fth_dtype_size_bytes(views[i].dtype);
-        memcpy(bytes + at, views[i].data, part);
-        at += part;
-    }
-    FTH_TRY(fth_checkpoint_put(&place, step, bytes, size, state, NULL));
-
-out:
-    free(header);
-    free(bytes);
-    fth_store_free(place.store);
-    return status;
-}

@@ -16,8 +16,8 @@ typedef struct fth_goal {
 } fth_goal;
 fth_status fth_goal_parse(const char *text, fth_goal *goal);
 
-/* --checkpoint-every: one of the two is not 0, or `automatic` is set and the trainer finds
- * `seconds`. */
+/* --checkpoint-every: either steps or seconds is not 0; if `automatic`, the saver finds `seconds`.
+ * */
 typedef struct fth_interval {
     int64_t steps;
     double seconds;
@@ -45,20 +45,20 @@ fth_status fth_option_check_watch(const char *text);
 /* Data on a local disk never takes this long; a loader that does is stuck. */
 #define FTH_LOADER_TIMEOUT_S 120.0
 
-/* True if --normalize or a transform says how images are normalized. */
+/* True if --normalize or a transform sets the normalization. */
 bool fth_options_say_normalization(const fth_train_options *options);
-/* The normalization that the model in --weights was trained with; "" if there is none, it is not
- * known, or options say what to use. */
+/* The normalization that the model in --weights was trained with; "" if there is none, if it is
+ * unknown, or if options set one. */
 fth_status fth_options_find_normalization(const fth_train_options *options, char text[FTH_NORMALIZATION_TEXT]);
 
-/* Opens both at the same time, or the data alone where `device` is NULL. `text` may be NULL. On
- * failure either may be set and is the caller's to close. FTH_INTERRUPTED if `stop`, which may be
- * NULL, is asked while data is downloaded, unpacked or indexed. *data_s, which may be NULL: how
- * long the data took. */
+/* Opens device and data at the same time, or the data alone if `device` is NULL. `text` may be
+ * NULL. After a failure, either may be set, and the caller frees it. FTH_INTERRUPTED if `stop` (may
+ * be NULL) is asked during a download, unpacking or indexing. *data_s (may be NULL): how long
+ * opening the data took. */
 fth_status fth_open_device_and_data(const fth_train_options *options, const fth_text_known *text, const fth_stop *stop,
                                     fth_device **device, fth_dataset **dataset, double *data_s);
 
-/* The data alone, with all samples for training that have no other part; as above. */
+/* The data alone; samples without a part of their own are all for training. */
 fth_status fth_open_whole_data(const fth_train_options *options, const fth_text_known *text, const fth_stop *stop,
                                fth_dataset **dataset);
 

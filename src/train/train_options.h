@@ -11,8 +11,8 @@
 #include "base/options.h"
 #include "model/model.h"
 
-/* What a program that embeds the library brings along, where options name models and data. Outlives
- * the run. */
+/* Networks and images of a program that embeds the library, instead of those that options name.
+ * They outlive the run. */
 typedef struct fth_train_own {
     const struct fth_model *network;       /* instead of `model`, which then has its name; NULL: none */
     const struct fth_image_arrays *images; /* instead of `data`, likewise */
@@ -28,8 +28,8 @@ typedef enum fth_batch_norm { FTH_BATCH_NORM_WORKER, FTH_BATCH_NORM_SYNCHRONIZED
 enum { FTH_PRECISION_AUTO = FTH_PRECISION_TF32 + 1 }; /* beyond fth_precision */
 
 typedef struct fth_train_text {
-    char *vocab;        /* file or folder of a tokenizer; "": the weights', or one is learned */
-    int64_t vocab_size; /* tokens of one that is learned */
+    char *vocab;        /* file or folder of a tokenizer; "": that of the weights, or a learned one */
+    int64_t vocab_size; /* of a learned tokenizer */
     int64_t max_length; /* tokens of a sample */
     char *text_column, *pair_column, *label_column; /* "": found by what is usual */
     fth_task task;
@@ -41,7 +41,7 @@ typedef struct fth_train_images {
     char *transform, *validation_transform; /* "": the usual ones */
     char *normalize;                        /* "": the weights file's, or the data set's own */
     int64_t size;                           /* --image-size; 0: the data set's own, or chosen */
-    double max_bad;                         /* --max-bad-images: share of unreadable files that is passed over */
+    double max_bad;                         /* --max-bad-images: tolerated share of unreadable files */
     int64_t decoded_cache_mb;
 } fth_train_images;
 
@@ -60,7 +60,7 @@ typedef struct fth_train_optimizer {
     double lr;                 /* 0: the optimizer's own default */
     fth_rate_scaling scale_lr; /* by the number of workers */
     double momentum, weight_decay, beta1, beta2, epsilon;
-    char *no_decay;     /* patterns of parameters without weight decay; "": as is usual for the model */
+    char *no_decay;     /* patterns of parameters without weight decay; "": the model's default */
     double layer_decay; /* of the learning rate, from each layer to the one below */
     bool nesterov;
     double clip;        /* largest gradient norm; 0: none */
@@ -116,7 +116,7 @@ typedef struct fth_train_saving {
     fth_best_measure best_by;
 } fth_train_saving;
 
-/* Where a run lives that survives its machine. */
+/* Where a run is kept so that it survives its machine. */
 typedef struct fth_train_store {
     char *checkpoints; /* URL; "": in the run's folder alone */
     char *s3_endpoint, *s3_region, *s3_style;
@@ -165,42 +165,42 @@ extern const fth_option_table fth_train_option_table;
 /* The commands that share the table: bits of fth_option.commands. */
 enum { FTH_FOR_TRAIN = 1 << 0, FTH_FOR_STANDBY = 1 << 1, FTH_FOR_EVALUATE = 1 << 2, FTH_FOR_SERVE = 1 << 3 };
 
-/* Where an option of train counts when a parameter server has the model: fth_option.side. A worker
- * is `train --server URL`; without --server, train starts a server and its workers together. */
+/* Where an option of train applies if a parameter server has the model: fth_option.side. A worker
+ * is `train --server URL`; without --server, train starts a server and its workers. */
 typedef enum fth_option_side {
-    FTH_SIDE_EVERY,      /* in each process that it is given to; workers started together with a server get it too */
-    FTH_SIDE_SERVER,     /* where the model is updated; given to a worker it has no effect */
+    FTH_SIDE_EVERY,      /* in each process that gets it; workers started together with a server get it too */
+    FTH_SIDE_SERVER,     /* in the server, which updates the model; no effect in a worker */
     FTH_SIDE_ONE_WORKER, /* in a single worker; cannot be given to several that are started together */
-    FTH_SIDE_OWN_RUN,    /* in a process that keeps a run of its own; no effect on workers started together */
+    FTH_SIDE_OWN_RUN,    /* in a process with a run of its own; no effect on workers started together */
     FTH_SIDE_NONE        /* nowhere: such a run has no parameter server */
 } fth_option_side;
 
-/* Brings what was given to its recorded form: --model resnet18 --stem small becomes the model
- * resnet18-small. Without --model it is the one that --weights are of, where that shows. */
+/* Turns the given options into their recorded form: --model resnet18 --stem small becomes the model
+ * resnet18-small. Without --model, it is the model that --weights belong to, if the file shows it.
+ * */
 fth_status fth_train_options_resolve(fth_train_options *options);
 
-/* Reads the stored configuration of a run. One of a version that only held out samples at random
- * says so. */
+/* Reads the stored configuration of a run. Older versions did not store --validation-split, and
+ * always held out samples at random. */
 fth_status fth_train_options_read_run(fth_train_options *options, const json_t *configuration, const char *origin);
 
 /* --bucket: bytes, with K, M or G behind them; 0 for "auto". */
 fth_status fth_bucket_parse(const char *text, size_t *bytes);
 
-/* Checks what no single option can: combinations, and values that only make sense when given. */
+/* Checks combinations of options, and values that are invalid only if given. */
 fth_status fth_train_options_check(const fth_train_options *options);
 
 struct fth_dataset_info;
-/* Checks that no option is about another kind of data than there is: --task regression with
- * images. */
+/* Rejects options for another kind of data, such as --task regression with images. */
 fth_status fth_train_options_check_kind(const fth_train_options *options, const struct fth_dataset_info *info);
 
-/* The model that options->model names, or the program's own. */
+/* The model that options->model names, or the embedding program's own. */
 fth_status fth_train_options_find_model(const fth_train_options *options, const struct fth_model **model);
 
-/* Sets the model to that of options->weights: what the file says, else the one whose tensors it
- * has. One that was given is only compared; one that is `configured`, as a run's is, stays where
- * the file does not say. Reads the file's header, so that what is wrong with it shows before any
- * data is read. */
+/* Sets the model to that of options->weights: the one the file names, else the one whose tensors it
+ * has. A model that was given is only compared. If `configured` (a resumed run's), the model stays
+ * as it is unless the file names another. Reads the file's header, so that a wrong file fails
+ * before any data is read. */
 fth_status fth_train_options_adopt_model(fth_train_options *options, bool configured);
 
 #endif

@@ -47,7 +47,7 @@ static void predictions_agree_with_the_evaluation(void **state)
     uint8_t pixels[API_VALIDATION * API_IMAGE];
     int32_t labels[API_VALIDATION];
     float probabilities[API_VALIDATION * API_CLASSES];
-    fth_score score;
+    const fth_score *score;
     fth_predictor *predictor = open_model(fth_training_get_result(training)->last_model);
     int correct = 0;
     double loss = 0;
@@ -64,9 +64,9 @@ static void predictions_agree_with_the_evaluation(void **state)
         assert_float_equal(row[0] + row[1] + row[2], 1, 1e-6);
     }
     assert_ok(fth_predictor_evaluate(predictor, data, &score));
-    assert_int_equal(score.samples, API_VALIDATION);
-    assert_float_equal(score.accuracy, (double)correct / API_VALIDATION, 1e-12);
-    assert_float_equal(score.loss, loss, 1e-5);
+    assert_int_equal(score->samples, API_VALIDATION);
+    assert_float_equal(score->accuracy, (double)correct / API_VALIDATION, 1e-12);
+    assert_float_equal(score->loss, loss, 1e-5);
     assert_string_equal(fth_predictor_get_info(predictor)->class_names[2], "bottom");
     assert_string_equal(fth_predictor_get_info(predictor)->model, "small");
     fth_predictor_free(predictor);
@@ -129,7 +129,7 @@ static void missing_arguments_are_errors(void **state)
     (void)state;
     uint8_t pixels[API_IMAGE] = {0};
     float probabilities[API_CLASSES];
-    fth_score score;
+    const fth_score *score;
     fth_data *none = NULL;
     const char *model = fth_training_get_result(training)->last_model;
     fth_predictor *predictor = open_model(model);

@@ -9,6 +9,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_internal.h"
+#include "test_checkpoint_save.h"
 
 static float weights[6];
 
@@ -18,7 +19,7 @@ static fth_status save(int64_t step, int keep)
         weights[i] = (float)step + (float)i / 8;
     fth_tensor_view view = {"fc.weight", FTH_F32, FTH_SHAPE(2, 3), weights};
     json_t *state = json_pack("{s:I, s:f}", "batches", (json_int_t)step, "third", 1.0 / 3.0);
-    fth_status status = fth_checkpoint_save(test_folder, step, &view, 1, state, keep);
+    fth_status status = save_checkpoint(test_folder, step, &view, state, keep);
     json_decref(state);
     return status;
 }

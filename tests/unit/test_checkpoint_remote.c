@@ -5,6 +5,7 @@
 #include "checkpoint/checkpoint.h"
 #include "stub_server.h"
 #include "support.h"
+#include "test_checkpoint_save.h"
 
 static char downloads[TEST_MAX_PATH];
 
@@ -23,7 +24,7 @@ static void save(int64_t step)
     float weights[4] = {(float)step, 1, 2, 3};
     fth_tensor_view view = {"w", FTH_F32, FTH_SHAPE(4), weights};
     json_t *state = json_pack("{s:I}", "batches", (json_int_t)step);
-    assert_int_equal(fth_checkpoint_save(test_folder, step, &view, 1, state, 5), FTH_OK);
+    assert_int_equal(save_checkpoint(test_folder, step, &view, state, 5), FTH_OK);
     json_decref(state);
 }
 

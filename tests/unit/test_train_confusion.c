@@ -35,7 +35,7 @@ static void cells_are_counted(void **state)
     static const int64_t expected[4][4] = {{6, 3}, {5, 2}, {3}};
     fth_confusion *confusion = make();
     assert_int_equal(fth_confusion_classes(confusion), 4);
-    assert_int_equal(fth_confusion_samples(confusion), 19);
+    assert_int_equal(fth_confusion_mean_score(confusion).samples, 19);
     assert_string_equal(fth_confusion_name(confusion, 2), "emu");
     for (int i = 0; i < 4; i++)
         for (int k = 0; k < 4; k++)

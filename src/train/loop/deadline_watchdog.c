@@ -19,7 +19,7 @@ struct fth_deadline_watchdog {
     fth_stop *stop;                     /* NULL: no stop can be asked for */
     const fth_train_observer *observer; /* or NULL */
     fth_reporter *reporter;
-    pthread_t thread, closer; /* watches the clock; saves what can be saved when the process is to end */
+    pthread_t thread, closer; /* watches the clock, and saves what it can when the process is to end */
     bool running, closing;    /* they are to be joined */
     pthread_mutex_t looking;  /* held by the watchdog's thread while it uses the run; taken before `mutex` */
 
@@ -31,7 +31,7 @@ struct fth_deadline_watchdog {
     double phase_since_s, step_s; /* the latter a mean of the last few; 0: not known */
     int64_t step;                 /* updates done */
     bool ending;                  /* the watchdog's thread is to end */
-    bool abandoning;              /* the process is: from here on, the training thread changes nothing */
+    bool abandoning;              /* the process is to end: from now on, the training thread changes nothing */
     bool closed;                  /* what could be saved is */
 };
 
@@ -131,8 +131,8 @@ void fth_deadline_watchdog_report_messages(fth_deadline_watchdog *watchdog)
 
 /* ---- phases ---- */
 
-/* With the mutex held. The process is being ended: from here on the training thread may change
- * nothing. */
+/* With the mutex held. The process is ending: the training thread may change nothing from now on.
+ * */
 static void hold_if_abandoned(fth_deadline_watchdog *watchdog)
 {
     if (!watchdog->abandoning)
@@ -195,7 +195,7 @@ double fth_deadline_watchdog_get_step_s(fth_deadline_watchdog *watchdog)
 
 /* ---- ending the process ---- */
 
-/* The last events of a training thread that hangs. */
+/* Writes the last events of a training thread that hangs. */
 static void record_interruption(fth_reporter *reporter, int64_t step, json_t *notice)
 {
     fth_reporter_record(reporter, "notice", notice);
@@ -204,8 +204,7 @@ static void record_interruption(fth_reporter *reporter, int64_t step, json_t *no
     FTH_IGNORE(fth_reporter_sync(reporter), "the process ends in any case");
 }
 
-/* Brings what was snapshotted to safety and says so; the training thread is somewhere else for
- * good. */
+/* Publishes what was snapshotted, and reports that; the training thread will not return. */
 static void *close_run(void *context)
 {
     fth_deadline_watchdog *watchdog = context;
@@ -239,7 +238,7 @@ static bool can_end_process(const fth_deadline_watchdog *watchdog)
     return watchdog->observer && watchdog->observer->abandon;
 }
 
-/* Does not return, unless there is no one to end the process. */
+/* Does not return if the observer can end the process. */
 static void end_process(fth_deadline_watchdog *watchdog, const char *why)
 {
     int64_t step;
@@ -251,8 +250,8 @@ static void end_process(fth_deadline_watchdog *watchdog, const char *why)
     free(copy);
 }
 
-/* With the mutex held. Whether the training thread is still where it was `seen`, and nothing has
- * been done about it: where it went on, what was decided no longer holds, and where the observer
+/* With the mutex held. Whether the training thread is still in the phase that was `seen`, and
+ * nothing has been done about it. If it moved on, the decision no longer holds; if the observer
  * returned, there is nothing left to do. */
 static bool may_abandon(const fth_deadline_watchdog *watchdog, const fth_stop_situation *seen)
 {

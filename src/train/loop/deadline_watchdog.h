@@ -19,22 +19,20 @@
 
 typedef struct fth_deadline_watchdog fth_deadline_watchdog;
 
-/* Watches `stop` from now on; NULL: there is nothing to watch. `observer` may be NULL. All outlive
- * the watchdog. */
+/* Watches `stop` from now on; NULL: nothing. `observer` may be NULL. All outlive the watchdog. */
 fth_status fth_deadline_watchdog_create(fth_stop *stop, const fth_train_observer *observer, fth_reporter *reporter,
                                         fth_deadline_watchdog **watchdog);
 void fth_deadline_watchdog_free(fth_deadline_watchdog *watchdog);
 
 /* Listens for notices of preemption from `sources` (spot.h) until it is freed. */
 fth_status fth_deadline_watchdog_listen(fth_deadline_watchdog *watchdog, const char *sources);
-/* After the state is stored: lets the cloud know that this machine may go. */
+/* After the state is stored: tells the cloud that this machine may be stopped. */
 void fth_deadline_watchdog_acknowledge(fth_deadline_watchdog *watchdog);
 /* Records what notice sources report besides notices (events named "news"). */
 void fth_deadline_watchdog_report_messages(fth_deadline_watchdog *watchdog);
 
-/* What is brought to safety before the process is ended; NULL while there is none. Not owned: when
- * setting returns, the watchdog no longer uses what was set before. It does not return if the
- * process is being ended meanwhile. */
+/* What is saved before the process ends; NULL: nothing yet. Lent: when setting returns, the
+ * watchdog no longer uses the previous value. Does not return if the process is ending. */
 typedef struct fth_watched_run {
     fth_run_store *run_store;
     fth_saver *saver;
@@ -42,21 +40,20 @@ typedef struct fth_watched_run {
 } fth_watched_run;
 void fth_deadline_watchdog_set_run(fth_deadline_watchdog *watchdog, const fth_watched_run *run);
 
-/* Says what the training thread does next. Does not return if the process is being ended
- * meanwhile. */
+/* Enters the training thread's next phase. Does not return if the process is ending. */
 void fth_deadline_watchdog_enter(fth_deadline_watchdog *watchdog, fth_phase phase);
-/* The run is set up, and `step` updates were done before: between updates from now on. */
+/* The run is set up at `step`: between updates from now on. */
 void fth_deadline_watchdog_begin_training(fth_deadline_watchdog *watchdog, int64_t step);
-/* The update that was entered is done, and `step` of them in all: between updates again. */
+/* The update is done, and `step` updates in all: between updates again. */
 void fth_deadline_watchdog_end_step(fth_deadline_watchdog *watchdog, int64_t step);
 double
 fth_deadline_watchdog_get_step_s(fth_deadline_watchdog *watchdog); /* mean of the last few updates; 0: none yet */
 
-/* Reports how a preemption's notice was used, in the record and the log; nothing for other reasons
- * to stop. */
+/* Reports how the time of a preemption notice was used, in the record and the log; nothing for
+ * other stops. */
 void fth_deadline_watchdog_report_notice(fth_deadline_watchdog *watchdog, const fth_stop_reason *reason);
-/* Ends the process, whose threads may be waiting for a store that does not answer. Returns where
- * there is no one to end it, or the watchdog is doing so already. */
+/* Ends the process, whose threads may be waiting for a store that does not answer. Returns if there
+ * is no observer to end it, or the watchdog is already doing so. */
 void fth_deadline_watchdog_end_process(fth_deadline_watchdog *watchdog);
 
 #endif

@@ -110,7 +110,7 @@ typedef struct state_field {
     const char *name;
     bool integer;
     size_t offset;
-    bool optional; /* 0 in checkpoints that do not have it: written before there was such a thing */
+    bool optional; /* missing in checkpoints of older versions: 0 */
 } state_field;
 
 /* clang-format off */

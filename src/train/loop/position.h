@@ -10,9 +10,9 @@
 
 /* Where the time went. */
 typedef struct fth_meters {
-    double read_s; /* opening the data set, which is before elapsed_s begins */
+    double read_s; /* opening the data set, before elapsed_s begins */
     double data_wait_s, decode_s, fetch_s, compute_s, checkpoint_s, evaluate_s;
-    double accelerator_s; /* its own time, where the device is one */
+    double accelerator_s; /* the device's own time, if it is one */
 } fth_meters;
 
 /* A finished epoch, for its event. */
@@ -38,17 +38,17 @@ typedef struct fth_train_state {
     int64_t best_step;
     double validation_loss, validation_accuracy; /* the last; validation_step -1: none yet */
     int64_t validation_step;
-    int64_t workers;       /* that the run began with: what --batch-per-worker and --scale-lr count by; 0: not known */
+    int64_t workers;       /* at the start of the run, for --batch-per-worker and --scale-lr; 0: unknown */
     int64_t counter_start; /* what num_batches_tracked said in --weights */
     double loss_scale;     /* of f16; 0: none */
     int64_t loss_scale_updates;
-    fth_epoch_facts pending; /* an epoch whose validation, alongside training, is not done; epoch 0: none */
+    fth_epoch_facts pending; /* an epoch whose validation alongside training is not done; epoch 0: none */
 } fth_train_state;
 
 typedef struct fth_position {
     fth_train_state state;
     int64_t step;    /* updates done: follows from state.batches */
-    int64_t changes; /* counts what a checkpoint would save: updates, validations, ends of epochs */
+    int64_t changes; /* grows with all that a checkpoint saves: updates, validations, ends of epochs */
     int64_t batches_per_epoch, steps_per_epoch; /* of this data and batch size */
     int64_t total_steps;                        /* 0: not known ahead */
     double learning_rate;                       /* of the update being made */
@@ -59,14 +59,14 @@ typedef struct fth_position {
  * counted in steps, or the schedule needs an end that no option gives. */
 fth_status fth_position_begin(const fth_engine *engine, const fth_train_options *options, const fth_schedule *schedule,
                               int64_t samples, fth_position *position);
-/* Counts in batches of options->batch from now on; what was consumed stays as it is. */
+/* Counts in batches of options->batch from now on; what was consumed does not change. */
 fth_status fth_position_set_batch(fth_position *position, const fth_engine *engine, const fth_train_options *options,
                                   const fth_schedule *schedule, int64_t samples);
-/* The clock runs from here; what was restored has passed already. */
+/* Starts the clock, after the time that was restored. */
 void fth_position_start_clock(fth_position *position);
 /* Updates state.elapsed_s and returns it. */
 double fth_position_elapsed(fth_position *position);
-double fth_position_epoch(const fth_position *position); /* passes over the data, with the fraction of this one */
+double fth_position_epoch(const fth_position *position); /* passes over the data, with a fraction */
 
 /* Adds a strategy's result, which may cover several batches or none. */
 void fth_position_add_result(fth_position *position, const fth_step_result *result);
@@ -74,10 +74,10 @@ void fth_position_set_validation(fth_position *position, const fth_evaluation *e
 fth_epoch_facts fth_position_describe_epoch(fth_position *position); /* the one that ends now */
 void fth_position_begin_epoch(fth_position *position);               /* sets the sums of the epoch back */
 
-/* What a checkpoint holds besides tensors, as of now. json_decref() it. Doubles come back as they
- * were, given 17 digits (JSON_REAL_PRECISION), so a resumed run adds to its sums exactly. */
+/* What a checkpoint holds besides tensors; json_decref() it. Doubles survive exactly, with 17
+ * digits (JSON_REAL_PRECISION), so a resumed run continues the same sums. */
 fth_status fth_position_save(fth_position *position, fth_engine *engine, json_t **json);
-/* FTH_CORRUPT, naming the member, if `json` is not such a thing. */
+/* FTH_CORRUPT, naming the member, if `json` is not a valid state. */
 fth_status fth_position_restore(fth_position *position, fth_engine *engine, const json_t *json);
 
 #endif

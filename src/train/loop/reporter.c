@@ -13,8 +13,6 @@
 #include "batches/client/client.h"
 #include "train/loop/recent_average.h"
 
-#define SECONDS_PER_SAMPLE 1.0
-
 /* Since the last step event. */
 typedef struct since_event {
     fth_tally tally;
@@ -22,7 +20,7 @@ typedef struct since_event {
     int64_t began_step;
 } since_event;
 
-/* What is known about the accelerator; `known` stays false where the device is the CPU. */
+/* `known` stays false if the device is the CPU. */
 typedef struct accelerator_facts {
     bool known;
     int64_t memory_bytes;
@@ -34,19 +32,19 @@ typedef struct accelerator_facts {
 struct fth_reporter {
     const fth_train_observer *observer;
     fth_report_sources from; /* but for the record */
-    bool silent;             /* a peer has the record, and shows what happens */
-    json_t *group; /* the last "group" event meanwhile: what this record begins with if it gets to be the one */
+    bool silent;             /* a peer has the record and the display */
+    json_t *group; /* the last "group" event while silent, to be written first if this process gets the record */
 
     since_event since_event;
     bool first_step_written;
-    int64_t bad_images_written; /* of those that the data set has met */
+    int64_t bad_images_written; /* of the data set's unreadable images */
     fth_evaluation test;        /* of the best model; 0 samples: not measured */
     accelerator_facts accelerator;
     fth_window window; /* behind `progress` */
     fth_progress progress;
 
     pthread_mutex_t mutex; /* guards what follows */
-    fth_record *record;    /* changed by the training thread alone, which may read it without the lock */
+    fth_record *record;    /* changed only by the training thread, which may read it without the lock */
     bool failing;          /* the last event could not be recorded */
 };
 
@@ -115,7 +113,7 @@ void fth_reporter_record(fth_reporter *reporter, const char *name, json_t *event
     } else if (fth_record_append(reporter->record, name, event) == FTH_OK) {
         reporter->failing = false;
     } else if (!reporter->failing) {
-        reporter->failing = true; /* said once, not at every event, until it works again */
+        reporter->failing = true; /* warn once, until it works again */
         fth_log_warning("the run's record misses events: %s", fth_error_message());
     }
     pthread_mutex_unlock(&reporter->mutex);
@@ -137,7 +135,7 @@ bool fth_reporter_is_failing(fth_reporter *reporter)
     return failing;
 }
 
-/* Numbers are not right or wrong: events of a regression have no accuracy. */
+/* Events of a regression have no accuracy. */
 static bool has_accuracy(const fth_reporter *reporter)
 {
     const fth_dataset_info *info = reporter->from.dataset ? fth_dataset_get_info(reporter->from.dataset) : NULL;
@@ -146,7 +144,8 @@ static bool has_accuracy(const fth_reporter *reporter)
 
 static void leave_out_accuracy(json_t *event)
 {
-    static const char *const keys[] = {"accuracy", "train_accuracy", "validation_accuracy", "best_accuracy"};
+    static const char *const keys[] = {"accuracy", "train_accuracy", "validation_accuracy", "best_accuracy",
+                                       "test_accuracy"};
     for (size_t i = 0; i < FTH_COUNT_OF(keys); i++)
         json_object_del(event, keys[i]);
 }
@@ -191,8 +190,8 @@ static void set_meters(json_t *event, const fth_meters *meters)
 
 /* ---- the accelerator ---- */
 
-/* Samples the accelerator unless that was done within `interval_s`, as it takes a moment. A failure
- * changes nothing: training notices a lost device by itself. */
+/* Samples the accelerator, which takes a moment, at most every `interval_s`. A failure changes
+ * nothing: training notices a lost device by itself. */
 static void sample_accelerator(fth_reporter *reporter, double interval_s)
 {
     accelerator_facts *accelerator = &reporter->accelerator;
@@ -229,7 +228,7 @@ static void set_accelerator(const fth_reporter *reporter, json_t *event, double 
     set_integer(event, "accelerator_memory_bytes", reporter->accelerator.memory_bytes);
 }
 
-/* Begins with the name, so that a line says first what it is. */
+/* A line begins with its name. */
 static json_t *new_event(const char *name)
 {
     return json_pack("{s:s, s:f}", "event", name, "time", 0.0);
@@ -291,8 +290,7 @@ void fth_reporter_write_start(fth_reporter *reporter, const fth_start_facts *fac
         set_text(event, "reason", facts->reason);
     fth_json_set_number(event, "time", fth_clock_wall_seconds());
     if (facts->resumed) {
-        /* Where the machine before it stopped: what passes until the first step is this one's
-         * time. */
+        /* Where the machine before stopped: the time until the first step is this one's. */
         const double elapsed_s = from->position->state.elapsed_s;
         set_position(reporter, event);
         fth_json_set_number(event, "elapsed_s", elapsed_s);
@@ -334,9 +332,9 @@ void fth_reporter_write_weights(fth_reporter *reporter, const char *format, cons
 
 void fth_reporter_write_step(fth_reporter *reporter)
 {
-    fth_position *position = reporter->from.position;
+    const fth_position *position = reporter->from.position;
     const fth_tally *tally = &reporter->since_event.tally;
-    double elapsed = fth_position_elapsed(position);
+    double elapsed = fth_position_elapsed(reporter->from.position);
     if (tally->samples > 0) {
         json_t *event = new_event("step");
         set_position(reporter, event);
@@ -347,7 +345,7 @@ void fth_reporter_write_step(fth_reporter *reporter)
         if (!reporter->first_step_written)
             fth_json_set_number(event, "first_step_s", fth_clock_process_seconds());
         reporter->first_step_written = true;
-        sample_accelerator(reporter, SECONDS_PER_SAMPLE);
+        sample_accelerator(reporter, 1);
         set_totals(reporter, event);
         fth_reporter_write(reporter, "step", event);
     }
@@ -377,7 +375,7 @@ void fth_reporter_write_epoch(fth_reporter *reporter, const fth_epoch_facts *fac
 
 static void write_bad_images(fth_reporter *reporter)
 {
-    enum { NAMES_PER_EVENT = 100 }; /* the record names all of them in the end, in lines that stay readable */
+    enum { NAMES_PER_EVENT = 100 }; /* so that lines stay readable */
     const fth_dataset *dataset = reporter->from.dataset;
     int64_t *written = &reporter->bad_images_written, count = fth_dataset_bad_image_count(dataset);
     while (*written < count) {
@@ -412,12 +410,12 @@ static void write_batch_cache(fth_reporter *reporter)
                   {"images_read_directly", figures.direct},
                   {"bytes", figures.bytes},
                   {"decoded_for_it", figures.decoded_for_it},
-                  {"decoded_by_others", figures.decoded_by_others}};
+                  {"decoded_by_others", figures.decoded_by_others},
+                  {"rotation", (uint64_t)choice.rotation}};
     set_position(reporter, event);
     set_text(event, "form", fth_cache_format_name(choice.format));
     set_text(event, "share", fth_sharing_name(choice.sharing));
     set_text(event, "why", figures.why);
-    set_integer(event, "rotation", choice.rotation);
     for (size_t i = 0; i < FTH_COUNT_OF(counts); i++)
         set_integer(event, counts[i].key, (int64_t)counts[i].value);
     fth_json_set_number(event, "wait_s", figures.wait_s);
@@ -446,12 +444,12 @@ void fth_reporter_warn(fth_reporter *reporter, const char *format, ...)
     char *message = NULL;
     va_list arguments;
     va_start(arguments, format);
-    if (vasprintf(&message, format, arguments) < 0)
-        message = NULL; /* format says as much as can be said */
+    const char *text = vasprintf(&message, format, arguments) < 0 ? format : message;
     va_end(arguments);
-    fth_log_warning("%s", message ? message : format);
-    fth_reporter_write_warning(reporter, message ? message : format);
-    free(message);
+    fth_log_warning("%s", text);
+    fth_reporter_write_warning(reporter, text);
+    if (text != format)
+        free(message);
 }
 
 void fth_reporter_write_error(fth_reporter *reporter, fth_status status, const char *message)
@@ -482,8 +480,7 @@ void fth_reporter_write_test(fth_reporter *reporter, const fth_test_result *resu
     set_text(event, "data", result->data);
     set_integer(event, "samples", result->evaluation.samples);
     fth_json_set_number(event, "test_loss", result->evaluation.loss);
-    if (has_accuracy(reporter))
-        fth_json_set_number(event, "test_accuracy", result->evaluation.accuracy);
+    fth_json_set_number(event, "test_accuracy", result->evaluation.accuracy);
     fth_json_set_number(event, "seconds", result->evaluation.seconds);
     set_text(event, "file", result->file);
     fth_reporter_write(reporter, "test", event);
@@ -503,8 +500,7 @@ json_t *fth_reporter_write_end(fth_reporter *reporter, const char *reason, const
     }
     if (reporter->test.samples > 0) {
         fth_json_set_number(event, "test_loss", reporter->test.loss);
-        if (has_accuracy(reporter))
-            fth_json_set_number(event, "test_accuracy", reporter->test.accuracy);
+        fth_json_set_number(event, "test_accuracy", reporter->test.accuracy);
         set_integer(event, "test_samples", reporter->test.samples);
     }
     if (state->batches % position->batches_per_epoch == 0)
@@ -524,8 +520,7 @@ json_t *fth_reporter_write_end(fth_reporter *reporter, const char *reason, const
         set_text(event, "best_by", fth_best_measure_names[reporter->from.options->saving.best_by]);
     }
     set_totals(reporter, event);
-    json_incref(event);
-    fth_reporter_write(reporter, "end", event);
+    fth_reporter_write(reporter, "end", json_incref(event));
     return event;
 }
 
@@ -550,7 +545,6 @@ void fth_reporter_add_result(fth_reporter *reporter, const fth_step_result *resu
     progress->samples_per_s = fth_tally_samples_per_s(&recent);
 }
 
-/* NAN when unknown. */
 static double seconds_left(const fth_reporter *reporter)
 {
     const fth_train_options *options = reporter->from.options;

@@ -13,11 +13,11 @@
 #include "spot/spot.h"
 
 static const double identify_for_s = 1;
-enum { FIRST_STEPS = 3 }; /* of a process: slower than the others */
+enum { FIRST_STEPS = 3 }; /* of a process: they are slower */
 
 /* How long steps, validations and saves take. */
 typedef struct measured {
-    double looked_at_s, step_s, validate_s, save_s; /* what the next ones may take; 0: not known yet */
+    double looked_at_s, step_s, validate_s, save_s; /* what the next ones may take; 0: unknown */
     double steps_s;                                 /* of the measured steps after the first few, */
     int64_t steps;                                  /* and how many were measured, including those */
     fth_meters meters;                              /* when last looked at */
@@ -25,14 +25,14 @@ typedef struct measured {
 
 struct fth_spending {
     char host[128];
-    fth_machine_identity machine; /* cloud "": one's own, or not known. The thread's while `identifying` */
+    fth_machine_identity machine; /* cloud "": the user's own machine, or unknown. The thread's while `identifying` */
     fth_price_answer price;       /* usd_per_hour NAN: not known */
     double process_began_s;       /* fth_clock_boot_seconds() */
     double waited_s, previous_seen_s, previous_process_s; /* see fth_spending_set_takeover() */
     double before_usd;                                    /* by earlier machines */
     double budget_usd;                                    /* 0: none */
     struct {
-        double usd_per_hour; /* of all of them together, as far as their prices are known */
+        double usd_per_hour; /* of all machines whose prices are known */
         double since_s;      /* of the process */
         double usd;          /* until then */
         bool known;          /* there was a group */
@@ -140,7 +140,7 @@ void fth_spending_begin_identify(fth_spending *spending, const char *watch)
 
 /* ---- its price ---- */
 
-/* A price that was given on another machine, and not now, is not this one's. */
+/* A price given on another machine does not apply to this one. */
 static void drop_foreign_price(const fth_spending *spending, fth_train_options *options, const json_t *run)
 {
     const char *host = json_string_value(json_object_get(json_object_get(run, "machine"), "host"));
@@ -159,7 +159,7 @@ static fth_status look_up_price(fth_spending *spending, const char *prices)
                              machine->market};
     char *file = fth_catalogue_find(prices);
 
-    if (own && !file) /* the built-in catalogue knows nothing about anybody's own machines */
+    if (own && !file) /* the built-in catalogue has no prices of users' own machines */
         goto out;
     FTH_TRY(fth_catalogue_open(prices, &catalogue));
     if (!fth_price_find(&catalogue, &query, &spending->price) && !own)

@@ -4,15 +4,15 @@
 #include <math.h>
 #include <string.h>
 
-#define START_GRACE_S  1.0 /* for an orderly end of what has nothing to save */
+#define START_GRACE_S  1.0 /* to end in order, with nothing to save */
 #define FENCED_GRACE_S 5.0
-#define MARGIN_S       0.3 /* that clocks, manifests and the end of the process take */
+#define MARGIN_S       0.3 /* for clocks, manifests and the end of the process */
 
 fth_save_choice fth_stop_choose_save(const fth_stop_reason *reason, const fth_save_estimate *estimate)
 {
     double left_s = reason->deadline.at_seconds - fth_clock_seconds() - MARGIN_S;
     if (!isfinite(left_s) || !estimate->writing)
-        return FTH_SAVE_AFTER; /* time enough, or nothing to lose by trying */
+        return FTH_SAVE_AFTER; /* there is time, or nothing to lose */
     if (estimate->rest_s + estimate->save_s <= left_s / 2)
         return FTH_SAVE_AFTER;
     return 1.2 * estimate->save_s <= left_s ? FTH_SAVE_INSTEAD : FTH_SAVE_NOT;
@@ -38,8 +38,8 @@ fth_deadline fth_stop_leaving_deadline(const fth_stop_reason *reason)
     return (fth_deadline){reason->deadline.at_seconds - MARGIN_S};
 }
 
-/* A person or a supervisor that gives no deadline waits for an update that takes its usual time,
- * and for a disk, but not for a store that does not answer. */
+/* A stop request without a deadline waits for an update of usual length and for a disk, but not for
+ * a store that does not answer. */
 static const char *reason_to_abandon_request(const fth_stop_reason *reason, const fth_stop_situation *situation)
 {
     double now = fth_clock_seconds(), given_s = reason->deadline.at_seconds - reason->asked_at_s;
@@ -71,8 +71,7 @@ const char *fth_stop_reason_to_abandon(const fth_stop_reason *reason, const fth_
         return "time is up";
     if (situation->phase != FTH_PHASE_STEP || situation->step_s <= 0)
         return NULL;
-    /* Saves were measured during training, and are faster without it: where in doubt it is worth a
-     * try. */
+    /* Saves were measured during training, and are faster without it: if in doubt, try. */
     double rest_s = fmax(0, situation->since_s + situation->step_s - now);
     bool too_late = rest_s + 0.25 * saving->save_s + MARGIN_S > left_s;
     return too_late && !saving->writing && !saving->waiting ? "the step would not be saved in time" : NULL;

@@ -1,4 +1,4 @@
-/* Finding a strategy by name, and whether the options that were given suit it. See strategy.h. */
+/* Finds a strategy by name, and checks the given options against it. See strategy.h. */
 #include "train/loop/strategy.h"
 
 #include <stdlib.h>
@@ -14,8 +14,8 @@ static bool takes_option(const fth_strategy *strategy, const char *option)
     return false;
 }
 
-/* "single, hogwild or parameter-server": those that take `option`; of all, if it is NULL. free()
- * it. */
+/* "single, hogwild or parameter-server": the strategies that take `option`; all, if it is NULL.
+ * free() it. */
 static char *list_names(const fth_strategy *const *strategies, const char *option, const char *last_separator)
 {
     char *text = NULL;
@@ -54,7 +54,7 @@ fth_status fth_strategy_find(const fth_strategy *const *strategies, const char *
     return status;
 }
 
-/* Options that belong to other strategies alone. */
+/* Rejects options that only other strategies take. */
 static fth_status check_options(const fth_strategy *const *strategies, const fth_strategy *strategy,
                                 const fth_train_options *options)
 {

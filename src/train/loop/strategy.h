@@ -27,129 +27,126 @@
 
 #include "train/engine/engine.h"
 
-/* Who applies gradients: whose optimizer, learning rate and weights count. */
+/* Whose optimizer, learning rate and weights apply. */
 typedef enum fth_optimizer_owner {
     FTH_OPTIMIZER_OF_ENGINE,  /* the trainer's engine updates its own vectors */
     FTH_OPTIMIZER_OF_WORKERS, /* workers update vectors that the trainer's engine sees */
-    FTH_OPTIMIZER_OF_SERVER   /* another process: this one gets weights from it, and saves only its own position */
+    FTH_OPTIMIZER_OF_SERVER   /* another process, which sends the weights; this process saves only its own position */
 } fth_optimizer_owner;
 
 /* A process's place among peers that train one model together. Zeroed: it is alone. */
 typedef struct fth_peer_place {
-    fth_share part; /* of every training batch: `batch` samples are those of all parts together */
-    bool follows;   /* a peer leads: it has the record, checkpoints and models, and this process writes nothing */
-    double present; /* share of the machines that trained together last which this process reaches. Above 0.5, no other
-                       process can lead the run; below, others may well */
+    fth_share part; /* of every training batch; `batch` counts the samples of all parts */
+    bool follows;   /* a peer leads, and owns the run; this process writes nothing */
+    double present; /* share of the last group's machines that this process reaches. Above 0.5, no other process can
+                       lead the run */
 } fth_peer_place;
 
-/* What a process would do before the next update. */
+/* What a process intends to do before the next update. */
 typedef struct fth_intent {
-    const char *end; /* end, as the "end" event gives the reason; NULL: continue */
-    bool stop;       /* save and end, since a stop was asked for */
-    bool leave;      /* with `stop`: for this machine alone, which is about to vanish; peers continue without it */
+    const char *end; /* end, for the reason that the "end" event gives; NULL: continue */
+    bool stop;       /* save and end: a stop was asked for */
+    bool leave;      /* with `stop`: only this machine, which is being preempted; peers continue without it */
     bool checkpoint;
-    bool rejoin; /* set by agree() alone: new peers wait to join, so a new group is formed before the next update */
+    bool rejoin; /* set only by agree(): new peers wait to join, so a new group is formed first */
 } fth_intent;
 
-/* Wide because it is a table: functions and the capabilities they need, no state. */
+/* Wide because it is a table of functions and capabilities, without state. */
 struct fth_strategy {
     const char *name, *summary;
 
     /* ---- capabilities ---- */
 
-    /* Options that are an error unless the strategy is one that lists them; NULL-terminated. NULL:
-     * none. */
+    /* Options that only strategies listing them accept; NULL-terminated, or NULL. */
     const char *const *options;
     fth_optimizer_owner optimizer;
-    /* Gradients are computed by workers with engines of their own: the trainer's engine holds the
+    /* Workers with engines of their own compute the gradients: the trainer's engine holds the
      * weights and needs no training plans. */
     bool has_workers;
     bool validates_alongside;  /* an epoch may be validated, on a copy of the weights, while the next one is trained */
     bool takes_checkpoints;    /* a checkpoint holds the whole run, so that it can live in a store (--checkpoints) */
     bool keeps_data_on_device; /* the engine may make batches from a data set that it keeps on its device */
-    /* Who may end the training by fth_step_result.finished, as the "end" event gives its reason;
+    /* Who may end the training with fth_step_result.finished, as the "end" event gives its reason;
      * NULL: nobody. */
     const char *ended_by;
 
     /* ---- functions ---- */
 
-    /* Optional: what must hold between options, beyond `options`. */
+    /* Optional: checks combinations of options. */
     fth_status (*check)(const fth_train_options *options);
-    /* Optional: true if these options ask for processes of this program, which the strategy starts
-     * on this machine. */
+    /* Optional: true if the strategy starts processes of this program for these options. */
     bool (*starts_processes)(const fth_train_options *options);
-    /* Optional: where processes are started, runs the whole training with them, instead of
-     * fth_train(). `program` is the file of this program, `options` may be changed, and the
-     * observer sees progress alone. */
+    /* Optional, if processes are started: runs the whole training with them, instead of
+     * fth_train(). `program` is this program's file, `options` may be changed, and the observer
+     * gets only progress. */
     fth_status (*supervise)(fth_train_options *options, const char *program, const fth_train_observer *observer,
                             fth_stop *stop, fth_train_outcome *outcome);
-    /* Optional: true if workers make images from recipes where they compute with them, given a data
-     * set in memory. */
+    /* Optional: true if workers decode recipes of a data set in memory themselves. */
     bool (*makes_images)(const fth_train_options *options);
     /* Optional, before the run is looked for: reaches peers, and sets *run to what one of them
-     * found (the caller's); or to NULL: then this process finds it and passes it to share_run().
-     * Waits as connect() does. The state is given to connect(). */
+     * found (the caller frees it), or to NULL: then this process finds it and passes it to
+     * share_run(). Waits as connect() does. connect() gets the state. */
     fth_status (*meet)(const fth_train_options *options, fth_stop *stop, void **state, json_t **run);
     fth_status (*share_run)(void *state, const json_t *run);
-    /* Optional, after meet(): this process's machine, as messages to people call it. Lent. */
+    /* Optional, after meet(): this machine's name for messages; lent. */
     const char *(*get_node)(const void *state);
-    /* Optional, after meet(): how many of this machine's processors are for this process, which has
-     * peers on it. */
+    /* Optional, after meet(): this process's number of processors, which it shares with peers on
+     * its machine. */
     int (*count_processors)(const void *state);
     /* Optional, after meet(): what this process found its data and model to be, as names and
-     * values. connect() fails where a peer found something else: steps would not fit together. */
+     * values. connect() fails if a peer found something else, because their steps would not fit
+     * together. */
     fth_status (*announce)(void *state, const json_t *found);
-    /* Optional: connects to the processes it needs, and fails if they refuse, before the run has a
-     * record. open() then gets its state. From here on, whatever waits for others watches `stop`,
-     * which outlives the strategy, and stops waiting when it is asked: step() succeeds if the batch
-     * counts already, else returns FTH_INTERRUPTED. `place` comes zeroed. */
+    /* Optional: connects to the processes it needs, before the run has a record; fails if they
+     * refuse. open() then gets its state. From here on, every wait ends when `stop` is asked, which
+     * outlives the strategy: step() succeeds if the batch already counts, else it returns
+     * FTH_INTERRUPTED. `place` comes zeroed. */
     fth_status (*connect)(fth_engine *engine, const fth_train_options *options, fth_stop *stop, void **state,
                           fth_peer_place *place);
     /* Optional, after connect() and rejoin(), in every process: gives all of them the weights,
-     * optimizer state and position of the one that is furthest. *position is this process's own and
-     * is replaced by that one's; the caller frees it. */
+     * optimizer state and position of the furthest process. *position is this process's own, and is
+     * replaced; the caller frees it. */
     fth_status (*synchronize)(void *state, json_t **position);
     fth_status (*open)(fth_engine *engine, const fth_train_options *options, void **state);
-    /* Optional, after open(): adds to the "start" event who works: "workers" and "worker_kind", or
-     * "worker", "server" and "version". */
+    /* Optional, after open(): adds the workers to the "start" event: "workers" and "worker_kind",
+     * or "worker", "server" and "version". */
     void (*describe)(const void *state, json_t *event);
-    /* Optional, before each update: makes `intent` the same in every process. Before it returns
-     * with a stop that only a peer was asked for, it asks for that, with the peer's reason and
-     * deadline, on connect()'s `stop`. Where some leave and others do not, it returns with their
-     * stop and `leave` in those that leave, and FTH_PEER_LOST in the others; where all do, it is a
-     * stop without `leave`. At the end it is called until nobody asks for a `checkpoint` any more,
-     * which then means that the process saves yet; there, from a thread of its own. */
+    /* Optional, before each update: makes `intent` the same in every process. If only a peer was
+     * asked to stop, asks connect()'s `stop` first, with the peer's reason and deadline. If some
+     * processes leave and others do not, returns their stop and `leave` in those that leave, and
+     * FTH_PEER_LOST in the others; if all leave, it is a stop without `leave`. At the end of the
+     * run, `checkpoint` means that the process is still saving; agree() is called until no process
+     * sets it, by the saving process from a thread of its own. */
     fth_status (*agree)(void *state, fth_intent *intent);
-    /* Optional: after FTH_PEER_LOST, or where agree() asks for it, forms a group of those that are
-     * left, and perhaps of new ones. FTH_TIMEOUT, every few seconds, while there are too few:
-     * `place` says whether another of those that wait comes first (`follows`), and what share of
-     * the machines they are (`present`); the first saves, and all call again. */
+    /* Optional: after FTH_PEER_LOST, or if agree() asks for it, forms a group of the processes that
+     * are left, and perhaps of new ones. FTH_TIMEOUT, every few seconds, while there are too few:
+     * `place` then says whether another waiting process comes first (`follows`), and which share of
+     * the machines waits (`present`). The first saves, and all call again. */
     fth_status (*rejoin)(void *state, fth_peer_place *place);
-    /* Computes gradients of `batch` and updates at the end of each group of `accumulate` batches. A
-     * strategy with several workers may only take the batch (a copy of it) and return the sum of
-     * what was finished meanwhile: `result` is then of earlier batches, with 0 samples if none is
-     * done. A part of a batch (fth_peer_place) may be empty. */
+    /* Computes gradients of `batch`, and updates after each group of `accumulate` batches. A
+     * strategy with several workers may only copy the batch and return the sum of what was finished
+     * meanwhile: `result` is then of earlier batches, with 0 samples if none is done. A part of a
+     * batch (fth_peer_place) may be empty. */
     fth_status (*step)(void *state, const fth_batch *batch, double learning_rate, fth_step_result *result);
-    /* Optional: waits until every batch taken is part of the weights, and returns the results not
-     * returned yet. */
+    /* Optional: waits until every batch taken is part of the weights, and returns the missing
+     * results. */
     fth_status (*drain)(void *state, fth_step_result *result);
-    /* Optional: false while this process cannot save by itself, without drain(): peers have a part
-     * of what a checkpoint holds, or an update is half made. */
+    /* Optional: false while this process cannot save without drain(): peers have parts of a
+     * checkpoint, or an update is half made. */
     bool (*is_whole)(const void *state);
-    /* Optional: sums a few numbers over all peers, for what each of them does a part of
-     * (validation). */
+    /* Optional: sums a few numbers over all peers that share a task (validation). */
     fth_status (*sum)(void *state, double *values, size_t count);
-    /* Optional: the next event for the record (with its name, without a time), or NULL. The caller
-     * owns it. */
+    /* Optional: the next event for the record, with its name but without a time, or NULL. The
+     * caller owns it. */
     json_t *(*take_event)(void *state);
     void (*close)(void *state);
 };
 
 /* ---- lists of strategies: NULL-terminated, as fth_strategies in parallel/parallel.h ---- */
 
-/* FTH_INVALID with the nearest name, or all of them, if there is none of that name. */
+/* FTH_INVALID, with the nearest name or all names, if there is none of that name. */
 fth_status fth_strategy_find(const fth_strategy *const *strategies, const char *name, const fth_strategy **strategy);
-/* The strategy that options->strategy names, if the options that were given suit it. */
+/* The strategy that options->strategy names, if the given options suit it. */
 fth_status fth_strategy_choose(const fth_strategy *const *strategies, const fth_train_options *options,
                                const fth_strategy **strategy);
 

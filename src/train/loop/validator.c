@@ -9,7 +9,7 @@
 
 #include "base/process.h"
 
-/* The one alongside training; all zero before the first. */
+/* The validation alongside training; all zero before the first. */
 typedef struct background {
     fth_device *device;
     fth_engine *engine; /* of the copy */
@@ -38,14 +38,14 @@ struct fth_validator {
 
 /* ---- results ---- */
 
-/* Weights that are validated: where they are, and when they were. */
+/* The weights to validate, and the step that they are of. */
 typedef struct candidate {
     fth_engine *engine;
     int64_t step, batches;
 } candidate;
 
-/* Is the last validation better than the model that is kept? Where they are equal by the measure of
- * --best-by, the other measure decides; where that is equal too, the earlier model stays. */
+/* Whether the last validation is better than the kept model. If they are equal by the measure of
+ * --best-by, the other measure decides; if that is equal too, the earlier model stays. */
 static bool is_best(const fth_train_state *state, fth_best_measure best_by)
 {
     double loss = state->best_loss - state->validation_loss;
@@ -68,7 +68,7 @@ static fth_status keep_if_best(const fth_validator *validator, const candidate *
     state->meters.checkpoint_s += fth_clock_seconds() - began;
     if (status == FTH_DIVERGED)
         return status;
-    if (status != FTH_OK) { /* a later, better one gets its chance; the weights are in the next checkpoint too */
+    if (status != FTH_OK) { /* the next better model is tried again; the weights are also in the next checkpoint */
         fth_reporter_warn(with->reporter, "the best model so far could not be saved: %s", fth_error_message());
         return FTH_OK;
     }
@@ -90,8 +90,7 @@ static const char *const not_finite = "the validation loss is not finite";
 
 /* ---- while training waits ---- */
 
-/* Evaluates this process's part, as long as all go on with theirs: after each batch they ask each
- * other. */
+/* Evaluates this process's part. After each batch, the peers agree on whether to continue. */
 static fth_status count_with_peers(const fth_validator *validator, fth_loader *loader, fth_deadline deadline,
                                    fth_counts *counts)
 {
@@ -99,7 +98,7 @@ static fth_status count_with_peers(const fth_validator *validator, fth_loader *l
     const fth_validator_options *with = &validator->with;
     const fth_counting how = {.stop = with->stop, .deadline = deadline, .batches = 1};
 
-    while (!counts->done) { /* as often in all: loaders of a batch's parts have the same number of batches */
+    while (!counts->done) { /* all loop equally often: loaders of parts have the same number of batches */
         status = fth_engine_count(with->setup->engine, loader, &how, counts);
         double ends[] = {status == FTH_INTERRUPTED, status == FTH_TIMEOUT};
         if (status != FTH_INTERRUPTED && status != FTH_TIMEOUT)
@@ -153,7 +152,7 @@ out:
     return status;
 }
 
-/* Keeps the weights that training has. */
+/* Keeps the current weights. */
 static fth_status keep_current_if_best(const fth_validator *validator)
 {
     const fth_position *position = validator->with.position;
@@ -258,7 +257,7 @@ out:
     return status;
 }
 
-/* True when it is done. Nothing in it waits without a deadline of its own. */
+/* True when it is done. Every wait in it has a deadline of its own. */
 static bool wait_until_done(background *task, const fth_stop *stop, bool wait)
 {
     const double look_every_s = 0.1;
@@ -304,7 +303,7 @@ fth_status fth_validator_follow(fth_validator *validator, bool wait)
 
     if (position->state.pending.epoch == 0)
         return FTH_OK;
-    if (!validator->background.running) { /* left undone by the process before */
+    if (!validator->background.running) { /* left by the previous process */
         position->state.pending.step = position->step;
         position->state.pending.batches = position->state.batches;
         FTH_TRY(begin_alongside(validator));
@@ -324,7 +323,7 @@ void fth_validator_cancel(fth_validator *validator)
     if (!task->running)
         return;
     task->cancel.asked = 1;
-    join(task); /* it looks at the request between batches */
+    join(task); /* the request is checked between batches */
 }
 
 /* ---- the end of an epoch ---- */
@@ -338,7 +337,7 @@ fth_status fth_validator_finish_epoch(fth_validator *validator, bool alongside)
     bool validated = epoch % with->setup->options->validate_every == 0;
 
     fth_reporter_write_step(with->reporter);
-    FTH_TRY(fth_validator_follow(validator, true)); /* epochs are recorded in their order */
+    FTH_TRY(fth_validator_follow(validator, true)); /* epochs are recorded in order */
     if (validated && alongside) {
         fth_reporter_sample_accelerator(with->reporter);
         position->state.pending = fth_position_describe_epoch(position);

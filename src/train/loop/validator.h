@@ -32,26 +32,25 @@ typedef struct fth_validator_options {
 
 fth_status fth_validator_create(const fth_validator_options *options, fth_validator **validator);
 void fth_validator_free(fth_validator *validator); /* cancels */
-/* Who keeps the best model, in which file; NULL: a peer does. Both outlive the validator, or are
- * set back. */
+/* The saver that keeps the best model, in that file; NULL: a peer does. Both outlive the validator,
+ * or are set to NULL first. */
 void fth_validator_set_saver(fth_validator *validator, fth_saver *saver, const char *best_path);
 
-/* With whom validation is shared out: each evaluates the setup's part, and all get the results of
- * the whole. A stop that one of them is asked for, or a deadline, ends it in all. All zero:
- * alone. */
+/* Shares validation among peers: each evaluates the setup's part, and all get the whole result. A
+ * stop or deadline of one ends it in all. All zero: alone. */
 void fth_validator_set_peers(fth_validator *validator, fth_peers peers);
 
-/* Validates the weights as they are, waiting for it, and keeps them if they are the best.
- * FTH_INTERRUPTED if a stop is asked for meanwhile, FTH_TIMEOUT when the deadline passes. */
+/* Validates the current weights, and keeps them if they are the best. FTH_INTERRUPTED if a stop is
+ * asked for meanwhile, FTH_TIMEOUT when the deadline passes. */
 fth_status fth_validator_validate(fth_validator *validator, fth_deadline deadline);
-/* Keeps the weights as they are if they were validated last and are the best: after the one that
- * was kept has gone with the peer that had it. */
+/* Keeps the current weights if they were validated last and are the best: the previous best model
+ * was lost with the peer that had it. */
 fth_status fth_validator_keep_best(fth_validator *validator);
-/* Records the epoch that ended, with its validation if one is due: `alongside` training it is begun
- * here, and recorded when it is done. */
+/* Records the epoch that ended, with its validation if one is due. With `alongside`, the validation
+ * starts here and the epoch is recorded when it is done. */
 fth_status fth_validator_finish_epoch(fth_validator *validator, bool alongside);
-/* Records a validation that is done, and begins one that an earlier process left undone. With
- * `wait` it is waited for; FTH_INTERRUPTED if a stop is asked for meanwhile. */
+/* Records a validation that is done, and starts one that an earlier process left. With `wait`,
+ * waits for it; FTH_INTERRUPTED if a stop is asked for meanwhile. */
 fth_status fth_validator_follow(fth_validator *validator, bool wait);
 /* Ends a validation alongside training at once. */
 void fth_validator_cancel(fth_validator *validator);

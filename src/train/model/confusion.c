@@ -91,11 +91,6 @@ const char *fth_confusion_name(const fth_confusion *confusion, int label)
     return confusion->names[label];
 }
 
-int64_t fth_confusion_samples(const fth_confusion *confusion)
-{
-    return (int64_t)confusion->count;
-}
-
 /* ---- cells ---- */
 
 static int compare_pairs(const void *a, const void *b)

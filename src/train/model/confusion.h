@@ -20,7 +20,6 @@ fth_status fth_confusion_add(fth_confusion *confusion, const int32_t *labels, co
 
 int fth_confusion_classes(const fth_confusion *confusion);
 const char *fth_confusion_name(const fth_confusion *confusion, int label);
-int64_t fth_confusion_samples(const fth_confusion *confusion);
 /* How often `label` was taken for `prediction`. */
 int64_t fth_confusion_count(fth_confusion *confusion, int label, int prediction);
 
