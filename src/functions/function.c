@@ -59,7 +59,7 @@ void fth_function_free(fth_function *function)
     free(function);
 }
 
-/* The job that the parameters name, or else the first that they fit; NULL: none. */
+/* The job that the parameters name, or else the first that fits them; or NULL. */
 static opened_job *choose(fth_function *function, const json_t *value, const char *name)
 {
     for (size_t i = 0; i < function->job_count; i++) {

@@ -1,5 +1,5 @@
-/* One invocation of a function, whatever platform it runs on: what the contracts (openwhisk.h,
- * lambda.h) hand to the jobs (function.h). */
+/* One invocation of a function on any platform: what the contracts (openwhisk.h, lambda.h) pass to
+ * the jobs (function.h). */
 #ifndef FTH_FUNCTIONS_INVOCATION_H
 #define FTH_FUNCTIONS_INVOCATION_H
 
@@ -7,21 +7,21 @@
 
 #include "base/base.h"
 
-/* A plain value; everything in it is lent for the time of the call. */
+/* All pointers are lent for the time of the call. */
 typedef struct fth_invocation_event {
-    const char *platform;      /* "openwhisk", "lambda" */
-    const char *id;            /* of the activation or request, printable; "": not said */
-    const char *function;      /* name of the function; "": not said */
-    const json_t *value;       /* the parameters: an object */
-    const json_t *environment; /* object of strings: of /init, and what came with the invocation (__OW_API_HOST, ...) */
-    double deadline_s;         /* on the monotonic clock (fth_clock_seconds()); INFINITY: none is known */
-    uint64_t memory_limit_bytes; /* of the function; 0: not known */
-    bool cold;                   /* the first of this process */
-    double began_s; /* of the invocation on the monotonic clock; if cold, earlier by what the process needed to start */
-    const fth_stop *stop; /* the platform asks to end at once; may be NULL */
+    const char *platform;        /* "openwhisk", "lambda" */
+    const char *id;              /* of the activation or request, printable; "": not given */
+    const char *function;        /* name of the function; "": not given */
+    const json_t *value;         /* the parameters: an object */
+    const json_t *environment;   /* object of strings: from /init and the invocation (__OW_API_HOST, ...) */
+    double deadline_s;           /* on the monotonic clock; INFINITY: unknown */
+    uint64_t memory_limit_bytes; /* of the function; 0: unknown */
+    bool cold;                   /* the first invocation of this process */
+    double began_s;              /* on the monotonic clock; a cold invocation's includes the start of the process */
+    const fth_stop *stop;        /* set when the platform ends the function; may be NULL */
 } fth_invocation_event;
 
-/* A variable of the invocation, or else of the process; NULL: neither has it. */
+/* A variable of the invocation, or else of the process; or NULL. */
 const char *fth_invocation_variable(const fth_invocation_event *event, const char *name);
 
 #endif

@@ -18,14 +18,14 @@
 #include "http/http.h"
 
 enum { MOST_ID = 128 };
-#define PATIENCE_S   5.0   /* that a Runtime API which does not answer is tried again, unless options say otherwise */
-#define ANSWER_S     30.0  /* for handing in a result */
-#define LONG_POLL_S  86400 /* nothing moves while there is no invocation */
+#define PATIENCE_S   5.0   /* default of patience_s */
+#define ANSWER_S     30.0  /* to post a result */
+#define LONG_POLL_S  86400 /* a long poll is idle while there is no invocation */
 #define MEBIBYTE     (UINT64_C(1) << 20)
 #define ANSWER_LIMIT (64 << 10)
 #define INIT_ERROR   "/runtime/init/error"
 #define NEXT         "/runtime/invocation/next"
-#define BAD_EVENT    "Runtime.BadEvent" /* what is said to be wrong, for Lambda-Runtime-Function-Error-Type */
+#define BAD_EVENT    "Runtime.BadEvent" /* values of Lambda-Runtime-Function-Error-Type */
 #define TOO_LARGE    "Function.ResponseTooLarge"
 #define CANNOT_START "Runtime.StartFailed"
 
@@ -35,11 +35,11 @@ typedef struct lambda_runtime {
     const fth_stop *stop;
     double patience_s;
     uint64_t memory_limit_bytes;
-    double startup_s; /* from the process's beginning until it asked for an invocation; its wait does not count */
+    double startup_s; /* from the start of the process to its first request for an invocation */
     bool warm;
 } lambda_runtime;
 
-/* One invocation as it came; released whole. */
+/* One invocation as received. */
 typedef struct lambda_event {
     char id[MOST_ID + 1];
     char *deadline, *arn, *trace; /* headers, or NULL */
@@ -93,7 +93,7 @@ static int has_been_stopped(void *context, uint64_t sent_bytes, uint64_t receive
     return runtime->stop && runtime->stop->asked;
 }
 
-/* Posts JSON. `code` is what was answered. */
+/* Posts JSON; `code` is the answer's. */
 static fth_status post(lambda_runtime *runtime, const char *path, const json_t *body, const char *error_type, int *code)
 {
     fth_status status = FTH_OK;
@@ -144,7 +144,7 @@ static void release_event(lambda_event *event)
     *event = (lambda_event){0};
 }
 
-/* It becomes part of a path. */
+/* Checks an id that becomes part of a path. */
 static bool is_request_id(const char *id)
 {
     return id && *id && strlen(id) <= MOST_ID &&
@@ -158,7 +158,7 @@ static fth_status read_event(fth_http_response *response, lambda_event *event)
 
     FTH_REQUIRE(response->code == 200, FTH_CORRUPT, "the Runtime API answered %d to a request for an invocation",
                 response->code);
-    FTH_REQUIRE(is_request_id(id), FTH_CORRUPT, "the Runtime API gave an invocation without a usable request id");
+    FTH_REQUIRE(is_request_id(id), FTH_CORRUPT, "the Runtime API sent an invocation without a valid request id");
     strcpy(event->id, id);
     event->deadline = fth_http_header(response, "Lambda-Runtime-Deadline-Ms");
     event->arn = fth_http_header(response, "Lambda-Runtime-Invoked-Function-Arn");
@@ -198,7 +198,7 @@ static fth_status get_next(lambda_runtime *runtime, lambda_event *event)
         if (status != FTH_PEER_LOST)
             break;
         bool waited = response.failure == FTH_HTTP_NO_ANSWER && fth_clock_seconds() - asked_s > runtime->patience_s;
-        if (waited) { /* it was there, and there was nothing to do */
+        if (waited) { /* the API was there, but idle */
             patience = fth_deadline_in(runtime->patience_s);
             backoff.tries = 0;
         }
@@ -227,7 +227,7 @@ static void read_function_name(const char *arn, char *name, size_t size)
     fth_incoming_copy_name(name, size, *copy ? copy : getenv("AWS_LAMBDA_FUNCTION_NAME"));
 }
 
-/* *error_type is set where it fails for other reasons than the function's. */
+/* *error_type is set if it fails for another reason than the function's. */
 static fth_status run_event(lambda_runtime *runtime, fth_function *function, const lambda_event *lambda,
                             json_t **result, const char **error_type)
 {
@@ -246,7 +246,7 @@ static fth_status run_event(lambda_runtime *runtime, fth_function *function, con
     *error_type = BAD_EVENT;
     FTH_REQUIRE(variables, FTH_NO_MEMORY, "no memory for an invocation");
     read_function_name(lambda->arn, name, sizeof name);
-    if (lambda->trace) { /* what is not UTF-8 is no trace */
+    if (lambda->trace) { /* json_string() rejects invalid UTF-8 */
         json_t *trace = json_string(lambda->trace);
         if (trace)
             json_object_set_new(variables, "_X_AMZN_TRACE_ID", trace);
@@ -278,8 +278,8 @@ static void name_error_type(fth_status status, char *type, size_t size)
     type[length] = '\0';
 }
 
-/* Hands in a result or an error. An answer that the Runtime API does not take, because the
- * invocation is over by its clock, is lost and logged. */
+/* Posts the result or the error. An answer that the Runtime API rejects, because the invocation has
+ * timed out, is logged and dropped. */
 static fth_status answer(lambda_runtime *runtime, const lambda_event *event, fth_status ran, const json_t *result,
                          const char *error_type)
 {
@@ -305,7 +305,7 @@ static fth_status answer(lambda_runtime *runtime, const lambda_event *event, fth
     FTH_REQUIRE(code < 500, FTH_PEER_LOST, "the Runtime API answered %d to a result; Lambda starts the function again",
                 code);
     if (code >= 300)
-        fth_log_warning("request %s: the Runtime API did not take the answer (%d)", event->id, code);
+        fth_log_warning("request %s: the Runtime API rejected the answer (%d)", event->id, code);
 
 out:
     return status;

@@ -1,5 +1,5 @@
-/* See memory_limit.h. In a container the group's own files are at the root of what is mounted,
- * whatever /proc says its path is; outside of one they are below that path. */
+/* See memory_limit.h. In a container the group's files are at the root of the mount, whatever path
+ * /proc gives; elsewhere they are below that path. */
 #include "functions/memory_limit.h"
 
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 #include "base/base.h"
 #include "base/process.h"
 
-/* Kernels of cgroup v1 say "none" as a number near 2^63. */
+/* cgroup v1 writes "none" as a number near 2^63. */
 #define NO_LIMIT (UINT64_C(1) << 60)
 
 static uint64_t read_limit(const char *folder, const char *group, const char *name)
@@ -66,7 +66,7 @@ void fth_memory_limit_enforce(uint64_t limit_bytes)
     struct rlimit space;
     if (limit_bytes == 0 || resident <= 0 || data <= 0 || getrlimit(RLIMIT_DATA, &space) != 0)
         return;
-    /* Stacks and the like are allocated and hardly touched: they take no memory. */
+    /* Memory that is allocated but hardly touched, such as stacks, does not count. */
     const rlim_t most = (rlim_t)limit_bytes + (rlim_t)(data > resident ? data - resident : 0);
     if (space.rlim_cur == RLIM_INFINITY || space.rlim_cur > most)
         setrlimit(RLIMIT_DATA, &(struct rlimit){.rlim_cur = most, .rlim_max = space.rlim_max});

@@ -1,16 +1,15 @@
 /* OpenWhisk's action contract.
  *
- *     POST /init   {"value": {"env": {…}, "code": "", …}}                 once; code is never taken from it
- *     POST /run    {"value": {parameters}, "deadline": …, "api_key": …}   each other key is __OW_<KEY> to the job
+ *     POST /init   {"value": {"env": {…}, "code": "", …}}                 once; code is refused
+ *     POST /run    {"value": {parameters}, "deadline": …, "api_key": …}   other keys become __OW_<KEY> for the job
  *     POST /       {"init": {…}, "activation": {…}, "value": {…}}         Knative: either of them, or both
  *
- * Handlers only hold the exchange and queue it. One thread takes requests in order, so that runs
- * cannot overlap, and what /init brought is that thread's alone. Codes and texts are those of
- * OpenWhisk's reference proxy; but JSON that is broken is refused, where the proxy takes it for
- * none.
+ * Handlers only hold the exchange and queue it. One thread processes requests in order, so that runs
+ * cannot overlap, and owns what /init brought. Codes and messages are those of OpenWhisk's reference
+ * proxy, except that invalid JSON is refused, where the proxy ignores it.
  *
- * After an activation, and after an /init that failed, one line with the marker ends both output
- * streams: the platform cuts its logs there. */
+ * After each activation, and after a failed /init, one line with the marker ends both output
+ * streams; the platform cuts its logs there. */
 #include "functions/openwhisk.h"
 
 #include <ctype.h>
@@ -33,7 +32,7 @@ static const char no_arguments[] = "The action did not receive a dictionary or a
 static const char no_result[] = "The action did not return a dictionary or array.";
 
 enum { MOST_WAITING = 64, HTTP_THREADS = 2, MOST_CONNECTIONS = 128, HELD_S = 86400 };
-#define STOPPED_RUN_S  30.0 /* that a run has to end once it was asked to */
+#define STOPPED_RUN_S  30.0 /* for a run to end after it was asked to */
 #define LAST_ANSWERS_S 5.0
 
 typedef enum request_kind { REQUEST_INIT, REQUEST_RUN, REQUEST_KNATIVE } request_kind;
@@ -47,14 +46,14 @@ typedef struct action_request {
 struct fth_openwhisk {
     fth_server *server;
     pthread_t runner;
-    fth_stop stop; /* of the run under way */
+    fth_stop stop; /* of the current run */
 
-    /* The runner's own. */
+    /* For the runner thread only. */
     fth_function *function;
     json_t *environment; /* of /init: object of strings */
     bool initialized, warm;
     uint64_t memory_limit_bytes;
-    double startup_s; /* from the process's beginning until it served; what it waited for a request does not count */
+    double startup_s; /* from the start of the process until it served */
 
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t changed;
@@ -70,7 +69,7 @@ static void write_all(int stream, const char *text)
     for (size_t done = 0, length = strlen(text); done < length;) {
         ssize_t written = write(stream, text + done, length - done);
         if (written < 0 && errno != EINTR)
-            return; /* nobody reads it */
+            return; /* the stream has no reader */
         done += written > 0 ? (size_t)written : 0;
     }
 }
@@ -88,7 +87,7 @@ static void answer_error(fth_exchange *exchange, int code, const char *message)
     fth_exchange_answer_json(exchange, code, json_pack("{s:s}", "error", message));
 }
 
-/* The end of an activation that failed, with the calling thread's message or `message`. */
+/* Ends an activation that failed. */
 static void fail_activation(fth_exchange *exchange, int code, const char *id, const char *message)
 {
     fth_log_error("%s%s%s%s", *id ? "activation " : "", id, *id ? ": " : "", message);
@@ -120,7 +119,7 @@ out:
     return status;
 }
 
-/* True: initialized, and nothing has been answered. `value` may be NULL. */
+/* True if it initialized the action and has answered nothing. `value` may be NULL. */
 static bool initialize(fth_openwhisk *service, fth_exchange *exchange, const json_t *value)
 {
     if (service->initialized) {
@@ -150,7 +149,7 @@ static void handle_init(fth_openwhisk *service, fth_exchange *exchange, const js
 
 /* ---- /run ---- */
 
-/* The variables of one activation: those of /init, and each of its keys but the parameters. */
+/* The variables of one activation: those of /init, and its keys except "value". */
 static fth_status collect_variables(const fth_openwhisk *service, const json_t *activation, json_t **variables)
 {
     fth_status status = FTH_OK;
@@ -211,7 +210,7 @@ out:
     return status;
 }
 
-/* `activation` has the keys that become variables; NULL: none. `value` NULL: no parameters. */
+/* `activation`: the keys that become variables; or NULL. `value`: the parameters; or NULL. */
 static void run_activation(fth_openwhisk *service, fth_exchange *exchange, const json_t *activation,
                            const json_t *value)
 {
@@ -274,14 +273,14 @@ static void handle(fth_openwhisk *service, const action_request *request)
     json_decref(message);
 }
 
-/* The next in the queue, or NULL when the service stops. */
+/* The next request, or NULL when the service stops. */
 static action_request *take_request(fth_openwhisk *service)
 {
     pthread_mutex_lock(&service->mutex);
     service->busy = false;
     pthread_cond_broadcast(&service->changed);
     while (!service->first && !service->stopping)
-        pthread_cond_wait(&service->changed, &service->mutex); /* ended by a request, or the stop */
+        pthread_cond_wait(&service->changed, &service->mutex); /* until a request or the stop */
     action_request *request = service->stopping ? NULL : service->first;
     if (request) {
         service->first = request->next;
@@ -313,7 +312,7 @@ static void enqueue(fth_openwhisk *service, fth_exchange *exchange, request_kind
     bool stopping = service->stopping, taken = request && !stopping && service->waiting < MOST_WAITING;
     if (taken) {
         *request = (action_request){.kind = kind, .exchange = exchange};
-        fth_exchange_hold(exchange, HELD_S, 503); /* the platform ends what runs longer than it may */
+        fth_exchange_hold(exchange, HELD_S, 503); /* the platform enforces time limits */
         *service->last = request;
         service->last = &request->next;
         service->waiting++;
@@ -410,7 +409,7 @@ int fth_openwhisk_port(const fth_openwhisk *service)
     return fth_server_port(service->server);
 }
 
-/* Waits until no run is under way; false if that takes longer than `seconds`. */
+/* Waits at most `seconds` until nothing runs. */
 static bool wait_until_idle(fth_openwhisk *service, double seconds)
 {
     struct timespec until = fth_deadline_timespec(fth_deadline_in(seconds));

@@ -8,18 +8,18 @@
 #include "functions/function.h"
 
 typedef struct fth_openwhisk_options {
-    const char *address; /* NULL: 0.0.0.0, as a container's proxy has to */
+    const char *address; /* NULL: 0.0.0.0, as containers require */
     int port;            /* 8080; 0: any free one */
 } fth_openwhisk_options;
 
 typedef struct fth_openwhisk fth_openwhisk;
 
-/* Starts to serve. Requests are answered in threads of its own; `function` outlives it. */
+/* Starts to serve, in threads of its own. `function` outlives it. */
 fth_status fth_openwhisk_start(const fth_openwhisk_options *options, fth_function *function, fth_openwhisk **service);
 int fth_openwhisk_port(const fth_openwhisk *service);
-/* Waits `seconds` at most for the run under way, then asks it to stop; its answer is sent, what
- * waits is refused. False: the run has not ended within half a minute of that. It still uses the
- * service and the function, which stay as they are. */
+/* Waits at most `seconds` for the current run, then asks it to stop and sends its answer; refuses
+ * waiting requests. False if the run has not ended half a minute later: it still uses the service
+ * and the function, which are then not freed. */
 bool fth_openwhisk_stop(fth_openwhisk *service, double seconds);
 
 #endif

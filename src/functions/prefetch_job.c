@@ -1,7 +1,7 @@
-/* The prefetch job: prepares an item for the batch cache, by an order as coordinators send it
- * ({"id", "kind", "number", "spec", "cache", "address"}; batches/prefetch/order_queue.h), and
- * answers as `farthing worker prefetch --port` does. Connections, caches and data sets are kept
- * between warm invocations. */
+/* The prefetch job: prepares an item for the batch cache, from an order as coordinators send it
+ * ({"id", "kind", "number", "spec", "cache", "address"}; batches/prefetch), and answers like
+ * `farthing worker prefetch --port`. Connections, caches and data sets are kept between warm
+ * invocations. */
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -11,11 +11,11 @@
 #define LOOK_EVERY_S 0.05
 #define MARGIN_S     0.2
 
-/* An invocation that waits for its answer. Whoever is last to leave frees it. */
+/* An invocation that waits for its answer; the last of the two threads that use it frees it. */
 typedef struct waiting {
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t changed;
-    json_t *result; /* NULL: not there yet */
+    json_t *result; /* NULL: none yet */
     bool answered, abandoned;
 } waiting;
 
@@ -49,7 +49,7 @@ static void answer(void *context, json_t *result)
         free_waiting(w);
 }
 
-/* The result, which is the caller's; NULL: there is none in time. */
+/* The result, owned by the caller; NULL if it did not come in time. */
 static json_t *wait_for_result(waiting *w, const fth_invocation_event *event)
 {
     fth_deadline deadline = {event->deadline_s - MARGIN_S};

@@ -1,5 +1,5 @@
-/* See self_invocation.h. OpenWhisk gives API host, key and the action's name with each activation;
- * Lambda has its name and credentials in the process's environment. */
+/* See self_invocation.h. OpenWhisk passes API host, key and name with each activation; Lambda has
+ * name and credentials in the process's environment. */
 #include "functions/self_invocation.h"
 
 #include <stdio.h>
@@ -22,7 +22,7 @@ static fth_status require_variable(const fth_invocation_event *event, const char
     return fth_fail(FTH_INVALID, "\"continue\": \"self\" needs the platform's %s, which is not set here", name);
 }
 
-/* "/guest/package/name": what follows the name space, which the key says. */
+/* "package/name" of "/guest/package/name"; the key implies the name space. */
 static const char *without_namespace(const char *name)
 {
     const char *slash = *name == '/' ? strchr(name + 1, '/') : NULL;
@@ -77,8 +77,8 @@ fth_status fth_self_invocation_start(const fth_invocation_event *event, const js
     FTH_REQUIRE(outcome.state == FTH_INVOCATION_RUNNING || outcome.state == FTH_INVOCATION_DONE, FTH_IO,
                 "the function could not invoke itself as %s: %s", found.name,
                 outcome.error                               ? outcome.error
-                : outcome.state == FTH_INVOCATION_THROTTLED ? "there are too many invocations"
-                                                            : "the platform gave no answer");
+                : outcome.state == FTH_INVOCATION_THROTTLED ? "too many invocations are running"
+                                                            : "the platform did not answer");
     snprintf(id, FTH_SELF_ID_SIZE, "%s", outcome.id);
 
 out:

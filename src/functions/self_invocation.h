@@ -1,5 +1,5 @@
-/* A function that invokes itself: by the platform's API, with what the platform put into its
- * environment. */
+/* A function that invokes itself, through the platform's API and with the keys in its environment.
+ * */
 #ifndef FTH_FUNCTIONS_SELF_INVOCATION_H
 #define FTH_FUNCTIONS_SELF_INVOCATION_H
 
@@ -7,12 +7,12 @@
 
 enum { FTH_SELF_ID_SIZE = 80 };
 
-/* FTH_INVALID, saying what is missing, where it could not invoke itself. For before the work
- * begins. */
+/* Checks, before any work, that the function can invoke itself. FTH_INVALID names what is missing.
+ * */
 fth_status fth_self_invocation_check(const fth_invocation_event *event);
 
-/* Invokes the function of `event` again with `parameters`, and does not wait for its end. `id` is
- * the new invocation's. */
+/* Invokes the function of `event` again with `parameters`, without waiting for it. `id`: the new
+ * invocation's. */
 fth_status fth_self_invocation_start(const fth_invocation_event *event, const json_t *parameters, fth_deadline deadline,
                                      char id[FTH_SELF_ID_SIZE]);
 

@@ -7,8 +7,8 @@ struct fth_shard_batches {
     fth_loader *loader;
     fth_sampler sampler;
     int64_t epoch;
-    int64_t number; /* of the epoch's first batch, for the loader */
-    int64_t base;   /* of the numbers that batches have: each shard has its own, and so dropout of its own */
+    int64_t number; /* of the epoch's first batch, in the loader */
+    int64_t base;   /* added to batch numbers, so that each shard has its own, and its own dropout */
     size_t image_floats;
     int64_t *samples;
     float *images;
@@ -31,7 +31,7 @@ fth_status fth_shard_batches_open(const fth_dataset *dataset, const fth_shard_le
     fth_shard_batches *batches = NULL;
     const fth_dataset_info *info = fth_dataset_get_info(dataset);
     const int64_t samples = info->count[FTH_TRAIN];
-    const int64_t loaded = batch < samples ? batch : samples; /* a loader has no batch larger than its set */
+    const int64_t loaded = batch < samples ? batch : samples; /* a loader's batch is at most its set */
 
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *batches, &batches));

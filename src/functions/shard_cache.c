@@ -1,15 +1,15 @@
 /* See shard_cache.h.
  *
- * A shard is FOLDER/<hash of the URL's public form>.shard: a header and the bytes as they came. It
- * is written under a temporary name and renamed, without a sync: the checksum finds out what a
- * crash has torn. Image files, which cannot be read from the archive, are in FOLDER/<hash of URL
- * and ETag>.tar beside it. A file's time is that of its last use.
+ * A shard is FOLDER/<hash of the URL's public form>.shard: a header and the bytes as received. It is
+ * written under a temporary name and renamed without a sync; the checksum detects what a crash has
+ * torn. Image files that cannot be read from the archive are unpacked to FOLDER/<hash of URL and
+ * ETag>.tar. A file's modification time is that of its last use.
  *
  *     nothing -> .tmp-... (grows) -> header with ETag, size and checksum -> renamed
- *                broken off: removed at once, or when it is found an hour later
+ *                interrupted: removed at once, or by another process an hour later
  *
- * Bytes come into a file and are mapped, so that an archive takes no memory of its own while it is
- * read. */
+ * Bytes are received into a file and mapped, so that reading an archive takes no memory of its
+ * own. */
 #include "functions/shard_cache.h"
 
 #include <dirent.h>
@@ -38,7 +38,7 @@ typedef struct shard_header {
 } shard_header;
 static const char magic[8] = "fthshd1";
 
-/* A shard's bytes, mapped; `bytes` is NULL where there are none. */
+/* A shard's bytes, mapped; all zero: none. */
 typedef struct shard_bytes {
     const uint8_t *mapping;
     size_t mapped_bytes;
@@ -47,9 +47,9 @@ typedef struct shard_bytes {
     char etag[128];
 } shard_bytes;
 
-/* What a data set was made of. */
+/* What the data set was opened from. */
 typedef struct opened_from {
-    char *url; /* public form; NULL: nothing is open */
+    char *url; /* public form; NULL: not open */
     char etag[128];
     int64_t first, count;
     bool ranged;
@@ -62,7 +62,7 @@ struct fth_shard_cache {
     int folder;
     uint64_t limit_bytes;
     unsigned serial;             /* of temporaries */
-    fth_http_client *clients[2]; /* [1]: for URLs that are foreign; connections are not shared */
+    fth_http_client *clients[2]; /* [1]: for foreign URLs; connections are not shared */
     fth_dataset *dataset;
     opened_from from;
 };
@@ -77,9 +77,9 @@ static void forget(fth_shard_cache *cache)
     cache->from = (opened_from){0};
 }
 
-/* The folder, made for this user alone where it was not there. Whoever else can write to it chooses
- * what is trained with: such a one, as anybody can make it in /tmp, is not used. NULL: it can be
- * used; else why not. */
+/* Opens the folder, creating it for this user only. A folder that other users can write to, as
+ * anyone can create in /tmp, is not used: they could choose the training data. Returns NULL or why
+ * it is not used. */
 static const char *open_folder(const char *path, int *folder)
 {
     struct stat facts;
@@ -157,15 +157,14 @@ static int compare_use(const void *a, const void *b)
     return x.tv_nsec < y.tv_nsec ? -1 : x.tv_nsec > y.tv_nsec;
 }
 
-/* As name_file() makes them: others' archives in the folder are not ours to remove. */
+/* Whether name_file() made the name; other files in the folder are not removed. */
 static bool is_cached_name(const char *name)
 {
     return strspn(name, "0123456789abcdef") == 32 &&
            (strcmp(name + 32, ".shard") == 0 || strcmp(name + 32, ".tar") == 0);
 }
 
-/* The files there are; temporaries that somebody has left are removed. Others in the folder are not
- * ours. */
+/* Lists the cached files; removes old temporary files. */
 static fth_status list_files(fth_shard_cache *cache, cached_file **files, size_t *count)
 {
     fth_status status = FTH_OK;
@@ -204,8 +203,8 @@ out:
     return status;
 }
 
-/* Removes what was used longest ago until all is within the limit; `kept` (may be "") stays. Other
- * processes that have a removed file mapped keep it. */
+/* Removes the least recently used files until the rest is within the limit, except `kept` (may be
+ * ""). Processes that have a removed file mapped keep it. */
 static void make_room(fth_shard_cache *cache, const char *kept)
 {
     cached_file *files = NULL;
@@ -249,8 +248,7 @@ static bool map_descriptor(int descriptor, shard_bytes *shard)
     return true;
 }
 
-/* The shard of that name in the cache, with its checksum checked; false: there is none that is
- * whole. */
+/* Finds a shard in the cache and verifies its checksum; false if there is none. */
 static bool find_cached(fth_shard_cache *cache, const char *name, shard_bytes *shard)
 {
     shard_header header;
@@ -266,7 +264,7 @@ static bool find_cached(fth_shard_cache *cache, const char *name, shard_bytes *s
     }
     if (good) {
         memcpy(shard->etag, header.etag, sizeof shard->etag);
-        futimens(descriptor, NULL); /* it was used now */
+        futimens(descriptor, NULL); /* marks it as just used */
     } else {
         release_bytes(shard);
     }
@@ -299,7 +297,7 @@ static fth_status open_spool(fth_shard_cache *cache, spool *file)
     return FTH_OK;
 }
 
-/* The file is whole: gives its bytes, and its name where it can be found again. */
+/* Maps the complete file, and renames it so that later invocations find it. */
 static fth_status publish(fth_shard_cache *cache, spool *file, const char *name, const char *url, const char *etag,
                           shard_bytes *shard)
 {
@@ -312,7 +310,7 @@ static fth_status publish(fth_shard_cache *cache, spool *file, const char *name,
     shard->size_bytes = shard->mapped_bytes - sizeof header;
     snprintf(shard->etag, sizeof shard->etag, "%s", etag);
     if (!*etag || !*file->temporary)
-        goto out; /* nothing could be asked about it later */
+        goto out; /* it could not be revalidated later */
     memcpy(header.magic, magic, sizeof magic);
     memcpy(header.etag, shard->etag, sizeof header.etag);
     header.size_bytes = shard->size_bytes;
@@ -483,11 +481,11 @@ fth_status fth_shard_cache_get(fth_shard_cache *cache, const fth_shard_request *
     else if (strncmp(public_url, "https://", 8) == 0 || strncmp(public_url, "http://", 7) == 0)
         FTH_TRY(get_remote(cache, request, public_url, &shard, &facts->received_bytes));
     else
-        FTH_REQUIRE(false, FTH_INVALID, "%s is no address of a shard: it begins with https://, http:// or file://",
+        FTH_REQUIRE(false, FTH_INVALID, "%s is not the address of a shard; expected https://, http:// or file://",
                     public_url);
     from = describe(request, public_url, shard.etag);
     if (!is_same(&from, &cache->from)) {
-        forget(cache); /* before there are two of them in memory */
+        forget(cache); /* so that only one is in memory */
         FTH_TRY(open_set(cache, request, public_url, &shard, &cache->dataset));
         cache->from = from;
         public_url = NULL;

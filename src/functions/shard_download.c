@@ -19,12 +19,12 @@ void fth_plain_etag(const char *given, char etag[128])
     size_t length = given ? strlen(given) : 0;
     bool quoted = length >= 2 && given[0] == '"' && given[length - 1] == '"';
     etag[0] = '\0';
-    if (!given || strncmp(given, "W/", 2) == 0) /* a weak one says "alike", not "equal" */
+    if (!given || strncmp(given, "W/", 2) == 0) /* a weak one means "similar", not "equal" */
         return;
     if (length - (quoted ? 2 : 0) < 128)
         snprintf(etag, 128, "%.*s", (int)(length - (quoted ? 2 : 0)), given + (quoted ? 1 : 0));
     for (const char *c = etag; *c; c++)
-        if (*c < '!' || *c > '~' || *c == '"') { /* it would not be a header's value */
+        if (*c < '!' || *c > '~' || *c == '"') { /* not valid in a header */
             etag[0] = '\0';
             return;
         }
@@ -55,7 +55,7 @@ static int look_at_stop(void *context, uint64_t sent_bytes, uint64_t received_by
     return download->with->request->stop && download->with->request->stop->asked;
 }
 
-/* One GET. *answered is false where another try may help. */
+/* One GET. *answered is false if another try may help. */
 static fth_status request_once(transfer *download, fth_http_response *response, bool *answered)
 {
     const fth_shard_request *request = download->with->request;

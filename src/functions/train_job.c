@@ -2,15 +2,13 @@
  *
  *     register --> model --> take a shard --> fetch it --> [pull, compute, push]... --> take the next ... -->
  * unregister ^                               |
- *                                +-------------- "lease" --------+   the shard is with others by now
+ *                                +-------------- "lease" --------+   another worker has the shard now
  *
- * Where a shard's samples stand is the server's to know: each push says which samples it is of, and
- * counts only if they are what comes next. So whatever ends a function, a deadline, a kill or a
- * lost answer, the next one continues at the right sample, and at most what was not pushed is
- * computed again.
+ * The server keeps the position of each shard: a push names the samples it covers and counts only if
+ * they are the next ones. Whatever ends a function (a deadline, a kill, a lost answer), the next one
+ * continues at the right sample, and at most the unpushed samples are computed again.
  *
- * Kept between warm invocations: shards (shard_cache.h), and device, engine and plans
- * (train_model.h). */
+ * Kept between warm invocations: shards (shard_cache.h), device, engine and plans (train_model.h). */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -29,22 +27,22 @@
 #include "functions/train_time.h"
 #include "http/http.h"
 
-#define PATIENCE_S 30.0 /* that a server which does not answer is tried again */
+#define PATIENCE_S 30.0 /* how long a server that does not answer is retried */
 
-/* What is kept. */
+/* Kept between invocations. */
 typedef struct train_job {
     fth_shard_cache *shards;
     fth_train_model *model;
-    int threads;         /* 0: as many as the platform gives */
-    uint64_t base_bytes; /* that the process had resident before it had a model or data */
+    int threads;         /* 0: as many as the platform offers */
+    uint64_t base_bytes; /* resident before there was a model or data */
 } train_job;
 
-/* What was done in an invocation. */
+/* What an invocation has done. */
 typedef struct train_sums {
     int64_t samples, correct, steps, pushes;
-    double loss; /* over samples, added up */
+    double loss; /* sum over samples */
     double fetch_s, compute_s, wait_s;
-    double first_push_s; /* since the process or the invocation began; NAN: there was none */
+    double first_push_s; /* since the invocation (or its process) started; NAN: none */
     uint64_t shard_bytes;
 } train_sums;
 
@@ -54,19 +52,19 @@ typedef struct train_run {
     train_job *job;
     fth_train_parameters parameters;
     fth_worker_client *client;
-    fth_engine *engine;   /* of the job's model, as is */
-    fth_replica *replica; /* this; both NULL until there is a model */
+    fth_engine *engine;   /* of the job's model, as is the replica; */
+    fth_replica *replica; /* both NULL until there is a model */
     fth_shard_lease lease;
     fth_train_time time;
     train_sums sums;
-    int64_t version_at_start; /* of the model; as the invocation before left it, until there is one */
-    bool finished;            /* the server has nothing left to do */
-    const char *stopped;      /* why it ended before: "deadline", "stop"; NULL: it did not */
+    int64_t version_at_start; /* of the model; until there is one, as the last invocation left it */
+    bool finished;            /* the server has no work left */
+    const char *stopped;      /* why it ends early: "deadline", "stop"; or NULL */
 } train_run;
 
 /* ---- time ---- */
 
-/* Adds what has passed since `since_s` to *sum, and gives it. */
+/* Adds the time since `since_s` to *sum, and returns it. */
 static double count_time(double since_s, double *sum)
 {
     double seconds = fth_clock_seconds() - since_s;
@@ -79,7 +77,7 @@ static bool is_stopped(const train_run *run)
     return run->event->stop && run->event->stop->asked;
 }
 
-/* True, and the run ends, if there is no time for another batch. */
+/* Whether the run must end: there is no time for another batch. */
 static bool must_end(train_run *run)
 {
     if (is_stopped(run))
@@ -89,8 +87,8 @@ static bool must_end(train_run *run)
     return run->stopped != NULL;
 }
 
-/* A request that was given up at the end of the time is no failure: the server knows whether it
- * arrived. FTH_TIMEOUT is always that: what waits has no other deadline. */
+/* A request abandoned at the end of the time is not a failure: the server knows whether it arrived.
+ * All FTH_TIMEOUT are of this kind, because there is no other deadline. */
 static fth_status forgive_the_end(train_run *run, fth_status status)
 {
     double end_s = fth_train_time_end(&run->time);
@@ -143,8 +141,8 @@ static fth_status pull(train_run *run, fth_push_outcome outcome)
 
 /* ---- shards ---- */
 
-/* What a shard that a function brings is known by: the file's name and, since many files are called
- * alike, eight digits of a hash of where it is; and the range. */
+/* The name of a brought shard: the file's name, eight digits of a hash of its address, since file
+ * names repeat, and the range. */
 static char *name_brought_shard(const fth_train_parameters *p)
 {
     char hex[65], file[97];
@@ -162,7 +160,7 @@ static char *name_brought_shard(const fth_train_parameters *p)
                                         : fth_format("%s-%.8s", file, hex);
 }
 
-/* What the model leaves for samples, where a limit is known; 0: it is not. */
+/* The memory that the model leaves for samples; 0: no known limit. */
 static uint64_t count_sample_bytes(const train_run *run)
 {
     const uint64_t limit = run->event->memory_limit_bytes;
@@ -170,8 +168,8 @@ static uint64_t count_sample_bytes(const train_run *run)
     return limit == 0 ? 0 : limit > taken ? limit - taken : 1;
 }
 
-/* The size of its images is the model's: files of a shard may all have one size, and those of the
- * whole set not. */
+/* Fetches a shard. Image size comes from the model: the files of one shard may all have one size
+ * while those of the set do not. */
 static fth_status fetch(train_run *run, const fth_shard_request *asked, fth_dataset **dataset, fth_shard_facts *facts)
 {
     const fth_normalization *normalization = &fth_worker_get_registration(run->client)->normalization;
@@ -190,7 +188,7 @@ static fth_status fetch(train_run *run, const fth_shard_request *asked, fth_data
     return status;
 }
 
-/* The samples of the lease that was taken. */
+/* Opens the samples of the lease. */
 static fth_status open_lease(train_run *run, fth_dataset *brought, const fth_shard_facts *brought_facts,
                              fth_shard_batches **batches)
 {
@@ -223,8 +221,8 @@ out:
 
 /* ---- gradients ---- */
 
-/* Gradients of samples [from, planned) of the lease's epoch, or as many of them as there is time
- * for: up to *to. Each batch has the share of the gradient that its samples have. */
+/* Computes gradients of samples [from, planned) of the lease's epoch, or as many as there is time
+ * for, up to *to. Each batch is weighted by its samples. */
 static fth_status compute(train_run *run, fth_shard_batches *batches, int64_t from, int64_t planned, int64_t *to,
                           fth_replica_facts *facts)
 {
@@ -245,7 +243,7 @@ static fth_status compute(train_run *run, fth_shard_batches *batches, int64_t fr
                                                  .share = (float)((double)batch.count / (double)(planned - from))},
                                     &result);
         FTH_TRY(forgive_the_end(run, status));
-        if (run->stopped) /* in the midst of the batch; those before it are handed in */
+        if (run->stopped) /* in the middle of the batch; the batches before it are pushed */
             break;
         *to += batch.count;
         facts->samples += result.samples;
@@ -256,7 +254,7 @@ static fth_status compute(train_run *run, fth_shard_batches *batches, int64_t fr
     }
     if (facts->samples > 0)
         facts->loss = loss / (double)facts->samples;
-    if (*to < planned && facts->samples > 0) /* fewer than their shares were made for */
+    if (*to < planned && facts->samples > 0) /* fewer than the weights assumed */
         facts->scale = (float)((double)(planned - from) / (double)(*to - from));
 
 out:
@@ -273,8 +271,8 @@ static void note_push(train_run *run, const fth_replica_facts *facts)
     sums->loss += facts->loss * (double)facts->samples;
 }
 
-/* Pushes what was computed of the span and, if there is more to do, pulls. *position moves with
- * what was taken; *lost: the shard is not this worker's any more. */
+/* Pushes the gradients of the span and, if there is more to do, pulls. *position moves if the push
+ * was accepted; *lost: another worker has the shard now. */
 static fth_status hand_in(train_run *run, const fth_replica_facts *facts, const fth_shard_span *span, int64_t *position,
                           bool *lost)
 {
@@ -303,7 +301,7 @@ out:
     return forgive_the_end(run, status);
 }
 
-/* Goes through the lease, to its end or that of the time. */
+/* Works through the lease, until it or the time ends. */
 static fth_status train_lease(train_run *run, fth_shard_batches *batches)
 {
     fth_status status = FTH_OK;
@@ -328,7 +326,7 @@ out:
 
 /* ---- the whole ---- */
 
-/* Takes one shard after the other. */
+/* Takes one shard after another. */
 static fth_status work(train_run *run, const fth_shard_offer *offer, fth_dataset *brought,
                        const fth_shard_facts *brought_facts)
 {
@@ -357,8 +355,8 @@ out:
     return forgive_the_end(run, status);
 }
 
-/* Platforms give processor time in proportion to memory: a whole one for 1769 MB (Lambda). Threads
- * that have to share one spend their time waiting for each other. */
+/* Platforms assign processor time in proportion to memory: one processor for 1769 MB (Lambda).
+ * Threads that share a processor only wait for each other. */
 static int count_threads(const train_run *run)
 {
     const uint64_t processor_mb = 1769;
@@ -368,9 +366,9 @@ static int count_threads(const train_run *run)
     return (int)(given < 1 ? 1 : given < usable ? given : usable);
 }
 
-/* Time that runs out is no failure, not even before there is a model: a chain of invocations
- * outlives a server that is away for a while. But the first of a chain has nothing to continue, and
- * its caller had better learn that the address is wrong. */
+/* Running out of time is not a failure, even before there is a model: a chain of invocations
+ * outlasts a server that is away for a while. Only the first invocation fails, so that a wrong
+ * address is reported. */
 static fth_status train(train_run *run)
 {
     fth_status status = FTH_OK;
@@ -388,8 +386,7 @@ static fth_status train(train_run *run)
                                                                           : 1};
     FTH_TRY(fth_train_model_get(run->job->model, p, &resources, run->client, &run->engine, &run->replica));
     fth_engine_set_deadline(run->engine, (fth_deadline){fth_train_time_end(&run->time)}, run->event->stop);
-    /* The weights have come over the network, and gradients are as large: an estimate, until
-     * something has been pushed. */
+    /* an estimate until the first push: gradients are as large as the weights just pulled */
     fth_train_time_note_push(&run->time, fth_clock_seconds() - since_s);
     run->version_at_start = fth_replica_version(run->replica);
     if (!p->dataset_url) {
@@ -409,7 +406,7 @@ out:
     return !run->replica && p->continuation.invocations == 0 ? status : forgive_the_end(run, status);
 }
 
-/* What was used, for the server's record, which is sent when the worker unregisters. */
+/* Reports the usage, which the worker sends when it unregisters. */
 static void report_usage(train_run *run, fth_status status, uint64_t *received_bytes, uint64_t *sent_bytes)
 {
     if (!run->client)
@@ -429,7 +426,7 @@ static void report_usage(train_run *run, fth_status status, uint64_t *received_b
 
 /* ---- the result ---- */
 
-/* Of the model, as far as it was seen. */
+/* The last version seen of the model. */
 static int64_t last_version(const train_run *run)
 {
     return run->replica ? fth_replica_version(run->replica) : run->parameters.continuation.version;
@@ -462,7 +459,7 @@ static fth_status make_result(const train_run *run, uint64_t received_bytes, uin
     return FTH_OK;
 }
 
-/* Whatever made the model move is progress; with none for too long the chain ends. */
+/* Any new version of the model is progress; a chain without progress for too long ends. */
 static fth_status count_idle(train_run *run, fth_train_continuation *next)
 {
     fth_status status = FTH_OK;
@@ -482,7 +479,7 @@ out:
     return status;
 }
 
-/* Invokes the function again. A failure is no reason to lose what the caller needs to do it. */
+/* Invokes the function again. If that fails, the result still has the continuation. */
 static void continue_itself(train_run *run, const json_t *continuation, json_t *result)
 {
     char id[FTH_SELF_ID_SIZE] = "";
@@ -498,7 +495,7 @@ static void continue_itself(train_run *run, const json_t *continuation, json_t *
     json_decref(parameters);
 }
 
-/* Says how to continue, or does so. */
+/* Adds the continuation to the result, or continues. */
 static fth_status add_continuation(train_run *run, json_t *result)
 {
     fth_status status = FTH_OK;
@@ -536,8 +533,8 @@ static void close_job(void *state)
     free(job);
 }
 
-/* Of this user alone: shard_cache.h uses no folder that others can write to. */
-static char *usual_folder(void)
+/* Of this user only, as shard_cache.h requires. */
+static char *default_folder(void)
 {
     const char *temporary = getenv("TMPDIR");
     return fth_format("%s/farthing-%ld", temporary && *temporary ? temporary : "/tmp", (long)geteuid());
@@ -547,7 +544,7 @@ static fth_status open_job(const fth_function_options *options, void **state)
 {
     fth_status status = FTH_OK;
     train_job *job = NULL;
-    char *folder = options->cache_folder ? fth_format("%s", options->cache_folder) : usual_folder();
+    char *folder = options->cache_folder ? fth_format("%s", options->cache_folder) : default_folder();
 
     FTH_REQUIRE(folder, FTH_NO_MEMORY, "no memory for a path");
     FTH_TRY(fth_allocate(1, sizeof *job, &job));
@@ -582,7 +579,7 @@ static fth_status run_job(void *state, const fth_invocation_event *event, json_t
     report_usage(&run, status, &received_bytes, &sent_bytes);
     FTH_TRY(status);
     FTH_TRY(make_result(&run, received_bytes, sent_bytes, &made));
-    fth_worker_close(run.client); /* before another invocation, which may be given what this one returns */
+    fth_worker_close(run.client); /* before the next invocation, which may lease the shard that this one frees */
     run.client = NULL;
     if (!run.finished)
         FTH_TRY(add_continuation(&run, made));

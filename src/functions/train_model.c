@@ -15,7 +15,7 @@ struct fth_train_model {
     fth_engine *engine;
     fth_replica *replica;
     uint64_t needed_bytes;
-    char *made_for; /* what decides what is made, as text */
+    char *made_for; /* describes what was made, to compare */
 };
 
 fth_status fth_train_model_create(fth_train_model **model)
@@ -47,7 +47,7 @@ static fth_status set_option(fth_train_options *options, const char *name, const
     return fth_options_set(&fth_train_option_table, options, name, text, "the parameter server");
 }
 
-/* "1x28x28", as the server says it. */
+/* Parses the server's "1x28x28". */
 static fth_status read_input(const char *text, fth_engine_options *options)
 {
     char rest;
@@ -62,7 +62,7 @@ static fth_status read_input(const char *text, fth_engine_options *options)
     return FTH_OK;
 }
 
-/* Batches as the engine is given them. */
+/* The size of a batch as passed to the engine. */
 static uint64_t count_batch_bytes(const fth_engine_options *engine, int64_t batch)
 {
     return (uint64_t)batch * (uint64_t)engine->channels * (uint64_t)engine->height * (uint64_t)engine->width *
@@ -76,8 +76,8 @@ static fth_status make(fth_train_model *model, const fth_train_parameters *param
     const fth_worker_registration *served = fth_worker_get_registration(client);
     fth_engine_options engine = {.train = &model->options,
                                  .classes = served->classes,
-                                 .training_samples = 1, /* groups are this job's own */
-                                 .copies = 2,           /* as pulled, and on the way to the server */
+                                 .training_samples = 1, /* this job makes its own groups */
+                                 .copies = 2,           /* one as pulled, one on the way to the server */
                                  .weights_follow = true};
 
     FTH_TRY(fth_options_set_defaults(&fth_train_option_table, &model->options));

@@ -1,6 +1,5 @@
 /* What a function keeps of a model between invocations: the device, the engine with its plans, and
- * the replica that takes weights and gives gradients. Made again where a server has another model,
- * or parameters ask for something else. */
+ * the replica. Recreated if the server has another model or the parameters differ. */
 #ifndef FTH_FUNCTIONS_TRAIN_MODEL_H
 #define FTH_FUNCTIONS_TRAIN_MODEL_H
 
@@ -14,19 +13,18 @@ void fth_train_model_free(fth_train_model *model);
 
 typedef struct fth_train_resources {
     int threads;
-    uint64_t memory_bytes; /* that the model may take with all that belongs to it; 0: not known */
+    uint64_t memory_bytes; /* limit for the model and its buffers; 0: unknown */
 } fth_train_resources;
 
-/* The engine and replica for what the client's server said when the client registered; connected to
- * it. Lent until the next call. FTH_NO_MEMORY if they need more than there is. */
+/* The engine and replica for the client's server, connected to it. Lent until the next call.
+ * FTH_NO_MEMORY if they need more than there is. */
 fth_status fth_train_model_get(fth_train_model *model, const fth_train_parameters *parameters,
                                const fth_train_resources *resources, fth_worker_client *client, fth_engine **engine,
                                fth_replica **replica);
-/* How much of resources->memory_bytes they need. */
+/* How much memory they need. */
 uint64_t fth_train_model_needed_bytes(const fth_train_model *model);
 
-/* FTH_INVALID, saying what differs, if a data set has not the images that the server's model is
- * for. */
+/* FTH_INVALID, naming the difference, if the data set's images do not fit the server's model. */
 fth_status fth_train_model_check_data(const fth_train_model *model, const fth_dataset *dataset, const char *name);
 
 #endif

@@ -29,7 +29,7 @@ static fth_status read_text(const json_t *object, const char *key, size_t max_by
     return FTH_OK;
 }
 
-/* A number, or text that is one: web requests have nothing else. NULL: neither. A new reference. */
+/* A number, or one in a string, as web requests have it; else NULL. A new reference. */
 static json_t *read_number(const json_t *json)
 {
     const char *text = json_string_value(json);
@@ -58,7 +58,7 @@ static fth_status read_count(const json_t *object, const char *key, int64_t leas
 
 /* ---- keys with a form of their own ---- */
 
-/* "HOST:PORT" or a URL. With a pin TLS is meant. */
+/* Reads "HOST:PORT" or a URL; a pin implies https. */
 static fth_status read_server(const json_t *value, const char *pin, char **server)
 {
     fth_status status = FTH_OK;
@@ -118,13 +118,13 @@ static fth_status read_margin(const json_t *value, double *margin_s)
     return FTH_OK;
 }
 
-/* Letters, digits and the few marks that ids have: it becomes part of a shard's name. */
+/* Whether a run's name fits into a shard's name. */
 static bool run_fits(const char *run)
 {
     return strspn(run, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == strlen(run);
 }
 
-/* As a platform would name an invocation, where none does: with curl, say. */
+/* Makes up a run for invocations without an id, for instance with curl. */
 static fth_status make_up_run(char run[FTH_MAX_TRAIN_RUN + 1])
 {
     unsigned char random[16];
@@ -170,7 +170,7 @@ out:
     return status;
 }
 
-/* From the parameters, or else from the environment. */
+/* Reads the keys from the parameters, or else from the environment. */
 static fth_status read_keys(const fth_invocation_event *event, fth_signer *signer)
 {
     fth_status status = FTH_OK;
@@ -197,7 +197,7 @@ out:
 
 /* ---- all of them ---- */
 
-/* Those that web actions get besides the parameters are OpenWhisk's own. */
+/* Warns of unknown keys. Those that begin with __ow_ are OpenWhisk's. */
 static void name_unknown_keys(const json_t *value)
 {
     static const char *const known[] = {"job",         "apihost",     "dataset_url", "batch_sz_train", "epoch_n",
@@ -218,7 +218,7 @@ static void name_unknown_keys(const json_t *value)
                 (size_t)snprintf(names + length, sizeof names - length, "%s\"%.64s\"", length > 0 ? ", " : "", key);
     }
     if (length > 0)
-        fth_log_warning("parameters without a meaning here: %s", names);
+        fth_log_warning("unknown parameters: %s", names);
 }
 
 fth_status fth_train_parameters_load(const fth_invocation_event *event, fth_train_parameters *parameters)

@@ -5,7 +5,7 @@
 
 #define LEAST_MARGIN_S    0.2
 #define MOST_MARGIN_SHARE 0.1
-#define FORGET            0.9 /* a slow one counts less with each that follows: the first has plans to make */
+#define FORGET            0.9 /* weight of older durations: the first includes making plans */
 
 static double note(double slowest_s, double seconds)
 {

@@ -28,7 +28,7 @@ static fth_status read_registration(fth_worker_client *client, const fth_http_re
 
     FTH_REQUIRE(name && fth_worker_name_valid(name) && model && input && consistency && json_is_integer(sequence) &&
                     json_integer_value(sequence) >= 0 && json_integer_value(sequence) < INT64_MAX / 2,
-                FTH_CORRUPT, "%s does not answer like a parameter server", client->connection.url);
+                FTH_CORRUPT, "%s does not answer as a parameter server would", client->connection.url);
     if (!client->renewer.running)
         snprintf(client->name, sizeof client->name, "%s", name);
     FTH_REQUIRE(strcmp(client->name, name) == 0, FTH_CORRUPT, "%s registered %s again under another name",

@@ -226,7 +226,7 @@ def test_an_answer_that_comes_too_late(api, start):
     function = start(api)
     api.code = 400
     invoke(api, {})
-    wait_for(lambda: "did not take the answer (400)" in function.errors(), "a warning")
+    wait_for(lambda: "rejected the answer (400)" in function.errors(), "a warning")
     api.code = 202
     expect_service(api, function)
 

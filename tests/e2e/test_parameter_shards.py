@@ -308,7 +308,7 @@ def test_where_shards_are(farthing, shards, serve, tmp_path):
     (cut / "part-0002.tar.gz").write_bytes(b"short")
     assert "part-0002.tar.gz" in refused("--shards", cut) and "has 5 bytes" in refused("--shards", cut)
     (cut / "part-0002.tar.gz").unlink()
-    assert "part-0002.tar.gz, listed in" in refused("--shards", cut) and "is not there" in refused("--shards", cut)
+    assert "part-0002.tar.gz, listed in" in refused("--shards", cut) and "does not exist" in refused("--shards", cut)
     server = serve("--shards", place, "--epochs", 1, "--name", "run")
     server.stop()
     again = [*PLAIN, "--name", "run"]
