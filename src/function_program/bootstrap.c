@@ -1,9 +1,8 @@
-/* `bootstrap` of a package (src/package): starts farthing-function with the loader and the
- * libraries that came with it, wherever the package was unpacked. A program names its loader by an
- * absolute path, so this one is linked statically and needs none. It also says which certificates
- * to trust: the system below may have none, or elsewhere.
+/* `bootstrap` of a package (src/package): starts farthing-function with the loader and libraries of
+ * the package, wherever it was unpacked. A program names its loader by an absolute path, so this
+ * one is linked statically. It also sets the certificates to trust, which the host may lack.
  *
- * Whatever LD_LIBRARY_PATH says, libraries come from the package. */
+ * Libraries come from the package, whatever LD_LIBRARY_PATH says. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -14,7 +13,7 @@
 
 static char folder[PATH_MAX];
 
-/* Where this program is: by the kernel's account, or else (without /proc) as it was started. */
+/* The path of this program, from /proc or else from argv[0]. */
 static int find_folder(void)
 {
     ssize_t length = readlink("/proc/self/exe", folder, sizeof folder - 1);
@@ -44,7 +43,7 @@ static char *join(const char *name)
 
 int main(int argc, char **argv)
 {
-    enum { OWN_ARGUMENTS = 7 }; /* before those that were given */
+    enum { OWN_ARGUMENTS = 7 }; /* before the given arguments */
     char **arguments = calloc(OWN_ARGUMENTS + (size_t)argc + 1, sizeof *arguments);
     if (find_folder() != 0 || !arguments) {
         fprintf(stderr, "bootstrap: cannot find out where it is\n");

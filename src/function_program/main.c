@@ -1,7 +1,7 @@
-/* farthing-function: the program that platforms of functions run. It has what a worker needs and
- * nothing else: the contracts of src/functions, the back end `portable`, no commands.
+/* farthing-function: the program that function platforms run. It has only what a worker needs: the
+ * contracts of src/functions and the back end `portable`, no commands.
  *
- * Where AWS_LAMBDA_RUNTIME_API is set it is a custom runtime of Lambda, else it serves OpenWhisk's
+ * With AWS_LAMBDA_RUNTIME_API set it is a custom Lambda runtime; else it serves OpenWhisk's
  * contract over HTTP. */
 #include <malloc.h>
 #include <signal.h>
@@ -34,11 +34,11 @@ static fth_status serve_openwhisk(const fth_openwhisk_options *options, fth_func
     fth_status status = fth_openwhisk_start(options, function, &service);
     if (status != FTH_OK)
         return status;
-    if (isatty(STDERR_FILENO)) /* what a container writes becomes the first activation's log */
+    if (isatty(STDERR_FILENO)) /* a container's output becomes the first activation's log */
         fth_log_info("waiting for /init and /run on port %d", fth_openwhisk_port(service));
     while (!stop->asked)
         nanosleep(&(struct timespec){.tv_nsec = LOOK_EVERY_MS * 1000000L}, NULL);
-    if (!fth_openwhisk_stop(service, 0)) { /* its run uses what would be freed */
+    if (!fth_openwhisk_stop(service, 0)) { /* the run still uses it */
         fth_log_error("the run under way did not stop");
         fflush(NULL);
         _exit(FTH_EXIT_FAILURE);
@@ -79,9 +79,9 @@ static bool read_port(const char *text, int *port)
 int main(int argc, char **argv)
 {
     fth_openwhisk_options options = {.port = DEFAULT_PORT};
-    prctl(PR_SET_NAME, "farthing"); /* not "ld.so", by which a package starts it */
-    signal(SIGXFSZ, SIG_IGN);       /* beyond `ulimit -f` a write fails, and says so, instead of ending the program */
-    mallopt(M_ARENA_MAX, 2);        /* of its few threads one computes: more areas would only hold more memory */
+    prctl(PR_SET_NAME, "farthing"); /* not "ld.so", which starts it in a package */
+    signal(SIGXFSZ, SIG_IGN);       /* beyond `ulimit -f` writes fail instead of ending the program */
+    mallopt(M_ARENA_MAX, 2);        /* one thread computes, so more arenas would only hold more memory */
     fth_startup_pages_release();
     fth_log_set_level(FTH_LOG_INFO);
     for (int i = 1; i < argc; i++) {

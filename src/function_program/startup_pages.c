@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Code that the loader changed is in no file; no library of ours has such. */
+/* Pages that the loader changed are in no file; our libraries have none. */
 static bool has_changed_code(const struct dl_phdr_info *object)
 {
     for (size_t i = 0; i < object->dlpi_phnum; i++) {

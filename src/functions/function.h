@@ -1,8 +1,9 @@
 /* What a function does when it is invoked: jobs, as a table, chosen by the parameters. An
  * fth_function keeps what is worth keeping between warm invocations: data, connections, plans.
  *
- * train      for a parameter server: {"apihost", "batch_sz_train", "epoch_n", "update_intv", "dataset_url", "device"},
- * the prototype's keys, and ours (docs/functions.md) prefetch   an order of the batch cache (src/batches/prefetch)
+ * train      for a parameter server: {"apihost", "batch_sz_train", "epoch_n", "update_intv",
+ *            "dataset_url", "device"}, the prototype's keys, and ours (docs/functions.md)
+ * prefetch   an order of the batch cache (src/batches/prefetch)
  *
  * A job that cannot finish before the deadline returns what it has. Its result then has
  * "continuation": an object which, added to the same parameters, continues at that position. With

@@ -1,13 +1,13 @@
 /* AWS Lambda's custom-runtime loop.
  *
- *     GET  /runtime/invocation/next            waits, without a limit, for an event; ended by a stop
+ *     GET  /runtime/invocation/next            waits for an event, or a stop
  *     POST /runtime/invocation/ID/response     the result
- *     POST /runtime/invocation/ID/error        or why there is none
+ *     POST /runtime/invocation/ID/error        or why it failed
  *     POST /runtime/init/error                 there is no function to run
  *
- * Lambda freezes the process between invocations; nothing here runs meanwhile. An invocation that
- * is wrong (its event is no object, its deadline no time) is answered with an error, and the loop
- * continues. Where the Runtime API itself is wrong there is nobody to answer, and the loop ends. */
+ * Lambda freezes the process between invocations. An invalid invocation (an event that is not an
+ * object, a deadline that is not a time) is answered with an error, and the loop continues. If the
+ * Runtime API itself violates the protocol, the loop ends. */
 #include "functions/lambda.h"
 
 #include <math.h>

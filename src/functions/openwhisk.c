@@ -1,12 +1,12 @@
 /* OpenWhisk's action contract.
  *
  *     POST /init   {"value": {"env": {…}, "code": "", …}}                 once; code is refused
- *     POST /run    {"value": {parameters}, "deadline": …, "api_key": …}   other keys become __OW_<KEY> for the job
- *     POST /       {"init": {…}, "activation": {…}, "value": {…}}         Knative: either of them, or both
+ *     POST /run    {"value": {parameters}, "deadline": …, "api_key": …}   other keys: __OW_<KEY>
+ *     POST /       {"init": {…}, "activation": {…}, "value": {…}}         Knative: either, or both
  *
- * Handlers only hold the exchange and queue it. One thread processes requests in order, so that runs
- * cannot overlap, and owns what /init brought. Codes and messages are those of OpenWhisk's reference
- * proxy, except that invalid JSON is refused, where the proxy ignores it.
+ * Handlers only hold the exchange and queue it. One thread processes requests in order, so that
+ * runs cannot overlap, and owns what /init brought. Codes and messages are those of OpenWhisk's
+ * reference proxy, except that invalid JSON is refused, where the proxy ignores it.
  *
  * After each activation, and after a failed /init, one line with the marker ends both output
  * streams; the platform cuts its logs there. */

@@ -1,9 +1,9 @@
 /* See shard_cache.h.
  *
- * A shard is FOLDER/<hash of the URL's public form>.shard: a header and the bytes as received. It is
- * written under a temporary name and renamed without a sync; the checksum detects what a crash has
- * torn. Image files that cannot be read from the archive are unpacked to FOLDER/<hash of URL and
- * ETag>.tar. A file's modification time is that of its last use.
+ * A shard is FOLDER/<hash of the URL's public form>.shard: a header and the bytes as received. It
+ * is written under a temporary name and renamed without a sync; the checksum detects what a crash
+ * has torn. Image files that cannot be read from the archive are unpacked to FOLDER/<hash of URL
+ * and ETag>.tar. A file's modification time is that of its last use.
  *
  *     nothing -> .tmp-... (grows) -> header with ETag, size and checksum -> renamed
  *                interrupted: removed at once, or by another process an hour later

@@ -5,9 +5,10 @@
  * are ignored; nothing that was downloaded is executed. Redirects are not followed. Messages name
  * URLs without their query.
  *
- * Processes may share the folder. A shard appears in it complete, with its ETag and a checksum, so a
- * killed process leaves nothing that is mistaken for one. The least recently used files make room.
- * Without a writable folder, shards are held in memory for one invocation. One thread at a time. */
+ * Processes may share the folder. A shard appears in it complete, with its ETag and a checksum, so
+ * a killed process leaves nothing that is mistaken for one. The least recently used files make
+ * room. Without a writable folder, shards are held in memory for one invocation. One thread at a
+ * time. */
 #ifndef FTH_FUNCTIONS_SHARD_CACHE_H
 #define FTH_FUNCTIONS_SHARD_CACHE_H
 

@@ -16,8 +16,8 @@ typedef struct fth_shard_download_options {
     const char *cached_etag; /* of the shard in the cache; "": none */
 } fth_shard_download_options;
 
-/* Requests the shard until it is answered, its deadline or a stop. *fresh: the file holds its bytes;
- * else the shard in the cache is still current. `etag`: its ETag without quotes, or "". */
+/* Requests the shard until it is answered, its deadline or a stop. *fresh: the file holds its
+ * bytes; else the shard in the cache is still current. `etag`: its ETag without quotes, or "". */
 fth_status fth_shard_download(const fth_shard_download_options *options, char etag[128], bool *fresh,
                               uint64_t *received_bytes);
 

@@ -1,14 +1,16 @@
 /* The training job: a worker of a parameter server that ends in time.
  *
- *     register --> model --> take a shard --> fetch it --> [pull, compute, push]... --> take the next ... -->
- * unregister ^                               |
- *                                +-------------- "lease" --------+   another worker has the shard now
+ *     register --> model --> take a shard --> fetch it --> [pull, compute, push]... --> the next,
+ *                              ^                                |                    unregister
+ *                              +------------ "lease" -----------+
+ *                                 (another worker has the shard now)
  *
- * The server keeps the position of each shard: a push names the samples it covers and counts only if
- * they are the next ones. Whatever ends a function (a deadline, a kill, a lost answer), the next one
- * continues at the right sample, and at most the unpushed samples are computed again.
+ * The server keeps the position of each shard: a push names the samples it covers and counts only
+ * if they are the next ones. Whatever ends a function (a deadline, a kill, a lost answer), the next
+ * one continues at the right sample, and at most the unpushed samples are computed again.
  *
- * Kept between warm invocations: shards (shard_cache.h), device, engine and plans (train_model.h). */
+ * Kept between warm invocations: shards (shard_cache.h), device, engine and plans
+ * (train_model.h). */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

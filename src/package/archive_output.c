@@ -1,5 +1,5 @@
-/* Archives of files in memory, written by libarchive: a zip, or a tar. No entry has a date: a zip's
- * would be in the time zone of whoever writes it. */
+/* Writes files in memory as a zip or a tar, with libarchive. Entries have no dates: a zip's would
+ * depend on the time zone. */
 #include <archive_entry.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@ struct fth_archive_output {
     struct archive_entry *entry;
     fth_archive_target *target;
     fth_status status; /* of the last write to the target */
-    bool abandoned;    /* what is still written goes nowhere */
+    bool abandoned;    /* further output is dropped */
 };
 
 static fth_status append(fth_archive_target *target, const void *bytes, size_t size_bytes)
@@ -111,7 +111,7 @@ void fth_archive_output_free(fth_archive_output *output)
 {
     if (!output)
         return;
-    output->abandoned = true; /* freeing writes an end; archive_write_fail() would prevent that, and leak */
+    output->abandoned = true; /* freeing writes an end; archive_write_fail() would prevent that but leak */
     archive_write_free(output->archive);
     archive_entry_free(output->entry);
     free(output);

@@ -1,5 +1,5 @@
-/* The libraries that a program needs. The program's own loader lists them (`ld.so --list`), so they
- * are those that it would get on this machine; the program itself is not run. */
+/* The libraries that a program needs, as its own loader lists them (`ld.so --list`): those it would
+ * use on this machine. The program itself is not run. */
 #include <elf.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static const char *name_architecture(unsigned machine)
     }
 }
 
-/* The loader's path, which a dynamically linked program names; NULL in one that names none. */
+/* The path of the loader that the program names; NULL if it is statically linked. */
 static char *copy_loader(const char *bytes, size_t size_bytes, const Elf64_Ehdr *header)
 {
     for (size_t i = 0; i < header->e_phnum; i++) {
@@ -72,7 +72,7 @@ static fth_status run_loader(const char *loader, const char *program, char **lis
     pid_t child = 0;
     char *bytes = NULL;
     ssize_t length;
-    /* A file in memory, unlike a pipe, needs nobody who reads while the child writes. */
+    /* A memory file, unlike a pipe, needs no concurrent reader. */
     int output = memfd_create("libraries", MFD_CLOEXEC);
 
     FTH_REQUIRE(output >= 0, FTH_IO, "make a file in memory: %s", strerror(errno));

@@ -1,5 +1,4 @@
-/* Collects the files of a package: the program, what starts it, its libraries and the
- * certificates. */
+/* Collects the files of a package: the program, its bootstrap, libraries and certificates. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,11 +1,11 @@
 /* The package as an OCI image (https://github.com/opencontainers/image-spec): a tar of
  *
  *     oci-layout, index.json      which name the manifest
- *     manifest.json               the same for `docker load` of versions that do not know the layout
- *     blobs/sha256/DIGEST         manifest, configuration, and the one layer: a compressed tar of the files
+ *     manifest.json               the same for older versions of `docker load`
+ *     blobs/sha256/DIGEST         manifest, configuration, and one layer: a compressed tar
  *
- * The image is made of the package's files in /var/task and of the little that a C library looks
- * for in /etc. */
+ * The image has the package's files in /var/task, and the few files in /etc that a C library
+ * needs. */
 #include <jansson.h>
 #include <libdeflate.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@
 
 enum { COMPRESSION_LEVEL = 6, DIGEST_SIZE = sizeof "sha256:" + 64 };
 
-/* A part of the image, which others name by its digest. */
+/* A part of the image, referred to by its digest. */
 typedef struct blob {
     char *bytes;
     size_t size_bytes;
@@ -40,7 +40,7 @@ static const struct {
     unsigned mode;
 } folders[] = {{"etc/", 0755}, {"tmp/", 01777}, {"var/", 0755}, {ROOT, 0755}, {ROOT "lib/", 0755}};
 
-/* Without nsswitch.conf, the C library asks DNS before it looks at /etc/hosts. */
+/* without nsswitch.conf the C library asks DNS before /etc/hosts */
 static const struct {
     const char *name, *text;
 } small_files[] = {{"etc/group", "root:x:0:\nnogroup:x:65534:\n"},
@@ -87,7 +87,7 @@ out:
     return status;
 }
 
-/* `uncompressed` is the digest of the tar itself, by which the configuration names the layer. */
+/* `uncompressed`: the digest of the tar, by which the configuration names the layer. */
 static fth_status make_layer(const fth_package_contents *contents, blob *layer, char uncompressed[DIGEST_SIZE])
 {
     fth_status status = FTH_OK;
@@ -107,7 +107,7 @@ out:
 
 /* ---- what describes it ---- */
 
-/* Takes `json` over; one that could not be made (NULL) is a lack of memory. */
+/* Takes `json`; NULL means no memory. */
 static fth_status make_text(json_t *json, blob *text)
 {
     text->bytes = json ? json_dumps(json, JSON_COMPACT | JSON_SORT_KEYS) : NULL;

@@ -9,7 +9,7 @@
 /* ---- closure.c: the libraries of a program ---- */
 
 typedef struct fth_shared_library {
-    char *name; /* that programs ask for: "libz.so.1" */
+    char *name; /* as programs name it: "libz.so.1" */
     char *path;
 } fth_shared_library;
 
@@ -17,10 +17,10 @@ typedef struct fth_closure {
     fth_shared_library *libraries;
     size_t count, capacity;
     char *loader;             /* path of ld.so */
-    const char *architecture; /* as images name it: "amd64" */
+    const char *architecture; /* in image terms: "amd64" */
 } fth_closure;
 
-/* Resolves them as the loader of this machine does, without running the program. */
+/* Resolves libraries with this machine's loader, without running the program. */
 fth_status fth_closure_find(const char *program, fth_closure *closure);
 void fth_closure_release(fth_closure *closure);
 
@@ -34,7 +34,7 @@ typedef struct fth_package_file {
 } fth_package_file;
 
 typedef struct fth_package_contents {
-    fth_package_file *files; /* in the order of their names */
+    fth_package_file *files; /* sorted by name */
     size_t count, capacity;
     const char *architecture;
 } fth_package_contents;
@@ -47,10 +47,10 @@ uint64_t fth_package_content_bytes(const fth_package_contents *contents);
 
 typedef struct fth_archive_output fth_archive_output;
 
-/* What the archive is written to: either a file that the caller publishes, or memory. */
+/* The archive's target: a file that the caller publishes, or memory. */
 typedef struct fth_archive_target {
     fth_file *file;
-    char *bytes; /* the caller's, to be freed */
+    char *bytes; /* freed by the caller */
     size_t size_bytes, capacity;
 } fth_archive_target;
 

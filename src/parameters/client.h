@@ -21,7 +21,8 @@ typedef struct fth_worker_options {
     double patience_s;                /* how long a server that does not answer is tried again */
     fth_deadline deadline;            /* of all waiting: FTH_TIMEOUT; at_seconds 0: none */
     const fth_stop *stop;             /* ends all waiting: FTH_INTERRUPTED; outlives the client. NULL: none */
-    /* Copied; NULL or empty: a token of this user's server, or the environment (http/local_token.h). */
+    /* Copied; NULL or empty: a token of this user's server, or the environment
+     * (http/local_token.h). */
     const struct fth_signer *signer;
     /* The function that the worker runs in, for the server's record: {"provider", "function", "id",
      * "memory_mb"}; copied. NULL: none. */
@@ -54,8 +55,8 @@ typedef struct fth_worker_registration {
 } fth_worker_registration;
 const fth_worker_registration *fth_worker_get_registration(const fth_worker_client *client);
 
-/* Checks that the server has exactly the layout's tensors; a failure names the difference. Pulls its
- * weights as fth_worker_pull() does. */
+/* Checks that the server has exactly the layout's tensors; a failure names the difference. Pulls
+ * its weights as fth_worker_pull() does. */
 fth_status fth_worker_check_layout(fth_worker_client *client, const fth_layout *layout, float *packed,
                                    int64_t *version);
 
@@ -88,8 +89,8 @@ fth_status fth_worker_push(fth_worker_client *client, const fth_push *push, fth_
 
 /* ---- shards (shards.h) ---- */
 
-/* A shard whose address the worker has. The server knows it as RUN/NAME and keeps its position, from
- * the first time a worker brings it. */
+/* A shard whose address the worker has. The server knows it as RUN/NAME and keeps its position,
+ * from the first time a worker brings it. */
 typedef struct fth_shard_offer {
     const char *run, *name;
     int64_t samples, epochs; /* epochs 0: until training ends */
@@ -107,8 +108,8 @@ typedef struct fth_shard_lease {
 } fth_shard_lease;
 void fth_shard_lease_release(fth_shard_lease *lease);
 
-/* Takes a shard: the one brought or, with NULL, the next listed one. FTH_SHARD_WAIT: others held all
- * that are left until the deadline; FTH_SHARD_DONE: none is left, or training has ended. Only
+/* Takes a shard: the one brought or, with NULL, the next listed one. FTH_SHARD_WAIT: others held
+ * all that are left until the deadline; FTH_SHARD_DONE: none is left, or training has ended. Only
  * FTH_SHARD_TAKEN fills *lease, which ends with its last sample or the worker's registration. */
 fth_status fth_worker_take_shard(fth_worker_client *client, const fth_shard_offer *brought, fth_deadline deadline,
                                  fth_shard_lease *lease, fth_shard_answer *answer);

@@ -55,7 +55,7 @@ static fth_status read_lease(const fth_worker_client *client, const json_t *json
                     fth_shard_name_valid(shard) && epoch >= 0 && epoch <= FTH_MAX_SHARD_EPOCHS && from >= 0 &&
                     from < to && to <= samples && samples <= FTH_MAX_SHARD_SAMPLES && first >= 0 &&
                     first <= FTH_MAX_SHARD_SAMPLES,
-                FTH_CORRUPT, "%s sent an invalid shard lease", client->connection.url);
+                FTH_CORRUPT, "%s sent a shard lease that is not valid", client->connection.url);
     *lease = (fth_shard_lease){.epoch = epoch,
                                .from = from,
                                .to = to,

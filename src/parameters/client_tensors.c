@@ -43,7 +43,7 @@ fth_status fth_worker_check_layout(fth_worker_client *client, const fth_layout *
                     client->connection.url);
     }
     FTH_REQUIRE((int)fth_safetensors_count(tensors) == layout->count, FTH_INVALID,
-                "%s has tensors that this worker's model has not: it serves another model", client->connection.url);
+                "%s has tensors that this worker's model lacks: it serves another model", client->connection.url);
     text = fth_http_header(&response, "X-Farthing-Version");
     FTH_REQUIRE(text, FTH_CORRUPT, "%s does not say which version its parameters are", client->connection.url);
     *version = strtoll(text, NULL, 10);

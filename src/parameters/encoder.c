@@ -1,8 +1,8 @@
 /* Encodes gradients as f32, f16 or bf16, or only the largest numbers of each tensor.
  *
  * What compression leaves out is kept in `rest` and added to the next gradient (error feedback;
- * Seide et al. 2014, Karimireddy et al. 2019), so that over time the sum of what was sent is the sum
- * of what was computed. */
+ * Seide et al. 2014, Karimireddy et al. 2019), so that over time the sum of what was sent is the
+ * sum of what was computed. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>

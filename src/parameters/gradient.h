@@ -111,8 +111,8 @@ double fth_gradient_norm(const fth_layout *layout, const fth_gradient *gradient)
 /* Whether each trained parameter is dense, F32 and aligned. */
 bool fth_gradient_is_plain(const fth_layout *layout, const fth_gradient *gradient);
 
-/* to = weight * gradient (`replace`), or to += weight * gradient, in the engine's vectors. The caller
- * includes the gradient's scale in the weight. */
+/* to = weight * gradient (`replace`), or to += weight * gradient, in the engine's vectors. The
+ * caller includes the gradient's scale in the weight. */
 void fth_gradient_add(const fth_layout *layout, const fth_gradient *gradient, float weight, bool replace, float *to);
 void fth_gradient_add_buffers(const fth_layout *layout, const fth_gradient *gradient, float weight, bool replace,
                               float *to);

@@ -25,9 +25,9 @@ fth_status fth_health_get_failure(fth_health *health);
 fth_status fth_health_wait_for_failure(fth_health *health, double seconds);
 void fth_health_set_stopping(fth_health *health);
 
-/* Counts a gradient that was refused for its numbers; the first, tenth, hundredth ... of a worker is
- * a warning. True if `access` signed it as the worker's own, so that a step may be complete without
- * it. */
+/* Counts a gradient that was refused for its numbers; the first, tenth, hundredth ... of a worker
+ * is a warning. True if `access` signed it as the worker's own, so that a step may be complete
+ * without it. */
 bool fth_health_note_unfit(fth_health *health, const fth_gradient *gradient, const char *access, const char *why);
 
 /* The answer to /healthz, and its code. */

@@ -1,6 +1,6 @@
 /* Requests on their way to the applying thread.
  *
- *     submit --(gradients)--> unchecked --> checking thread: fetches the body, checks signature, form and numbers
+ *     submit --(gradients)--> unchecked --> checking thread: body, signature, form, numbers
  *        |                                       |-> refused
  *        +--(others)----------> ready <----------+
  *                                 |

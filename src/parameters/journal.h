@@ -1,5 +1,5 @@
-/* The write-ahead log (wal.h) as the server uses it. With FTH_DURABILITY_CHECKPOINT there is no log,
- * and appending does nothing. For the applying thread, except where stated. */
+/* The write-ahead log (wal.h) as the server uses it. With FTH_DURABILITY_CHECKPOINT there is no
+ * log, and appending does nothing. For the applying thread, except where stated. */
 #ifndef FTH_PARAMETERS_JOURNAL_H
 #define FTH_PARAMETERS_JOURNAL_H
 
@@ -26,8 +26,8 @@ fth_status fth_journal_append_json(fth_journal *journal, fth_log_kind kind, json
 /* Reserves a blob for a body; false if the body is small or there is no room. From any thread. */
 bool fth_journal_reserve_blob(fth_journal *journal, uint64_t size_bytes, fth_wal_blob *blob);
 
-/* Starts new files for what follows `version`, whose checkpoint is being made; and removes the older
- * ones once it is complete. Forgetting is safe from any thread. */
+/* Starts new files for what follows `version`, whose checkpoint is being made; and removes the
+ * older ones once it is complete. Forgetting is safe from any thread. */
 fth_status fth_journal_rotate(fth_journal *journal, int64_t version);
 void fth_journal_forget(const fth_journal *journal, int64_t version);
 fth_status fth_journal_sync(fth_journal *journal);

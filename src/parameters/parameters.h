@@ -4,7 +4,8 @@
  * docs/parameter-server.md and docs/parameter-server.openapi.yaml define the wire format; in short:
  *
  *     GET  /getVersion, /getAccuracy, /getParameter, /shards
- *     POST /putGradient, /registerWorker, /unregisterWorker, /takeShard, /returnShard, /saveCheckpoint
+ *     POST /putGradient, /registerWorker, /unregisterWorker, /takeShard, /returnShard
+ *     POST /saveCheckpoint
  *     GET  /healthz, /metrics, /openapi.yaml    no signature needed
  *
  * A version counts updates; version 0 is the initial model. Parameters and gradients are
@@ -83,8 +84,8 @@ typedef struct fth_parameters_options {
     double max_requests_per_s;             /* per client address; 0: no limit */
 } fth_parameters_options;
 
-/* --checkpoint-every: "200" versions, "30s", or "auto": every minute, since the log keeps the updates
- * in between. */
+/* --checkpoint-every: "200" versions, "30s", or "auto": every minute, since the log keeps the
+ * updates in between. */
 fth_status fth_parameters_set_interval(const char *text, fth_parameters_options *options);
 
 typedef struct fth_parameters fth_parameters;

@@ -1,5 +1,6 @@
-/* The parts of a parameter server, as server.c makes them; it frees them in reverse. Each part keeps
- * its state to itself, and finds the others here. Nothing in this table changes once threads run. */
+/* The parts of a parameter server, as server.c makes them; it frees them in reverse. Each part
+ * keeps its state to itself, and finds the others here. Nothing in this table changes once threads
+ * run. */
 #ifndef FTH_PARAMETERS_PARTS_H
 #define FTH_PARAMETERS_PARTS_H
 

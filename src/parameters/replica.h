@@ -13,8 +13,8 @@ typedef struct fth_replica fth_replica;
 fth_status fth_replica_create(fth_engine *engine, const char *compression, fth_replica **replica);
 void fth_replica_free(fth_replica *replica);
 
-/* Uses `client`, which outlives the replica or the next call, and loads its server's weights into the
- * engine. FTH_INVALID, naming the difference, if the server has other tensors. Drops what
+/* Uses `client`, which outlives the replica or the next call, and loads its server's weights into
+ * the engine. FTH_INVALID, naming the difference, if the server has other tensors. Drops what
  * compression kept back for another server. */
 fth_status fth_replica_connect(fth_replica *replica, fth_worker_client *client);
 
@@ -29,9 +29,9 @@ typedef struct fth_replica_facts {
     const fth_shard_span *span; /* the samples; NULL: not of a shard */
 } fth_replica_facts;
 
-/* Pushes the gradients of the engine's last group of batches. A push that was not accepted leaves no
- * trace: compression keeps back what it kept back before. FTH_PEER_LOST after many stale pushes in a
- * row. */
+/* Pushes the gradients of the engine's last group of batches. A push that was not accepted leaves
+ * no trace: compression keeps back what it kept back before. FTH_PEER_LOST after many stale pushes
+ * in a row. */
 fth_status fth_replica_push(fth_replica *replica, const fth_replica_facts *facts, fth_push_outcome *outcome);
 
 /* After a push: pulls weights for the next gradients. Waits for a server that combines several

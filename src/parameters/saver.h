@@ -1,6 +1,6 @@
 /* Checkpoints of a server, written in the background (checkpoint/writer.h), and restoring them.
  *
- *     due -> vectors copied, log rotated (applying thread) -> written, then older logs removed (writer)
+ *     due -> vectors copied, log rotated (applying thread) -> written, older logs removed (writer)
  *
  * The old checkpoint and both logs stay until the new checkpoint is complete. Checkpoints are made
  * between steps only: gradients stored for an unfinished step are in the log. One memory snapshot

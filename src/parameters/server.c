@@ -1,14 +1,14 @@
 /* The parameter server as a whole: makes its parts, connects them and stops them.
  *
- *     HTTP threads (service) --> intake --> checking threads --> applier --> leases, updates, journal, saver
- *            |                                                      |
- *            +--------------> snapshots <---------------------------+
+ *     HTTP threads --> intake --> checking threads --> applier --> leases, updates, journal, saver
+ *            |                                            |
+ *            +--------------> snapshots <-----------------+
  *                               |
  *                           validator
  *
- * A part owns its state, and its mutex if several threads use it. The mutex of snapshots may be held
- * while those of intake and workers are taken; any of these three while those of the HTTP server
- * are. No other mutexes nest. */
+ * A part owns its state, and its mutex if several threads use it. The mutex of snapshots may be
+ * held while those of intake and workers are taken; any of these three while those of the HTTP
+ * server are. No other mutexes nest. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

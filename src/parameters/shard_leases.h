@@ -1,7 +1,7 @@
 /* Leases of shards (shards.h) to workers, over the wire; and the shards' positions, which move with
  * the gradients.
  *
- *     /takeShard --> a shard is free: logged if a worker brought it, leased, answered with its address
+ *     /takeShard --> a shard is free: logged if brought, leased, answered with its address
  *          |---> all are leased to others: held until one is free or the request's time is over
  *          |---> none is left, or training has ended: 409 finished
  *

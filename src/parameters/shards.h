@@ -1,4 +1,5 @@
-/* Shards of the training data, leased to workers: each sample is used once an epoch, whatever fails.
+/* Shards of the training data, leased to workers: each sample is used once an epoch, whatever
+ * fails.
  *
  * A shard is a file with a number of samples, to be used for a number of epochs. Its position is
  * (epoch, sample): the samples before it are part of the model.
@@ -61,8 +62,8 @@ fth_shard_answer fth_shards_take(fth_shards *shards, const char *worker, const c
 /* Frees what the worker holds; false if it holds nothing. */
 bool fth_shards_release(fth_shards *shards, const char *worker);
 
-/* FTH_OK if a push of `worker` for this span would count: the shard is at epoch and `from`, and held
- * by the worker, or free while the worker holds no other. Else FTH_INVALID with the reason. */
+/* FTH_OK if a push of `worker` for this span would count: the shard is at epoch and `from`, and
+ * held by the worker, or free while the worker holds no other. Else FTH_INVALID with the reason. */
 fth_status fth_shards_fit(const fth_shards *shards, const char *worker, const fth_shard_span *span);
 /* Moves the position, and leases a free shard to `worker`. Call it after fth_shards_fit(), or in a
  * replay with `worker` NULL. FTH_CORRUPT if the span is not the next one. */

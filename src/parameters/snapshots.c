@@ -36,7 +36,7 @@ struct fth_parameter_snapshots {
     fth_server *server;     /* or NULL */
     waiting_pull *waiting;
     bool wanted;          /* a reader inside the server, which is not in the list, wants the newest version */
-    double short_since_s; /* since when there is no room for a snapshot that is wanted; 0: there is room */
+    double short_since_s; /* since when there is no room for a requested snapshot; 0: there is room */
     fth_parameter_snapshot *newest;
     fth_region
         region; /* for workers on this machine, created on demand; the applying thread fills it without the mutex */

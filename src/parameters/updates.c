@@ -71,8 +71,8 @@ static int64_t next_version(const fth_updates *updates)
 
 /* ---- which gradients can be applied ----
  *
- * Finite numbers can still ruin a model: at once if the update overflows, or as surely if it moves a
- * weight so far that nothing can be computed with it. Neither gets into the log. Sums cannot
+ * Finite numbers can still ruin a model: at once if the update overflows, or as surely if it moves
+ * a weight so far that nothing can be computed with it. Neither gets into the log. Sums cannot
  * overflow, because a gradient that would make them is refused. */
 
 /* The most that the learning rate alone may move a weight in a step. Trained weights stay below

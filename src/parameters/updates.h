@@ -1,5 +1,6 @@
-/* Updates of the parameters: the step under construction, which gradients may become part of it, and
- * the update itself. For the applying thread, and before it for the thread that replays the log. */
+/* Updates of the parameters: the step under construction, which gradients may become part of it,
+ * and the update itself. For the applying thread, and before it for the thread that replays the
+ * log. */
 #ifndef FTH_PARAMETERS_UPDATES_H
 #define FTH_PARAMETERS_UPDATES_H
 
@@ -31,8 +32,8 @@ fth_refusal fth_updates_check(fth_updates *updates, fth_gradient *gradient, cons
                               char message[FTH_MAX_REFUSAL]);
 /* Adds the gradient to the step, and makes the step if that completes it. */
 fth_status fth_updates_add(fth_updates *updates, const fth_gradient *gradient, const fth_update_how *how);
-/* Makes the step. An update that would leave a number that is not finite is skipped, but the version
- * advances. */
+/* Makes the step. An update that would leave a number that is not finite is skipped, but the
+ * version advances. */
 fth_status fth_updates_make_step(fth_updates *updates, double rate);
 
 /* Scales a gradient down to the norm `most`; 0: never. From any thread. */

@@ -1,8 +1,8 @@
-/* Functions that workers run in (OpenWhisk, Lambda, ...), and what they used, as "invocation" events
- * of the run's record, from which the bill of a training is made.
+/* Functions that workers run in (OpenWhisk, Lambda, ...), and what they used, as "invocation"
+ * events of the run's record, from which the bill of a training is made.
  *
- *     registered with "function" --unregistered with "usage"--> an event with the reported usage
- *                          +-------its lease ran out----------> an event "ended": "lost", with the seconds it was seen
+ *     registered with "function" --unregistered with "usage"--> an event with that usage
+ *                          +-------its lease ran out----------> "ended": "lost", seconds until then
  *
  * For the applying thread, and before it for the thread that replays the log. */
 #ifndef FTH_PARAMETERS_USAGE_H
@@ -22,7 +22,8 @@ void fth_served_usage_free(fth_served_usage *usage);
  * "id", "memory_mb"}. The caller's; NULL if it is missing or not an object. */
 json_t *fth_usage_read_function(const json_t *function);
 
-/* `worker` registered at `since_s` (wall clock) from `function`, which is copied; NULL: from none. */
+/* `worker` registered at `since_s` (wall clock) from `function`, which is copied; NULL: from
+ * none. */
 void fth_served_usage_begin(fth_served_usage *usage, const char *worker, const json_t *function, double since_s);
 /* It unregistered with the usage `reported`, or NULL. */
 void fth_served_usage_end(fth_served_usage *usage, const char *worker, const json_t *reported);

@@ -27,8 +27,8 @@ typedef enum fth_log_kind {
     FTH_LOG_SHARD,        /* JSON: name, samples, epochs of a shard that a worker brought */
 } fth_log_kind;
 
-/* Flags: the record completes a step; the step averages its gradients by samples; the numbers passed
- * fth_updates_check(), which older versions did not call. */
+/* Flags: the record completes a step; the step averages its gradients by samples; the numbers
+ * passed fth_updates_check(), which older versions did not call. */
 enum { FTH_LOG_STEPS = 1, FTH_LOG_AVERAGED = 2, FTH_LOG_CHECKED = 4 };
 
 typedef struct fth_log_record {
@@ -50,10 +50,10 @@ typedef struct fth_wal_reader {
     void *context;
 } fth_wal_reader;
 
-/* Opens the log of `folder` for the reader's state: replays the records that follow that state, cuts
- * off a torn end, and removes files from before it. FTH_CORRUPT if a record is for another version
- * than the state, or a log does not start where the last one ended. `map_bytes` of blobs are
- * mapped. */
+/* Opens the log of `folder` for the reader's state: replays the records that follow that state,
+ * cuts off a torn end, and removes files from before it. FTH_CORRUPT if a record is for another
+ * version than the state, or a log does not start where the last one ended. `map_bytes` of blobs
+ * are mapped. */
 fth_status fth_wal_open(const char *folder, bool sync_always, size_t map_bytes, const fth_wal_reader *reader,
                         fth_wal **wal);
 void fth_wal_free(fth_wal *wal); /* also removes files kept for recycling */

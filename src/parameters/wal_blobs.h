@@ -23,8 +23,8 @@ typedef struct fth_wal_blob {
     bool kept;         /* a record refers to it */
 } fth_wal_blob;
 
-/* Opens or creates a file whose first `used_bytes` are taken, and maps `map_bytes`, whether the file
- * has them yet or not. */
+/* Opens or creates a file whose first `used_bytes` are taken, and maps `map_bytes`, whether the
+ * file has them yet or not. */
 fth_status fth_wal_blobs_open(const char *path, uint64_t used_bytes, size_t map_bytes, fth_wal_blobs **blobs);
 void fth_wal_blobs_unref(fth_wal_blobs *blobs);                          /* NULL is fine */
 bool fth_wal_blobs_in_use(const fth_wal_blobs *blobs);                   /* there are several references */
@@ -37,10 +37,10 @@ fth_status fth_wal_blobs_sync(fth_wal_blobs *blobs);
 
 /* From any thread, each with a blob of its own. */
 void fth_wal_blobs_take(fth_wal_blobs *blobs, uint64_t size_bytes, fth_wal_blob *blob);
-/* Fills the blob from `bytes` or, if NULL, from the start of the file `fd`, which may be memory that
- * another process changes or truncates meanwhile: what counts is what was read, and FTH_INVALID
- * means that it was truncated. *largest: an upper bound of the magnitude of the numbers after the
- * safetensors header, read as f32; INFINITY: unknown. */
+/* Fills the blob from `bytes` or, if NULL, from the start of the file `fd`, which may be memory
+ * that another process changes or truncates meanwhile: what counts is what was read, and
+ * FTH_INVALID means that it was truncated. *largest: an upper bound of the magnitude of the numbers
+ * after the safetensors header, read as f32; INFINITY: unknown. */
 fth_status fth_wal_blob_fill(fth_wal_blob *blob, const void *bytes, int fd, float *largest);
 void fth_wal_blob_release(fth_wal_blob *blob); /* frees its place unless a record keeps it */
 

@@ -1,7 +1,7 @@
 /* The workers of a server: names, leases, and each worker's last push, by which a repeated push is
  * recognized.
  *
- *     unknown --join--> live --leave: unregistered, lease ran out or process ended--> gone --join--> live
+ *     unknown --join--> live --leave (unregistered, lease or process ended)--> gone --join--> live
  *
  * A worker that is gone stays known, with its last sequence number, until its place is needed;
  * there are FTH_MAX_WORKERS places. Functions may be called from any thread. Only the applying

@@ -15,8 +15,8 @@
 #include "base/json.h"
 #include "platform/files.h"
 
-static const int64_t max_package_bytes = 250 << 20; /* as Lambda has it */
-enum { ENTRY_BYTES = 4096 };                        /* that an entry counts for, empty or not */
+static const int64_t max_package_bytes = 250 << 20; /* Lambda's limit */
+enum { ENTRY_BYTES = 4096 };                        /* counted for each entry, even an empty one */
 static const int smallest_mb = 1, largest_mb = 1 << 20, usual_mb = 256;
 static const double usual_timeout_s = 300, longest_timeout_s = 86400;
 
@@ -64,7 +64,7 @@ static fth_status copy_entry(struct archive *from, struct archive *to, const cha
     return got == ARCHIVE_EOF ? FTH_OK : fth_fail(FTH_CORRUPT, "unpack %s: %s", zip, archive_error_string(from));
 }
 
-/* Regular files and folders only; names that lead elsewhere are refused. */
+/* Unpacks regular files and folders only; refuses names that lead elsewhere. */
 static fth_status unpack(const char *zip, const char *folder)
 {
     fth_status status = FTH_OK;
@@ -113,24 +113,26 @@ static fth_status check_spec(const fth_function_spec *spec)
     if (status != FTH_OK)
         return status;
     if (spec->memory_mb != 0 && (spec->memory_mb < smallest_mb || spec->memory_mb > largest_mb))
-        return fth_fail(FTH_INVALID, "function %s: %d MB of memory cannot be given", spec->name, spec->memory_mb);
+        return fth_fail(FTH_INVALID, "function %s: %d MB of memory are outside the limits", spec->name,
+                        spec->memory_mb);
     if (spec->timeout_s != 0 && !(spec->timeout_s > 0 && spec->timeout_s <= longest_timeout_s))
-        return fth_fail(FTH_INVALID, "function %s: a time limit of %g s cannot be kept", spec->name, spec->timeout_s);
+        return fth_fail(FTH_INVALID, "function %s: a time limit of %g s is outside the limits", spec->name,
+                        spec->timeout_s);
     if (spec->contract && strcmp(spec->contract, "openwhisk") != 0 && strcmp(spec->contract, "lambda") != 0)
         return fth_fail(FTH_INVALID, "function %s: unknown contract \"%s\"; known: openwhisk, lambda", spec->name,
                         spec->contract);
     if (spec->command && (!spec->command[0] || spec->command[0][0] != '/' || access(spec->command[0], X_OK) != 0))
-        return fth_fail(FTH_INVALID, "function %s: %s cannot be executed; give the whole path of a program", spec->name,
+        return fth_fail(FTH_INVALID, "function %s: %s cannot be executed; give the full path of a program", spec->name,
                         spec->command[0] ? spec->command[0] : "no program");
     json_object_foreach((json_t *)(uintptr_t)spec->environment, key,
                         value) if (!json_is_string(value) || !*key ||
                                    strchr(key, '=')) return fth_fail(FTH_INVALID,
-                                                                     "function %s: variable \"%s\" is not a text",
+                                                                     "function %s: variable \"%s\" is not a string",
                                                                      spec->name, key);
     return FTH_OK;
 }
 
-/* The zip has a `bootstrap`, unless a command says what to run. */
+/* Unpacks the zip, which has a `bootstrap` unless there is a command. */
 static fth_status add_package(const fth_function_spec *spec, const char *place, json_t *facts)
 {
     fth_status status = FTH_OK;
@@ -142,7 +144,7 @@ static fth_status add_package(const fth_function_spec *spec, const char *place, 
     FTH_REQUIRE(spec->command || fth_file_exists(bootstrap), FTH_INVALID,
                 "function %s: %s has no file `bootstrap` at its top, which is what runs", spec->name, spec->zip);
     if (!spec->command)
-        chmod(bootstrap, 0755); /* zips made on other systems have no modes */
+        chmod(bootstrap, 0755); /* zips from some systems have no modes */
     FTH_TRY(fth_file_sha256_of(spec->zip, sha256, &size));
     json_object_set_new(facts, "code_bytes", json_integer((json_int_t)size));
     json_object_set_new(facts, "code_sha256", json_string(sha256));
@@ -168,8 +170,8 @@ static fth_status write_secrets(const fth_function_spec *spec, const char *path)
     return status;
 }
 
-/* One deployment or removal of a function at a time, in all processes; the kernel lets go of it
- * with the process. */
+/* Locks a function against other deployments and removals in all processes; the lock ends with the
+ * process. */
 static fth_status lock_place(const char *place, int *lock)
 {
     fth_status status = FTH_OK;
@@ -181,7 +183,7 @@ static fth_status lock_place(const char *place, int *lock)
         if (*lock < 0 && errno == ENOENT)
             continue;
         FTH_REQUIRE(*lock >= 0 && flock(*lock, LOCK_EX) == 0, FTH_IO, "lock %s: %s", place, strerror(errno));
-        /* Another may have removed it while this one waited. */
+        /* another process may have removed it meanwhile */
         if (stat(place, &named) == 0 && fstat(*lock, &locked) == 0 && named.st_ino == locked.st_ino)
             return FTH_OK;
         close(*lock);
@@ -195,7 +197,7 @@ out:
     return status;
 }
 
-/* Whether a process has loaded the function of that package: it may run there. */
+/* Whether a process has loaded the function of that package. */
 static bool is_in_use(const char *package)
 {
     int lock = open(package, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -205,7 +207,7 @@ static bool is_in_use(const char *package)
     return used;
 }
 
-/* Removes what no longer, or never, belonged to the published revision. */
+/* Removes what does not belong to the published revision. */
 static void remove_others(const char *place, const json_t *facts)
 {
     char secrets[64];
@@ -227,7 +229,7 @@ static void remove_others(const char *place, const json_t *facts)
         closedir(folder);
 }
 
-/* What action.json says, apart from the code. */
+/* The content of action.json, except for the code. */
 static json_t *make_facts(const fth_function_spec *spec, const json_t *more, const char *revision, const json_t *before)
 {
     json_t *facts = more ? json_deep_copy(more) : json_object();
@@ -251,8 +253,7 @@ static json_t *make_facts(const fth_function_spec *spec, const json_t *more, con
     return facts;
 }
 
-/* Writes a new revision and publishes it. `keeps_code`: command, package or image are those of
- * `before`. */
+/* Writes and publishes a new revision. `keeps_code`: with the code of `before`. */
 static fth_status publish(const char *folder, const fth_function_spec *spec, const json_t *more, const json_t *before,
                           bool keeps_code)
 {
@@ -289,13 +290,13 @@ out:
     return status;
 }
 
-/* action.json of what is deployed under that name; NULL: nothing is. */
+/* action.json of the deployed function; or NULL. */
 static json_t *read_before(const char *folder, const char *name)
 {
     char *file = path_of(folder, name, "action.json");
     json_t *before = NULL;
     if (fth_file_exists(file) && fth_json_read(file, &before) != FTH_OK)
-        before = NULL; /* what is damaged is replaced */
+        before = NULL; /* a damaged one is replaced */
     free(file);
     return before;
 }
@@ -316,7 +317,7 @@ static fth_status deploy(const char *folder, const fth_function_spec *spec, cons
 
 out:
     if (status != FTH_OK && lock >= 0 && !before)
-        rmdir(place); /* which succeeds only if it is empty */
+        rmdir(place); /* succeeds only if it is empty */
     if (lock >= 0)
         close(lock);
     json_decref(before);
@@ -344,8 +345,7 @@ bool fth_action_exists(const char *folder, const char *name)
     return exists;
 }
 
-/* What is deployed at this moment. *revision gets which that is, also where the rest of it is not
- * there any more. */
+/* Loads what is deployed now. *revision is set even if its other files are gone already. */
 static fth_status load(const char *folder, const char *name, char revision[FTH_ACTION_REVISION], fth_action *action)
 {
     fth_status status = FTH_OK;
@@ -387,8 +387,8 @@ out:
     return status;
 }
 
-/* A deployment meanwhile may remove what belongs to the revision that was found: then there is
- * another. */
+/* A concurrent deployment may remove the files of the revision that was found; then there is a
+ * newer one. */
 fth_status fth_action_load(const char *folder, const char *name, fth_action *action)
 {
     char before[FTH_ACTION_REVISION] = "", revision[FTH_ACTION_REVISION] = "";
@@ -437,7 +437,7 @@ fth_status fth_action_list(const char *folder, json_t **list)
     for (size_t i = 0; i < count; i++) {
         json_t *facts = NULL;
         char *file = path_of(folder, names[i], "action.json");
-        if (fth_json_read(file, &facts) == FTH_OK) /* it may have been removed by now */
+        if (fth_json_read(file, &facts) == FTH_OK) /* it may have been removed */
             json_array_append_new(*list, facts);
         free(file);
     }
@@ -463,7 +463,7 @@ fth_status fth_action_remove(const char *folder, const char *name)
     place = path_of(folder, name, NULL);
     FTH_REQUIRE(fth_file_exists(file), FTH_INVALID, "no function %s", name);
     FTH_TRY(lock_place(place, &lock));
-    unlink(file); /* first: then there is no such function */
+    unlink(file); /* first, which undeploys the function */
     fth_remove_tree(place);
 
 out:

@@ -10,7 +10,7 @@
 
 #include "platform/files.h"
 
-static const size_t max_log_bytes = 12 << 20; /* of a file that instance.c has bounded already */
+static const size_t max_log_bytes = 12 << 20; /* of a file; instance.c bounds it too */
 
 fth_status fth_activation_make_id(bool lambda, char id[FTH_ACTIVATION_ID])
 {
@@ -46,7 +46,7 @@ fth_status fth_activation_write(const char *folder, const char *id, const json_t
     return status;
 }
 
-/* One that runs in a process that is gone has ended with it. */
+/* A running one whose process is gone has failed. */
 static void mark_if_lost(json_t *record)
 {
     if (strcmp(fth_json_text(record, "state", ""), "running") != 0 ||
@@ -84,7 +84,7 @@ static int newest_first(const void *a, const void *b)
     return first->tv_nsec == second->tv_nsec ? 0 : first->tv_nsec < second->tv_nsec ? 1 : -1;
 }
 
-/* All there are, by when their record was written last; free() it. */
+/* All activations, by the last write of their records; free() it. */
 static fth_status find_all(const char *folder, dated **found, size_t *count)
 {
     fth_status status = FTH_OK;
@@ -157,7 +157,7 @@ void fth_activation_prune(const char *folder, size_t keep)
 
 /* ---- logs ---- */
 
-/* "" where there is none. */
+/* "" if there is none. */
 static char *read_log(const char *folder, const char *id, const char *name)
 {
     char *path = path_of(folder, id, name), *raw = NULL, *text = NULL;
@@ -197,7 +197,7 @@ fth_status fth_activation_log_lines(const char *folder, const char *id, json_t *
     return status;
 }
 
-/* "REPORT RequestId: ..." as Lambda ends its logs. */
+/* "REPORT RequestId: ...", which ends Lambda's logs. */
 static char *report_line(const json_t *record, const char *id)
 {
     double duration_ms = json_number_value(json_object_get(record, "duration_s")) * 1000;

@@ -1,6 +1,6 @@
-/* See cgroup.h. Version 2 wants a group's processes in its leaves: the memory controller is enabled
- * for children only of a group that has no processes itself. So where this process is alone in its
- * group, it moves into a child of it first. */
+/* See cgroup.h. In version 2 only leaves have processes: a group with processes cannot enable the
+ * memory controller for its children. If this process is alone in its group, it first moves into a
+ * child of it. */
 #include "platform/cgroup.h"
 
 #include <dirent.h>
@@ -19,9 +19,9 @@
 #include "platform/files.h"
 
 #define PREFIX    "farthing-"
-#define OWN_GROUP "-main" /* ends the name of a group that this process moved into */
+#define OWN_GROUP "-main" /* suffix of a group that this process moved into */
 static const long pause_ns = 1000000;
-static pthread_mutex_t finding = PTHREAD_MUTEX_INITIALIZER; /* a move of this process is one thread's */
+static pthread_mutex_t finding = PTHREAD_MUTEX_INITIALIZER; /* one thread at a time moves this process */
 
 /* ---- small files, without memory of their own ---- */
 
@@ -95,8 +95,7 @@ static void remove_orphans(const char *parent, bool v2)
 
 /* ---- this process's own group ---- */
 
-/* Where the hierarchy with the memory controller is mounted; version 2's is taken only if version 1
- * does not have it. */
+/* Finds where the hierarchy is mounted; version 1's must have the memory controller. */
 static bool find_mount(bool v2, char mount[FTH_CGROUP_PATH])
 {
     char line[2048];
@@ -115,7 +114,7 @@ static bool find_mount(bool v2, char mount[FTH_CGROUP_PATH])
     return found;
 }
 
-/* The path in the hierarchy: of the line "4:memory:/path", or "0::/path". */
+/* Finds this process's path in the hierarchy, in the line "4:memory:/path" or "0::/path". */
 static bool find_path(bool v2, char path[FTH_CGROUP_PATH])
 {
     char line[FTH_CGROUP_PATH + 256];
@@ -138,7 +137,7 @@ static bool find_path(bool v2, char path[FTH_CGROUP_PATH])
     return found;
 }
 
-/* Version 2: lets children of `own` be limited. */
+/* Version 2: enables the memory controller for children of `own`. */
 static bool enable_memory(const char *own)
 {
     char path[FTH_CGROUP_PATH + 64], text[4096];
@@ -152,7 +151,7 @@ static bool enable_memory(const char *own)
     snprintf(path, sizeof path, "%s/cgroup.procs", own);
     look(path, text, sizeof text);
     if (strtol(text, NULL, 10) != getpid() || strchr(text, '\n') != strrchr(text, '\n'))
-        return false; /* others are here too, and not ours to move */
+        return false; /* other processes are here, which must not be moved */
     char owner[FTH_OWNER_SIZE];
     fth_owner_self(owner);
     snprintf(leaf, sizeof leaf, "%s/" PREFIX "%s" OWN_GROUP, own, owner);
@@ -160,8 +159,8 @@ static bool enable_memory(const char *own)
            put_in(own, "cgroup.subtree_control", "+memory");
 }
 
-/* Whether this process was moved into the group of that name by enable_memory(). Groups of other
- * platforms, which may run this one as a function, are named alike. */
+/* Whether enable_memory() moved this process into the group of that name. Groups of other
+ * platforms, which may run this one as a function, have similar names. */
 static bool is_own_leaf(const char *name)
 {
     char owner[FTH_OWNER_SIZE], own[FTH_OWNER_SIZE + 32];
@@ -170,8 +169,8 @@ static bool is_own_leaf(const char *name)
     return strcmp(name, own) == 0;
 }
 
-/* The folder whose children groups become: this process's own group, or the parent of the leaf that
- * it was moved into. */
+/* Finds the parent of new groups: this process's group, or the parent of the leaf it was moved
+ * into. */
 static bool find_parent(char parent[FTH_CGROUP_PATH], bool *v2)
 {
     char mount[FTH_CGROUP_PATH], path[FTH_CGROUP_PATH];
@@ -184,7 +183,7 @@ static bool find_parent(char parent[FTH_CGROUP_PATH], bool *v2)
     const char *own = strcmp(path, "/") == 0 ? "" : path;
     if (snprintf(parent, FTH_CGROUP_PATH, "%s%s", mount, own) >= FTH_CGROUP_PATH - 80)
         return false;
-    if (access(parent, W_OK) != 0) /* a container that has its own group mounted as the root */
+    if (access(parent, W_OK) != 0) /* in a container whose group is mounted as the root */
         snprintf(parent, FTH_CGROUP_PATH, "%s", mount);
     return access(parent, W_OK) == 0 && (!*v2 || enable_memory(parent));
 }
@@ -201,8 +200,8 @@ fth_status fth_cgroup_create(uint64_t memory_bytes, fth_cgroup *group)
         return fth_fail(FTH_UNSUPPORTED, "no control group for memory can be made here");
     remove_orphans(parent, v2);
     fth_owner_self(owner);
-    /* Named by the time, so that no name is used twice: who ends late must not find another's group
-     * under its own name. */
+    /* Named by the time, so that no name is reused: a late removal must not find another group
+     * under its name. */
     do {
         snprintf(group->folder, sizeof group->folder, "%.*s/" PREFIX "%s-%.0f", FTH_CGROUP_PATH - 80, parent, owner,
                  fth_clock_seconds() * 1e9);
@@ -218,7 +217,7 @@ fth_status fth_cgroup_create(uint64_t memory_bytes, fth_cgroup *group)
         rmdir(group->folder);
         return status;
     }
-    /* Memory that went to swap is memory too; kernels without swap accounting lack these files. */
+    /* limits swap too; kernels without swap accounting lack these files */
     put_in(group->folder, v2 ? "memory.swap.max" : "memory.memsw.limit_in_bytes", v2 ? "0" : limit);
     if (v2)
         put_in(group->folder, "memory.oom.group", "1");
@@ -243,7 +242,7 @@ void fth_cgroup_kill(const fth_cgroup *group, double seconds, void (*collect)(vo
                 long process = strtol(at, &end, 10);
                 if (end == at)
                     break;
-                bool whole = *end == '\n'; /* the last may be cut off */
+                bool whole = *end == '\n'; /* the last line may be cut off */
                 if (process > 0 && whole)
                     kill((pid_t)process, SIGKILL);
             }
@@ -266,13 +265,13 @@ bool fth_cgroup_ran_out(const fth_cgroup *group)
 {
     char text[1024];
     look(group->events, text, sizeof text);
-    const char *line = strstr(text, "oom_kill "); /* not oom_kill_disable, which is version 1's first line */
+    const char *line = strstr(text, "oom_kill "); /* not oom_kill_disable, version 1's first line */
     return line && strtoull(line + strlen("oom_kill "), NULL, 10) > 0;
 }
 
 void fth_cgroup_remove(const fth_cgroup *group)
 {
-    /* Processes that ended a moment ago may still count. */
+    /* processes that have just ended may still count */
     for (int tries = 0; rmdir(group->folder) != 0 && errno == EBUSY && tries < 1000; tries++)
         nanosleep(&(struct timespec){.tv_nsec = pause_ns}, NULL);
 }

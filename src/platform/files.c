@@ -15,9 +15,8 @@ static const size_t max_json_bytes = 64 << 20;
 
 /* ---- processes ---- */
 
-/* When a process was started, in the kernel's ticks; 0: there is none. Read from its first thread,
- * which is the same: QEMU makes up /proc/PID/stat of a process itself, and for each of its threads
- * another. */
+/* When a process was started, in kernel ticks; 0: it does not exist. Read from its first thread,
+ * because QEMU fakes /proc/PID/stat. */
 static unsigned long long start_of(long process)
 {
     char path[64], text[1024];

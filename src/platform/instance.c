@@ -16,11 +16,11 @@
 #include "platform/files.h"
 #include "platform/instance_internal.h"
 
-/* Of a stream that is kept for an activation, and that a file may grow to before it is cut: a
- * program that writes without end does not fill the disk. */
+/* The log kept for an activation; and the size at which a log file is truncated, so that a function
+ * cannot fill the disk. */
 static const uint64_t max_log_bytes = 10 << 20, max_file_bytes = 64 << 20;
 static const double wait_for_marker_s = 1;
-static const double stop_grace_s = 2; /* that a function has to hand in what it has, when the platform stops */
+static const double stop_grace_s = 2; /* for a function to return what it has, when the platform stops */
 
 void fth_instance_run_release(fth_instance_run *run)
 {
@@ -56,8 +56,7 @@ static void bound_file(const char *path, uint64_t read)
         fth_log_debug("cut %s: %s", path, strerror(errno));
 }
 
-/* What `path` has from `*read` on, at most up to the limit; a marker ends it where there is one.
- * free() the text. */
+/* Reads `path` from *read on, up to the end marker if there is one. free() the text. */
 static fth_status take_log(const char *path, bool marked, fth_deadline deadline, uint64_t *read, char **text,
                            size_t *size)
 {
@@ -120,7 +119,7 @@ bool fth_instance_has_ended(fth_instance *instance)
     return instance->sandbox && fth_sandbox_has_ended(instance->sandbox, &end, &out_of_memory);
 }
 
-/* Asks the process to end, once; false when it has had its time for that. */
+/* Asks the process to end, once; false when its time is over. */
 static bool may_still_answer(fth_instance *instance)
 {
     if (isinf(instance->answer_until_s)) {
@@ -149,7 +148,7 @@ fth_status fth_variable_add(fth_words *variables, const char *name, const char *
     return fth_words_add(variables, "%s=%s", name, value);
 }
 
-/* The contract's, then the user's, then what is usual. */
+/* The contract's variables, then the user's, then defaults. */
 static fth_status make_variables(fth_instance *instance, fth_words *variables)
 {
     fth_status status = FTH_OK;
@@ -169,7 +168,7 @@ out:
     return status;
 }
 
-/* A word of the user's command; {port} and {package} stand for themselves. */
+/* Adds a word of the user's command, replacing {port} and {package}. */
 static fth_status add_replaced(const fth_instance *instance, const char *word, fth_words *command)
 {
     const char *package = instance->options.action->package ? instance->options.action->package : ".";
@@ -231,8 +230,7 @@ out:
 
 /* ---- runs ---- */
 
-/* Why a process did not answer: it was stopped, used too much memory, ended, or said something
- * else. */
+/* Explains why a process did not answer: stopped, out of memory, ended, or another failure. */
 static void explain(fth_instance *instance, fth_status status, fth_instance_run *run)
 {
     const fth_action *action = instance->options.action;
@@ -240,8 +238,8 @@ static void explain(fth_instance *instance, fth_status status, fth_instance_run 
     const bool stopped = atomic_load(instance->options.stop);
     bool out_of_memory = false;
     char how[80];
-    /* One that is just being killed for memory has closed its connections, but is not collected
-     * yet. */
+    /* A process that is being killed for its memory has closed its connections, but may not be
+     * reaped yet. */
     fth_deadline deadline = fth_deadline_in(status == FTH_PEER_LOST && !stopped ? 1 : 0);
     bool ended;
     while (!(ended = fth_sandbox_has_ended(instance->sandbox, &end, &out_of_memory)) && !fth_deadline_passed(deadline))
@@ -286,7 +284,7 @@ bool fth_instance_invoke(fth_instance *instance, const char *id, const json_t *v
     run->peak_bytes = fth_sandbox_peak_bytes(instance->sandbox);
     snprintf(run->limited_by, sizeof run->limited_by, "%s", fth_sandbox_limited_by(instance->sandbox));
     bool usable = status == FTH_OK && fth_instance_is_alive(instance);
-    if (!usable) { /* all of it ends before its logs are read */
+    if (!usable) { /* all its processes end before the logs are read */
         fth_sandbox_free(instance->sandbox);
         instance->sandbox = NULL;
     }

@@ -1,4 +1,4 @@
-/* Lambda's contract: the process asks a Runtime API of its own for events (runtime_api.h). */
+/* Lambda's contract: the process polls a Runtime API of its own for events (runtime_api.h). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,7 +115,7 @@ static fth_status run_one(fth_instance *instance, const char *id, const json_t *
     run->result = json_loadb(answer.body ? answer.body : "", answer.body_bytes, JSON_DECODE_ANY, NULL);
     if (answer.failed) {
         describe_error(&answer, run);
-        if (isnan(answer.delivered_s)) /* at its start: it will take no more */
+        if (isnan(answer.delivered_s)) /* failed at its start: it takes no events */
             status = FTH_PEER_LOST;
     } else if (!run->result) {
         fth_instance_fail(run, "developer", "the function's answer is not JSON");

@@ -1,4 +1,4 @@
-/* OpenWhisk's contract: the process serves /init and /run on a port that it is given. */
+/* OpenWhisk's contract: the process serves /init and /run on a given port. */
 #include <errno.h>
 #include <math.h>
 #include <netinet/in.h>
@@ -14,8 +14,8 @@
 
 static const uint64_t max_answer_bytes = 8 << 20;
 
-/* A port that nobody listens on. It is free again until the process takes it; one that finds it
- * taken ends, which is seen. */
+/* Finds a free port. Another program may take it before the process does; the process then ends,
+ * which is noticed. */
 static fth_status choose_port(int *port)
 {
     fth_status status = FTH_OK;
@@ -134,7 +134,7 @@ out:
     return status;
 }
 
-/* Judges the answer as OpenWhisk's invoker does. */
+/* Translates the answer as OpenWhisk's invoker does. */
 static void translate_answer(const fth_http_response *response, fth_instance_run *run)
 {
     run->result = json_loadb(response->body ? response->body : "", response->body_bytes, 0, NULL);
@@ -161,7 +161,7 @@ static fth_status run_one(fth_instance *instance, const char *id, const json_t *
 
     if (!instance->initialized) {
         FTH_TRY(initialize(instance, run));
-        if (run->kind) { /* it will not be asked to run: another process may do better */
+        if (run->kind) { /* not asked to run; another process may succeed */
             status = FTH_PEER_LOST;
             goto out;
         }

@@ -50,7 +50,7 @@ static void refuse_missing(fth_exchange *exchange, const char *name)
 
 bool fth_lambda_admit(const fth_platform_service *service, fth_exchange *exchange)
 {
-    /* The body, which is signed too, is not there yet. */
+    /* the signature covers the body, which has not arrived yet */
     if (fth_lambda_names_key(fth_service_get_key(service), exchange))
         return true;
     refuse(exchange, 403, "UnrecognizedClientException", "The security token included in the request is invalid.");
@@ -59,7 +59,7 @@ bool fth_lambda_admit(const fth_platform_service *service, fth_exchange *exchang
 
 /* ---- descriptions ---- */
 
-/* Hex digits as base64, as Lambda writes checksums. */
+/* Converts hex digits to base64, for Lambda's checksums. */
 static json_t *checksum(const char *hex)
 {
     unsigned char bytes[32], text[64];
@@ -96,7 +96,7 @@ static json_t *describe(const json_t *facts, const json_t *environment)
     return answer;
 }
 
-/* The configuration, or with `whole` that and where the code is. */
+/* Answers with the configuration and, if `whole`, the location of the code. */
 static void answer_function(const char *folder, const char *name, bool whole, int code, fth_exchange *exchange)
 {
     fth_action action;
@@ -131,7 +131,7 @@ static void list_functions(const char *folder, fth_exchange *exchange)
 
 /* ---- deploying ---- */
 
-/* Puts the zip of "ZipFile" into a file of its own, for the unpacking. */
+/* Decodes the zip of "ZipFile" into a file. */
 static fth_status keep_zip(const char *folder, const char *base64, char **path)
 {
     fth_status status = FTH_OK;
@@ -144,7 +144,7 @@ static fth_status keep_zip(const char *folder, const char *base64, char **path)
         length > 0 && length < INT32_MAX ? EVP_DecodeBlock(bytes, (const unsigned char *)base64, (int)length) : -1;
     FTH_REQUIRE(size > 0, FTH_INVALID,
                 "Could not unzip uploaded file. Please check your file, then try to upload again.");
-    for (int i = 0; i < 2 && base64[length - 1 - (size_t)i] == '='; i++) /* which count as bytes */
+    for (int i = 0; i < 2 && base64[length - 1 - (size_t)i] == '='; i++) /* padding, which was counted */
         size--;
     FTH_TRY(fth_make_id(16, id));
     *path = fth_format("%s/" FTH_FILE_TEMPORARY "%s.zip", folder, id);
@@ -155,7 +155,7 @@ out:
     return status;
 }
 
-/* A specification that starts from what is deployed, if anything is. */
+/* A specification, based on the deployed function if there is one. */
 typedef struct draft {
     fth_function_spec spec;
     fth_action old;
@@ -277,7 +277,7 @@ static void set_log_tail(const char *folder, const char *id, fth_exchange *excha
     free(text);
 }
 
-/* What the caller gets of a failure: what the function said, or Lambda's words for its end. */
+/* The payload of a failure: the function's own error, or Lambda's message. */
 static json_t *error_payload(const json_t *record, const char *id)
 {
     const char *kind = fth_json_text(record, "kind", "");
@@ -298,7 +298,7 @@ static void answer_invocation(const fth_platform_service *service, fth_exchange 
 {
     fth_exchange_set_header(exchange, "x-amzn-RequestId", id);
     if (!record) {
-        refuse(exchange, 504, "ServiceException", "the function has not ended; it goes on");
+        refuse(exchange, 504, "ServiceException", "the function is still running");
         return;
     }
     const bool done = strcmp(fth_json_text(record, "state", ""), "done") == 0;
@@ -372,8 +372,7 @@ static void invoke(fth_platform_service *service, const char *name, fth_exchange
 
 /* ---- paths ---- */
 
-/* The name in "NAME", "ARN:function:NAME[:QUALIFIER]" before the next slash; "" if it cannot be
- * one. */
+/* The name in "NAME" or "ARN:function:NAME[:QUALIFIER]" before the next slash; "" if invalid. */
 static void read_name(const char *path, char name[FTH_ACTION_NAME], const char **rest)
 {
     size_t length = strcspn(path, "/");

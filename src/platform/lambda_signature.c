@@ -1,4 +1,5 @@
-/* Checks AWS's signatures, version 4, of requests to the Lambda API (store/sigv4.h makes them). */
+/* Verifies AWS signatures, version 4, of requests to the Lambda API (store/sigv4.h creates them).
+ * */
 #include <ctype.h>
 #include <math.h>
 #include <openssl/crypto.h>
@@ -53,8 +54,8 @@ static int split_query(char *text, fth_pair pairs[MAX_QUERY])
     return count;
 }
 
-/* Headers that were signed, "host;x-amz-date", split in place. False: one is missing, or the host
- * or the date is not signed. */
+/* Finds the signed headers, "host;x-amz-date", splitting in place. False if one is missing, or host
+ * or date is not signed. */
 static bool find_headers(char *names, fth_exchange *exchange, fth_pair headers[MAX_HEADERS], int *count)
 {
     bool host = false, date = false;
@@ -70,7 +71,7 @@ static bool find_headers(char *names, fth_exchange *exchange, fth_pair headers[M
     return host && date;
 }
 
-/* "KEY/20261116/REGION/lambda/aws4_request", in place: the region; NULL: not of that form. */
+/* The region of "KEY/20261116/REGION/lambda/aws4_request", split in place; NULL for other forms. */
 static const char *region_of(char *credential, size_t key_length, const char *date)
 {
     char *day = credential + key_length + 1, *region = strchr(day, '/'),
@@ -98,7 +99,7 @@ bool fth_lambda_is_signed(const fth_service_key *key, fth_exchange *exchange)
     char *credential = part_of(authorization, "Credential="), *names = part_of(authorization, "SignedHeaders=");
     char *signature = part_of(authorization, "Signature="), *raw_path = strndup(target, strcspn(target, "?"));
     char *raw_query = strchr(target, '?') ? strdup(strchr(target, '?') + 1) : NULL;
-    /* Other services than S3 escape the path once more. */
+    /* services other than S3 escape the path twice */
     char *path = raw_path ? fth_http_escape(raw_path, true) : NULL;
     const char *region = credential ? region_of(credential, strlen(key->first), date) : NULL;
     fth_hex_sha256(body, size, hash);

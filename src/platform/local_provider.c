@@ -1,5 +1,5 @@
-/* This machine as a provider: a platform in this process, and its REST APIs on a loopback port, so
- * that functions can invoke themselves. */
+/* This machine as a provider: a platform in this process, with its REST APIs on a loopback port,
+ * through which functions invoke themselves. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "platform/platform.h"
 
-static const double LOOK_EVERY_S = 0.2; /* whether to stop */
+static const double LOOK_EVERY_S = 0.2; /* interval for noticing a stop */
 
 typedef struct local_provider {
     fth_provider provider;
@@ -60,7 +60,7 @@ static fth_status invoke(fth_provider *provider, const char *name, const json_t 
                          fth_invocation_outcome *outcome)
 {
     bool throttled = false;
-    (void)deadline; /* it does not wait */
+    (void)deadline; /* does not wait */
     *outcome = (fth_invocation_outcome){.duration_s = NAN, .start_s = NAN, .peak_bytes = NAN};
     fth_status status = fth_platform_invoke(platform_of(provider), name, parameters, outcome->id, &throttled);
     outcome->state = throttled ? FTH_INVOCATION_THROTTLED : FTH_INVOCATION_RUNNING;

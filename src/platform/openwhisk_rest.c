@@ -1,7 +1,7 @@
 /* OpenWhisk's REST API, as `wsk` and `curl` use it
- * (https://github.com/apache/openwhisk/blob/master/core/controller/src/main/resources/apiv1swagger.json):
+ * (apiv1swagger.json in https://github.com/apache/openwhisk, core/controller):
  *
- *     /api/v1/namespaces/{_|guest}/actions[/NAME]                    list, get, put, delete, post (invoke)
+ *     /api/v1/namespaces/{_|guest}/actions[/NAME]                    list, get, put, delete, post
  *     /api/v1/namespaces/{_|guest}/activations[/ID[/logs|/result]]   list, get
  *     /api/v1/web/guest/default/NAME[.json]                          web actions, without a key
  *
@@ -19,7 +19,7 @@
 
 #define NAMESPACES "/api/v1/namespaces/"
 enum { USUAL_LIST = 30, LONGEST_LIST = 200 };
-static const double gateway_waits_s = 60; /* then a blocking call becomes one that does not block */
+static const double gateway_waits_s = 60; /* then a blocking call returns the activation's id */
 
 /* ---- answers ---- */
 
@@ -37,7 +37,7 @@ static void refuse_missing(fth_exchange *exchange)
     refuse(exchange, 404, "The requested resource does not exist.");
 }
 
-/* The message of the failure at hand; the caller's mistakes are 400. */
+/* Answers with the current error message; 400 for the caller's mistakes. */
 static void refuse_failure(fth_exchange *exchange, fth_status status)
 {
     refuse(exchange, status == FTH_INVALID || status == FTH_CORRUPT ? 400 : 500, fth_error_message());
@@ -161,8 +161,8 @@ static void answer_actions(const char *folder, fth_exchange *exchange)
     fth_exchange_answer_json(exchange, 200, page);
 }
 
-/* Of an array of {"key", "value", "init"?} the parameters, or with `init` those that /init is
- * given: variables of the environment, as text. NULL if it is no such array. */
+/* From an array of {"key", "value", "init"?} the parameters or, with `init`, the environment
+ * variables for /init, as text. NULL if it is not such an array. */
 static json_t *read_pairs(const json_t *pairs, bool init)
 {
     json_t *object = json_object();
@@ -182,12 +182,12 @@ static json_t *read_pairs(const json_t *pairs, bool init)
     return object;
 }
 
-/* What is not given stays as it was. */
+/* Keeps what is not given as it was. */
 static void keep_old(const fth_action *old, fth_function_spec *spec, json_t *more, bool has_exec)
 {
     if (!has_exec)
         spec->image = fth_json_text(old->facts, "image", NULL);
-    if (!spec->parameters) { /* which are given together */
+    if (!spec->parameters) { /* given together with the environment */
         spec->parameters = old->parameters;
         spec->environment = old->environment;
     }
@@ -235,7 +235,7 @@ static void put_action(const char *folder, const char *name, fth_exchange *excha
         if (exists && fth_action_load(folder, name, &old) == FTH_OK)
             keep_old(&old, &spec, more, exec != NULL);
         if (spec.timeout_s == 0)
-            spec.timeout_s = 60; /* OpenWhisk's usual one */
+            spec.timeout_s = 60; /* OpenWhisk's default */
         fth_status status = exec ? fth_action_store(folder, &spec, more) : fth_action_change(folder, &spec, more);
         if (status == FTH_OK)
             answer_action(folder, name, exchange);
@@ -278,7 +278,7 @@ static const char *status_name(const json_t *record, int *code)
     return *code == 1 ? "application error" : *code == 3 ? "whisk internal error" : "action developer error";
 }
 
-/* The result, or {"error": ...} in OpenWhisk's own words where it has such. */
+/* The result, or {"error": ...} in OpenWhisk's words. */
 static json_t *result_of(const json_t *record)
 {
     const char *kind = fth_json_text(record, "kind", "");
@@ -347,7 +347,7 @@ static void answer_activations(const char *folder, fth_exchange *exchange)
     fth_exchange_answer_json(exchange, 200, page);
 }
 
-/* `part`: "", "logs" or "result". One that runs is not there yet. */
+/* `part`: "", "logs" or "result". A running activation does not exist yet. */
 static void answer_activation(const char *folder, const char *id, const char *part, fth_exchange *exchange)
 {
     json_t *record = NULL, *lines = NULL;
@@ -398,7 +398,7 @@ static void refuse_throttled(fth_exchange *exchange)
     refuse(exchange, 429, "Too many concurrent requests in flight; try again when some of them have ended.");
 }
 
-/* Without waiting: the platform is asked directly. */
+/* Invokes without waiting. */
 static void start_only(fth_platform_service *service, const char *name, const json_t *value, fth_exchange *exchange)
 {
     char id[80];
@@ -460,7 +460,7 @@ static void handle_action(fth_platform_service *service, const char *name, fth_e
         answer_action(folder, name, exchange);
 }
 
-/* True, with what follows, if `path` is "WORD" or "WORD/rest". */
+/* Whether `path` is "WORD" or "WORD/rest"; *rest is what follows. */
 static bool takes(const char *path, const char *word, const char **rest)
 {
     size_t length = strlen(word);
@@ -504,7 +504,7 @@ void fth_openwhisk_handle(void *context, fth_exchange *exchange)
 
 /* ---- web actions ---- */
 
-/* The value of an annotation, the last one of that name; NULL: there is none. */
+/* The value of the last annotation of that name; or NULL. */
 static const json_t *find_annotation(const fth_action *action, const char *key)
 {
     const json_t *annotations = json_object_get(action->facts, "annotations"), *value = NULL;
@@ -516,8 +516,8 @@ static const json_t *find_annotation(const fth_action *action, const char *key)
     return value;
 }
 
-/* "require-whisk-auth" of a web action: true asks for the key, a text or number for that in a
- * header. Refuses the others. */
+/* "require-whisk-auth" of a web action: true requires the key, a string or number requires it in a
+ * header. Refuses other requests. */
 static bool admit_to_web(const fth_platform_service *service, const fth_action *action, fth_exchange *exchange)
 {
     const json_t *required = find_annotation(action, "require-whisk-auth");
@@ -535,7 +535,7 @@ static bool admit_to_web(const fth_platform_service *service, const fth_action *
     return false;
 }
 
-/* What the action was deployed with holds for callers from the web, whom nobody knows. */
+/* Anonymous callers must not override the parameters that the action was deployed with. */
 static bool overrides_parameters(const fth_action *action, const json_t *value)
 {
     const char *key;

@@ -1,10 +1,10 @@
-/* See platform.h. Every process has a thread, a runner, which takes activations of its function
- * from the queue one after the other, and ends, with the process, when there has been none for a
- * while or its place is needed for another function.
+/* See platform.h. Every process has a thread, a runner, which runs the queued activations of its
+ * function one after another. It ends, with the process, when there has been none for a while or
+ * another function needs its place.
  *
- *     queued --a runner takes it--> running --> its record is written --> gone from memory
+ *     queued --a runner takes it--> running --> its record is written --> removed from memory
  *
- * Only activations that have not ended are in memory; everything else is read from the folder. */
+ * Only activations that have not ended are in memory; all else is read from the folder. */
 #include "platform/platform.h"
 
 #include <dirent.h>
@@ -24,7 +24,7 @@
 #include "platform/platform_internal.h"
 
 enum { DEFAULT_PROCESSES = 64, DEFAULT_ACTIVATIONS = 100 };
-enum { KEPT_ACTIVATIONS = 1000, PRUNE_EVERY = 100 }; /* activations that have ended */
+enum { KEPT_ACTIVATIONS = 1000, PRUNE_EVERY = 100 }; /* of ended activations */
 static const double default_idle_s = 60, look_every_s = 0.02;
 
 typedef struct activation {
@@ -42,7 +42,7 @@ typedef struct runner {
     char name[FTH_ACTION_NAME]; /* of the function */
     bool busy, leaves;          /* guarded by the platform's mutex, as is `next` */
     struct runner *next;
-    /* of its own thread */
+    /* for the runner's thread only */
     fth_action action;
     fth_instance *instance;
 } runner;
@@ -57,7 +57,7 @@ struct fth_platform {
 
     pthread_mutex_t mutex; /* of everything below */
     pthread_cond_t changed;
-    activation *activations;    /* that have not ended, the oldest first */
+    activation *activations;    /* not ended, the oldest first */
     runner *runners, *finished; /* finished: to be joined */
     unsigned started;           /* instances so far */
     unsigned ended;             /* activations so far */
@@ -66,7 +66,7 @@ struct fth_platform {
 
 /* ---- runs ---- */
 
-/* What the function is called with: its defaults, and over them what was given. */
+/* The function's default parameters, overridden by the given ones. */
 static json_t *join_parameters(const fth_action *action, json_t *value)
 {
     if (action->lambda || !json_is_object(action->parameters) || !json_is_object(value))
@@ -76,8 +76,7 @@ static json_t *join_parameters(const fth_action *action, json_t *value)
     return joined;
 }
 
-/* Loads what is deployed now; a process of an older revision is ended, and one that has died
- * meanwhile replaced. */
+/* Loads the deployed function; replaces a process that is of an older revision or has died. */
 static fth_status renew(runner *self)
 {
     fth_platform *platform = self->platform;
@@ -95,7 +94,7 @@ static fth_status renew(runner *self)
     self->action = action;
     action = (fth_action){0};
     pthread_mutex_lock(&platform->mutex);
-    url = platform->api_url; /* set once, and freed last */
+    url = platform->api_url; /* set once, freed last */
     key = platform->api_key;
     unsigned number = ++platform->started;
     pthread_mutex_unlock(&platform->mutex);
@@ -139,7 +138,7 @@ static void note_run(json_t *record, const fth_instance_run *run)
     json_object_set_new(record, "limited_by", json_string(run->limited_by));
 }
 
-/* Takes it off the list and says so. */
+/* Writes the record, removes the activation from the list and reports its end. */
 static void finish(fth_platform *platform, activation *ended)
 {
     if (fth_activation_write(platform->folder, ended->id, ended->record) != FTH_OK)
@@ -200,8 +199,8 @@ static void run_one(runner *self, activation *taken)
 
 static void balance(fth_platform *platform);
 
-/* The oldest activation of its function; waits for one. NULL: it is time to end. The lock is
- * held. */
+/* Waits for the oldest activation of the runner's function; NULL: the runner must end. With the
+ * mutex held. */
 static activation *take(runner *self)
 {
     fth_platform *platform = self->platform;
@@ -235,7 +234,7 @@ static void *run_all(void *context)
         self->busy = false;
         balance(platform); /* another function may be waiting for this place */
     }
-    self->leaves = true; /* no work is meant for it any more */
+    self->leaves = true; /* it gets no more work */
     pthread_mutex_unlock(&platform->mutex);
     fth_instance_free(self->instance);
     fth_action_release(&self->action);
@@ -269,7 +268,7 @@ static void start_runner(fth_platform *platform, const char *name)
     }
 }
 
-/* Runners that wait for work of this function. */
+/* Counts the runners that wait for work of this function. */
 static int count_waiting(const fth_platform *platform, const char *name)
 {
     int waiting = 0;
@@ -278,12 +277,12 @@ static int count_waiting(const fth_platform *platform, const char *name)
     return waiting;
 }
 
-/* Makes room by ending a process that has nothing to do. */
+/* Ends an idle process to make room. */
 static void ask_one_to_leave(fth_platform *platform, const char *except)
 {
     for (runner *each = platform->runners; each; each = each->next)
         if (each->leaves && !each->busy)
-            return; /* one is about to */
+            return; /* one is already leaving */
     for (runner *each = platform->runners; each; each = each->next)
         if (!each->busy && strcmp(each->name, except) != 0 && count_waiting(platform, each->name) > 0) {
             each->leaves = true;
@@ -291,14 +290,14 @@ static void ask_one_to_leave(fth_platform *platform, const char *except)
         }
 }
 
-/* Starts runners for what waits and has none. The lock is held. */
+/* Starts runners for waiting activations that have none. With the mutex held. */
 static void balance(fth_platform *platform)
 {
     int runners = 0;
     for (const runner *each = platform->runners; each; each = each->next)
         runners++;
     for (const activation *each = platform->activations; each; each = each->next) {
-        int before = 0; /* of the same function, that wait too */
+        int before = 0; /* waiting ones of the same function */
         if (each->taken)
             continue;
         for (const activation *other = platform->activations; other != each; other = other->next)
@@ -315,7 +314,7 @@ static void balance(fth_platform *platform)
     pthread_cond_broadcast(&platform->changed);
 }
 
-/* Joins those that have ended. The lock is held, and let go meanwhile. */
+/* Joins finished runners. With the mutex held, which is released meanwhile. */
 static void join_finished(fth_platform *platform)
 {
     while (platform->finished) {
@@ -362,7 +361,7 @@ fth_status fth_platform_begin(fth_platform *platform, const fth_platform_call *c
     for (const activation *each = platform->activations; each; each = each->next)
         count++;
     *throttled = count >= platform->max_activations || atomic_load(&platform->stopping);
-    if (!*throttled) { /* in the list, so that it counts, but taken, until its record is written */
+    if (!*throttled) { /* counted in the list, but taken until its record is written */
         more->taken = true;
         activation **last = &platform->activations;
         while (*last)
@@ -473,7 +472,7 @@ fth_status fth_platform_remove(fth_platform *platform, const char *name)
 
 /* ---- life ---- */
 
-/* Working folders of platforms that were killed. */
+/* Removes working folders of platforms that were killed. */
 static void remove_orphans(const fth_platform *platform)
 {
     char *place = fth_path_join(platform->folder, "instances");
@@ -525,7 +524,7 @@ fth_status fth_platform_open(const fth_platform_options *options, fth_platform *
     platform->idle_s = options->idle_s > 0 ? options->idle_s : default_idle_s;
     fth_owner_self(platform->owner);
     FTH_TRY(fth_folder_create(given));
-    FTH_REQUIRE(chmod(given, 0700) == 0, FTH_IO, "keep %s to its owner: it belongs to somebody else", given);
+    FTH_REQUIRE(chmod(given, 0700) == 0, FTH_IO, "keep %s to its owner: it belongs to another user", given);
     platform->folder = realpath(given, NULL); /* functions have other working directories */
     FTH_REQUIRE(platform->folder, FTH_IO, "find %s", given);
     FTH_TRY(find_program(platform, options->program));
@@ -570,7 +569,7 @@ void fth_platform_close(fth_platform *platform)
         pthread_cond_wait(&platform->changed, &platform->mutex);
     join_finished(platform);
     pthread_mutex_unlock(&platform->mutex);
-    while (platform->activations) /* that no runner came to */
+    while (platform->activations) /* that no runner has taken */
         fail(platform, platform->activations, "lost", "the platform was stopped before the function ran");
     pthread_mutex_destroy(&platform->mutex);
     pthread_cond_destroy(&platform->changed);

@@ -1,4 +1,4 @@
-/* What a platform's folder tells about its functions and activations. */
+/* Status, outcomes and logs, read from a platform's folder. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ void fth_activation_fill_outcome(const char *folder, const json_t *record, fth_i
                                                    : FTH_INVOCATION_FAILED;
     if (json_is_object(result))
         outcome->result = json_incref(result);
-    else if (result) /* Lambda's may be anything */
+    else if (result) /* Lambda's may be any JSON */
         outcome->result = json_pack("{s:O}", "result", result);
     outcome->error = error ? strdup(error) : NULL;
     outcome->duration_s = number_or_nan(record, "duration_s");
@@ -46,7 +46,7 @@ static void add_invocations(const char *folder, json_t *facts)
                                                "duration_s", "init_s", "peak_bytes", "end"};
             json_t *each = json_object(), *start = json_object_get(record, "start");
             char started[40];
-            if (!start) /* until it has ended, when it was invoked is what there is */
+            if (!start) /* a running one has only the time of its invocation */
                 start = json_object_get(record, "created");
             for (size_t k = 0; k < FTH_COUNT_OF(keys); k++)
                 if (json_object_get(record, keys[k]))

@@ -1,11 +1,11 @@
-/* See runtime_api.h. What a process may do when is a small machine, whose wrong turns are answered
- * as Lambda's own emulator answers them:
+/* See runtime_api.h. A state machine decides what a process may do; invalid requests are answered
+ * like Lambda's own emulator does:
  *
- *     STARTING --next--> READY --an event--> RUNNING --response or error--> ANSWERED --next--> READY
+ *     STARTING --next--> READY --event--> RUNNING --response, error--> ANSWERED --next--> READY
  *        `--init/error--> BROKEN
  *
- * A process that asks for the next event before there is one is held (READY); an event that nobody
- * has asked for yet waits in `event`. */
+ * A request for the next event is held until there is one (READY). An event that the process has
+ * not asked for yet waits in `event`. */
 #include "platform/runtime_api.h"
 
 #include <inttypes.h>
@@ -20,7 +20,7 @@
 #define INVOCATION API "/invocation/"
 
 static const double look_every_s = 0.005, hold_s = 86400 * 30.0;
-/* Of bodies that are read at all: one that is a little too large is refused with its own words. */
+/* Bodies up to here are read, so that one slightly over Lambda's limit gets Lambda's message. */
 static const uint64_t max_body_bytes = 32 << 20;
 
 typedef enum runtime_state { STARTING, READY, RUNNING, ANSWERED, BROKEN } runtime_state;
@@ -30,9 +30,9 @@ struct fth_runtime_api {
     pthread_mutex_t mutex; /* of everything below */
     pthread_cond_t changed;
     runtime_state state;
-    fth_exchange *asking;           /* held: the process waits for an event; NULL: it does not */
-    const fth_runtime_event *event; /* of the invoke call under way; NULL: none */
-    fth_runtime_answer *answer;     /* and where its answer goes */
+    fth_exchange *asking;           /* held: the process waits for an event; or NULL */
+    const fth_runtime_event *event; /* of the current invoke call; or NULL */
+    fth_runtime_answer *answer;     /* where its answer goes */
     char *init_error;               /* body of init/error */
     size_t init_error_bytes;
 };
@@ -62,7 +62,7 @@ static void refuse_state(fth_exchange *exchange)
            "this is not the time for that request: State transition is not allowed");
 }
 
-/* Gives the event to the process that asks. The lock is held. */
+/* Delivers the event to the waiting process. With the mutex held. */
 static void deliver(fth_runtime_api *api)
 {
     const fth_runtime_event *event = api->event;
@@ -85,7 +85,7 @@ static void deliver(fth_runtime_api *api)
 
 /* ---- requests of the process ---- */
 
-/* A poll that the process has given up makes room for its next. The lock is held. */
+/* Drops a poll that the process has abandoned. With the mutex held. */
 static void drop_abandoned(fth_runtime_api *api)
 {
     if (api->asking && fth_exchange_is_abandoned(api->asking)) {
@@ -123,7 +123,7 @@ static char *copy_bytes(const void *bytes, size_t size)
     return copy;
 }
 
-/* Ends the invocation under way; `body` is taken over. The lock is held. */
+/* Ends the current invocation; takes `body`. With the mutex held. */
 static void settle(fth_runtime_api *api, bool failed, char *body, size_t size, const char *error_type)
 {
     fth_runtime_answer *answer = api->answer;
@@ -152,8 +152,8 @@ static void settle_too_large(fth_runtime_api *api, fth_exchange *exchange)
 
 typedef enum invocation_part { PART_NONE, PART_RESPONSE, PART_ERROR } invocation_part;
 
-/* Whether the request is about the invocation under way, and which part of it; else it is refused.
- * The lock is held. */
+/* Which part of the current invocation the request is about; refuses other requests. With the mutex
+ * held. */
 static invocation_part find_part(const fth_runtime_api *api, fth_exchange *exchange)
 {
     const char *id = fth_exchange_path(exchange) + strlen(INVOCATION), *rest = strchr(id, '/');
@@ -211,7 +211,7 @@ static void handle_init_error(void *context, fth_exchange *exchange)
     pthread_mutex_unlock(&api->mutex);
 }
 
-/* An answer that is far too large is refused before it is read. */
+/* Refuses an answer that is far too large before reading it. */
 static bool admit(void *context, fth_exchange *exchange, const fth_route *route, fth_role *role)
 {
     fth_runtime_api *api = context;
@@ -264,7 +264,7 @@ int fth_runtime_api_port(const fth_runtime_api *api)
     return fth_server_port(api->server);
 }
 
-/* The error of an initialization is that of the invocation which it was for. The lock is held. */
+/* A failed initialization fails the invocation. With the mutex held. */
 static void settle_broken(fth_runtime_api *api)
 {
     settle(api, true, api->init_error, api->init_error_bytes, NULL);
@@ -299,8 +299,7 @@ fth_status fth_runtime_api_invoke(fth_runtime_api *api, const fth_runtime_event 
                                : fth_fail(FTH_TIMEOUT, "did not ask for an invocation within %g s", event->start_s);
             break;
         } else if (alive) {
-            /* Without the lock: the question may take a moment, and the process may answer just
-             * then. */
+            /* without the mutex, because alive() may block and the process may answer meanwhile */
             pthread_mutex_unlock(&api->mutex);
             bool lives = alive(context);
             pthread_mutex_lock(&api->mutex);

@@ -14,7 +14,7 @@
 #include "base/process.h"
 #include "platform/sandbox_supervisor.h"
 
-static const double die_within_s = 20; /* longer than a supervisor takes for it */
+static const double die_within_s = 20; /* longer than a supervisor needs */
 
 struct fth_sandbox {
     pid_t supervisor, process;
@@ -56,7 +56,7 @@ static bool read_message(int file, void *message, size_t size)
     return got == (ssize_t)size; /* pipes keep writes of this size whole */
 }
 
-/* Said once: it is the same for all functions of this process. The failure at hand says why. */
+/* Logged once, because it is the same for all functions; the current message says why. */
 static void report_no_group(void)
 {
     static atomic_bool said;
@@ -65,12 +65,12 @@ static void report_no_group(void)
                      fth_error_message());
 }
 
-/* FTH_UNSUPPORTED: its cgroup cannot be entered. */
+/* FTH_UNSUPPORTED if its cgroup cannot be entered. */
 static fth_status start_supervisor(fth_sandbox *sandbox, const fth_sandbox_supervisor_orders *orders)
 {
     fth_sandbox_supervisor_start start;
     int failure = fth_sandbox_supervisor_fork(orders, &sandbox->supervisor);
-    /* So that the end of the supervisor is the end of the pipe. */
+    /* so that the pipe ends with the supervisor */
     close(orders->report);
     if (failure != 0) {
         sandbox->supervisor = 0;
@@ -86,7 +86,7 @@ static fth_status start_supervisor(fth_sandbox *sandbox, const fth_sandbox_super
     return FTH_OK;
 }
 
-/* FTH_UNSUPPORTED: `by_group`, and there is no cgroup to use. */
+/* FTH_UNSUPPORTED if `by_group` and no cgroup can be used. */
 static fth_status start(const fth_sandbox_options *options, bool by_group, fth_sandbox **result)
 {
     fth_status status = FTH_OK;
@@ -176,7 +176,7 @@ double fth_sandbox_peak_bytes(fth_sandbox *sandbox)
     if (sandbox->ended)
         return sandbox->end.peak_bytes;
     peak = sandbox->in_group ? fth_cgroup_peak_bytes(&sandbox->group) : NAN;
-    if (isnan(peak)) /* also of a cgroup of a kernel before 5.19 */
+    if (isnan(peak)) /* also for cgroups of kernels before 5.19 */
         fth_sandbox_supervisor_look(sandbox->process, &peak, &data);
     return peak;
 }
@@ -189,7 +189,7 @@ void fth_sandbox_free(fth_sandbox *sandbox)
     if (sandbox->supervisor > 0)
         fth_child_wait(sandbox->supervisor, fth_deadline_in(die_within_s));
     shut(&sandbox->report);
-    if (sandbox->in_group && fth_folder_exists(sandbox->group.folder)) { /* the supervisor did not come to it */
+    if (sandbox->in_group && fth_folder_exists(sandbox->group.folder)) { /* the supervisor did not remove it */
         fth_cgroup_kill(&sandbox->group, 1, NULL);
         fth_cgroup_remove(&sandbox->group);
     }

@@ -1,4 +1,5 @@
-/* See sandbox_supervisor.h. Everything below fth_sandbox_supervisor_fork() runs in a process of its own. */
+/* See sandbox_supervisor.h. Everything below fth_sandbox_supervisor_fork() runs in a process of its
+ * own. */
 #include "platform/sandbox_supervisor.h"
 
 #include <errno.h>
@@ -16,11 +17,11 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Descriptors of the supervisor, once it has closed all others; and what the function's process has of
- * them until it runs. */
+/* The supervisor's descriptors, after it has closed all others; and the function's until its
+ * program runs. */
 enum { LIFELINE = 3, REPORT = 4, OUTPUT = 5, MESSAGES = 6, FIRST_OTHER = 7, STARTED = 3 };
-enum { LOOK_EVERY_MS = 20 };              /* at the memory of a process without a cgroup */
-static const double near_the_limit = 0.9; /* of its memory: then that is taken for the reason of a failure */
+enum { LOOK_EVERY_MS = 20 };              /* for polling memory without a cgroup */
+static const double near_the_limit = 0.9; /* share of the memory limit at which a failure is attributed to it */
 static const double die_within_s = 5;
 
 static void write_whole(int file, const void *bytes, size_t size)
@@ -54,8 +55,7 @@ void fth_sandbox_supervisor_look(pid_t process, double *peak_bytes, double *data
 
 /* ---- the function's process, before it is one ---- */
 
-/* Closes all from `first` on: also the platform's end of the lifeline, so that there is only
- * one. */
+/* Closes all from `first` on, including the copy of the platform's end of the lifeline. */
 static void close_from(int first)
 {
     if (close_range((unsigned)first, ~0u, 0) != 0) /* an old kernel */
@@ -63,7 +63,7 @@ static void close_from(int first)
             close(file);
 }
 
-/* Does not return. `started` takes what failed, or closes when the program runs. */
+/* Does not return. Writes a failure to `started`, which closes when the program runs. */
 static void become_function(const fth_sandbox_supervisor_orders *orders, pid_t supervisor, int started)
 {
     int failure = 0;
@@ -81,7 +81,7 @@ static void become_function(const fth_sandbox_supervisor_orders *orders, pid_t s
     struct rlimit data = {.rlim_cur = orders->data_bytes, .rlim_max = orders->data_bytes};
     if (!failure && orders->data_bytes > 0 && setrlimit(RLIMIT_DATA, &data) != 0)
         failure = errno;
-    setrlimit(RLIMIT_CORE, &(struct rlimit){0}); /* a function that crashes leaves no file of its size behind */
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0}); /* a crash leaves no core file */
     if (!failure && chdir(orders->folder) != 0)
         failure = errno;
     int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -107,7 +107,7 @@ static void become_function(const fth_sandbox_supervisor_orders *orders, pid_t s
 
 /* ---- the supervisor ---- */
 
-/* Collects children that have ended; true, with how, once the function itself has. */
+/* Reaps children; true, with how it ended, if the function was among them. */
 static bool collect(pid_t function, fth_sandbox_supervisor_report *report)
 {
     int how;
@@ -129,8 +129,8 @@ static void collect_any(void)
         ;
 }
 
-/* Kills this process's children, whose children become ours and are killed next, until there are
- * none. */
+/* Kills this process's children until there are none; their children become ours and are killed
+ * next. */
 static void kill_children(void)
 {
     char path[64], text[4096];
@@ -156,8 +156,8 @@ static void kill_children(void)
     }
 }
 
-/* Waits for the end of the function, or of the platform. Looks at the memory meanwhile, where no
- * cgroup does. */
+/* Waits for the end of the function or the platform. Without a cgroup, polls the memory meanwhile.
+ * */
 static void watch(const fth_sandbox_supervisor_orders *orders, pid_t function, int signals,
                   fth_sandbox_supervisor_report *report)
 {
@@ -187,7 +187,7 @@ static void watch(const fth_sandbox_supervisor_orders *orders, pid_t function, i
         report->out_of_memory = most_data >= near_the_limit * (double)orders->data_bytes;
 }
 
-/* Starts it and waits until its program runs, or has failed to. */
+/* Starts the function and waits until its program runs or has failed to start. */
 static fth_sandbox_supervisor_start start_function(const fth_sandbox_supervisor_orders *orders)
 {
     int started[2];
@@ -210,7 +210,7 @@ static void keep(const fth_sandbox_supervisor_orders *orders)
     sigset_t children, all;
     struct rusage used;
 
-    /* No signal but SIGKILL ends a supervisor: a Ctrl-C is for the platform, which ends it by the
+    /* Only SIGKILL ends a supervisor: Ctrl-C is for the platform, which ends it through the
      * lifeline. */
     setsid();
     sigfillset(&all);
@@ -240,7 +240,7 @@ static void keep(const fth_sandbox_supervisor_orders *orders)
     if (orders->group) {
         report.out_of_memory = fth_cgroup_ran_out(orders->group);
         report.peak_bytes = fth_cgroup_peak_bytes(orders->group);
-        if (isnan(report.peak_bytes)) /* kernels before 5.19: of the largest process, of those that were collected */
+        if (isnan(report.peak_bytes)) /* kernels before 5.19: of the largest process that was reaped */
             report.peak_bytes = getrusage(RUSAGE_CHILDREN, &used) == 0 ? (double)used.ru_maxrss * 1024 : NAN;
         fth_cgroup_remove(orders->group);
     }
@@ -249,8 +249,8 @@ static void keep(const fth_sandbox_supervisor_orders *orders)
 
 int fth_sandbox_supervisor_fork(const fth_sandbox_supervisor_orders *orders, pid_t *supervisor)
 {
-    /* Copies above the numbers that the supervisor gives them, so that none of them is overwritten
-     * before it is moved. */
+    /* Copies above the numbers that the supervisor assigns, so that none is overwritten before it
+     * is moved. */
     int given[] = {orders->lifeline, orders->report, orders->output, orders->messages};
     int copies[4], failure = 0;
     for (int i = 0; i < 4; i++)

@@ -1,18 +1,16 @@
-/* The process between a platform and a function's process: starts it, collects whatever it starts,
- * says how it ended, and ends all of it when the platform is gone.
+/* The process between a platform and a function's process: starts the function, reaps all its
+ * processes, reports how it ended, and kills everything when the platform is gone.
  *
- *     platform ──lifeline (a pipe)──> supervisor ──> function ──> whatever it starts
+ *     platform ──lifeline (a pipe)──> supervisor ──> function ──> its children
  *              <──report (a pipe)────
  *
- * The supervisor waits for the function's end, and for the end of the lifeline, whose other end only
- * the platform holds: the kernel closes it when the platform ends, however that happens. As a
- * "child subreaper" it becomes the parent of everything below it that loses its own, so nothing
- * gets away by leaving the process group or the session. If the supervisor itself is killed, the
- * function gets the signal of a dead parent.
+ * The supervisor waits for the end of the function or of the lifeline, whose other end only the
+ * platform holds: the kernel closes it however the platform ends. As a child subreaper it becomes
+ * the parent of orphans below it, so no process escapes by leaving the process group or session. If
+ * the supervisor itself is killed, the function gets its parent-death signal.
  *
- * It is forked, not executed: a function's start is not to wait for a program to be loaded. Between
- * fork and its end it uses only what is safe then: system calls, and memory that was filled
- * before. */
+ * It is forked but not executed, so that starting a function does not wait for a program to load.
+ * It uses only what is safe after a fork: system calls, and memory filled before. */
 #ifndef FTH_PLATFORM_SANDBOX_SUPERVISOR_H
 #define FTH_PLATFORM_SANDBOX_SUPERVISOR_H
 
@@ -22,7 +20,7 @@
 
 #include "platform/cgroup.h"
 
-/* All of it is filled in before the fork. */
+/* Filled in before the fork. */
 typedef struct fth_sandbox_supervisor_orders {
     const char *const *command;
     const char *const *variables;
@@ -33,23 +31,23 @@ typedef struct fth_sandbox_supervisor_orders {
     int lifeline, report;    /* the supervisor's ends */
 } fth_sandbox_supervisor_orders;
 
-/* What comes through the report pipe: first that it runs, or why not, then how it ended. */
+/* Sent through the report pipe: that the function runs or why not, later how it ended. */
 typedef struct fth_sandbox_supervisor_start {
     int failure;   /* an errno; 0: it runs */
-    bool no_group; /* that was the failure to enter its cgroup */
+    bool no_group; /* it could not enter its cgroup */
     pid_t process;
 } fth_sandbox_supervisor_start;
 typedef struct fth_sandbox_supervisor_report {
     int code, signal; /* as in fth_child_end */
     bool out_of_memory;
-    double peak_bytes; /* NAN: not known */
+    double peak_bytes; /* NAN: unknown */
 } fth_sandbox_supervisor_report;
 
-/* Forks the supervisor; 0 or an errno. The caller closes the supervisor's ends of the pipes afterwards. */
+/* Forks the supervisor; returns 0 or an errno. The caller then closes the supervisor's ends of the
+ * pipes. */
 int fth_sandbox_supervisor_fork(const fth_sandbox_supervisor_orders *orders, pid_t *supervisor);
 
-/* The most memory that a process has had in RAM (VmHWM), and private memory that it has now
- * (VmData); NAN: it is gone. */
+/* A process's peak memory (VmHWM) and current private memory (VmData); NAN: it is gone. */
 void fth_sandbox_supervisor_look(pid_t process, double *peak_bytes, double *data_bytes);
 
 #endif

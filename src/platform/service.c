@@ -1,6 +1,6 @@
-/* The REST APIs of a platform (platform.h): one server for OpenWhisk's and Lambda's paths. Answers
- * that wait for an activation are given by one thread of the service; the platform only says which
- * have ended. */
+/* The REST APIs of a platform (platform.h): one server for OpenWhisk's and Lambda's paths. One
+ * thread of the service gives the answers that wait for an activation; the platform only reports
+ * which have ended. */
 #include <math.h>
 #include <openssl/crypto.h>
 #include <pthread.h>
@@ -22,14 +22,13 @@ typedef struct waiting {
     double until_s;
     fth_service_answer answer;
     const void *details;
-    bool ended, dropped; /* the activation has ended; the service needs it no more */
+    bool ended, dropped; /* ended: the activation has; dropped: the service no longer needs it */
     struct waiting *next;
 } waiting;
 
-/* What the service shares with activations under way, which may outlive it: freed with the last of
- * them. */
+/* Shared with running activations, which may outlive the service; freed with the last of them. */
 typedef struct waiting_hub {
-    pthread_mutex_t mutex; /* of everything below, and in `waiting` */
+    pthread_mutex_t mutex; /* guards everything below, and `waiting` */
     pthread_cond_t changed;
     waiting *list;
     int references;
@@ -63,7 +62,7 @@ const fth_service_key *fth_service_get_key(const fth_platform_service *service)
 
 /* ---- answers that wait ---- */
 
-/* The lock is held, and let go. */
+/* Called with the mutex held; releases it. */
 static void release_hub(waiting_hub *hub)
 {
     bool last = --hub->references == 0;
@@ -88,7 +87,7 @@ static void note_end(void *context, const char *id)
     release_hub(hub);
 }
 
-/* The service is done with it; an activation that still runs frees it later. The lock is held. */
+/* Removes one from the list; an activation that still runs frees it later. With the mutex held. */
 static void drop(waiting *one)
 {
     waiting **place = &one->hub->list;
@@ -159,7 +158,7 @@ fth_status fth_service_invoke(fth_platform_service *service, fth_exchange *excha
                      .until_s = fth_clock_seconds() + seconds,
                      .answer = answer,
                      .details = details};
-    pthread_mutex_lock(&hub->mutex); /* so that its end is not seen before it is in the list */
+    pthread_mutex_lock(&hub->mutex); /* so that it is in the list before it can end */
     hub->references++;
     status = fth_platform_begin(service->platform,
                                 &(fth_platform_call){.name = name, .value = value, .ended = note_end, .context = one},
@@ -194,8 +193,8 @@ static bool admit(void *context, fth_exchange *exchange, const fth_route *route,
         fth_exchange_is_cross_origin(exchange)) {
         fth_exchange_answer_json(exchange, 403,
                                  json_pack("{s:s}", "error",
-                                           "pages of other servers may not use this one; "
-                                           "a name of its own is given with --host-name"));
+                                           "pages of other servers must not use this one; "
+                                           "--host-name adds a name of this server"));
         return false;
     }
     if (is_lambda(route))
@@ -222,7 +221,7 @@ static const fth_route routes[] = {
 
 /* ---- the key ---- */
 
-/* The folder's, or a new one; of several processes that make one at once the first is right. */
+/* Reads the folder's key, or generates it. If several processes do so at once, the first wins. */
 static fth_status read_folder_key(const char *folder, char **key)
 {
     fth_status status = FTH_OK;
@@ -309,7 +308,7 @@ fth_status fth_platform_serve(fth_platform *platform, const fth_platform_service
                                                    .certificate_pem = options->certificate_pem,
                                                    .key_pem = options->key_pem},
                              &service->server));
-    /* Functions are on this machine, whatever address others use. */
+    /* Functions run on this machine, whatever address other clients use. */
     bool any = strcmp(address, "0.0.0.0") == 0 || strcmp(address, "::") == 0, v6 = !any && strchr(address, ':');
     snprintf(url, sizeof url, "http%s://%s%s%s:%d", options->certificate_pem ? "s" : "", v6 ? "[" : "",
              any ? "127.0.0.1" : address, v6 ? "]" : "", fth_server_port(service->server));

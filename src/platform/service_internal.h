@@ -1,5 +1,5 @@
-/* The REST APIs' inside: service.c has the server, callers' keys and answers that wait;
- * openwhisk_rest.c and lambda_rest.c have the two APIs. */
+/* What the files of the REST APIs share: service.c has the server, callers' keys and delayed
+ * answers; openwhisk_rest.c and lambda_rest.c have the two APIs. */
 #ifndef FTH_PLATFORM_SERVICE_INTERNAL_H
 #define FTH_PLATFORM_SERVICE_INTERNAL_H
 
@@ -7,7 +7,7 @@
 #include "platform/files.h"
 #include "platform/platform_internal.h"
 
-/* Who may call: the two halves of the key. */
+/* The key that callers need, and its two halves. */
 typedef struct fth_service_key {
     char *whole, *first, *second; /* "first:second" */
 } fth_service_key;
@@ -16,9 +16,9 @@ fth_platform *fth_service_platform(const fth_platform_service *service);
 const char *fth_service_folder(const fth_platform_service *service);
 const fth_service_key *fth_service_get_key(const fth_platform_service *service);
 
-/* Invokes, and calls `answer` with the held exchange once the activation has ended (`record`), or
- * `seconds` later (NULL). Where it is not accepted, nothing is held: the status or *throttled says
- * why. */
+/* Invokes a function and holds the exchange; calls `answer` when the activation has ended
+ * (`record`), or after `seconds` (NULL). If the invocation is not accepted, the exchange is not
+ * held; the status or *throttled says why. */
 typedef void (*fth_service_answer)(const fth_platform_service *service, fth_exchange *exchange, const char *id,
                                    const json_t *record, const void *details);
 fth_status fth_service_invoke(fth_platform_service *service, fth_exchange *exchange, const char *name,
@@ -35,9 +35,9 @@ void fth_openwhisk_web(void *service, fth_exchange *exchange);
 bool fth_lambda_admit(const fth_platform_service *service, fth_exchange *exchange);
 void fth_lambda_handle(void *service, fth_exchange *exchange);
 
-/* lambda_signature.c: whether the request, its body included, is signed with the key. */
+/* lambda_signature.c: whether the request, including its body, is signed with the key. */
 bool fth_lambda_is_signed(const fth_service_key *key, fth_exchange *exchange);
-/* Whether it claims to be. */
+/* Whether it names the key. */
 bool fth_lambda_names_key(const fth_service_key *key, fth_exchange *exchange);
 
 #endif

@@ -1,4 +1,4 @@
-/* A service of AWS by its REST API: its address, and requests signed with version 4
+/* An AWS service through its REST API: its address, and requests signed with version 4
  * (store/sigv4.h). See lambda_internal.h. */
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,8 @@ static const char *choose_region(const fth_provider_options *options, const fth_
                                                : fth_credentials_region(credentials);
 }
 
-/* As AWS's own tools look for it: the service's variable, that of all services, the profile's. */
+/* Finds the endpoint as AWS's tools do: the service's variable, the general variable, the profile.
+ * */
 static const char *choose_endpoint(const char *name, const fth_provider_options *options,
                                    const fth_credentials *credentials)
 {
@@ -64,7 +65,7 @@ static fth_status sign(void *context, const fth_rest_call *call, char ***lines)
     *lines = NULL;
     FTH_TRY(fth_credentials_get(service->credentials, &keys));
     fth_hex_sha256(call->body, call->body_bytes, hash);
-    /* All services but S3 sign the path escaped once more than it is sent. */
+    /* All services but S3 sign the path escaped twice. */
     whole = fth_format("%s%s", service->prefix, call->path);
     path = whole ? fth_http_escape(whole, true) : NULL;
     FTH_REQUIRE(path, FTH_NO_MEMORY, "no memory for a signature");
@@ -103,9 +104,9 @@ fth_status fth_aws_service_open(const char *name, const char *endpoint_variable,
     *service = (fth_aws_service){.name = name, .credentials = credentials};
     FTH_REQUIRE(region || endpoint, FTH_INVALID,
                 "no AWS region: give --region, set AWS_REGION, or write it to ~/.aws/config (aws configure)");
-    region = region ? region : "us-east-1"; /* servers of others rarely look at it */
+    region = region ? region : "us-east-1"; /* other servers rarely check it */
     FTH_REQUIRE(strspn(region, "abcdefghijklmnopqrstuvwxyz0123456789-") == strlen(region), FTH_INVALID,
-                "\"%.40s\" is no AWS region (eu-west-1)", region);
+                "\"%.40s\" is not an AWS region, such as eu-west-1", region);
     address = endpoint ? strdup(endpoint)
                        : fth_format("https://%s.%s.amazonaws.com%s", name, region,
                                     strncmp(region, "cn-", 3) == 0 ? ".cn" : "");

@@ -1,6 +1,6 @@
-/* See fleet.h. A member's row is shared, by the fleet's lock; what else its run needs belongs to
- * the thread that runs it. The calling thread shows: it copies what has changed under the lock and
- * calls back without it. */
+/* See fleet.h. The fleet's mutex guards the members' rows; all other state of a member belongs to
+ * the thread that runs it. The calling thread reports: it copies changes under the mutex and calls
+ * back without it. */
 #include "providers/fleet.h"
 
 #include <math.h>
@@ -11,17 +11,17 @@
 
 #include "http/http.h"
 
-enum { USUAL_FAILURES = 5 };
+enum { DEFAULT_FAILURES = 5 };
 
-static const double USUAL_LIMIT_S = 900, USUAL_RETRY_S = 0.5, LONGEST_RETRY_S = 30;
-static const double SLACK_S = 60;    /* beyond the time limit: waiting for a place, a cold start, the answer's way */
-static const double POLL_FOR_S = 30; /* one poll() */
-static const double LOOK_EVERY_S = 0.05; /* whether to stop */
+static const double DEFAULT_LIMIT_S = 900, DEFAULT_RETRY_S = 0.5, LONGEST_RETRY_S = 30;
+static const double SLACK_S = 60;        /* added to the time limit: queueing, a cold start, the network */
+static const double POLL_FOR_S = 30;     /* of one poll() */
+static const double LOOK_EVERY_S = 0.05; /* interval for noticing a stop */
 static const double SHOW_EVERY_S = 1;
 
 typedef struct fleet_member {
     fth_fleet_row row;
-    json_t *result; /* the last; or NULL. Of the thread that runs it, until that has ended */
+    json_t *result; /* the last; or NULL. Belongs to the running thread until it ends */
 } fleet_member;
 
 typedef struct fleet_event {
@@ -37,18 +37,18 @@ typedef struct fleet_state {
     pthread_cond_t changed;
     bool has_changed;
     fleet_member *members;
-    int next, threads; /* the member that nobody has taken; threads that live */
+    int next, threads; /* next: the first member not taken; threads: live ones */
     fleet_event *events;
     size_t event_count, event_room;
 } fleet_state;
 
-/* What the thread that runs a member knows of it. */
+/* State of the thread that runs a member. */
 typedef struct member_run {
     fleet_state *fleet;
     fleet_member *member;
     const json_t *parameters;
     json_t *continuation; /* of the last result that had one; or NULL */
-    double version;       /* of the model, as the last result had it; NAN: none had */
+    double version;       /* of the model, from the last result; NAN: none */
     int failed_in_a_row, failed;
     fth_backoff backoff;
 } member_run;
@@ -93,7 +93,7 @@ static void end_change(fleet_state *fleet)
     pthread_mutex_unlock(&fleet->mutex);
 }
 
-/* With `count`, one of the row's, raised by one: whoever is shown the state is shown both. */
+/* Sets the state and increments `count`, a counter of the row, in one change. */
 static void set_state_counted(const member_run *run, const char *state, const char *problem, int *count)
 {
     fth_fleet_row *row = &run->member->row;
@@ -141,7 +141,7 @@ static double larger(double a, double b)
     return isnan(a) || b > a ? b : a;
 }
 
-/* Counts an invocation that has ended, and passes its outcome to `ended`. */
+/* Counts an ended invocation, and queues its outcome for `ended`. */
 static void add_outcome(const member_run *run, fth_invocation_outcome *outcome, double seen_s)
 {
     fleet_state *fleet = run->fleet;
@@ -157,8 +157,8 @@ static void add_outcome(const member_run *run, fth_invocation_outcome *outcome, 
         row->loss = number_of(outcome->result, "loss");
         row->accuracy = number_of(outcome->result, "accuracy");
         json_decref(run->member->result);
-        /* A copy: the calling thread gets the outcome, and counts of references are one
-         * thread's. */
+        /* A copy, because the outcome goes to the calling thread and reference counts are not
+         * atomic. */
         run->member->result = json_deep_copy(outcome->result);
     }
     if (fleet->options->ended &&
@@ -171,8 +171,7 @@ static void add_outcome(const member_run *run, fth_invocation_outcome *outcome, 
 
 /* ---- one invocation ---- */
 
-/* The member's parameters, where it goes on, and a name at the parameter server that nobody else
- * has. */
+/* The member's parameters with its continuation, and a worker name that is not in use. */
 static json_t *make_parameters(const member_run *run)
 {
     json_t *made = json_copy((json_t *)run->parameters);
@@ -184,8 +183,8 @@ static json_t *make_parameters(const member_run *run)
     return made;
 }
 
-/* Asks until it has ended or `until`: then what the outcome says is not known. A platform that
- * cannot be asked (Lambda) leaves it so at once. */
+/* Polls until the invocation has ended or `until`, when the outcome becomes UNKNOWN; at once if the
+ * platform cannot be polled (Lambda). */
 static fth_status follow(const member_run *run, fth_deadline until, fth_invocation_outcome *outcome)
 {
     const fth_fleet_options *options = run->fleet->options;
@@ -219,7 +218,8 @@ static fth_status follow(const member_run *run, fth_deadline until, fth_invocati
     return FTH_OK;
 }
 
-/* Until an outcome that is final; one that is UNKNOWN has had its time by then. */
+/* Runs one invocation to a final outcome. If it is UNKNOWN, the function's time limit has passed.
+ * */
 static fth_status run_once(const member_run *run, fth_invocation_outcome *outcome)
 {
     fth_status status = FTH_OK;
@@ -240,7 +240,7 @@ static fth_status run_once(const member_run *run, fth_invocation_outcome *outcom
         if (!outcome->error)
             outcome->error = fth_format("no end was reported within %.0f s", fleet->limit_s + SLACK_S);
         set_state(run, "lost", outcome->error);
-        wait_until(fleet, ended); /* it may run: a second one beside it would do its work twice */
+        wait_until(fleet, ended); /* it may be running; a second one would repeat its work */
     }
 
 out:
@@ -255,7 +255,7 @@ static void pause_before_retry(member_run *run, double at_least_s)
     wait_until(run->fleet, fth_deadline_in(fth_backoff_next_s(&run->backoff, at_least_s)));
 }
 
-/* True to try again. */
+/* True to retry. */
 static bool count_failure(member_run *run, const char *problem)
 {
     fleet_state *fleet = run->fleet;
@@ -268,15 +268,15 @@ static bool count_failure(member_run *run, const char *problem)
     return again;
 }
 
-/* It has trained, or others have, while all shards were with them. The first result without samples
- * has nothing to be compared with, and counts. */
+/* Whether it has trained, or others have while they held all shards. The first result without
+ * samples cannot be compared and counts as progress. */
 static bool has_progress(const member_run *run, const json_t *result)
 {
     double samples = number_of(result, "samples"), version = number_of(result, "version");
     return !(samples <= 0) || (isfinite(version) && version != run->version);
 }
 
-/* True to invoke it again. */
+/* True to invoke again. */
 static bool take_result(member_run *run, const json_t *result)
 {
     const json_t *continuation = json_object_get(result, "continuation");
@@ -288,15 +288,15 @@ static bool take_result(member_run *run, const json_t *result)
     }
     json_decref(run->continuation);
     run->continuation = json_deep_copy(continuation);
-    if (!progress) /* over and over, it would never end */
-        return count_failure(run, "it stopped at its deadline before it had trained on anything: give it more time "
+    if (!progress) /* otherwise it could repeat forever */
+        return count_failure(run, "it reached its deadline before it had trained on anything: give it more time "
                                   "(--timeout of deploy) or smaller batches");
     run->failed_in_a_row = 0;
     run->backoff.tries = 0;
     return true;
 }
 
-/* What came of one invocation; true to go on with another. */
+/* Decides what follows an invocation; true to invoke again. */
 static bool decide_next(member_run *run, fth_status status, fth_invocation_outcome *outcome, double seen_s)
 {
     char problem[sizeof run->member->row.problem];
@@ -306,7 +306,7 @@ static bool decide_next(member_run *run, fth_status status, fth_invocation_outco
                               : "");
     if (status == FTH_INTERRUPTED)
         return false;
-    if (status == FTH_INVALID || status == FTH_UNSUPPORTED) { /* it would be refused again */
+    if (status == FTH_INVALID || status == FTH_UNSUPPORTED) { /* a retry would be refused too */
         set_state_counted(run, "failed", problem, &run->member->row.failures);
         return false;
     }
@@ -324,7 +324,7 @@ static bool decide_next(member_run *run, fth_status status, fth_invocation_outco
 static void run_member(fleet_state *fleet, int index)
 {
     const fth_fleet_options *options = fleet->options;
-    double first_s = options->retry_first_s > 0 ? options->retry_first_s : USUAL_RETRY_S;
+    double first_s = options->retry_first_s > 0 ? options->retry_first_s : DEFAULT_RETRY_S;
     member_run run = {.fleet = fleet,
                       .member = &fleet->members[index],
                       .parameters = options->parameters[index],
@@ -360,7 +360,7 @@ static void *work(void *context)
 
 /* ---- the calling thread ---- */
 
-/* Calls back with what there is; true while threads live. */
+/* Calls back with the changes; true while threads are alive. */
 static bool show(fleet_state *fleet, fth_fleet_row *rows)
 {
     const fth_fleet_options *options = fleet->options;
@@ -393,7 +393,7 @@ static bool show(fleet_state *fleet, fth_fleet_row *rows)
     return alive;
 }
 
-/* How it went, once nothing changes any more. */
+/* The final status. */
 static fth_status conclude(const fleet_state *fleet)
 {
     int done = 0, failed = 0;
@@ -419,11 +419,11 @@ static fth_status conclude(const fleet_state *fleet)
                     running);
 }
 
-/* Gives how many there are. */
+/* Returns how many were started. */
 static int start_threads(fleet_state *fleet, pthread_t *threads, int count)
 {
     int started = 0;
-    pthread_mutex_lock(&fleet->mutex); /* until they are counted none of them can end */
+    pthread_mutex_lock(&fleet->mutex); /* so that none ends before it is counted */
     while (started < count && pthread_create(&threads[started], NULL, work, fleet) == 0)
         started++;
     fleet->threads = started;
@@ -435,8 +435,8 @@ fth_status fth_fleet_run(const fth_fleet_options *options, json_t **results)
 {
     fth_status status = FTH_OK;
     fleet_state fleet = {.options = options,
-                         .limit_s = options->limit_s > 0 ? options->limit_s : USUAL_LIMIT_S,
-                         .max_failures = options->max_failures > 0 ? options->max_failures : USUAL_FAILURES,
+                         .limit_s = options->limit_s > 0 ? options->limit_s : DEFAULT_LIMIT_S,
+                         .max_failures = options->max_failures > 0 ? options->max_failures : DEFAULT_FAILURES,
                          .mutex = PTHREAD_MUTEX_INITIALIZER,
                          .changed = PTHREAD_COND_INITIALIZER};
     int concurrency =
@@ -458,7 +458,7 @@ fth_status fth_fleet_run(const fth_fleet_options *options, json_t **results)
         continue;
     for (int i = 0; i < started; i++)
         pthread_join(threads[i], NULL);
-    show(&fleet, rows); /* what came last */
+    show(&fleet, rows); /* the last changes */
     for (int i = 0; i < options->count; i++)
         json_array_append_new(*results, fleet.members[i].result ? json_incref(fleet.members[i].result) : json_null());
     status = conclude(&fleet);

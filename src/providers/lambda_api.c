@@ -1,9 +1,9 @@
-/* AWS Lambda's REST API: opening it, and invoking
+/* AWS Lambda's REST API: opening and invoking
  * (https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html).
  *
- * Lambda keeps no record of an invocation that could be asked for, so whoever wants its result
- * waits on the request that started it (RequestResponse), up to 15 minutes. Event answers at once,
- * and its result is lost: a function that invokes itself needs no more. */
+ * Lambda keeps no record of an invocation, so a caller that needs the result waits on the request
+ * that started it (RequestResponse), up to 15 minutes. Event answers at once and loses the result,
+ * which is enough for a function that invokes itself. */
 #include <math.h>
 #include <openssl/evp.h>
 #include <stdlib.h>
@@ -44,7 +44,8 @@ static fth_status open_provider(const fth_provider_options *options, fth_provide
     FTH_TRY(copy_text(options->host, &provider->endpoint));
     FTH_TRY(copy_text(options->region, &provider->region));
     FTH_TRY(copy_text(options->ca_file, &provider->ca_file));
-    FTH_REQUIRE(!options->insecure, FTH_INVALID, "Lambda's certificate is always checked; --ca-file says by whom");
+    FTH_REQUIRE(!options->insecure, FTH_INVALID,
+                "Lambda's certificate is always checked; --ca-file names the certificates to trust");
     FTH_TRY(fth_credentials_open(NULL, false, &provider->credentials));
     FTH_TRY(
         fth_aws_service_open("lambda", "AWS_ENDPOINT_URL_LAMBDA", options, provider->credentials, &provider->lambda));
@@ -61,7 +62,8 @@ fth_status fth_lambda_path(const char *name, const char *rest, char **path)
     static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_:$.";
     *path = NULL;
     if (!*name || strlen(name) > MAX_NAME || strspn(name, allowed) != strlen(name) || strstr(name, ".."))
-        return fth_fail(FTH_INVALID, "\"%.80s\" is no name of a Lambda function: letters, digits, - and _, or its ARN",
+        return fth_fail(FTH_INVALID,
+                        "\"%.80s\" is not the name of a Lambda function; expected letters, digits, - and _, or an ARN",
                         name);
     char *escaped = fth_http_escape(name, false);
     *path = escaped ? fth_format("/2015-03-31/functions/%s%s", escaped, rest) : NULL;
@@ -84,7 +86,7 @@ static void read_report(const char *logs, fth_invocation_outcome *outcome)
 {
     const char *report = NULL;
     for (const char *at = logs; at && (at = strstr(at, "REPORT RequestId:")); at++)
-        report = at; /* the function's own output may hold the word: the last is the platform's */
+        report = at; /* the function may print this too; the last one is the platform's */
     outcome->duration_s = read_figure(report, "Billed Duration:") / 1000;
     outcome->start_s = read_figure(report, "Init Duration:") / 1000;
     outcome->peak_bytes = read_figure(report, "Max Memory Used:") * 1024 * 1024;
@@ -105,7 +107,7 @@ static char *read_log_tail(const fth_http_response *response)
     return text;
 }
 
-/* A function that failed: {"errorMessage", "errorType"}. */
+/* Explains a failed function: {"errorMessage", "errorType"}. */
 static char *explain_failure(const char *kind, const fth_http_response *response)
 {
     json_t *json = json_loadb(response->body, (size_t)response->body_bytes, JSON_DECODE_ANY, NULL);
@@ -198,7 +200,7 @@ static fth_status poll_nothing(fth_provider *provider, const char *name, const c
 {
     (void)provider, (void)deadline;
     fth_invocation_outcome_init(outcome);
-    return fth_fail(FTH_UNSUPPORTED, "Lambda cannot say what became of invocation %s of %s", id, name);
+    return fth_fail(FTH_UNSUPPORTED, "Lambda does not report the outcome of invocation %s of %s", id, name);
 }
 
 const fth_provider_kind fth_provider_lambda = {

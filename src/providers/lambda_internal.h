@@ -1,8 +1,8 @@
 /* AWS Lambda's REST API: what its files share.
  *
- * lambda_api.c      who asks and where; signatures; invoke
+ * lambda_api.c      opening, invoking
  * lambda_manage.c   deploy, status, remove
- * lambda_logs.c     logs, of CloudWatch */
+ * lambda_logs.c     logs, from CloudWatch */
 #ifndef FTH_PROVIDERS_LAMBDA_INTERNAL_H
 #define FTH_PROVIDERS_LAMBDA_INTERNAL_H
 
@@ -12,20 +12,19 @@
 
 #define FTH_LAMBDA_KEYS_ADVICE "check the keys (`aws sts get-caller-identity`) and what their policy allows"
 
-/* A service of AWS: where it is and how its requests are signed. */
+/* An AWS service: its address, and the keys that sign its requests. */
 typedef struct fth_aws_service {
     fth_rest *rest;
     fth_credentials *credentials; /* lent */
     const char *name;             /* "lambda", "logs" */
-    char *region, *host, *prefix; /* of its address: "lambda.eu-west-1.amazonaws.com", and a path or "" */
+    char *region, *host, *prefix; /* host: "lambda.eu-west-1.amazonaws.com"; prefix: a path or "" */
 } fth_aws_service;
 
-/* `variable` is the name of the environment's variable with its address,
- * AWS_ENDPOINT_URL_LAMBDA. */
+/* `variable`: the environment variable with its address, AWS_ENDPOINT_URL_LAMBDA. */
 fth_status fth_aws_service_open(const char *name, const char *variable, const fth_provider_options *options,
                                 fth_credentials *credentials, fth_aws_service *service);
 void fth_aws_service_close(fth_aws_service *service);
-/* fth_rest_send(), once more with new keys if the old ones have expired. */
+/* As fth_rest_send(), but repeats the request with new keys if the old ones have expired. */
 fth_status fth_aws_send(fth_aws_service *service, fth_rest_call *call, fth_http_response *response);
 
 typedef struct fth_lambda_provider {
@@ -33,7 +32,7 @@ typedef struct fth_lambda_provider {
     fth_credentials *credentials;
     fth_aws_service lambda;
     bool detached;
-    /* Of the options, for the logs' service. */
+    /* From the options, for the log service. */
     char *endpoint, *region, *ca_file;
     const fth_stop *stop;
 } fth_lambda_provider;

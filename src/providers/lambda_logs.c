@@ -1,6 +1,6 @@
-/* Logs of a Lambda function, which CloudWatch keeps: group /aws/lambda/NAME, a stream for each of
- * its processes (https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/). An
- * invocation's lines lie between its lines START and REPORT. */
+/* Logs of a Lambda function, kept by CloudWatch: group /aws/lambda/NAME, one stream per process
+ * (https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/). An invocation's lines
+ * are between its START and REPORT lines. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,7 +35,7 @@ out:
     return status;
 }
 
-/* The stream that holds the invocation `id`, or the one written to last; free() it. NULL: none. */
+/* The stream of the invocation `id`, or the one written to last; or NULL. free() it. */
 static fth_status find_stream(fth_aws_service *service, const char *group, const char *id, char **stream)
 {
     fth_status status = FTH_OK;
@@ -83,8 +83,8 @@ static bool has(const char *message, const char *word, const char *id)
     return at && (!id || strncmp(at + 11, id, strlen(id)) == 0);
 }
 
-/* The events of one invocation: from its START, or the last there is, to its REPORT. All, where
- * there is no START. */
+/* The events of one invocation, from its START (or the last one) to its REPORT; all events if there
+ * is no START. */
 static char *cut_out(const json_t *events, const char *id)
 {
     size_t first = 0, end = json_array_size(events), room = 1, used = 0;

@@ -1,4 +1,4 @@
-/* AWS Lambda's REST API: making functions, what is known of them, removing them.
+/* AWS Lambda's REST API: deploying functions, their status, removing them.
  *
  *     deploy   new: create --> wait until Active
  *              old: code --> wait until Successful --> configuration --> wait until Successful */
@@ -13,7 +13,7 @@
 enum { MAX_INLINE_ZIP_BYTES = 50 << 20, MAX_PAGES = 100 };
 
 static const double DEPLOY_WITHIN_S = 300;
-static const double ROLE_WITHIN_S = 45; /* a role that was made just now is not known everywhere at once */
+static const double ROLE_WITHIN_S = 45; /* a new role takes a while to be known everywhere */
 
 /* ---- requests ---- */
 
@@ -56,18 +56,18 @@ static fth_status send_request(fth_lambda_provider *provider, const lambda_reque
         *uncertain = call.uncertain;
 
 out:
-    fth_wipe_text(body); /* variables of the environment may be keys */
+    fth_wipe_text(body); /* environment variables may hold keys */
     free(path);
     return status;
 }
 
-/* FTH_INVALID for an answer that refuses. */
+/* FTH_INVALID for a refusal. */
 static fth_status check(fth_lambda_provider *provider, const char *what, const fth_http_response *response)
 {
     return fth_rest_check(provider->lambda.rest, &(fth_rest_call){.what = what}, response, FTH_LAMBDA_KEYS_ADVICE);
 }
 
-/* A request whose answer is an object; *code, where given, takes a 404 without complaint. */
+/* A request whose answer is an object; with `code`, a 404 is not a failure. */
 static fth_status ask(fth_lambda_provider *provider, const lambda_request *request, int *code, json_t **json)
 {
     fth_status status = FTH_OK;
@@ -89,7 +89,7 @@ out:
 
 /* ---- deploy ---- */
 
-/* Code as the API takes it: {"ZipFile"}, {"S3Bucket", "S3Key"} or {"ImageUri"}. */
+/* The code as the API expects it: {"ZipFile"}, {"S3Bucket", "S3Key"} or {"ImageUri"}. */
 static fth_status describe_code(const fth_function_spec *spec, json_t **code)
 {
     fth_status status = FTH_OK;
@@ -128,7 +128,7 @@ out:
     return status;
 }
 
-/* What an update of the configuration takes; creation takes more. */
+/* The members of an update of the configuration; creation needs more. */
 static json_t *describe_configuration(const fth_function_spec *spec)
 {
     json_t *environment = spec->environment ? json_deep_copy(spec->environment) : json_object();
@@ -143,8 +143,8 @@ static json_t *describe_configuration(const fth_function_spec *spec)
     return json;
 }
 
-/* True while another try may succeed: another update is under way (409), or the role is too new
- * (400). */
+/* Whether a retry may succeed: another update is in progress (409), or the role is too new (400).
+ * */
 static bool passes(const fth_http_response *response, bool updates)
 {
     char *reason = fth_rest_reason(response);
@@ -164,12 +164,12 @@ static fth_status send_patiently(fth_lambda_provider *provider, const lambda_req
             return status;
         if (!fth_rest_pause(provider->lambda.rest, &backoff, 0, response->code == 400 ? role_until : until))
             return fth_rest_is_stopped(provider->lambda.rest) ? fth_fail(FTH_INTERRUPTED, "%s: stopped", request->what)
-                                                              : FTH_OK; /* the refusal stands */
+                                                              : FTH_OK; /* the refusal is final */
         fth_http_response_release(response);
     }
 }
 
-/* Until the function is Active and its last update Successful. */
+/* Waits until the function is Active and its last update Successful. */
 static fth_status wait_until_ready(fth_lambda_provider *provider, const char *name)
 {
     fth_status status = FTH_OK;
@@ -381,7 +381,7 @@ fth_status fth_lambda_remove(fth_provider *base, const char *name)
     FTH_REQUIRE(what, FTH_NO_MEMORY, "no memory for a request");
     FTH_TRY(send_request(provider, &(lambda_request){what, "DELETE", name, "", NULL, NULL}, (fth_deadline){0},
                          &response, &uncertain));
-    if (response.code != 404 || !uncertain) /* a try before may have removed it */
+    if (response.code != 404 || !uncertain) /* an earlier try may have removed it */
         FTH_TRY(check(provider, what, &response));
 
 out:

@@ -1,8 +1,8 @@
-/* OpenWhisk's REST API, as `wsk` uses it: who asks and where, invoking, and asking how it went
+/* OpenWhisk's REST API, as `wsk` uses it: address and key, invoking and polling
  * (https://github.com/apache/openwhisk/blob/master/docs/rest_api.md).
  *
- * Actions are invoked without waiting (202 and an id), since a gateway cuts a blocking call off
- * after a minute; a record of the activation exists once it has ended. */
+ * Actions are invoked without waiting (202 and an id), because gateways cut off blocking calls
+ * after a minute. The record of an activation exists once it has ended. */
 #include <ctype.h>
 #include <math.h>
 #include <openssl/evp.h>
@@ -21,8 +21,7 @@ static const char *variable(const char *name)
     return value && *value ? value : NULL;
 }
 
-/* The value of NAME=value in the text of ~/.wskprops, which may have spaces around it and quotes;
- * NULL: none. */
+/* The value of NAME=value in ~/.wskprops, without spaces and quotes around it; or NULL. */
 static char *find_property(const char *text, const char *name)
 {
     size_t name_length = strlen(name);
@@ -57,14 +56,14 @@ static fth_status read_properties(char **text)
     return status;
 }
 
-/* The first that there is: an option, a variable of wsk's, one of the action's own, the file. */
+/* The first that is set: the option, wsk's variable, the action's own variable, the file. */
 static char *choose(const char *option, const char *wsk, const char *own, const char *text, const char *property)
 {
     const char *value = option && *option ? option : variable(wsk) ? variable(wsk) : variable(own);
     return value ? strdup(value) : find_property(text, property);
 }
 
-/* "host", "host:port" or a URL, to a URL without an end that a path would repeat. */
+/* Completes "host", "host:port" or a URL to a URL without slashes at its end. */
 static fth_status complete_host(const char *host, char **base)
 {
     bool has_scheme = strncmp(host, "https://", 8) == 0 || strncmp(host, "http://", 7) == 0;
@@ -94,7 +93,7 @@ static fth_status make_authorization(const char *key, char **line)
         if (!isgraph((unsigned char)*at))
             colon = NULL;
     if (!colon || colon == key || !colon[1] || length > 1024)
-        return fth_fail(FTH_INVALID, "OpenWhisk's key has the form UUID:KEY, which this one has not; "
+        return fth_fail(FTH_INVALID, "OpenWhisk's key has the form UUID:KEY, which this one does not have; "
                                      "`wsk property get --auth` shows it");
     fth_status status = fth_allocate(sizeof prefix + (length + 2) / 3 * 4 + 1, 1, line);
     if (status == FTH_OK) {
@@ -179,7 +178,7 @@ out:
 
 /* ---- names ---- */
 
-/* Splits off the name space; `*name` is what follows it. */
+/* Splits off the name space; *name is the rest. */
 static fth_status split_name(const char *whole, char **name_space, const char **name)
 {
     bool qualified = *whole == '/';
@@ -189,7 +188,9 @@ static fth_status split_name(const char *whole, char **name_space, const char **
     size_t length = strlen(whole);
     if (!**name || **name == '/' || (qualified && slash == whole + 1) || length > MAX_NAME ||
         whole[length - 1] == '/' || strstr(whole, ".."))
-        return fth_fail(FTH_INVALID, "\"%.80s\" is no name of an action: NAME, PACKAGE/NAME or /NAMESPACE/NAME", whole);
+        return fth_fail(FTH_INVALID,
+                        "\"%.80s\" is not the name of an action; expected NAME, PACKAGE/NAME or /NAMESPACE/NAME",
+                        whole);
     *name_space = qualified ? strndup(whole + 1, (size_t)(slash - whole - 1)) : strdup("_");
     return *name_space ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for a name");
 }
@@ -229,7 +230,7 @@ fth_status fth_openwhisk_action_path(const char *name, char **path)
 fth_status fth_openwhisk_activation_path(const char *name, const char *id, char **path)
 {
     if (id && (!*id || strchr(id, '/') || strstr(id, "..")))
-        return fth_fail(FTH_INVALID, "\"%.80s\" is no id of an activation", id);
+        return fth_fail(FTH_INVALID, "\"%.80s\" is not the id of an activation", id);
     return make_path(name, "activations", id ? id : "", path);
 }
 
@@ -260,7 +261,7 @@ static double milliseconds(const json_t *value)
     return json_is_number(value) ? json_number_value(value) / 1000 : NAN;
 }
 
-/* "initTime" is there for cold starts alone. */
+/* "initTime" exists only for cold starts. */
 static double read_start(const json_t *annotations)
 {
     size_t i;
@@ -296,7 +297,7 @@ static void read_activation(const json_t *activation, fth_invocation_outcome *ou
     outcome->error = fth_format("%.80s: %.400s", status ? status : "failed",
                                 reason ? reason
                                 : text ? text
-                                       : "the record of the activation says no more");
+                                       : "the record of the activation has no details");
     free(text);
 }
 
@@ -324,7 +325,7 @@ out:
 
 /* ---- invoke and poll ---- */
 
-/* An answer to POST /actions/NAME. */
+/* Reads the answer to POST /actions/NAME. */
 static fth_status read_invoked(fth_openwhisk_provider *provider, const fth_rest_call *call,
                                const fth_http_response *response, fth_invocation_outcome *outcome)
 {
@@ -394,8 +395,9 @@ static fth_status poll_activation(fth_provider *base, const char *name, const ch
     snprintf(outcome->id, sizeof outcome->id, "%s", id);
     FTH_REQUIRE(what, FTH_NO_MEMORY, "no memory for a request");
     FTH_TRY(fth_openwhisk_activation_path(name, id, &path));
-    do { /* 404: it has not ended */
-        /* One question has time of its own, so that a deadline that is now still gets an answer. */
+    do { /* 404: not ended yet */
+        /* Each request has time of its own, so that a deadline that has passed still gets an
+         * answer. */
         fth_deadline one = fth_deadline_in(fmax(10, fmin(60, fth_deadline_left_seconds(deadline))));
         status = fth_openwhisk_get(provider, what, path, NULL, 0, one, &code, &activation);
         if (status != FTH_OK && status != FTH_INTERRUPTED && status != FTH_INVALID) {

@@ -1,6 +1,6 @@
 /* OpenWhisk's REST API: what its files share.
  *
- * openwhisk_api.c      who asks and where; invoke and poll
+ * openwhisk_api.c      address and key; invoke and poll
  * openwhisk_manage.c   deploy, status, logs, remove */
 #ifndef FTH_PROVIDERS_OPENWHISK_INTERNAL_H
 #define FTH_PROVIDERS_OPENWHISK_INTERNAL_H
@@ -14,20 +14,20 @@
 typedef struct fth_openwhisk_provider {
     fth_provider base;
     fth_rest *rest;
-    char *authorization; /* a header's line */
+    char *authorization; /* the header line */
 } fth_openwhisk_provider;
 
-/* The path of an action: NAME, PACKAGE/NAME, or with its name space, /NAMESPACE/NAME, as
- * __OW_ACTION_NAME has it. NULL: of all. free() it. */
+/* The path of an action, given as NAME, PACKAGE/NAME or /NAMESPACE/NAME (as in __OW_ACTION_NAME);
+ * NULL: of all actions. free() it. */
 fth_status fth_openwhisk_action_path(const char *name, char **path);
-/* The path of an activation in an action's name space; NULL: of all there. */
+/* The path of an activation in an action's name space; id NULL: of all. */
 fth_status fth_openwhisk_activation_path(const char *name, const char *id, char **path);
-/* An action's name without its name space, lent. */
+/* An action's name without its name space; lent. */
 const char *fth_openwhisk_bare_name(const char *name);
-/* The lines of an activation's logs as one text; free() it. NULL: it has none. */
+/* An activation's log lines as one text; free() it. NULL: none. */
 char *fth_openwhisk_join_logs(const json_t *lines);
-/* GET of a path, parsed; *code gets the answer's code, and a 404 is FTH_OK without *json where
- * `code` is not NULL. */
+/* GETs and parses a path. With `code`, which gets the answer's code, a 404 is FTH_OK without *json.
+ * */
 fth_status fth_openwhisk_get(fth_openwhisk_provider *provider, const char *what, const char *path,
                              const fth_pair *query, int query_count, fth_deadline deadline, int *code, json_t **json);
 

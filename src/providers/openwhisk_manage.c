@@ -1,4 +1,4 @@
-/* OpenWhisk's REST API: making actions, what is known of them, their logs, removing them. */
+/* OpenWhisk's REST API: deploying actions, their status and logs, removing them. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,13 +10,12 @@ enum { LIST_PAGE = 200, MAX_PAGES = 50, SHOWN_ACTIVATIONS = 20, TIME_BYTES = 32 
 
 static fth_deadline soon(void)
 {
-    return (fth_deadline){0}; /* as long as a request usually gets */
+    return (fth_deadline){0}; /* the default time of a request */
 }
 
 /* ---- deploy ---- */
 
-/* Adds {"key", "value"}; variables of the environment are parameters that /init is given
- * ("init"). */
+/* Adds {"key", "value"}; environment variables are parameters of /init ("init"). */
 static void add_parameters(json_t *parameters, const json_t *values, bool environment)
 {
     const char *key;
@@ -89,7 +88,7 @@ static void set_time(json_t *object, const char *key, const json_t *milliseconds
     json_object_set_new(object, key, json_string(text));
 }
 
-/* The keys of parameters; their values are nobody's business. */
+/* The keys of parameters; values may be secret. */
 static json_t *list_keys(const json_t *parameters, bool environment)
 {
     json_t *keys = json_array();
@@ -272,7 +271,7 @@ fth_status fth_openwhisk_remove(fth_provider *base, const char *name)
     FTH_TRY(fth_openwhisk_action_path(name, &path));
     fth_rest_call call = {.what = what, .method = "DELETE", .path = path};
     FTH_TRY(fth_rest_send(provider->rest, &call, &response));
-    if (response.code == 404 && call.uncertain) /* a try before has removed it */
+    if (response.code == 404 && call.uncertain) /* an earlier try has removed it */
         goto out;
     FTH_TRY(fth_rest_check(provider->rest, &call, &response, FTH_OPENWHISK_KEYS_ADVICE));
 

@@ -1,4 +1,4 @@
-/* What became of an invocation; see provider.h. */
+/* The outcome of an invocation; see provider.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,4 @@
-/* See rest.h. A client of http.h does one request at a time, so as many are kept as there were
- * requests at once. */
+/* See rest.h. A client of http.h handles one request at a time, so a pool of them is kept. */
 #include "providers/rest.h"
 
 #include <math.h>
@@ -10,8 +9,8 @@
 
 enum { IDLE_CLIENTS = 16, MAX_ANSWER_BYTES = 32 << 20, REASON_CHARACTERS = 400 };
 
-static const double USUAL_DEADLINE_S = 60;
-static const double CONNECT_FOR_S = 20; /* a server that cannot be reached at all is given up after this */
+static const double DEFAULT_DEADLINE_S = 60;
+static const double CONNECT_FOR_S = 20; /* for a server that cannot be reached at all */
 static const double MAX_RETRY_AFTER_S = 300;
 
 struct fth_rest {
@@ -174,7 +173,7 @@ static bool worth_retrying(int code)
 double fth_rest_retry_after_s(const fth_http_response *response)
 {
     char *text = fth_http_header(response, "Retry-After");
-    double seconds = text ? strtod(text, NULL) : 0; /* a date instead of seconds gives 0 or a year: no matter */
+    double seconds = text ? strtod(text, NULL) : 0; /* a date gives 0 or a year, which is harmless */
     free(text);
     return seconds > 0 ? fmin(seconds, MAX_RETRY_AFTER_S) : 0;
 }
@@ -184,7 +183,7 @@ static fth_status explain_stop(const fth_rest *rest, const fth_rest_call *call)
     return fth_fail(FTH_INTERRUPTED, "%s on %s at %s: stopped", call->what, rest->platform, rest->server);
 }
 
-/* Names the call before the message that stands. */
+/* Prefixes the current message with the call. */
 static fth_status give_up(const fth_rest *rest, const fth_rest_call *call, fth_status status, bool sent, int tries)
 {
     char cause[512];
@@ -196,7 +195,7 @@ static fth_status give_up(const fth_rest *rest, const fth_rest_call *call, fth_s
 fth_status fth_rest_send(fth_rest *rest, fth_rest_call *call, fth_http_response *response)
 {
     fth_backoff backoff = {.first_s = 0.2, .most_s = 5};
-    fth_deadline deadline = call->deadline.at_seconds > 0 ? call->deadline : fth_deadline_in(USUAL_DEADLINE_S);
+    fth_deadline deadline = call->deadline.at_seconds > 0 ? call->deadline : fth_deadline_in(DEFAULT_DEADLINE_S);
     fth_deadline connect_until = fth_deadline_in(fmin(CONNECT_FOR_S, fth_deadline_left_seconds(deadline)));
     call->uncertain = false;
     *response = (fth_http_response){0};
@@ -211,7 +210,7 @@ fth_status fth_rest_send(fth_rest *rest, fth_rest_call *call, fth_http_response 
             return FTH_OK;
         bool unreached = response->failure == FTH_HTTP_UNREACHED || response->failure == FTH_HTTP_UNRESOLVED;
         bool lost = status == FTH_PEER_LOST || status == FTH_TIMEOUT;
-        if (status != FTH_OK && !lost) /* a certificate, a wrong address, an answer that is too large */
+        if (status != FTH_OK && !lost) /* a certificate error, a wrong address, an answer that is too large */
             return give_up(rest, call, status, status != FTH_IO, tries);
         if (call->once && !unreached)
             return give_up(rest, call, FTH_PEER_LOST, true, tries);
@@ -240,7 +239,7 @@ fth_status fth_rest_parse(const fth_rest *rest, const fth_rest_call *call, const
                            : NULL;
     if (*json)
         return FTH_OK;
-    return fth_fail(FTH_CORRUPT, "%s on %s at %s: the answer (code %d) is not JSON: is this %s's address?", call->what,
+    return fth_fail(FTH_CORRUPT, "%s on %s at %s: the answer (code %d) is not JSON; is this %s's address?", call->what,
                     rest->platform, rest->server, response->code, rest->platform);
 }
 
@@ -265,9 +264,8 @@ fth_status fth_rest_check(const fth_rest *rest, const fth_rest_call *call, const
     if (response->code >= 300 && response->code < 400) {
         char *to = fth_http_header(response, "Location");
         char *shown = to ? fth_http_harmless_url(to) : NULL;
-        fth_set_error("%s on %s at %s: it answered %d, a redirection%s%.200s; give the address that answers",
-                      call->what, rest->platform, rest->server, response->code, shown ? " to " : "",
-                      shown ? shown : "");
+        fth_set_error("%s on %s at %s: it answered %d, a redirection%s%.200s; give the final address", call->what,
+                      rest->platform, rest->server, response->code, shown ? " to " : "", shown ? shown : "");
         free(to);
         free(shown);
         return FTH_INVALID;

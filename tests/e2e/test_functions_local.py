@@ -587,7 +587,7 @@ def test_a_program_of_this_machine_is_a_function(farthing, tmp_path):
     shown = farthing("functions", "status", *where).out
     assert "loop" in shown and "Z" in shown.splitlines()[-1]
     refused = farthing("functions", "deploy", "loop", *where, "--", "python3", code=1)
-    assert "python3 cannot be executed; give the whole path of a program" in refused.err
+    assert "python3 cannot be executed; give the full path of a program" in refused.err
 
 
 def test_a_stop_ends_what_runs_here(farthing, tmp_path):

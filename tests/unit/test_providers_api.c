@@ -150,7 +150,7 @@ static void openwhisk_names_have_name_spaces(void **state)
     fth_invocation_outcome_release(&outcome);
     for (size_t i = 0; i < FTH_COUNT_OF(wrong); i++) {
         assert_int_equal(invoke(f, wrong[i], 30, &outcome), FTH_INVALID);
-        assert_message_of(wrong[i], "no name of an action");
+        assert_message_of(wrong[i], "not the name of an action");
         fth_invocation_outcome_release(&outcome);
     }
     assert_int_equal(f->server.requests, 1);
@@ -395,7 +395,7 @@ static void lambda_refusals_say_what_to_do(void **state)
     assert_message_has("policy");
     fth_invocation_outcome_release(&outcome);
     assert_int_equal(invoke(f, "../../x", 30, &outcome), FTH_INVALID);
-    assert_message_has("no name of a Lambda function");
+    assert_message_has("not the name of a Lambda function");
     fth_invocation_outcome_release(&outcome);
     fth_provider *none = NULL;
     assert_int_equal(fth_provider_lambda.open(&(fth_provider_options){0}, &none), FTH_INVALID);
