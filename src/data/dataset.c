@@ -33,8 +33,7 @@ fth_choice fth_dataset_choice(size_t index)
 
 /* ---- folders ---- */
 
-/* "; skipped 2 files ..." for a folder without a data set, which may hold images in other formats.
- * free() it. */
+/* "; skipped 2 files ..." for a folder that may hold images in other formats only. free() it. */
 static char *describe_skipped(const char *folder)
 {
     fth_image_index index = {0};
@@ -75,7 +74,7 @@ static fth_status open_folder(const char *folder, const fth_dataset_options *opt
 
 /* ---- files and addresses ---- */
 
-/* Image sets take what no other format takes: not every archive's name tells what it is. */
+/* Image sets are the fallback: the name of an archive need not tell what it is. */
 static fth_status open_address(const char *address, const fth_dataset_options *options, fth_dataset *dataset)
 {
     fth_status status = FTH_OK;
@@ -139,7 +138,7 @@ fth_status fth_dataset_hold_out(const fth_dataset_options *options, const char *
     return fth_held_out_choose(options, name, "image", &classes, &dataset->info, &dataset->held_out);
 }
 
-/* Text is refused where options for images are given. */
+/* Refuses options for images. */
 static fth_status refuse_transforms(const fth_dataset_options *options, const fth_dataset *dataset)
 {
     const char *option = options->image_size > 0                                           ? "--image-size"
@@ -160,7 +159,7 @@ static const fth_dataset_scheme *find_scheme(const fth_dataset_options *options,
 
 /* ---- opening ---- */
 
-/* Requests of this thread end when the stop is asked, unless the caller uses a switch of its own. */
+/* Requests of this thread end when the stop is asked, unless the caller already uses a switch. */
 static fth_status use_switch(const fth_dataset_options *options, fth_dataset *opening)
 {
     if (fth_store_switch_used())

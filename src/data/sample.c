@@ -1,5 +1,5 @@
-/* One sample of a data set: as it is stored, and through the transform of a loader. All kinds of
- * images go this way, so they come out alike:
+/* One sample of a data set: as it is stored, and through a loader's transform. All kinds of images
+ * take this path, so they are treated alike:
  *
  *     kind->look   pixels in memory  ---------+
  *                                             +-> transform, or augmentation of untransformed sets -> planes
@@ -105,7 +105,7 @@ out:
     return status;
 }
 
-/* A number for every sample of both splits. */
+/* A number for each sample of both splits. */
 static int64_t number_sample(const fth_dataset *dataset, fth_split split, int64_t index)
 {
     return split == FTH_VALIDATION ? dataset->info.count[FTH_TRAIN] + index : index;
@@ -126,11 +126,11 @@ static bool is_known_bad(const fth_dataset *dataset, fth_split split, int64_t in
     return dataset->bad && fth_bad_images_has(dataset->bad, number_sample(dataset, split, index));
 }
 
-/* Notes a sample that the calling thread's error message is about. */
+/* Notes the sample that the thread's error message is about. */
 static fth_status note_bad(const fth_dataset *dataset, fth_split split, int64_t index, const char *given_name)
 {
     char *reason = fth_format("%s", fth_error_message());
-    char *name = given_name                        ? fth_format("%s", given_name)
+    char *name = given_name                       ? fth_format("%s", given_name)
                  : dataset->kind->describe_sample ? dataset->kind->describe_sample(dataset, split, index)
                                                   : fth_format("%s sample %lld", name_split(split), (long long)index);
     fth_status status = name && reason ? fth_dataset_note_bad_sample(dataset, split, index, name, reason)
@@ -174,7 +174,7 @@ fth_status fth_sample_load(const fth_dataset *dataset, const fth_sample_request 
 
 /* ---- for programs ---- */
 
-/* Through the validation transform; an unreadable file is an error and named. */
+/* Through the validation transform. An unreadable file is an error that names it. */
 static fth_status read_transformed(const fth_dataset *dataset, fth_split split, int64_t index, uint8_t *pixels,
                                    int32_t *label)
 {
@@ -226,8 +226,8 @@ size_t fth_dataset_expect(const fth_dataset *dataset, fth_split split, const int
     return fth_dataset_expect_for_session(dataset, NULL, split, samples, count, needed_s);
 }
 
-size_t fth_dataset_expect_for_session(const fth_dataset *dataset, void *session, fth_split split, const int64_t *samples,
-                                  size_t count, double needed_s)
+size_t fth_dataset_expect_for_session(const fth_dataset *dataset, void *session, fth_split split,
+                                      const int64_t *samples, size_t count, double needed_s)
 {
     enum { PART = 64 };
     if (!dataset->expects)

@@ -1,5 +1,4 @@
-/* Versions of data sets: a hash of what decides a sample's pixels and label, added to piece by
- * piece. */
+/* The hash behind the version of a data set. */
 #ifndef FTH_DATA_VERSION_H
 #define FTH_DATA_VERSION_H
 

@@ -44,7 +44,7 @@ int fth_character_combining_class(uint32_t character)
     return utf8proc_get_property((utf8proc_int32_t)character)->combining_class;
 }
 
-/* Decompositions that Unicode got after version 9. */
+/* Decompositions added after Unicode 9. */
 static const fth_character_range later_decompositions[] = {
     {0x105C9, 0x105C9, 0}, {0x105E4, 0x105E4, 0}, {0x11383, 0x11385, 0}, {0x1138E, 0x11391, 0},
     {0x113C5, 0x113C8, 0}, {0x11938, 0x11938, 0}, {0x16121, 0x16128, 0}, {0x16D68, 0x16D6A, 0},
@@ -66,7 +66,7 @@ size_t fth_character_decompose(uint32_t character, uint32_t decomposed[FTH_CHARA
     return (size_t)count;
 }
 
-/* Capital letters that Unicode got after version 15, which is the oldest that utf8proc may have. */
+/* Capital letters added after Unicode 15, the oldest that utf8proc may support. */
 static uint32_t lower_later(uint32_t character)
 {
     switch (character) {
@@ -89,7 +89,7 @@ static uint32_t lower_later(uint32_t character)
 
 size_t fth_character_lower(uint32_t character, uint32_t lower[FTH_CHARACTER_MAX_LOWER])
 {
-    if (character == 0x130) { /* I with a dot above: the only one that becomes two */
+    if (character == 0x130) { /* I with a dot above, the only one whose lower case is two characters */
         lower[0] = 'i';
         lower[1] = 0x307;
         return 2;

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum { LOOKED_AT = 100 }; /* rows that say whether a column is of numbers */
+enum { LOOKED_AT = 100 }; /* rows that determine whether a column is numeric */
 
 static const char *const usual_pairs[][2] = {
     {"sentence1", "sentence2"}, {"premise", "hypothesis"}, {"question1", "question2"}, {"question", "sentence"},
@@ -21,13 +21,13 @@ static const char *const usual_labels[] = {"label",  "labels",    "class",  "cla
 
 /* ---- what a table looks like ---- */
 
-/* The names of the columns, where there are any, and which columns are of numbers. */
+/* The names of the columns, if known, and which columns are numeric. */
 typedef struct table_look {
     fth_text_table *table;
     int width;
-    bool *numbers; /* (width) in the rows that were looked at, which are not the first where there are others */
+    bool *numbers; /* (width) in the rows looked at, except the first if there are others */
     bool heading;
-    char **names; /* (width) of the heading */
+    char **names; /* (width) from the heading */
 } table_look;
 
 static bool is_number(const fth_table_field *field)
@@ -55,7 +55,7 @@ static bool is_usual(const fth_table_field *field)
     return fth_table_field_is(field, "title");
 }
 
-/* True if `field` is one of the names in a list with commas, or all of it. */
+/* True if `field` is one of the comma-separated names, or the whole list. */
 static bool is_asked_for(const fth_table_field *field, const char *list)
 {
     if (!list || !*list || is_number(field))
@@ -83,7 +83,7 @@ static fth_status keep_names(table_look *look, const fth_table_row *row)
     return status;
 }
 
-/* Whether the first row, which the table is at, says what the columns are. */
+/* Whether the table's first row is a heading. */
 static fth_status judge_first_row(table_look *look, const fth_column_names *names, bool *heading)
 {
     fth_status status = FTH_OK;
@@ -132,7 +132,7 @@ static fth_status look_at(fth_text_table *table, const fth_column_names *names, 
 
     *look = (table_look){.table = table};
     fth_text_table_rewind(table);
-    if (row) { /* JSON lines, whose rows are all data */
+    if (row) { /* JSON lines: all rows are data */
         look->width = row->count;
         FTH_TRY(keep_names(look, row));
         goto out;
@@ -183,8 +183,7 @@ static fth_status add_column(const table_look *look, fth_column_list *list, int 
     return FTH_OK;
 }
 
-/* The columns of a list that the user gave: one name, or names and numbers with commas between
- * them. */
+/* The columns of the user's list: names and numbers, separated by commas. */
 static fth_status find_asked(const table_look *look, const char *asked, const char *option, int most,
                              fth_column_list *list)
 {
@@ -248,7 +247,7 @@ static void find_usual_label(const table_look *look, fth_columns *columns)
             columns->label = (fth_column_list){1, {found}};
     }
     if (columns->label.count == 0 && columns->text.count == 0 && look->width == 2 && look->numbers &&
-        look->numbers[0] != look->numbers[1]) /* a number and something else: no doubt */
+        look->numbers[0] != look->numbers[1]) /* a number and something else: unambiguous */
         columns->label = (fth_column_list){1, {look->numbers[0] ? 0 : 1}};
 }
 
@@ -265,7 +264,7 @@ static bool is_used(const fth_columns *columns, int column)
     return contains(&columns->text, column) || contains(&columns->pair, column) || contains(&columns->label, column);
 }
 
-/* The columns that nothing uses yet, if there are at most `most`. */
+/* The unused columns, if there are at most `most`. */
 static fth_column_list find_rest(const table_look *look, const fth_columns *columns, int most)
 {
     fth_column_list rest = {0};
@@ -279,7 +278,7 @@ static fth_column_list find_rest(const table_look *look, const fth_columns *colu
     return rest;
 }
 
-/* Without a heading: the first column where it is of numbers, else the second of two. */
+/* Without a heading: the first column if it is numeric, else the second of two. */
 static void find_label_by_place(const table_look *look, fth_columns *columns)
 {
     if (columns->text.count == 0 && look->width > 1 && look->numbers[0])
@@ -306,7 +305,7 @@ static fth_status choose(const table_look *look, const fth_column_names *names, 
     } else if (columns->label.count == 0) {
         find_label_by_place(look, columns);
     }
-    /* What is left over, if there is no doubt. */
+    /* The remaining column, if it is unambiguous. */
     if (columns->text.count == 0 && (columns->label.count > 0 || look->width == 1))
         columns->text = find_rest(look, columns, look->heading ? 1 : FTH_MAX_TEXT_COLUMNS);
     if (columns->label.count == 0 && columns->text.count > 0 && labelled)

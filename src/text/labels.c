@@ -11,7 +11,7 @@ enum { MAX_CLASSES = 100000, MAX_LABEL_BYTES = 1000 };
 
 typedef struct met_label {
     char *text;
-    const char *file; /* where it was met first */
+    const char *file; /* where it first occurred */
     size_t line;
     int32_t class;
 } met_label;
@@ -22,7 +22,7 @@ struct fth_labels {
     int32_t *slots; /* a hash table of numbers, -1: free; at most half full */
     size_t slot_count;
     const char **names; /* of the classes, and a NULL */
-    char **owned;       /* the same where they were given */
+    char **owned;       /* if they were given */
     int name_count;
 };
 
@@ -46,7 +46,7 @@ void fth_labels_free(fth_labels *labels)
     free(labels);
 }
 
-/* ---- meeting labels ---- */
+/* ---- collecting labels ---- */
 
 static int32_t *find_slot(const fth_labels *labels, const char *text, size_t size_bytes)
 {
@@ -160,7 +160,7 @@ static int compare_texts(const void *a, const void *b)
     return strcmp((*(met_label *const *)a)->text, (*(met_label *const *)b)->text);
 }
 
-/* "01" and "1" are different labels: their bytes differ. */
+/* "01" and "1" are different labels. */
 static int compare_integers(const void *a, const void *b)
 {
     long left, right;
@@ -233,7 +233,7 @@ static fth_status fail_unknown(const fth_labels *labels, const met_label *label)
                     label->text, FTH_COUNTED(labels->name_count, "class"), list);
 }
 
-/* Labels that are numbers of the names. */
+/* Labels that are indices of the names. */
 static fth_status number_names(fth_labels *labels, bool from_one)
 {
     long least = 0, most = 0, value;

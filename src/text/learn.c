@@ -1,11 +1,10 @@
-/* Learning a vocabulary: see tokenizer.h.
+/* Learns a vocabulary: see tokenizer.h. Words are counted and cut into characters, the most
+ * frequent of which are the first pieces. Then the most frequent pair of neighbouring pieces is
+ * merged, again and again, until there are enough pieces or no pair occurs twice.
  *
- * Words are counted, then cut into characters, of which the most frequent become the first pieces.
- * Then, again and again, the two pieces that stand next to each other most often become one, until
- * there are as many as asked for or no two do so twice. This is what Hugging Face's
- * WordPieceTrainer does, but words are taken in the order of their bytes and equal pairs in the
- * order of their ids, so that the result depends on nothing but which words there are and how
- * often. */
+ * This is Hugging Face's WordPieceTrainer, except that words are taken in the order of their bytes
+ * and equal pairs in the order of their ids, so that the result depends only on which words occur
+ * and how often. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,7 +74,7 @@ typedef struct alphabet {
     fth_trie *numbers; /* of pieces, by their text */
 } alphabet;
 
-/* The piece of the character at `at` of a word; gives the character's size. */
+/* The piece of the character at `at` of a word; returns the character's size. */
 static size_t get_character_piece(const fth_counted_word *word, size_t at, char text[PREFIX_BYTES + 4 + 1])
 {
     uint32_t character;
@@ -122,19 +121,19 @@ static int compare_texts(const void *left, const void *right)
     return a_inside != b_inside ? a_inside - b_inside : strcmp(a->text, b->text);
 }
 
-/* ---- joining pieces ---- */
+/* ---- merging pieces ---- */
 
 typedef struct split_word {
-    size_t first, length; /* of its pieces */
+    size_t first, length; /* its pieces */
     int64_t count;
 } split_word;
 
 typedef struct vocabulary {
-    fth_tokenizer_description description; /* with the pieces found so far */
+    fth_tokenizer_description description; /* the pieces so far */
     fth_trie *ids;                         /* of pieces, by their text */
     split_word *words;
     size_t word_count;
-    int32_t *pieces; /* of all words, one word behind the other */
+    int32_t *pieces; /* of all words, one after the other */
     size_t piece_count, piece_capacity;
     fth_pair_count *pairs;
 } vocabulary;
@@ -148,7 +147,7 @@ static void release_vocabulary(vocabulary *made)
     fth_pair_count_free(made->pairs);
 }
 
-/* The id of a piece, which is added to the vocabulary if it is new. */
+/* The id of a piece, added to the vocabulary if it is new. */
 static fth_status add_piece(vocabulary *made, const char *text, int32_t *id)
 {
     fth_status status = FTH_OK;
@@ -162,8 +161,7 @@ out:
     return status;
 }
 
-/* Special tokens, then the most frequent characters: at most half of the vocabulary, so that there
- * is room for words. */
+/* Special tokens, then the most frequent characters, up to half of the vocabulary. */
 static fth_status add_first_pieces(vocabulary *made, const fth_counted_word *words, size_t word_count, int size)
 {
     fth_status status = FTH_OK;
@@ -192,7 +190,7 @@ out:
     return status;
 }
 
-/* A word with a character that is no piece is left out: it is unknown, whatever else is learned. */
+/* A word with a character that is no piece is ignored: it will be unknown. */
 static fth_status add_word(vocabulary *made, const fth_counted_word *word)
 {
     split_word split = {.first = made->piece_count, .count = word->count};
@@ -225,14 +223,14 @@ out:
     return status;
 }
 
-/* Joins two pieces into one wherever they are neighbours in a word. Only pairs that this touches
- * are counted again. */
+/* Merges two pieces wherever they are neighbours in a word. Only affected pairs are counted
+ * again. */
 static fth_status join_in_word(vocabulary *made, uint32_t number, const fth_frequent_pair *pair, int32_t joined)
 {
     fth_status status = FTH_OK;
     split_word *word = &made->words[number];
     int32_t *pieces = made->pieces + word->first;
-    bool joins[FTH_WORD_MAX_CHARACTERS + 1] = {false}; /* the piece is joined with another */
+    bool joins[FTH_WORD_MAX_CHARACTERS + 1] = {false}; /* the piece is merged with another */
     size_t length = 0;
     for (size_t i = 0; i + 1 < word->length; i++)
         if (!joins[i] && pieces[i] == pair->left && pieces[i + 1] == pair->right)
@@ -243,7 +241,7 @@ static fth_status join_in_word(vocabulary *made, uint32_t number, const fth_freq
     for (size_t i = 0; i < word->length;) {
         bool join = joins[i];
         pieces[length] = join ? joined : pieces[i];
-        joins[length++] = join; /* from here on: the piece was joined */
+        joins[length++] = join; /* reused for the result: whether the piece was merged */
         i += join ? 2 : 1;
     }
     word->length = length;

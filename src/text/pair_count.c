@@ -1,7 +1,7 @@
-/* See pair_count.h. A hash table has the pairs, and a heap the order in which they may be taken: an
- * entry of the heap is a count that a pair had at some time. Whoever is on top is checked; if it
- * has become less frequent, it goes back with its count of now. Pairs that became more frequent are
- * put on the heap before one is taken. */
+/* See pair_count.h. A hash table has the pairs, and a heap their order: an entry of the heap is a
+ * count that a pair had at some time. If the pair on top has become less frequent, it is pushed
+ * back with its current count. Pairs that became more frequent are pushed before the next one is
+ * taken. */
 #include "text/pair_count.h"
 
 #include <stdbool.h>
@@ -13,7 +13,7 @@
 typedef struct pair {
     int32_t left, right;
     int64_t count;
-    bool changed; /* more frequent than any of its entries in the heap says */
+    bool changed; /* more frequent than all its entries in the heap */
     uint32_t *words;
     size_t word_count, word_capacity;
 } pair;
@@ -26,11 +26,11 @@ typedef struct heap_entry {
 struct fth_pair_count {
     pair *pairs;
     size_t count, capacity;
-    size_t *slots; /* (slot_count), a power of two: a number of a pair plus 1, or 0; at most half are used */
+    size_t *slots; /* (slot_count), a power of two: a pair's number + 1, or 0; at most half full */
     size_t slot_count;
     heap_entry *heap;
     size_t heap_count, heap_capacity;
-    size_t *changed; /* pairs that are to be put on the heap */
+    size_t *changed; /* pairs to be pushed onto the heap */
     size_t changed_count, changed_capacity;
 };
 
@@ -90,7 +90,7 @@ static fth_status double_slots(fth_pair_count *pairs)
     return FTH_OK;
 }
 
-/* The number of a pair, which is made if need be. */
+/* The number of a pair, added if it is new. */
 static fth_status get_pair(fth_pair_count *pairs, int32_t left, int32_t right, size_t *number)
 {
     fth_status status = FTH_OK;

@@ -1,4 +1,4 @@
-/* See table.h. What the formats share: names, byte order marks, fields. */
+/* See table.h. Parts that the formats share: names, byte order marks, fields. */
 #include "text/table.h"
 
 #include <stdlib.h>
@@ -104,8 +104,7 @@ static fth_status find_begin(fth_text_table *table)
     return FTH_OK;
 }
 
-/* What separates the fields of a CSV file: whatever of these the first line has, in this order of
- * preference. */
+/* Separators of CSV fields, in order of preference; the first one in the first line is used. */
 static char find_delimiter(const char *bytes, size_t size_bytes)
 {
     bool quoted = false, semicolon = false, tab = false;

@@ -1,10 +1,10 @@
-/* Rows of CSV and TSV. Fields that the file has as they are are given where they lie; only those
- * with doubled quotes, or with text behind the closing one, are copied. */
+/* Reads rows of CSV and TSV. Fields are given in place; only those with doubled quotes, or text
+ * after the closing quote, are copied. */
 #include <string.h>
 
 #include "text/table_internal.h"
 
-/* Behind the end of a line: LF, CRLF or CR. */
+/* Skips a line end: LF, CRLF or CR. */
 static size_t skip_line_end(const char *bytes, size_t size_bytes, size_t at)
 {
     if (at < size_bytes && bytes[at] == '\r')
@@ -12,7 +12,7 @@ static size_t skip_line_end(const char *bytes, size_t size_bytes, size_t at)
     return at < size_bytes ? at + 1 : at;
 }
 
-/* How many lines end in a text; CRLF is one end. */
+/* The number of line ends; CRLF counts once. */
 static size_t count_line_ends(const char *text, size_t size_bytes)
 {
     size_t count = 0;
@@ -29,7 +29,7 @@ static size_t find_plain_end(const fth_text_table *table, size_t at)
     return at;
 }
 
-/* The field in quotes at *at, up to what separates it from the next. */
+/* The quoted field at *at, up to the next separator. */
 static fth_status read_quoted(fth_text_table *table, size_t *at)
 {
     fth_status status = FTH_OK;
@@ -44,7 +44,7 @@ static fth_status read_quoted(fth_text_table *table, size_t *at)
         end = (size_t)(quote - bytes);
         if (end + 1 >= table->size_bytes || bytes[end + 1] != '"')
             break;
-        FTH_TRY(fth_table_text_add(&table->text, bytes + begin, end + 1 - begin)); /* one of the two quotes */
+        FTH_TRY(fth_table_text_add(&table->text, bytes + begin, end + 1 - begin)); /* a doubled quote */
         copied = true;
         begin = end = end + 2;
     }

@@ -1,6 +1,5 @@
-/* Rows of JSON lines. The fields of a row are the values of the first object's keys, as text: a
- * number as JSON writes it, true and false as 1 and 0, the items of an array one behind the
- * other. */
+/* Reads rows of JSON lines. Fields are the values of the first object's keys, as text: numbers as
+ * in JSON, true and false as 1 and 0, the items of an array one after the other. */
 #include <ctype.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -9,7 +8,7 @@
 
 #include "text/table_internal.h"
 
-/* The code unit of an escape at `at`, "\\ud83d"; -1 if there is none. */
+/* The code unit of an escape such as "\\ud83d" at `at`; -1 if there is none. */
 static int read_escape(const char *at, const char *end)
 {
     int unit = 0;
@@ -24,8 +23,8 @@ static int read_escape(const char *at, const char *end)
     return unit;
 }
 
-/* Python's json.dumps() writes text that was cut within a character as half of a surrogate pair,
- * which is no character: it becomes U+FFFD, as bytes that are no UTF-8 do. False: there is none. */
+/* Replaces half a surrogate pair, as Python's json.dumps() writes text cut within a character, by
+ * U+FFFD, like other invalid bytes. False: there is none. */
 static bool replace_lone_surrogates(char *line, size_t length)
 {
     const char *end = line + length;
@@ -54,14 +53,14 @@ static json_t *load_line(const char *line, size_t length, json_error_t *error)
 {
     json_t *json = json_loadb(line, length, JSON_ALLOW_NUL, error);
     char *copy = json ? NULL : strndup(line, length);
-    /* A copy that is shorter has a NUL, which JSON has not. */
+    /* A copy that is shorter contains NUL, which is not allowed. */
     if (copy && strlen(copy) == length && replace_lone_surrogates(copy, length))
         json = json_loadb(copy, length, JSON_ALLOW_NUL, error);
     free(copy);
     return json;
 }
 
-/* The object on the next line; NULL in *object for an empty line. */
+/* The object on the next line; *object is NULL for an empty line. */
 static fth_status read_object(fth_text_table *table, json_t **object)
 {
     fth_status status = FTH_OK;
@@ -124,7 +123,7 @@ out:
     return status;
 }
 
-/* A value that is no array or object, added to the row's text. */
+/* Adds a scalar value to the row's text. */
 static fth_status add_scalar(fth_table_text *text, const json_t *value, bool *fits)
 {
     char number[40];

@@ -1,6 +1,5 @@
-/* Encoding: tokens added to the vocabulary are found first, as they are; what lies between them is
- * split into words (words.h), and each word into the longest pieces that the vocabulary has, from
- * its beginning on. */
+/* Encoding: added tokens are found first, literally; the text between them is split into words
+ * (words.h), and each word into the longest pieces of the vocabulary, from its beginning. */
 #include "text/tokenizer.h"
 
 #include <stdlib.h>
@@ -13,12 +12,12 @@ struct fth_tokenizer {
     fth_tokenizer_description description;
     fth_word_splitter splitter;
     fth_special_tokens special;
-    fth_trie *vocabulary;        /* every token that words are made of, with its id */
-    fth_trie_place continuation; /* in it: behind the prefix of pieces that do not begin a word */
-    fth_trie *added;             /* tokens that are found in the text as it is, with their ids */
+    fth_trie *vocabulary;        /* all tokens for words, with their ids */
+    fth_trie_place continuation; /* in it, after the prefix of pieces that continue a word */
+    fth_trie *added;             /* tokens that are found literally, with their ids */
     bool begins_added[256];      /* by a token's first byte */
-    int added_byte;              /* the one such byte; -1: there are several */
-    const char **texts;          /* (size), by id, of all tokens; NULL: there is none */
+    int added_byte;              /* the only such byte; -1: there are several */
+    const char **texts;          /* (size) by id; NULL: none */
     int size;
 };
 
@@ -126,7 +125,7 @@ void fth_tokenizer_free(fth_tokenizer *tokenizer)
     free(tokenizer);
 }
 
-/* ---- what it is ---- */
+/* ---- properties ---- */
 
 const fth_tokenizer_description *fth_tokenizer_get_description(const fth_tokenizer *tokenizer)
 {
@@ -172,7 +171,7 @@ static fth_status push(fth_token_list *list, int32_t id)
     return FTH_OK;
 }
 
-/* Adds the pieces of a word, or the unknown token if it cannot be made of any. */
+/* Adds the pieces of a word, or the unknown token. */
 static fth_status push_word(const fth_tokenizer *tokenizer, const fth_word *word, fth_token_list *list)
 {
     size_t first = list->count, matched;
@@ -191,8 +190,7 @@ static fth_status push_word(const fth_tokenizer *tokenizer, const fth_word *word
     return list->count > first ? FTH_OK : push(list, tokenizer->special.unknown);
 }
 
-/* Adds the tokens of text without added ones, as long as the list has fewer than `most`; it may get
- * some more. */
+/* Adds the tokens of text without added tokens until the list has `most`; it may get a few more. */
 static fth_status push_plain(const fth_tokenizer *tokenizer, const char *text, size_t size_bytes, size_t most,
                              fth_token_list *list)
 {
@@ -205,7 +203,7 @@ static fth_status push_plain(const fth_tokenizer *tokenizer, const char *text, s
     return status;
 }
 
-/* The next added token from `at` on: its place, id and size; `end` if there is none. */
+/* The next added token from `at` on: its position, id and size; `end` if there is none. */
 static const char *find_added(const fth_tokenizer *tokenizer, const char *at, const char *end, int32_t *id,
                               size_t *size_bytes)
 {
@@ -246,8 +244,7 @@ static fth_status push_text(const fth_tokenizer *tokenizer, const char *text, si
     return FTH_OK;
 }
 
-/* Tokens that are kept of a pair, `room` in all: the shorter one stays whole where the longer one
- * can make way. */
+/* How many tokens of a pair are kept, `room` in all: the longer text is cut first. */
 static void share_room(size_t room, size_t *first, size_t *second)
 {
     size_t *shorter = *first <= *second ? first : second;

@@ -1,4 +1,4 @@
-/* The parts of a tokenizer while it is put together: see tokenizer_internal.h. */
+/* The parts of a tokenizer while it is built: see tokenizer_internal.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,8 +43,8 @@ void fth_tokenizer_description_release(fth_tokenizer_description *description)
     *description = (fth_tokenizer_description){0};
 }
 
-/* No word has more; and an added token is looked for at every place of a text, in time that grows
- * with its size. */
+/* The longest word. An added token is searched at every position of a text, in time proportional to
+ * its length. */
 static fth_status check_size(const char *text)
 {
     if (strlen(text) <= FTH_TOKEN_MAX_BYTES)

@@ -1,6 +1,5 @@
-/* tokenizer.json, as Hugging Face's `tokenizers` writes it, in and out. Reading takes only what
- * this program does in the same way; anything else that changes ids is refused by name. How texts
- * are cut and padded ("truncation", "padding") is not a tokenizer's to say here. */
+/* Reads and writes tokenizer.json, as Hugging Face's `tokenizers` does. Features that would change
+ * ids and are not supported are refused by name. "truncation" and "padding" are ignored. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +34,7 @@ static bool get_flag(const json_t *object, const char *key, bool otherwise)
     return json_is_boolean(value) ? json_is_true(value) : otherwise;
 }
 
-/* BertNormalizer, also as the only one of a sequence; or none. */
+/* A BertNormalizer, alone or as the only one of a sequence; or none. */
 static fth_status read_normalizer(const json_t *part, const char *origin, fth_tokenizer_description *description)
 {
     const char *type = get_type(part);
@@ -120,7 +119,7 @@ static fth_status read_added(const json_t *list, const char *origin, fth_tokeniz
     return FTH_OK;
 }
 
-/* One entry of a template: "[CLS]" of a special token, "A" or "B" of a text; its segment must be
+/* One entry of a template: "[CLS]" for a special token, "A" or "B" for a text; its segment must be
  * `segment`. */
 static const char *get_piece(const json_t *entry, const char *kind, int segment)
 {

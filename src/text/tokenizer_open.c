@@ -1,6 +1,5 @@
-/* Tokenizers from files: a tokenizer.json, or a vocab.txt with a tokenizer_config.json beside it.
- * Where a folder has a tokenizer.json and a tokenizer_config.json, the latter has the last word on
- * case and accents, as in transformers. */
+/* Opens tokenizers: a tokenizer.json, or a vocab.txt with a tokenizer_config.json beside it. In a
+ * folder with both, tokenizer_config.json decides on case and accents, as in transformers. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +11,7 @@ enum { MAX_FILE_BYTES = 64 << 20 };
 
 /* ---- tokenizer_config.json ---- */
 
-/* NULL in *config if there is no such file. */
+/* *config is NULL if there is no such file. */
 static fth_status read_config(const char *folder, json_t **config)
 {
     fth_status status = FTH_OK;
@@ -87,7 +86,7 @@ static fth_status read_lines(char *text, size_t size_bytes, const char *origin, 
             stop--;
         if (!fth_utf8_is_valid(line, (size_t)(stop - line)) || memchr(line, '\0', (size_t)(stop - line)))
             return fth_fail(FTH_CORRUPT, "%s: line %lld is not text in UTF-8", origin, (long long)number + 1);
-        *stop = '\0'; /* at the end of the file a NUL is there already */
+        *stop = '\0'; /* the end of the file has a NUL already */
         fth_status status = fth_tokenizer_description_set_token(description, number, line, origin);
         if (status != FTH_OK)
             return status;
@@ -95,7 +94,7 @@ static fth_status read_lines(char *text, size_t size_bytes, const char *origin, 
     return FTH_OK;
 }
 
-/* The special tokens that the vocabulary has are found in text, too. */
+/* Special tokens of the vocabulary are found in text as well. */
 static fth_status add_special(fth_tokenizer_description *description)
 {
     const char *const names[] = {description->padding, description->unknown, description->begin, description->separator,
@@ -114,7 +113,7 @@ static fth_status add_special(fth_tokenizer_description *description)
     return FTH_OK;
 }
 
-/* Where nothing says so: a vocabulary with capital letters is not lower-cased. */
+/* By default a vocabulary with capital letters is not lower-cased. */
 static bool has_capitals(const fth_tokenizer_description *description)
 {
     for (size_t id = 0; id < description->token_count; id++) {
@@ -150,7 +149,7 @@ out:
     return status;
 }
 
-/* ---- any of them ---- */
+/* ---- opening ---- */
 
 static fth_status open_json(const char *path, const json_t *config, fth_tokenizer **tokenizer)
 {
@@ -185,7 +184,7 @@ fth_status fth_tokenizer_open(const char *path, fth_tokenizer **tokenizer)
     *tokenizer = NULL;
     FTH_REQUIRE(beside && json && vocabulary, FTH_NO_MEMORY, "no memory to open %s", path);
     FTH_REQUIRE(file, FTH_INVALID, "no tokenizer in %s; expected tokenizer.json or vocab.txt", path);
-    if (folder || !is_json(file)) /* a tokenizer.json by itself says it all */
+    if (folder || !is_json(file)) /* a single tokenizer.json is complete */
         FTH_TRY(read_config(beside, &config));
     FTH_TRY(is_json(file) ? open_json(file, config, tokenizer) : open_vocabulary(file, config, tokenizer));
 out:

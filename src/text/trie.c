@@ -1,12 +1,12 @@
-/* See trie.h. Nodes are numbers; edges lie in one hash table by node and byte, so that a step is
- * one look at memory, and building takes time in proportion to the texts. */
+/* See trie.h. Nodes are numbers; edges are in one hash table by node and byte, so a step is one
+ * lookup, and building takes time proportional to the texts. */
 #include "text/trie.h"
 
 #include <stdlib.h>
 
 #include "base/base.h"
 
-/* Node 0 is the start and nobody's child: a child of 0 is an empty slot. */
+/* Node 0 is the root and has no parent: a child of 0 marks an empty slot. */
 typedef struct edge {
     uint32_t key; /* node << 8 | byte */
     uint32_t child;
@@ -64,7 +64,7 @@ void fth_trie_free(fth_trie *trie)
     free(trie);
 }
 
-/* The slot of an edge, or the empty one where it belongs. */
+/* The slot of an edge, or the empty slot for it. */
 static edge *find_edge(edge *edges, int bits, uint32_t key)
 {
     size_t mask = ((size_t)1 << bits) - 1;
@@ -78,7 +78,7 @@ static fth_status make_room(fth_trie *trie)
 {
     size_t slots = (size_t)1 << trie->edge_bits;
     edge *larger = NULL;
-    if (trie->node_count * 2 < slots) /* every node but the first has one edge */
+    if (trie->node_count * 2 < slots) /* all nodes but the root have one edge */
         return FTH_OK;
     fth_status status = fth_allocate(2 * slots, sizeof *larger, &larger);
     if (status != FTH_OK)

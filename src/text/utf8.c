@@ -1,7 +1,8 @@
 /* See utf8.h. */
 #include "text/utf8.h"
 
-/* Bytes of the character that `lead` begins, 0 if none does; and what its second byte may be. */
+/* The size of the character that `lead` begins, 0 if none does, and the range of its second
+ * byte. */
 static size_t get_length(uint8_t lead, uint8_t *lowest, uint8_t *highest)
 {
     *lowest = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;

@@ -1,4 +1,4 @@
-/* UTF-8 from outside, which may be anything. */
+/* UTF-8 from untrusted sources. */
 #ifndef FTH_TEXT_UTF8_H
 #define FTH_TEXT_UTF8_H
 
@@ -8,12 +8,12 @@
 
 #define FTH_UTF8_REPLACEMENT ((uint32_t)0xFFFD)
 
-/* Reads the character at `bytes`, which is before `end`; gives how many bytes it has. What is no
- * UTF-8 is U+FFFD, once for each of its maximal subparts, as Unicode recommends and Python's
- * errors="replace" does. */
+/* Reads the character at `bytes`, which is before `end`; returns its size. Invalid bytes are
+ * U+FFFD, once for each maximal subpart, as Unicode recommends and Python's errors="replace"
+ * does. */
 size_t fth_utf8_read(const uint8_t *bytes, const uint8_t *end, uint32_t *character);
 
-/* Writes a character, up to 4 bytes; gives how many. */
+/* Writes a character of up to 4 bytes; returns its size. */
 size_t fth_utf8_write(uint32_t character, char *bytes);
 
 bool fth_utf8_is_valid(const char *bytes, size_t size_bytes);

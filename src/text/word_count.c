@@ -1,4 +1,4 @@
-/* See word_count.h. Words lie one behind the other in one block; a hash table has their numbers. */
+/* See word_count.h. Words are in one block; a hash table has their numbers. */
 #include "text/word_count.h"
 
 #include <stdlib.h>
@@ -17,11 +17,11 @@ typedef struct entry {
 struct fth_word_count {
     entry *entries;
     size_t count, capacity;
-    size_t *slots; /* (slot_count), a power of two: a number of an entry plus 1, or 0; at most half are used */
+    size_t *slots; /* (slot_count), a power of two: an entry's number + 1, or 0; at most half full */
     size_t slot_count;
     char *block;
     size_t block_bytes, block_capacity;
-    fth_counted_word *list; /* what fth_word_count_list() gave */
+    fth_counted_word *list; /* the result of fth_word_count_list() */
 };
 
 fth_status fth_word_count_create(fth_word_count **words)
@@ -50,7 +50,7 @@ void fth_word_count_free(fth_word_count *words)
     free(words);
 }
 
-/* The slot of a word, or the empty one where it belongs. */
+/* The slot of a word, or the empty slot for it. */
 static size_t *find_slot(const fth_word_count *words, const char *bytes, size_t size_bytes, uint64_t hash)
 {
     size_t mask = words->slot_count - 1;

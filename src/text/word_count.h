@@ -1,4 +1,4 @@
-/* How often each word occurs. */
+/* Counts words. */
 #ifndef FTH_TEXT_WORD_COUNT_H
 #define FTH_TEXT_WORD_COUNT_H
 
@@ -14,7 +14,7 @@ void fth_word_count_free(fth_word_count *words);
 
 fth_status fth_word_count_add(fth_word_count *words, const char *bytes, size_t size_bytes);
 
-/* Every word once, in the order of their bytes; until the next call of any of these functions. */
+/* Every word once, sorted by bytes; valid until the next call of any of these functions. */
 typedef struct fth_counted_word {
     const char *bytes;
     size_t size_bytes;

@@ -1,10 +1,8 @@
-/* See words.h. Runs of ASCII go from the text to the word by a table of actions. Any other
- * character is normalized into a queue (`ready`), from which words are made in the same way.
- *
- * Canonical order sorts the marks between two other characters by their class. Most marks are
- * accents, which are removed; the few others wait in `marks` until the next character that is no
- * mark. They are all of one word: if there are more than a word may have, which ones is no
- * matter. */
+/* See words.h. ASCII is copied from the text to the word by a table of actions. Any other character
+ * is normalized into a queue (`ready`), from which words are made in the same way. Canonical order
+ * sorts the marks between two other characters by their class. Most marks are accents, which are
+ * removed; others wait in `marks` until the next character that is no mark. If there are more than
+ * a word may have, it does not matter which are kept. */
 #include "text/words.h"
 
 #include "text/character.h"
@@ -58,7 +56,7 @@ static void push_lower(fth_word_reader *reader, uint32_t character)
         push(reader, lower[i]);
 }
 
-/* Puts the marks that wait in order, those of one class as they came. */
+/* Sorts the waiting marks by class, keeping the order within a class. */
 static void push_marks(fth_word_reader *reader)
 {
     uint32_t *marks = reader->marks;
@@ -95,7 +93,7 @@ static void push_without_accents(fth_word_reader *reader, uint32_t character)
     }
 }
 
-/* Reads one character of the text into the queue, which is empty. */
+/* Reads one character of the text into the empty queue. */
 static void normalize_next(fth_word_reader *reader)
 {
     const fth_word_rules *rules = &reader->splitter->rules;
@@ -124,7 +122,7 @@ static void append(fth_word_reader *reader, uint32_t character)
         reader->size_bytes += fth_utf8_write(character, reader->bytes + reader->size_bytes);
 }
 
-/* Reads ASCII up to the end of a word, or of ASCII; true if a word ended. */
+/* Reads ASCII up to the end of a word or of the ASCII; true if a word ended. */
 static bool read_ascii(fth_word_reader *reader)
 {
     const fth_word_splitter *splitter = reader->splitter;
@@ -152,7 +150,7 @@ static bool read_ascii(fth_word_reader *reader)
     return false;
 }
 
-/* The same from the queue, up to its end. */
+/* The same from the queue. */
 static bool read_ready(fth_word_reader *reader)
 {
     for (; reader->ready_first < reader->ready_count; reader->ready_first++) {

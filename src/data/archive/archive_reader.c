@@ -1,5 +1,5 @@
-/* See archive_reader.h. What an entry expands to is counted before it is read or skipped, so that an
- * archive that expands without end fails before it has cost more than its limit. */
+/* See archive_reader.h. Expanded bytes are counted before they are read or skipped, so an archive
+ * that expands without end fails before it has cost more than its limit. */
 #include "data/archive/archive_reader.h"
 
 #include <archive.h>
@@ -12,7 +12,7 @@
 
 #include "data/archive/blob.h"
 
-enum { PIECE_BYTES = 1 << 16, ENTRY_BYTES = 512 /* counted for the header of an entry */ };
+enum { PIECE_BYTES = 1 << 16, ENTRY_BYTES = 512 /* counted for each entry's header */ };
 
 struct fth_archive {
     fth_archive_input input;

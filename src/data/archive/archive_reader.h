@@ -13,7 +13,7 @@
 
 enum {
     FTH_ARCHIVE_ENTRIES = 1, /* tar and zip */
-    FTH_ARCHIVE_SINGLE = 2   /* a file that is no archive is its only entry */
+    FTH_ARCHIVE_SINGLE = 2   /* a file that is no archive counts as a single entry */
 };
 
 typedef struct fth_archive_input {
@@ -21,7 +21,7 @@ typedef struct fth_archive_input {
     size_t size_bytes;
     const char *name; /* begins error messages */
     int forms;
-    uint64_t most_bytes;   /* that entries may take, compressed or not, with 512 for each; 0: any number */
+    uint64_t most_bytes;   /* limit of what entries expand to, with 512 for each header; 0: none */
     const fth_stop *stop;  /* or NULL */
     fth_deadline deadline; /* at_seconds 0: none */
 } fth_archive_input;
@@ -36,7 +36,7 @@ typedef struct fth_archive_entry {
     fth_path_kind path_kind; /* whether `path` can be used */
     fth_entry_kind kind;
     bool has_size; /* the archive states its size */
-    bool single;   /* the input is this one file, and no archive */
+    bool single;   /* the input is this file and no archive */
 } fth_archive_entry;
 
 typedef struct fth_archive fth_archive;
@@ -52,7 +52,7 @@ fth_status fth_archive_decompress_entry(fth_archive *archive);
 fth_status fth_archive_read(fth_archive *archive, void *into, size_t size_bytes, size_t *got);
 fth_status fth_archive_skip(fth_archive *archive, uint64_t size_bytes, uint64_t *skipped);
 
-/* What FTH_CORRUPT is if reading was ended early: FTH_INTERRUPTED or FTH_TIMEOUT. */
+/* Turns FTH_CORRUPT into FTH_INTERRUPTED or FTH_TIMEOUT if reading was ended early. */
 fth_status fth_archive_explain(const fth_archive_input *input, fth_status status);
 
 #endif

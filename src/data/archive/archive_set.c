@@ -17,7 +17,7 @@
 
 enum {
     MAX_ENTRIES = 1 << 18,
-    MAX_EXPANSION = 64, /* times the archive's size, beside what the samples may take or this: */
+    MAX_EXPANSION = 64, /* times the archive's size, plus max_bytes or this, whichever is less: */
     FREE_EXPANSION_BYTES = 64 << 20,
     PIECE_BYTES = 1 << 16,
     NAMES_BYTES = 64 << 10
@@ -31,33 +31,33 @@ typedef struct kept_bytes {
 } kept_bytes;
 
 typedef struct idx_files {
-    char *folder; /* of the first one found: others do not count; NULL: none was */
+    char *folder; /* of the first idx file found; files of other folders are ignored. NULL: none found */
     kept_bytes pixels, labels;
-    fth_idx_images images;       /* its count is of the file */
-    int64_t label_count;         /* of the file */
-    bool has_images, has_labels; /* read to their ends */
+    fth_idx_images images;       /* its count is that of the file */
+    int64_t label_count;         /* in the file */
+    bool has_images, has_labels; /* read to the end */
 } idx_files;
 
 typedef struct cifar_files {
     kept_bytes records;
-    int64_t seen; /* samples of files so far, as far as they were read */
-    char *names;  /* as the file has them; NULL: it has none */
+    int64_t seen; /* samples read or skipped so far */
+    char *names;  /* the text of the file of class names; NULL: none */
     bool found;
 } cifar_files;
 
-/* What the archive's own program says about the samples to use. */
+/* The range that a program in the archive selects. */
 typedef struct own_range {
-    bool sought; /* in this pass over the archive, which reads nothing else */
+    bool sought; /* this pass reads programs only */
     bool found;
     fth_python_subset subset;
-    char *unclear; /* why it cannot be used; NULL: it can */
+    char *unclear; /* the file and line that is not understood; NULL: none */
 } own_range;
 
 typedef struct archive_scan {
     const fth_archive_set_options *options;
     fth_archive_input input;
-    uint64_t max_bytes;      /* of the samples that are used */
-    fth_archive_range range; /* as asked for, or the archive's own */
+    uint64_t max_bytes;      /* limit of the samples in memory */
+    fth_archive_range range; /* the caller's, or the archive's own */
     own_range own;
     fth_archive *archive;
     const fth_archive_entry *entry;
@@ -88,8 +88,8 @@ static fth_status reserve(const archive_scan *scan, kept_bytes *kept, uint64_t s
     return FTH_OK;
 }
 
-/* Adds the next `size_bytes` bytes of the file; fewer only at its end. Room is made as they come,
- * whatever a header promises. */
+/* Reads the next `size_bytes` bytes of the file; fewer only at its end. Memory grows as they
+ * arrive, whatever a header promises. */
 static fth_status keep(archive_scan *scan, kept_bytes *kept, uint64_t size_bytes, uint64_t *added)
 {
     fth_status status = FTH_OK;
@@ -111,7 +111,7 @@ out:
 
 /* ---- idx ---- */
 
-/* What a file of `count` records of `record_bytes` after its header has of the range. */
+/* Reads the part of the range that lies in a file of `count` records. */
 static fth_status read_records(archive_scan *scan, int64_t count, uint64_t record_bytes, kept_bytes *kept)
 {
     fth_status status = FTH_OK;
@@ -183,7 +183,7 @@ out:
 
 /* ---- CIFAR-10 ---- */
 
-/* Fails where the file is not a whole number of records; `what` is what it is called. */
+/* `what` names the file in messages. */
 static fth_status read_cifar(archive_scan *scan, const char *what)
 {
     fth_status status = FTH_OK;
@@ -228,7 +228,7 @@ out:
 
 /* ---- the archive's own range ---- */
 
-/* Parses a program; nothing is executed. An __init__.py matters only beside a __dataset__.py. */
+/* Parses a program, without executing it. An __init__.py matters only beside a __dataset__.py. */
 static fth_status meet_program(archive_scan *scan)
 {
     fth_status status = FTH_OK;
@@ -309,7 +309,7 @@ out:
     return status;
 }
 
-/* Bytes that libarchive does not take for an archive: perhaps a CIFAR-10 file. */
+/* A file that is no archive: perhaps a CIFAR-10 file. */
 static fth_status meet_single(archive_scan *scan)
 {
     const char *name = scan->input.name;
@@ -396,7 +396,7 @@ static fth_status check_range(const archive_scan *scan, int64_t total, int64_t w
                     FTH_COUNTED(total, "training sample"), scan->range.first);
 }
 
-/* Hands the bytes over to the set; gives where they are now. */
+/* Hands the bytes over to the set and returns their new address. */
 static const uint8_t *give_bytes(kept_bytes *kept, fth_array_set *set)
 {
     uint8_t *exact = realloc(kept->bytes, kept->size_bytes);
@@ -470,8 +470,8 @@ static fth_dataset_options prepare_options(const fth_archive_set_options *option
     return how;
 }
 
-/* Opens what was read into memory. `quickly`: tries the fast path for small MNIST archives first,
- * without a scan; *dataset stays NULL if the archive is another. */
+/* Opens the samples that were read into memory. `quickly`: tries the fast path for small MNIST
+ * archives, without a scan; *dataset stays NULL if it does not apply. */
 static fth_status finish_memory(archive_scan *scan, bool quickly, const fth_dataset_options *how, fth_dataset **dataset)
 {
     fth_status status = FTH_OK;

@@ -1,17 +1,15 @@
-/* A data set in one archive, or a range of its samples, opened for training: .tar, .tar.gz,
+/* Opens a data set in one archive, or a range of its samples, for training: a .tar, .tar.gz,
  * .tar.xz, .tar.zst or .zip of MNIST idx files (plain, .gz or .xz), of CIFAR-10 binary files, or of
- * class folders of images, at any depth; or one CIFAR-10 file.
+ * class folders of images, at any depth; or a single CIFAR-10 file.
  *
- * Training files alone count; whatever else an archive has is passed over. idx and CIFAR files are
- * read straight into memory, and no more of them than the range asks for; image files are put into
- * a plain tar. Samples are numbered in the order in which they lie in the archive, image files by
- * class and name. Unless a range is asked for, an archive with a `__dataset__.py` is the part of
- * its set which that selects (python_subset.h); if that is not understood it is an error, not the
- * whole set.
+ * Only training files are used. idx and CIFAR files are read into memory, as far as the range
+ * needs; image files are written to a plain tar. Samples are numbered in the order of the archive,
+ * image files by class and name. If no range is given, a `__dataset__.py` in the archive selects it
+ * (python_subset.h); one that is not understood is an error.
  *
- * Archives come from anywhere: one that is damaged, leads elsewhere (absolute paths, .., links and
- * devices in place of data) or expands beyond the limits is an error, and nothing is ever written
- * but that one tar. */
+ * Archives are not trusted: one that is damaged, leads elsewhere (absolute paths, .., links or
+ * devices in place of data) or expands beyond the limits is an error, and the tar is the only file
+ * that is ever written. */
 #ifndef FTH_DATA_ARCHIVE_SET_H
 #define FTH_DATA_ARCHIVE_SET_H
 
@@ -19,12 +17,12 @@
 
 typedef struct fth_archive_set_options {
     int64_t first, count;                   /* the range; count 0: all from `first` on */
-    bool ranged;                            /* that is asked for, even if it is all samples */
+    bool ranged;                            /* a range was given, even if it is all samples */
     const fth_normalization *normalization; /* NULL: the set's own */
     int height, width;                      /* of what a loader gives; 0: the set's own */
-    uint64_t max_bytes;                     /* that samples may take, in memory or in `unpacked`; 0: 1 GiB */
-    const char *unpacked;  /* where the tar of image files is put, unless it is there already; NULL: they are
-                                               FTH_UNSUPPORTED. Its contents must belong to these bytes */
+    uint64_t max_bytes;                     /* limit of the samples, in memory or in `unpacked`; 0: 1 GiB */
+    const char *unpacked;  /* path of the tar of image files, used if it exists; NULL: image files are FTH_UNSUPPORTED.
+                              Must belong to these bytes */
     fth_deadline deadline; /* at_seconds 0: none */
     const fth_stop *stop;  /* or NULL */
 } fth_archive_set_options;

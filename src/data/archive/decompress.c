@@ -51,7 +51,7 @@ size_t fth_gzip_stated_size(const uint8_t *bytes, size_t size_bytes)
     return (size_t)trailer[0] | (size_t)trailer[1] << 8 | (size_t)trailer[2] << 16 | (size_t)trailer[3] << 24;
 }
 
-/* The whole of a single-member gzip file. *done stays false where libarchive has to decide. */
+/* The whole of a single-member gzip file. *done stays false if libarchive has to try. */
 static fth_status inflate_member(const uint8_t *bytes, size_t size_bytes, size_t max_bytes, const char *name,
                                  fth_blob *blob, bool *done)
 {
@@ -64,7 +64,7 @@ static fth_status inflate_member(const uint8_t *bytes, size_t size_bytes, size_t
                         FTH_COUNTED(size_bytes, "byte"));
     const size_t length = fth_gzip_stated_size(bytes, size_bytes);
     if (length == 0 || length > max_bytes || length / DEFLATE_MAX_RATIO > size_bytes)
-        return FTH_OK; /* the length is modulo 4 GiB, of the last member, or nonsense */
+        return FTH_OK; /* the length is modulo 4 GiB, of the last member only, or nonsense */
 
     FTH_TRY(fth_allocate(length, 1, &output));
     decompressor = libdeflate_alloc_decompressor();
@@ -147,7 +147,7 @@ out:
 
 /* ---- unpacked files in the cache folder ---- */
 
-/* NULL where nothing needs it, or where it cannot be had: files are then decompressed. */
+/* NULL if no file needs it or it cannot be opened; files are then decompressed every time. */
 static fth_disk_cache *open_unpacked(const fth_load *loads, int count, const fth_dataset_options *options)
 {
     fth_disk_cache *unpacked = NULL;
@@ -173,8 +173,7 @@ out:
     return unpacked;
 }
 
-/* fth_decompress() of an xz file, or what it gave for the same contents before. `unpacked` may be
- * NULL. */
+/* Decompresses an xz file, or finds the earlier result in `unpacked` (may be NULL). */
 static fth_status decompress_xz(const uint8_t *bytes, size_t size_bytes, fth_disk_cache *unpacked, const fth_stop *stop,
                                 fth_load *load)
 {

@@ -1,12 +1,16 @@
 /* See disk_cache.h.
  *
- * A file is FOLDER/ab/cdef...: the SHA-256 of what it is, in 256 folders; a header, and the bytes.
- * It is written under a temporary name and renamed, without a sync: the checksum finds out what a
- * crash has torn. How much there is, is counted by going over the folder, under a lock that all
- * processes share, and kept up for what this process writes; as others write too, it is counted
- * again when there is no room, and after every sixteenth of the limit, by which each of them can
- * overrun it. A file's time is that of its last use, to within the life of a process: the first use
- * of an older file sets it. */
+ * An entry is the file FOLDER/ab/cdef..., named by the SHA-256 of its key: a header, then the
+ * bytes. It is written under a temporary name and renamed, without a sync; the checksum detects
+ * files torn by a crash.
+ *
+ * The space in use is counted by walking the folder, under a lock shared by all processes, and then
+ * tracked for this process's own writes. Since other processes write too, it is counted again when
+ * there is no room, and after every sixteenth of the limit, which is how far each process can
+ * exceed it.
+ *
+ * The modification time of an entry is that of its last use, to within the life of a process: the
+ * first use of an older entry sets it. */
 #include "data/archive/disk_cache.h"
 
 #include <dirent.h>
@@ -41,13 +45,13 @@ struct fth_disk_cache {
     atomic_uint serial; /* of temporaries */
     atomic_bool told, full;
 
-    pthread_mutex_t mutex; /* guards what follows; held while the folder is gone over */
+    pthread_mutex_t mutex; /* guards what follows; held while the folder is walked */
     bool counted;
     uint64_t used_bytes;
     uint64_t written_bytes; /* by this process since it was counted */
 };
 
-/* What a file takes on the disk. */
+/* The space that an entry takes on the disk. */
 static uint64_t cost_of(uint64_t size_bytes)
 {
     return fth_align_up((size_t)(size_bytes + sizeof(entry_header)), BLOCK_BYTES);
@@ -76,7 +80,7 @@ fth_status fth_disk_cache_open(const char *folder, uint64_t limit_bytes, fth_dis
     cache->lock = cache->folder >= 0 ? openat(cache->folder, ".lock", O_RDWR | O_CREAT | O_CLOEXEC, 0666) : -1;
     FTH_REQUIRE(cache->lock >= 0, FTH_IO, "cannot keep data in %s: %s; name another folder with --data-cache-folder",
                 cache->path, strerror(errno));
-    /* By the clock that files are dated with, which is behind the usual one by up to a tick. */
+    /* By the clock of the file system, which lags behind the usual one by up to a tick. */
     futimens(cache->lock, NULL);
     struct stat facts;
     FTH_REQUIRE(fstat(cache->lock, &facts) == 0, FTH_IO, "look at %s: %s", cache->path, strerror(errno));
@@ -191,7 +195,7 @@ static void meet_file(const fth_disk_cache *cache, int folder, const char *paren
         return;
     if (fstatat(folder, name, &facts, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(facts.st_mode))
         return;
-    if (name[0] == '.') { /* of a writer that was killed, if it is old */
+    if (name[0] == '.') { /* left by a writer that was killed, if it is old */
         if (time(NULL) - facts.st_mtim.tv_sec > LEFTOVER_S)
             unlinkat(folder, name, 0);
         return;
@@ -224,7 +228,7 @@ static void go_over(const fth_disk_cache *cache, old_entries *all)
     }
 }
 
-/* False if another process keeps the lock for long: it may be paused. */
+/* False if another process holds the lock for long: it may be paused. */
 static bool take_lock(const fth_disk_cache *cache)
 {
     fth_deadline deadline = fth_deadline_in(LOCK_S);
@@ -236,8 +240,8 @@ static bool take_lock(const fth_disk_cache *cache)
     return true;
 }
 
-/* Counts what is there, and deletes the oldest of it until `wanted` bytes and some more fit. With
- * the mutex held. */
+/* Counts the entries, and deletes the oldest until `wanted` bytes and some more fit. With the mutex
+ * held. */
 static bool make_room(fth_disk_cache *cache, uint64_t wanted)
 {
     old_entries all = {0};
@@ -245,7 +249,7 @@ static bool make_room(fth_disk_cache *cache, uint64_t wanted)
         return false;
     go_over(cache, &all);
     if (all.used_bytes + wanted > cache->limit_bytes) {
-        uint64_t target = cache->limit_bytes - cache->limit_bytes / 20; /* not again for the next entry */
+        uint64_t target = cache->limit_bytes - cache->limit_bytes / 20; /* so that the next entry fits as well */
         target = target > wanted ? target - wanted : 0;
         if (all.count > 0)
             qsort(all.entries, all.count, sizeof *all.entries, compare_times);
@@ -274,7 +278,7 @@ static bool reserve(fth_disk_cache *cache, uint64_t cost)
     cache->used_bytes += fits ? cost : 0;
     cache->written_bytes += fits ? cost : 0;
     if (!fits && looked)
-        atomic_store(&cache->full, true); /* of what is in use: there is nothing to look for again */
+        atomic_store(&cache->full, true); /* of entries in use: another look would find no more */
     pthread_mutex_unlock(&cache->mutex);
     return fits;
 }

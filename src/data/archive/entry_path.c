@@ -32,7 +32,7 @@ fth_status fth_entry_path_read(const char *raw, fth_entry_path *path, fth_path_k
             *kind = FTH_PATH_LEAVES;
             return FTH_OK;
         }
-        if (length > name) { /* what was the name is a folder */
+        if (length > name) { /* the name so far is a folder */
             path->folder_length = length;
             path->text[length++] = '/';
         }

@@ -18,8 +18,8 @@
 #include "http/http.h"
 
 enum {
-    MAX_EXPANSION = 64, /* encoded images hardly shrink; what grows more than this is no set of images */
-    UNPACKED_FORM = 3   /* what unpacked archives hold; archives in the cache of another form are not used */
+    MAX_EXPANSION = 64, /* encoded images hardly shrink: an archive that expands more than this holds something else */
+    UNPACKED_FORM = 3   /* version of the tars in the cache folder; tars of other versions are not used */
 };
 
 /* ---- names in the cache folder ---- */
@@ -31,7 +31,7 @@ static uint64_t hash_text(uint64_t hash, const char *text)
     return hash;
 }
 
-/* The last part of a path or URL, without what has no place in a file name. */
+/* The last part of a path or URL, with only characters that suit a file name. */
 static void plain_name(const char *path, char name[64])
 {
     size_t length = strcspn(path, "?#"), begin = length;
@@ -187,7 +187,7 @@ fth_status fth_image_archive_convert(const fth_archive_input *input, uint64_t ma
                     MAX_EXPANSION);
         FTH_TRY(fth_tar_writer_add(writer, entry->path->text, buffer.bytes, size));
     }
-    FTH_TRY(fth_check_stop(input->stop, source)); /* asked while the last piece was unpacked */
+    FTH_TRY(fth_check_stop(input->stop, source)); /* a stop during the last piece */
     FTH_TRY(fth_tar_writer_finish(writer));
     report_left_out(&left_out, source);
 
@@ -198,7 +198,7 @@ out:
     return fth_archive_explain(input, status);
 }
 
-/* A tar's first header has its magic at 257 (old ones have none, but the name). */
+/* The first header of a tar has its magic at 257. Old tars have none: their name decides. */
 static bool is_plain_tar(const uint8_t *bytes, size_t size_bytes, const char *path)
 {
     size_t length = strlen(path);

@@ -10,7 +10,7 @@
 
 enum { MAX_SHARDS = 10000 };
 
-/* A path below the folders around the set, so that train/ or the classes come first. */
+/* The path starts below the folders around the set, with train/ or a class. */
 static fth_status add_entry(const fth_image_set *set, size_t number, fth_image_worker *worker, fth_tar_writer *writer)
 {
     fth_status status = FTH_OK;
@@ -36,8 +36,8 @@ static int class_of(const fth_image_set *set, size_t number)
     return set->index.folders[set->index.entries[number].folder].class_index;
 }
 
-/* Every `shards`-th image of each class from number `shard` on, one class after another in turn.
- * The entries of a class lie together, so a class is a run of them. */
+/* Every `shards`-th image of each class, from number `shard` on, taking the classes in turn. The
+ * entries of a class are consecutive. */
 static fth_status add_share(const fth_image_set *set, int split, int shard, int shards, const size_t *begins,
                             fth_image_worker *worker, fth_tar_writer *writer)
 {
@@ -48,7 +48,7 @@ static fth_status add_share(const fth_image_set *set, int split, int shard, int 
         more = false;
         for (int class_index = 0; class_index < classes; class_index++) {
             const size_t *begin = &begins[split * (classes + 1) + class_index];
-            /* Classes begin at different shards, so that what does not divide evenly is spread. */
+            /* Classes begin at different shards, so that remainders are spread. */
             size_t at = begin[0] + round * (size_t)shards + (size_t)((shard + class_index) % shards);
             if (at >= begin[1])
                 continue;
@@ -61,7 +61,7 @@ out:
     return status;
 }
 
-/* Where each class of each split begins: (2, classes + 1) entry numbers. */
+/* The first entry of each class of each split: (2, classes + 1). */
 static fth_status find_classes(const fth_image_set *set, size_t **begins)
 {
     const fth_image_index *index = &set->index;
@@ -81,7 +81,7 @@ static fth_status find_classes(const fth_image_set *set, size_t **begins)
     return FTH_OK;
 }
 
-/* One tar, published whole. Takes `file` over. */
+/* Writes one tar, which appears complete. Takes ownership of `file`. */
 static fth_status write_tar(const fth_image_set *set, fth_file *file, int shard, int shards, const size_t *begins,
                             int64_t *bytes)
 {

@@ -1,5 +1,5 @@
-/* Writes tars: regular files only, every date 0 and every owner root, so that the same images give
- * the same bytes. */
+/* Writes tars of regular files, dated 0 and owned by root, so that the same images give the same
+ * bytes. */
 #include <archive.h>
 #include <archive_entry.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@ struct fth_tar_writer {
     struct archive *archive;
     struct archive_entry *entry;
     fth_status status; /* of the last write */
-    bool abandoned;    /* what is still written goes nowhere */
+    bool abandoned;    /* blocks written from now on are dropped */
 };
 
 static la_ssize_t write_block(struct archive *archive, void *context, const void *bytes, size_t size_bytes)
@@ -38,7 +38,7 @@ fth_tar_output fth_tar_output_file(fth_file *file)
     return (fth_tar_output){.write = write_to_file, .context = file};
 }
 
-/* Without the time of day in its header. */
+/* Without a timestamp in the header. */
 static bool add_gzip(struct archive *archive)
 {
     return archive_write_add_filter_gzip(archive) == ARCHIVE_OK &&
@@ -55,7 +55,7 @@ fth_status fth_tar_writer_create(const fth_tar_output *output, fth_tar_writer **
     created->archive = archive_write_new();
     created->entry = archive_entry_new();
     FTH_REQUIRE(created->archive && created->entry, FTH_NO_MEMORY, "no memory to write an archive");
-    archive_write_set_format_pax_restricted(created->archive); /* ustar, with more where a name is too long */
+    archive_write_set_format_pax_restricted(created->archive); /* ustar, with pax headers for long names */
     FTH_REQUIRE(!output->gzip || add_gzip(created->archive), FTH_UNSUPPORTED, "compress an archive: %s",
                 archive_error_string(created->archive));
     archive_write_set_bytes_per_block(created->archive, 1 << 18);
@@ -98,7 +98,8 @@ void fth_tar_writer_free(fth_tar_writer *writer)
 {
     if (!writer)
         return;
-    writer->abandoned = true; /* freeing writes an end; archive_write_fail() would prevent that, and leak */
+    writer->abandoned =
+        true; /* archive_write_free() writes the end; archive_write_fail() would prevent that but leaks */
     archive_write_free(writer->archive);
     archive_entry_free(writer->entry);
     free(writer);

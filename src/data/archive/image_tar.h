@@ -1,4 +1,4 @@
-/* Writing tar files, as training sets are packed and converted into. */
+/* Writes the tar files that sets are packed and converted into. */
 #ifndef FTH_DATA_IMAGE_TAR_H
 #define FTH_DATA_IMAGE_TAR_H
 
@@ -6,11 +6,11 @@
 
 typedef struct fth_tar_writer fth_tar_writer;
 
-/* Where the bytes go, as they come. */
+/* Receives the bytes of a tar. */
 typedef struct fth_tar_output {
     fth_status (*write)(void *context, const void *bytes, size_t size_bytes);
     void *context; /* outlives the writer */
-    bool gzip;     /* compressed, the same way every time */
+    bool gzip;     /* compressed, with reproducible bytes */
 } fth_tar_output;
 /* `file` outlives the writer and is published by its owner. */
 fth_tar_output fth_tar_output_file(fth_file *file);

@@ -32,12 +32,12 @@ typedef struct token {
     const char *text;
     size_t length;
     int line;
-    bool indented; /* first on its line, after a blank */
+    bool indented; /* first on its line, after blanks */
 } token;
 
 typedef enum value_kind {
     VALUE_PLAIN,
-    VALUE_TRUE, /* plain, too */
+    VALUE_TRUE, /* plain as well */
     VALUE_SET,
     VALUE_SUBSET,
     VALUE_TRUSTED, /* of torch or torchvision */
@@ -57,7 +57,7 @@ typedef struct variable {
 typedef struct cursor {
     const char *at;
     int line;
-    int brackets; /* open ones: ends of lines within them do not count */
+    int brackets; /* open brackets: line ends within them do not count */
     token next;
 } cursor;
 
@@ -92,7 +92,7 @@ static void pass_line_end(parser *p)
     p->c.line++;
 }
 
-/* Passes over the string that begins here; false if it does not end. */
+/* Skips the string that begins here; false if it does not end. */
 static bool pass_string(parser *p)
 {
     const char mark[3] = {*p->c.at, *p->c.at, *p->c.at};
@@ -114,8 +114,8 @@ static bool pass_string(parser *p)
     return false;
 }
 
-/* Blanks and comments; within brackets and between statements the ends of lines, too. True if a
- * blank was first on its line. */
+/* Skips blanks and comments, and line ends within brackets and between statements. True if the line
+ * begins with a blank. */
 static bool pass_blanks(parser *p, bool between)
 {
     bool indented = false;
@@ -142,7 +142,7 @@ static token_kind pass_word(parser *p)
     bool whole = true;
     for (; p->c.at < p->end && (is_letter(*p->c.at) || is_digit(*p->c.at) || (!is_name && *p->c.at == '.')); p->c.at++)
         whole = whole && is_digit(*p->c.at);
-    if (is_name) /* or the prefix of a string: r"..." */
+    if (is_name) /* or a string prefix: r"..." */
         return p->c.at < p->end && (*p->c.at == '"' || *p->c.at == '\'') ? TOKEN_UNKNOWN : TOKEN_NAME;
     return whole ? TOKEN_INTEGER : TOKEN_NUMBER;
 }
@@ -193,7 +193,7 @@ static bool is_symbol(const parser *p, char symbol)
     return p->c.next.kind == TOKEN_SYMBOL && *p->c.next.text == symbol;
 }
 
-/* These take what has to be next; false if it is not. */
+/* These consume the next token if it is the expected one; else they return false. */
 static bool take_symbol(parser *p, char symbol)
 {
     bool found = is_symbol(p, symbol);
@@ -242,7 +242,7 @@ static variable *find_variable(parser *p, const token *name)
     return NULL;
 }
 
-/* A second time only where it means the same: `import torch`, `import torch.utils.data`. */
+/* A name may be bound again only to the same meaning: `import torch`, `import torch.utils.data`. */
 static bool bind(parser *p, const token *name, value given)
 {
     const variable *known = find_variable(p, name);
@@ -299,7 +299,7 @@ static bool read_from(parser *p)
             break;
         if (!take_name(p, &name))
             return false;
-        if (take_word(p, "as")) { /* by another name it is not what it is called */
+        if (take_word(p, "as")) { /* renamed: its name no longer says what it is */
             part.kind = VALUE_FOREIGN;
             if (!take_name(p, &other))
                 return false;
@@ -348,8 +348,8 @@ static bool read_indices(parser *p, fth_python_subset *subset)
     return take_symbol(p, ')') && (!listed || take_symbol(p, ')')) && end > first && numbers[2] == 1;
 }
 
-/* root, train=True, transform=None, target_transform=None, download=False. The test set, or other
- * labels, are other samples. */
+/* root, train=True, transform=None, target_transform=None, download=False. The test set or other
+ * labels would be other samples. */
 static bool fits_set(int place, const token *key, const value *given)
 {
     const bool train = key ? is_text(key, "train") : place == 1;
@@ -358,7 +358,7 @@ static bool fits_set(int place, const token *key, const value *given)
     return train ? given->kind == VALUE_TRUE : harmless && is_plain(given);
 }
 
-/* `key =` before a value; false, and nothing is taken, if there is none. */
+/* `key =` before a value; false if there is none. */
 static bool take_key(parser *p, token *key)
 {
     const cursor before = p->c;
@@ -368,7 +368,7 @@ static bool take_key(parser *p, token *key)
     return false;
 }
 
-/* Values up to the bracket that closes them, each plain, or as a set's arguments must be. */
+/* Values up to the closing bracket, each of them plain, or as the arguments of a set must be. */
 static bool read_values(parser *p, int depth, char closing, bool keyed, bool of_set)
 {
     for (int place = 0; !is_symbol(p, closing); place++) {
@@ -411,7 +411,7 @@ static bool read_value(parser *p, int depth, value *result)
     if (depth == MOST_DEPTH)
         return false;
     if (known && known->value.kind < VALUE_TRUSTED) {
-        *result = known->value; /* what it is bound to; a part of it, or a call, is not understood further on */
+        *result = known->value; /* attributes and calls of it are not understood */
     } else if (next->kind == TOKEN_NAME && is_one_of(next, built_in)) {
         if (is_text(next, "range") || is_text(next, "list"))
             return false;
@@ -450,7 +450,7 @@ static bool read_passing_on(parser *p)
            take_word(p, "dataset") && take_word(p, "as") && take_word(p, "Dataset");
 }
 
-/* Reads to the end, or to what is not understood: `next` is then there. */
+/* Reads to the end of the module, or up to the first token that is not understood. */
 static bool read_module(parser *p, bool (*read)(parser *p))
 {
     while (p->c.next.kind != TOKEN_END) {

@@ -1,10 +1,10 @@
-/* Which samples of a set an archive's `__dataset__.py` selects. That file is a Python module that
- * makes a torchvision set and takes a part of it, as in
+/* Finds the samples that the `__dataset__.py` of an archive selects. It is a Python module that
+ * makes a torchvision set and takes a part of it:
  *
  *     _raw_dataset = torchvision.datasets.MNIST("./data", train=True, transform=...)
  *     dataset = torch.utils.data.Subset(_raw_dataset, range(50000, 60000))
  *
- * Nothing is executed. The text is parsed, and only what certainly means a literal range of a
+ * The text is parsed and never executed. Only a text that certainly means a literal range of a
  * training set is accepted. */
 #ifndef FTH_DATA_PYTHON_SUBSET_H
 #define FTH_DATA_PYTHON_SUBSET_H
@@ -21,11 +21,11 @@ typedef struct fth_python_subset {
     int64_t first, count; /* count 0: all samples */
 } fth_python_subset;
 
-/* What `dataset` is at the end of a `__dataset__.py`. False if that is not certain; *line is then
- * the first line that is not understood, or the last of all. */
+/* The value of `dataset` at the end of a `__dataset__.py`. False if it is not certain; *line is
+ * then the first line that is not understood, or the last line. */
 bool fth_python_subset_read(const char *text, size_t size_bytes, fth_python_subset *subset, int *line);
 
-/* True if the `__init__.py` beside it only passes `dataset` on as `Dataset`, or has no
+/* True if the `__init__.py` beside it only re-exports `dataset` as `Dataset`, or has no
  * statement. */
 bool fth_python_passes_dataset_on(const char *text, size_t size_bytes, int *line);
 

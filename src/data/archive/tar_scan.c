@@ -1,6 +1,6 @@
-/* See tar_scan.h. A tar is blocks of 512 bytes: a header, which says how long the contents are, the
- * contents, and so on; two blocks of zeros end it. Long names are contents of members of their own,
- * before the member that they name. */
+/* See tar_scan.h. A tar consists of blocks of 512 bytes: a header with the size of the contents,
+ * the contents, and so on; two blocks of zeros end it. A long name is the contents of a member of
+ * its own, before the member that it names. */
 #include "data/archive/tar_scan.h"
 
 #include <inttypes.h>
@@ -15,7 +15,7 @@ typedef struct tar_header {
 } tar_header;
 _Static_assert(sizeof(tar_header) == BLOCK, "a header is a block");
 
-/* What members that only describe the next one have said. */
+/* What preceding members say about the next one. */
 typedef struct tar_extra {
     char *path; /* NULL: the header's */
     bool has_size;
@@ -23,7 +23,7 @@ typedef struct tar_extra {
     bool sparse;
 } tar_extra;
 
-/* Octal digits; or, where the first bit is set, big-endian bytes. */
+/* Octal digits, or big-endian bytes if the first bit is set. */
 static bool read_number(const char *field, size_t length, uint64_t *number)
 {
     *number = 0;
@@ -67,13 +67,14 @@ static bool is_blank(const uint8_t *block)
 
 static char *header_path(const tar_header *header)
 {
-    bool ustar = memcmp(header->magic, "ustar", 6) == 0; /* GNU's own ("ustar  ") has other things in the prefix */
+    bool ustar =
+        memcmp(header->magic, "ustar", 6) == 0; /* GNU's variant ("ustar  ") uses the prefix for other fields */
     int prefix = ustar ? (int)strnlen(header->prefix, sizeof header->prefix) : 0;
     return fth_format("%.*s%s%.*s", prefix, header->prefix, prefix > 0 ? "/" : "",
                       (int)strnlen(header->name, sizeof header->name), header->name);
 }
 
-/* "30 path=a/b/c.jpg\n" and so on. */
+/* Records such as "30 path=a/b/c.jpg\n". */
 static fth_status read_pax(const char *text, size_t length, tar_extra *extra)
 {
     size_t at = 0;

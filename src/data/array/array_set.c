@@ -1,5 +1,5 @@
-/* See array_set.h. Pixels of arrays stay the caller's; labels and names are copied, so that a label
- * checked once stays valid. */
+/* See array_set.h. The pixels of arrays stay the caller's. Labels and names are copied, so that a
+ * label stays valid once it is checked. */
 #include "data/array/array_set.h"
 
 #include <assert.h>
@@ -10,7 +10,7 @@
 
 #include "data/loader/loader.h"
 
-enum { MOST_MEASURED = 2000 /* images from which the normalization is measured */, MOST_CLASSES = 1 << 20 };
+enum { MOST_MEASURED = 2000 /* images used to measure the normalization */, MOST_CLASSES = 1 << 20 };
 
 static void free_set(void *state)
 {
@@ -208,7 +208,7 @@ out:
     return status;
 }
 
-/* Mean and deviation of each channel over training images, evenly spread. */
+/* Mean and deviation of each channel, over evenly spaced training images. */
 static fth_normalization measure(const fth_image_arrays *arrays)
 {
     fth_normalization measured = {.channels = arrays->channels};
@@ -230,7 +230,7 @@ static fth_normalization measure(const fth_image_arrays *arrays)
         }
         double mean = sum / count, variance = squares / count - mean * mean;
         measured.mean[c] = (float)(mean / 255);
-        measured.deviation[c] = variance > 1 ? (float)(sqrt(variance) / 255) : 1; /* an even channel stays even */
+        measured.deviation[c] = variance > 1 ? (float)(sqrt(variance) / 255) : 1; /* a uniform channel stays uniform */
     }
     return measured;
 }

@@ -1,5 +1,5 @@
-/* CIFAR-10's binary files: records of one label byte and 3 × 32 × 32 pixels, plane by plane, and
- * nothing else, so a file's size is all there is to check besides the labels. */
+/* CIFAR-10's binary files: records of one label byte and 3 × 32 × 32 pixels, plane by plane. Only
+ * the file's size and the labels can be checked. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@ enum {
     CHANNELS = 3,
     RECORD_BYTES = FTH_CIFAR_RECORD,
     CLASSES = 10,
-    MAX_RECORDS = 100000, /* ten times what the real files have */
+    MAX_RECORDS = 100000, /* ten times as many as the real files have */
     TRAIN_FILES = 5,
     TEST_FILE = TRAIN_FILES,
     FILE_COUNT

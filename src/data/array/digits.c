@@ -1,12 +1,12 @@
 /* "digits": handwriting-like digits that need no files.
  *
- * A digit is drawn as a pen would: strokes through control points, in one of several hands for each
- * digit. The points are jittered, the whole is slanted, scaled, turned and moved, the pen varies in
- * thickness and darkness; stray strokes and specks, and noise over everything, keep single pixels
- * from telling the digit, so that a linear model does clearly worse than a convnet.
+ * A digit is drawn with a pen: strokes through control points, in one of several handwritings for
+ * each digit. The points are jittered; the digit is slanted, scaled, rotated and moved; the pen
+ * varies in thickness and darkness. Stray strokes, specks and noise hide which single pixels belong
+ * to which digit, so that a linear model does clearly worse than a convnet.
  *
- * Images must be the same on every machine: no fused multiply-add, no sin or cos (a turn comes
- * from the tangent of half the angle). */
+ * Images must be the same on every machine: no fused multiply-add, no sin or cos (rotations use the
+ * tangent of half the angle). */
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
 #elif defined(__GNUC__)
@@ -135,7 +135,7 @@ static void clear_distances(float *squared)
         squared[i] = 1e6f;
 }
 
-/* How a pen writes: a linear map and a move, from the box of control points to pixels. */
+/* A linear map and a translation, from the box of control points to pixels. */
 typedef struct pen_pose {
     float xx, xy, yx, yy, x, y;
 } pen_pose;
@@ -175,7 +175,7 @@ static void draw_digit(fth_draws *draws, int label, float *squared, float *pictu
     ink(squared, radius, brightness, picture);
 }
 
-/* Short strokes of another pen, and specks, anywhere. */
+/* Short strokes of another pen, and specks. */
 static void draw_strays(fth_draws *draws, float *squared, float *picture)
 {
     int strokes = fth_draw_below(draws, 5), specks = fth_draw_below(draws, 6);
@@ -190,7 +190,7 @@ static void draw_strays(fth_draws *draws, float *squared, float *picture)
         ink(squared, radius, brightness, picture);
     }
     for (int i = 0; i < specks; i++) {
-        int at = fth_draw_below(draws, AREA); /* a statement for each draw: C leaves the order within one open */
+        int at = fth_draw_below(draws, AREA); /* one draw a statement: C does not define the order within one */
         picture[at] = fth_draw_between(draws, 0.2f, 1.0f);
     }
 }

@@ -1,9 +1,10 @@
-/* See generator.h. Images are drawn when they are first needed, and kept.
+/* See generator.h. Images are drawn when they are first needed, and kept. The state of an image:
  *
- * The state of an image:  BLANK -> BEING_DRAWN -> DRAWN
+ *     BLANK -> BEING_DRAWN -> DRAWN
  *
  * The thread that moves an image from BLANK to BEING_DRAWN draws into the set. A thread that finds
- * BEING_DRAWN draws a copy of its own instead of waiting, so no image is read while it is written. */
+ * BEING_DRAWN draws a copy of its own instead of waiting, so no image is read while it is
+ * written. */
 #include "data/array/generator.h"
 
 #include <stdlib.h>
@@ -30,7 +31,7 @@ static void free_set(void *state)
     free(set);
 }
 
-/* A permutation modulo the number of classes: as many of each, in random order. */
+/* A permutation modulo the number of classes: every class is equally frequent. */
 static int32_t find_label(const fth_dataset *dataset, fth_split split, int64_t index)
 {
     const generated_set *set = dataset->state;

@@ -6,7 +6,7 @@
 
 typedef struct fth_generator {
     fth_dataset_info info;
-    int version; /* of the images: raised when any of them changes */
+    int version; /* raised whenever an image changes */
     void (*draw)(fth_random_key key, int label, uint8_t *pixels);
 } fth_generator;
 
@@ -22,8 +22,8 @@ FTH_GENERATORS(FTH_DECLARE)
 fth_status fth_generated_set_open(const fth_generator *generator, const fth_dataset_options *options,
                                   fth_dataset *dataset);
 
-/* A stream of random numbers for drawing. Only operations that IEEE 754 rounds exactly (no libm but
- * sqrt) may be applied to them, so that images are the same on every machine. */
+/* A stream of random numbers for drawing. Use only operations that IEEE 754 rounds exactly (of libm
+ * only sqrt), so that images are the same on every machine. */
 typedef struct fth_draws {
     fth_random_key key;
     uint64_t next;
@@ -44,7 +44,7 @@ static inline int fth_draw_below(fth_draws *draws, int bound)
     return (int)fth_random_below(draws->key, draws->next++, (uint64_t)bound);
 }
 
-/* Adds noise of a random amplitude to `count` values, a multiple of 4, and rounds them to bytes. */
+/* Adds noise to `count` values, a multiple of 4, and rounds them to bytes. */
 static inline void fth_draw_noise(fth_draws *draws, float amplitude, const float *values, float scale, int count,
                                   uint8_t *pixels)
 {

@@ -1,5 +1,5 @@
 /* MNIST's idx files: a big-endian header (magic, dimensions), then bytes. A header is trusted only
- * once it agrees with the size of the file, and no memory is allocated because of one. */
+ * once it agrees with the size of the file; it never decides how much memory is allocated. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,13 +99,13 @@ out:
     return status;
 }
 
-/* Both spellings are in use: LeCun's page had '-', some mirrors unpack to '.'. */
+/* Both spellings are in use: the original has '-', some mirrors have '.'. */
 static const char *const train_images[] = {"train-images-idx3-ubyte", "train-images.idx3-ubyte", NULL};
 static const char *const train_labels[] = {"train-labels-idx1-ubyte", "train-labels.idx1-ubyte", NULL};
 static const char *const test_images[] = {"t10k-images-idx3-ubyte", "t10k-images.idx3-ubyte", NULL};
 static const char *const test_labels[] = {"t10k-labels-idx1-ubyte", "t10k-labels.idx1-ubyte", NULL};
 
-enum { TRAIN_IMAGES, TEST_IMAGES, TRAIN_LABELS, TEST_LABELS, FILE_COUNT }; /* the long ones start first */
+enum { TRAIN_IMAGES, TEST_IMAGES, TRAIN_LABELS, TEST_LABELS, FILE_COUNT }; /* the largest are loaded first */
 static const char *const *const stems[FILE_COUNT] = {train_images, test_images, train_labels, test_labels};
 
 static const char *const class_names[FTH_IDX_CLASSES] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
@@ -172,7 +172,7 @@ static fth_status open_folder(const char *folder, const fth_dataset_options *opt
         loads[i].max_bytes = i == TRAIN_IMAGES || i == TEST_IMAGES ? max_images_bytes : max_labels_bytes;
     }
     for (int i = 0; i < FILE_COUNT; i++) {
-        /* The test files may both be missing; the training files, and one of a pair, may not. */
+        /* The two test files are optional, together. */
         bool needed = i == TRAIN_IMAGES || i == TRAIN_LABELS || loads[TEST_IMAGES].path || loads[TEST_LABELS].path;
         FTH_REQUIRE(loads[i].path || !needed, FTH_INVALID,
                     "%s: %s is missing (looked for %s and %s, plain, .gz or .xz)", folder, stems[i][0], stems[i][0],

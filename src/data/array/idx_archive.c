@@ -1,7 +1,7 @@
-/* A fast path for shards as `farthing data shard` writes them: a small .tar.gz of MNIST's training
+/* A fast path for shards written by `farthing data shard`: a small .tar.gz of MNIST's training
  * files, decompressed at once by libdeflate, three times as fast as by libarchive. A range of more
- * than half of the bytes is used in place; a smaller one is copied and the rest freed. Unusual
- * archives are left to archive_set.c, which also reports what is wrong with them. */
+ * than half of the bytes is used in place; a smaller one is copied. Other archives are left to
+ * archive_set.c, which also reports errors. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 enum { MOST_BYTES = 32 << 20, TAR_BLOCK = 512 };
 
 typedef struct idx_members {
-    fth_tar_member images, labels; /* their paths are not kept */
+    fth_tar_member images, labels; /* their paths are not valid */
     char folder[256];              /* of the first */
     bool found, unusual;
 } idx_members;
@@ -38,7 +38,7 @@ static fth_status meet_member(void *context, const fth_tar_member *member)
     const size_t folder_length = (size_t)(name - member->path);
     const bool images = fth_idx_is_training_images(name), labels = fth_idx_is_training_labels(name);
 
-    members->unusual = members->unusual || strcmp(name, FTH_PYTHON_DATASET) == 0; /* it may select some samples */
+    members->unusual = members->unusual || strcmp(name, FTH_PYTHON_DATASET) == 0; /* it may select a range */
     if (!images && !labels)
         return FTH_OK;
     fth_tar_member *found = images ? &members->images : &members->labels;
@@ -53,7 +53,7 @@ static fth_status meet_member(void *context, const fth_tar_member *member)
     return FTH_OK;
 }
 
-/* A copy that the set owns; NULL: no memory. */
+/* A copy owned by the set; NULL: no memory. */
 static const uint8_t *keep_copy(fth_array_set *set, const uint8_t *bytes, size_t size_bytes)
 {
     uint8_t *copy = malloc(size_bytes);
@@ -64,7 +64,7 @@ static const uint8_t *keep_copy(fth_array_set *set, const uint8_t *bytes, size_t
     return copy;
 }
 
-/* Gives the set the range. It takes over `plain`, or copies what it needs of it. */
+/* Gives the range to the set, which takes over `plain` or copies what it needs. */
 static bool use_members(const idx_members *members, fth_archive_range range, fth_blob *plain, fth_array_set *set,
                         fth_dataset_info *info)
 {

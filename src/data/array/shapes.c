@@ -1,9 +1,8 @@
-/* "shapes" and "shapes-20": coloured shapes that need no files, filled, or in half of the 20
- * classes drawn as a line. Each has a signed distance from its outline, so edges are smooth at any
- * size and turn; colours, places and backgrounds are drawn apart from the class and tell nothing
- * about it.
+/* "shapes" and "shapes-20": coloured shapes that need no files; in half of the 20 classes only
+ * their outline is drawn. Each shape has a signed distance function, so its edges are smooth at any
+ * size and rotation. Colours, positions and backgrounds are independent of the class.
  *
- * Images must be the same on every machine: no fused multiply-add, no sin or cos (a turn is a
+ * Images must be the same on every machine: no fused multiply-add, no sin or cos (a rotation is a
  * random direction). */
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
@@ -104,13 +103,13 @@ static float arrow(float x, float y)
 
 static float (*const outlines[SHAPES])(float x, float y) = {circle, square, triangle, diamond, star,
                                                             cross,  ring,   crescent, heart,   arrow};
-/* The filled ones come first. */
+/* Filled shapes come first. */
 static const char *const names[2 * SHAPES] = {
     "circle",    "square",     "triangle",  "diamond",       "star",        "cross",         "ring",
     "crescent",  "heart",      "arrow",     "circle-line",   "square-line", "triangle-line", "diamond-line",
     "star-line", "cross-line", "ring-line", "crescent-line", "heart-line",  "arrow-line"};
 
-/* ---- pictures ---- */
+/* ---- images ---- */
 
 typedef struct paint {
     float plane[CHANNELS];
@@ -157,7 +156,7 @@ static void blend(const paint *colour, float cover, int at, float *picture)
     }
 }
 
-/* From one colour to another across the picture, in any direction. */
+/* A gradient between two colours, in any direction. */
 static void draw_background(fth_draws *draws, const paint *from, const paint *to, float *picture)
 {
     float cosine, sine;
@@ -170,7 +169,7 @@ static void draw_background(fth_draws *draws, const paint *from, const paint *to
             }
 }
 
-/* Discs too small to be taken for the shape. */
+/* Discs too small to be mistaken for the shape. */
 static void draw_specks(fth_draws *draws, float *picture)
 {
     for (int count = fth_draw_below(draws, 4); count > 0; count--) {
@@ -186,7 +185,7 @@ static void draw_specks(fth_draws *draws, float *picture)
     }
 }
 
-static const float LINE = 0.75f; /* half of a line's width, in pixels */
+static const float LINE = 0.75f; /* half the width of a line, in pixels */
 
 static void draw_shape(fth_draws *draws, int label, const paint *colour, float *picture)
 {
@@ -247,7 +246,9 @@ const fth_generator fth_generator_shapes_20 = {
              .height = SIDE,
              .width = SIDE,
              .count = {20000, 4000},
-             .normalization = {3, {0.5019f, 0.5006f, 0.5008f}, {0.2412f, 0.2409f, 0.2406f}}}, /* measured likewise */
+             .normalization = {3,
+                               {0.5019f, 0.5006f, 0.5008f},
+                               {0.2412f, 0.2409f, 0.2406f}}}, /* measured in the same way */
     .version = 1,
     .draw = draw,
 };

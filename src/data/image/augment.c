@@ -1,12 +1,13 @@
-/* Augmentation and normalization in one pass over the pixels: value = pixel * scale + shift, where
- * a pixel of the padding is 0. */
+/* Augmentation and normalization in one pass: value = pixel * scale + shift, with 0 for padding
+ * pixels. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/vectorized.h"
 #include "data/data_internal.h"
 
-/* The whole plane as it is. Not contracted to one operation: the same numbers on every machine. */
+/* The whole plane. Not contracted to one operation, so that results are the same on every
+ * machine. */
 FTH_VECTORIZED_EXACT static void normalize(const uint8_t *restrict source, size_t count, float scale, float shift,
                                            float *restrict out)
 {
@@ -33,7 +34,7 @@ static void write_row(const uint8_t *source, int width, int offset, bool flip, f
         out[flip ? width - 1 - x : x] = shift;
 }
 
-enum { CROP_PADDING = 4 }; /* as is usual for CIFAR-10 */
+enum { CROP_PADDING = 4 }; /* usual for CIFAR-10 */
 
 static const struct {
     const char *name;

@@ -77,7 +77,7 @@ static fth_status fail_too_many(const fth_bad_images *images)
 static bool are_too_many(const fth_bad_images *images)
 {
     double allowed = images->max_share * (double)images->count;
-    if (allowed < 1) /* a share of a small set is one image; a share of next to nothing is none */
+    if (allowed < 1) /* in a small set one image is allowed, unless the share is practically 0 */
         allowed = images->max_share > 1e-9 ? 1 : 0;
     return (double)images->bad_count > allowed;
 }

@@ -1,5 +1,5 @@
-/* Colour jitter on planes of floats in 0..1, as torchvision's ColorJitter on tensors: brightness,
- * contrast, saturation and hue, each by a factor drawn for the image, in an order drawn for it. */
+/* Colour jitter on planes of floats in 0..1, like torchvision's ColorJitter on tensors: brightness,
+ * contrast, saturation and hue, with factors and order drawn for each image. */
 #include <math.h>
 
 #include "data/image/resample.h"

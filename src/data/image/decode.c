@@ -11,10 +11,10 @@ static const fth_image_format *const formats[] = {FTH_IMAGE_FORMATS(FTH_LIST)};
 
 struct fth_decoder {
     void *states[FTH_COUNT_OF(formats)];
-    const fth_image_format *format; /* of the image begun last */
+    const fth_image_format *format; /* of the current image */
     void *state;
-    fth_orientation orientation; /* in which it is stored */
-    int width, height;           /* as it is stored, at full size */
+    fth_orientation orientation; /* as stored */
+    int width, height;           /* as stored, at full size */
     fth_pixel_buffer pixels, upright;
 };
 
@@ -63,7 +63,7 @@ void fth_decoder_free(fth_decoder *decoder)
     free(decoder);
 }
 
-/* Callers see the upright image alone. */
+/* Callers see the upright image only. */
 static void take_orientation(fth_decoder *decoder, fth_image_header *header)
 {
     decoder->orientation = header->orientation;
@@ -94,8 +94,8 @@ fth_status fth_decoder_begin(fth_decoder *decoder, const uint8_t *bytes, size_t 
                         pixels <= FTH_MAX_IMAGE_PIXELS,
                     FTH_CORRUPT, "%s image of %d × %d pixels: more than is decoded", formats[i]->name, header->width,
                     header->height);
-        /* No encoder packs more than some thousand pixels into a byte: a small file does not get to
-         * claim memory. */
+        /* Encoders reach a few thousand pixels a byte at most, so a small file cannot claim much
+         * memory. */
         FTH_REQUIRE(pixels <= (int64_t)size_bytes * 4096 + (1 << 20), FTH_CORRUPT,
                     "%s image of %zu bytes that claims %d × %d pixels", formats[i]->name, size_bytes, header->width,
                     header->height);
@@ -114,7 +114,7 @@ bool fth_decoder_can_reduce(const fth_decoder *decoder)
     return decoder->format && decoder->format->can_reduce;
 }
 
-/* A part of an image, as it is stored or upright. */
+/* A part of an image, as stored or upright. */
 typedef struct part {
     int left, top, width, height;
 } part;
@@ -124,7 +124,7 @@ static part swap_sides(part from)
     return (part){.left = from.top, .top = from.left, .width = from.height, .height = from.width};
 }
 
-/* Mirrored in an image of (width, height), as the orientation says; which is its own inverse. */
+/* Mirrors a part of a (width, height) image as the orientation says. Its own inverse. */
 static part mirror(fth_orientation orientation, part from, int width, int height)
 {
     if (orientation.from_right)
@@ -134,8 +134,8 @@ static part mirror(fth_orientation orientation, part from, int width, int height
     return from;
 }
 
-/* Some rows at a time: then pixels that are neighbours are read soon after each other also where
- * sides are swapped. */
+/* In bands of rows, so that neighbouring pixels are read close together even if sides are
+ * swapped. */
 static void turn_pixels(fth_orientation orientation, const fth_picture *stored, part to, uint8_t *pixels)
 {
     enum { ROWS = 16 };

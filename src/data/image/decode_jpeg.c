@@ -1,12 +1,11 @@
-/* JPEG, through libjpeg-turbo's own API.
+/* JPEG, through libjpeg-turbo.
  *
- * Only what is needed is computed: at a half, a quarter or an eighth of the size in the inverse
- * transform itself, rows above and columns beside the part asked for only as far as the entropy
- * coding forces, rows below not at all.
+ * Only what is needed is computed: a reduced size (1/2, 1/4 or 1/8) in the inverse transform
+ * itself, rows above and columns beside the window only as far as the entropy coding requires, and
+ * rows below not at all.
  *
- * The library reports errors by longjmp, which stays inside this file: every call of it is made in
- * a function that has just called setjmp and keeps no state of its own in variables that change
- * between the two. */
+ * The library reports errors by longjmp, which stays inside this file: every call is made in a
+ * function that has just called setjmp and keeps no state in variables that change in between. */
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +17,7 @@
 
 #include "data/image/decode.h"
 
-enum { MAX_SCANS = 100 }; /* a progressive file can ask for work without end; ordinary ones have about ten */
+enum { MAX_SCANS = 100 }; /* a progressive file can take any amount of work; ordinary ones have about ten scans */
 
 typedef struct fth_jpeg {
     struct jpeg_decompress_struct library;
@@ -26,7 +25,7 @@ typedef struct fth_jpeg {
     struct jpeg_progress_mgr progress;
     jmp_buf failed;
     char message[JMSG_LENGTH_MAX];
-    bool truncated, has_end; /* of the image at hand */
+    bool truncated, has_end; /* of the current image */
 } fth_jpeg;
 
 static void fail(j_common_ptr library)
@@ -92,7 +91,7 @@ static bool probe(const uint8_t *bytes, size_t size_bytes)
     return size_bytes >= 3 && bytes[0] == 0xff && bytes[1] == 0xd8 && bytes[2] == 0xff;
 }
 
-/* A whole file ends with its end marker, and perhaps a little padding. */
+/* A complete file ends with an end marker, and perhaps some padding. */
 static bool has_end_marker(const uint8_t *bytes, size_t size_bytes)
 {
     for (size_t i = size_bytes; i >= 2 && size_bytes - i < 64; i--)
@@ -103,7 +102,7 @@ static bool has_end_marker(const uint8_t *bytes, size_t size_bytes)
 
 static fth_status fail_corrupt(fth_jpeg *jpeg)
 {
-    jpeg_abort_decompress(&jpeg->library); /* releases the image's memory; cannot fail */
+    jpeg_abort_decompress(&jpeg->library); /* frees the image's memory; cannot fail */
     return fth_fail(strstr(jpeg->message, "nsufficient memory") ? FTH_NO_MEMORY : FTH_CORRUPT, "JPEG: %s",
                     jpeg->message);
 }
@@ -114,9 +113,9 @@ static fth_status begin(void *state, const uint8_t *bytes, size_t size_bytes, ft
     struct jpeg_decompress_struct *library = &jpeg->library;
     if (setjmp(jpeg->failed))
         return fail_corrupt(jpeg);
-    jpeg_abort_decompress(library); /* the image before, if it was left */
-    /* jpeg_skip_scanlines() writes to what these point to, also where this image, unlike the one
-     * before, has none: then that is memory that was freed, and perhaps is this image's by now. */
+    jpeg_abort_decompress(library); /* an unfinished image, if any */
+    /* jpeg_skip_scanlines() writes through these even if this image has none. They would then point
+     * to freed memory of the previous image. */
     library->cconvert = NULL;
     library->cquantize = NULL;
     jpeg->truncated = false;
@@ -136,7 +135,7 @@ static fth_status begin(void *state, const uint8_t *bytes, size_t size_bytes, ft
     return FTH_OK;
 }
 
-/* In place, 4 bytes to 3. As Pillow does, CMYK is taken to be inverted, as Adobe writes it. */
+/* In place, 4 bytes to 3. Like Pillow, assumes inverted CMYK, as Adobe writes it. */
 static void convert_cmyk(uint8_t *row, int width)
 {
     for (int x = 0; x < width; x++) {
@@ -148,7 +147,7 @@ static void convert_cmyk(uint8_t *row, int width)
     }
 }
 
-/* Sets the decoder to what is asked for, and gives the part that it will produce. */
+/* Configures the decoder, and gives the part of the image that it will produce. */
 static void start(fth_jpeg *jpeg, const fth_decode_request *request, fth_picture *picture)
 {
     struct jpeg_decompress_struct *library = &jpeg->library;
@@ -162,7 +161,7 @@ static void start(fth_jpeg *jpeg, const fth_decode_request *request, fth_picture
     jpeg_start_decompress(library);
 
     JDIMENSION left = (JDIMENSION)request->left, width = (JDIMENSION)request->width;
-    /* Interpolated colour looks one pixel further. */
+    /* Colour interpolation reads one more pixel on each side. */
     if (request->smooth_chroma && left > 0) {
         JDIMENSION more = left < 2 ? left : 2;
         left -= more;
@@ -175,7 +174,7 @@ static void start(fth_jpeg *jpeg, const fth_decode_request *request, fth_picture
     picture->left = (int)left;
     picture->width = (int)library->output_width;
     picture->top = request->top;
-    /* Whether the end of a file is missing must not depend on the part asked for. */
+    /* A truncated file must be detected whatever window is asked for. */
     picture->height = jpeg->has_end ? request->height : (int)library->output_height - request->top;
 }
 

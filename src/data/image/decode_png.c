@@ -1,5 +1,5 @@
-/* PNG, through libspng: every kind comes out as 8-bit RGB; transparency is dropped, as Pillow's
- * convert("RGB") does. */
+/* PNG, through libspng. Every kind is converted to 8-bit RGB; transparency is dropped, as by
+ * Pillow's convert("RGB"). */
 #include <spng.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "data/image/decode.h"
 
 typedef struct fth_png {
-    spng_ctx *library; /* of the image at hand */
+    spng_ctx *library; /* of the current image */
     struct spng_ihdr header;
 } fth_png;
 
@@ -65,7 +65,7 @@ static fth_status begin(void *state, const uint8_t *bytes, size_t size_bytes, ft
 
 static fth_status finish(void *state, const fth_decode_request *request, fth_pixel_buffer *buffer, fth_picture *picture)
 {
-    (void)request; /* a filtered row needs the ones before: the whole is decoded */
+    (void)request; /* rows depend on the rows before: the whole image is decoded */
     fth_status status = FTH_OK;
     fth_png *png = state;
     size_t size_bytes = 0;
@@ -75,8 +75,8 @@ static fth_status finish(void *state, const fth_decode_request *request, fth_pix
         return fail_corrupt(png, error);
     FTH_TRY(fth_pixel_buffer_reserve(buffer, size_bytes + FTH_PICTURE_SLACK));
     error = spng_decode_image(png->library, buffer->bytes, size_bytes, SPNG_FMT_RGB8, 0);
-    /* The checksum of the last image data is compared only as the next chunk is read. What else may
-     * be wrong behind the pixels, a missing end included, does not matter. */
+    /* The checksum of the last image data is verified when the next chunk is read. Other errors
+     * after the pixels, such as a missing end, do not matter. */
     if (!error && spng_decode_chunks(png->library) == SPNG_ECHUNK_CRC)
         error = SPNG_ECHUNK_CRC;
     if (error)

@@ -1,5 +1,5 @@
-/* Decoded images in a bounded amount of memory: first come, first kept, until it is full. Threads
- * need no lock: a place is filled once, by compare-and-swap, and what is in it never changes. */
+/* Decoded images in a bounded amount of memory. Images are kept until it is full, and never
+ * replaced. No lock is needed: an entry is set once, by compare-and-swap, and never changes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,6 +64,6 @@ void fth_decoded_cache_keep(fth_decoded_cache *cache, size_t entry, const fth_pi
                                                     memory_order_relaxed))
             return;
     }
-    free(image); /* another thread was first, or there is no memory: nothing is kept */
+    free(image); /* another thread was first, or there is no memory */
     atomic_fetch_sub(&cache->used_bytes, size);
 }

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Numbers of a TIFF file, in its byte order; 0 beyond the end. */
+/* Numbers of a TIFF file, in its byte order; 0 after the end. */
 typedef struct tiff {
     const uint8_t *bytes;
     size_t size_bytes;
@@ -51,11 +51,11 @@ fth_orientation fth_exif_read_jpeg(const uint8_t *bytes, size_t size_bytes)
 {
     enum { APP1 = 0xe1, START_OF_SCAN = 0xda, END = 0xd9 };
     static const uint8_t name[6] = "Exif\0";
-    size_t at = 2; /* behind the first marker */
+    size_t at = 2; /* after the first marker */
 
     while (at <= size_bytes && size_bytes - at >= 4 && bytes[at] == 0xff) {
         const uint8_t marker = bytes[at + 1];
-        if (marker == 0xff) { /* fill */
+        if (marker == 0xff) { /* fill bytes */
             at++;
             continue;
         }

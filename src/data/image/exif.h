@@ -1,5 +1,4 @@
-/* The orientation that cameras write beside the pixels, as Exif, and what it does to
- * coordinates. */
+/* Exif orientation: how cameras store a rotated image. */
 #ifndef FTH_DATA_EXIF_H
 #define FTH_DATA_EXIF_H
 
@@ -7,16 +6,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Where a pixel (x, y) of the upright image is stored: at (y, x) if sides are swapped, then counted
- * from the right and from the bottom if mirrored so. Zeroed: images are stored upright. */
+/* The pixel (x, y) of the upright image is stored at (y, x) if sides are swapped, then counted from
+ * the right or bottom edge. Zeroed: stored upright. */
 typedef struct fth_orientation {
     bool swaps_sides, from_right, from_bottom;
 } fth_orientation;
 
-/* Of Exif data, a TIFF file. Upright where it is damaged or does not say. Reads nothing beyond
- * `size_bytes`. */
+/* Reads Exif data, which is a TIFF file. Upright if it is damaged or has no orientation. Never
+ * reads after `size_bytes`. */
 fth_orientation fth_exif_read(const uint8_t *bytes, size_t size_bytes);
-/* Of a JPEG file, by its first Exif segment before the image data. */
+/* Reads the first Exif segment of a JPEG file. */
 fth_orientation fth_exif_read_jpeg(const uint8_t *bytes, size_t size_bytes);
 
 static inline bool fth_orientation_is_upright(fth_orientation orientation)

@@ -1,6 +1,5 @@
-/* Where the pixels of an output come from: the steps of a transform that move pixels, whatever
- * their number, are one window of the source, resampled once. Formulas and rounding are
- * torchvision's. */
+/* The geometry of a transform: all its steps that move pixels amount to one window of the source,
+ * resampled once. Formulas and rounding are those of torchvision. */
 #include <math.h>
 
 #include "data/image/resample.h"
@@ -35,8 +34,7 @@ static void resize_shorter(fth_geometry *geometry, int side)
         resize(geometry, longer_side(side, width, height), side);
 }
 
-/* Gives an image that no step has brought to the output's size that size: resized to cover it, then
- * the middle. */
+/* Resizes an image that has another size to cover the output, then crops the middle. */
 static void fit(fth_geometry *geometry, int width, int height)
 {
     fth_crop_axis *x = &geometry->x, *y = &geometry->y;
@@ -120,8 +118,8 @@ void fth_geometry_plan(const fth_transform *transform, int width, int height, ft
     fit(geometry, transform->width, transform->height);
 }
 
-/* Reduced decoding makes one pixel of every 8 / eighths, the last of what is left: the scale is
- * exact whatever the size. */
+/* Reduced decoding makes one pixel of every 8 / eighths, rounding up, so the scale is exact for any
+ * size. */
 void fth_geometry_reduce(fth_geometry *geometry, int eighths)
 {
     double factor = eighths / 8.0;

@@ -1,10 +1,10 @@
-/* Single image files, prepared as a data set's are: for predictions. */
+/* Prepares single image files for predictions, as a data set's images are prepared. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "data/image/image_set.h"
 
-/* Brightness as ITU-R BT.601 has it, and as Pillow makes grey images. */
+/* Brightness according to ITU-R BT.601, like Pillow's grey images. */
 static void make_grey(const float *planes, int64_t area, float mean, float deviation, float *grey)
 {
     for (int64_t i = 0; i < area; i++) {
@@ -30,7 +30,7 @@ fth_status fth_image_load(const char *path, const fth_image_target *target, floa
     FTH_TRY(fth_transform_parse(target->transform, &transform));
     transform.height = target->height;
     transform.width = target->width;
-    if (grey) /* first as colours */
+    if (grey) /* computed from normalized colours */
         FTH_TRY(fth_normalization_spread(&(fth_normalization){1, {0}, {1}}, FTH_IMAGE_CHANNELS, &normalization));
     FTH_TRY(fth_file_map(path, &bytes, &size_bytes));
     FTH_REQUIRE(size_bytes <= FTH_MAX_IMAGE_FILE, FTH_CORRUPT, "%s: %zu bytes are more than an image may have", path,

@@ -10,7 +10,7 @@
 
 enum { GREY_NAMES = 20, FIRST_BUCKET = 64, BUCKETS = 11 }; /* below 64, 128, ... 65536 */
 
-/* What one thread found. */
+/* Results of one thread. */
 typedef struct findings_of_thread {
     int64_t grey, readable, pixels, by_format[FTH_MOST_IMAGE_FORMATS];
     double sums[FTH_IMAGE_CHANNELS], squares[FTH_IMAGE_CHANNELS];
@@ -22,7 +22,7 @@ typedef struct image_inspection {
     atomic_size_t next;
     pthread_mutex_t mutex; /* guards what follows */
     findings_of_thread all;
-    int *widths, *heights; /* (count); 0 where unreadable */
+    int *widths, *heights; /* (count); 0 if unreadable */
     uint8_t *greys;        /* (count) */
     size_t bad_capacity;
     fth_status status;
@@ -136,10 +136,10 @@ static int compare_bad(const void *a, const void *b)
     return strcmp(((const fth_bad_image *)a)->name, ((const fth_bad_image *)b)->name);
 }
 
-/* Smallest, median and largest of the sides of readable images; sorts them. */
+/* Smallest, median and largest side of the readable images. Sorts `sides`. */
 static void find_extremes(int *sides, size_t count, int64_t readable, int extremes[3])
 {
-    qsort(sides, count, sizeof *sides, compare_numbers); /* unreadable ones, 0, come first */
+    qsort(sides, count, sizeof *sides, compare_numbers); /* unreadable ones (0) come first */
     if (readable == 0)
         return;
     size_t first = count - (size_t)readable;

@@ -10,16 +10,16 @@ typedef struct fth_inspection {
     int64_t count, readable, grey;
     int64_t by_format[FTH_MOST_IMAGE_FORMATS]; /* readable images, by fth_inspection_format() */
     int width[3], height[3];                   /* smallest, median, largest */
-    double mean[3], deviation[3];              /* of pixels in 0..1; the deviation is over all pixels */
+    double mean[3], deviation[3];              /* of pixels in 0..1, over all images */
     int64_t *class_counts[2];                  /* by split: (classes) */
-    int64_t *size_counts;                      /* (size_buckets): by the longer side, below 64, 128, 256 ... */
+    int64_t *size_counts;                      /* (size_buckets) by the longer side: below 64, 128, 256 ... */
     int size_buckets;
-    char **grey_names;  /* the first of them, ended by NULL */
+    char **grey_names;  /* some of them; ends with NULL */
     fth_bad_image *bad; /* all of them */
     int64_t bad_count;
 } fth_inspection;
 
-/* Decodes every image of a set on `threads` threads. Release *inspection either way. */
+/* Decodes every image of a set on `threads` threads. Release *inspection in any case. */
 fth_status fth_dataset_inspect(const fth_dataset *dataset, int threads, fth_inspection *inspection);
 /* The name ("JPEG") and JSON key ("jpeg") of a format; {NULL} after the last. */
 typedef struct fth_inspected_format {
@@ -28,13 +28,12 @@ typedef struct fth_inspected_format {
 fth_inspected_format fth_inspection_format(size_t number);
 void fth_inspection_release(fth_inspection *inspection);
 
-/* A PNG with the name and some images of every class, a row of `columns` each, for as many classes
- * as `rows`. */
+/* Writes a PNG of up to `rows` classes: the name of each and `columns` of its images. */
 fth_status fth_dataset_draw_sheet(const fth_dataset *dataset, const char *path, int columns, int rows);
 
-/* Writes the encoded images, untouched, into one tar, or into `shards` tars in `folder` (made if
- * need be), each with its share of every class, classes alternating. Outputs appear whole; *bytes
- * is their size. */
+/* Writes the encoded images, unchanged, into one tar, or into `shards` tars in `folder` (created if
+ * needed). Each shard has its share of every class, with classes alternating. Files appear
+ * complete; *bytes is their size. */
 fth_status fth_dataset_pack(const fth_dataset *dataset, const char *path, int64_t *bytes);
 fth_status fth_dataset_shard(const fth_dataset *dataset, int shards, const char *folder, int64_t *bytes);
 

@@ -1,6 +1,6 @@
-/* From the stored form of an image to a normalized tensor: encoded bytes -> header -> the window
- * that the transform needs -> as little decoding as gives that window -> resampled, normalized
- * planes. Pixels in memory begin at the window. */
+/* From the stored form of an image to a normalized tensor: encoded bytes -> header -> window of the
+ * transform -> minimal decoding -> resampled, normalized planes. Stored pixels skip the
+ * decoding. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,11 +45,10 @@ fth_status fth_image_set_read(const fth_image_set *set, size_t number, fth_image
     return status;
 }
 
-/* ---- decoding what is needed ---- */
+/* ---- decoding ---- */
 
-/* The smallest size at which the window still has the pixels of the output, and a quarter more, so
- * that the filter has something to smooth: photographs then come out as from full decoding to
- * within 0.3 of 255 levels on average (1.1 without). */
+/* The smallest size at which the window has the output's pixels and a quarter more, for the filter:
+ * photographs then differ from full decoding by 0.3 of 255 levels on average (1.1 without). */
 static int choose_eighths(const fth_geometry *geometry)
 {
     const double margin = 1.25;
@@ -96,8 +95,8 @@ static fth_status decode_window(fth_image_worker *worker, const uint8_t *bytes, 
         request.eighths = choose_eighths(&geometry);
     if (request.eighths < 8)
         fth_geometry_reduce(&geometry, request.eighths);
-    /* Interpolating colour is for what stays at its size or grows: shrinking averages neighbours
-     * anyhow. */
+    /* Interpolated colour matters for images that keep their size or grow; shrinking averages
+     * neighbours anyway. */
     request.smooth_chroma = (geometry.x.high - geometry.x.low) < geometry.x.size * 1.1 ||
                             (geometry.y.high - geometry.y.low) < geometry.y.size * 1.1;
     FTH_TRY(fill_taps(&worker->resampler, &geometry));
@@ -115,11 +114,11 @@ out:
 
 /* ---- values ---- */
 
-/* What resampling does to a pixel's value. Colours are jittered in 0..1, so normalization waits for
- * that. */
+/* Scaling applied while resampling. Colours are jittered in 0..1, so normalization is then done
+ * later. */
 typedef struct value_plan {
     float scale[FTH_MAX_CHANNELS], shift[FTH_MAX_CHANNELS];
-    int jitter; /* the step; -1: none */
+    int jitter; /* index of the step; -1: none */
 } value_plan;
 
 static value_plan plan_values(const fth_transform *transform, const fth_normalization *normalization)
@@ -147,7 +146,7 @@ static void jitter_values(const value_plan *plan, const fth_transform *transform
     fth_colour_normalize(normalization, area, planes);
 }
 
-/* A picture, or a part of one for which the taps are filled, to planes. */
+/* Resamples a picture, or the part of one that the taps need. */
 static fth_status resample_values(const fth_picture *picture, fth_image_worker *worker, const fth_transform *transform,
                                   const fth_normalization *normalization, fth_random_key key, float *planes)
 {
@@ -178,9 +177,6 @@ fth_status fth_encoded_transform(const uint8_t *bytes, size_t size_bytes, fth_im
     return status == FTH_OK ? resample_values(&picture, worker, transform, normalization, key, planes) : status;
 }
 
-/* The stored form of an entry: encoded, or decoded where the set keeps decoded images. All images
- * of such a set are decoded whole, at full size, so that the result does not depend on which ones
- * are kept. */
 fth_status fth_image_set_load(const fth_image_set *set, size_t entry, fth_image_worker *worker, fth_raw_sample *raw)
 {
     fth_status status = FTH_OK;
@@ -200,7 +196,7 @@ out:
     return status;
 }
 
-/* Planes of (channels, height, width). */
+/* Planar pixels, (channels, height, width). */
 static fth_status transform_planar(const fth_raw_sample *raw, fth_resampler *resampler, const fth_transform *transform,
                                    const fth_normalization *normalization, fth_random_key key, float *planes)
 {
@@ -222,7 +218,7 @@ out:
     return status;
 }
 
-/* RGB pixels without readable bytes behind them, copied to where there are some. */
+/* Copies RGB pixels to where readable bytes follow them. */
 static fth_status pad_pixels(const fth_raw_sample *raw, fth_image_worker *worker, const uint8_t **pixels)
 {
     fth_status status = fth_pixel_buffer_reserve(&worker->file, raw->size_bytes + FTH_PICTURE_SLACK);

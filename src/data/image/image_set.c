@@ -1,5 +1,4 @@
-/* Opens sets of image files, wherever they lie, and decides what the loader will give: the size and
- * the transforms. */
+/* Opens sets of image files and chooses the size and the transforms. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,12 +74,13 @@ void fth_image_set_expect_next(const fth_image_set *set, size_t entry)
     if (!set->places.kind->expect || entry % PART != 0)
         return;
     for (size_t at = entry == 0 ? 0 : entry + AHEAD - PART; at < entry + AHEAD && at < set->index.count; at++)
-        set->places.kind->expect(set->places.state, &set->index, &at, 1, 0); /* without room: read when it is needed */
+        set->places.kind->expect(set->places.state, &set->index, &at, 1,
+                                 0); /* if there is no room, it is read when it is needed */
 }
 
 /* ---- sizes and transforms ---- */
 
-/* The size of all of some images spread over the set, if that is one and small; else 0. */
+/* The common size of some images spread over the set, if there is one and it is small; else 0. */
 static fth_status find_common_size(const fth_image_set *set, const fth_stop *stop, int *width, int *height)
 {
     fth_status status = FTH_OK;
@@ -176,7 +176,7 @@ fth_image_set *fth_dataset_images(const fth_dataset *dataset)
 
 /* ---- the whole ---- */
 
-/* "photos" of "/data/photos/" and "photos.tar.gz", for run names and records; lives in the set. */
+/* The name for runs and records: "photos" for "/data/photos/". Lives as long as the set. */
 static void describe(const fth_image_set *set, const fth_transform *transform, fth_dataset_info *info)
 {
     const char *slash = strrchr(set->source, '/');

@@ -1,9 +1,8 @@
-/* The contact sheet of a set: a row for every class, its name and some of its images.
+/* The contact sheet of a set: a row for every class, with its name and some of its images.
  *
  *     +------+-----+-----+-----+
- *     | cat  |     |     |     |      the names' column is as wide as the longest line among them
- *     +------+-----+-----+-----+
- */
+ *     | cat  |     |     |     |      the first column is as wide as the longest name
+ *     +------+-----+-----+-----+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +15,7 @@ enum {
     GAP = 4,
     MAX_CELLS = 4096,
     LABEL_SCALE = 2,
-    LABEL_COLUMNS = 16, /* letters in a line; longer names take more lines */
+    LABEL_COLUMNS = 16, /* letters in a line; longer names are wrapped */
     LABEL_LINES = 4,    /* as many as fit beside an image */
     LABEL_GAP = 8
 };
@@ -59,7 +58,7 @@ static void free_sheet(contact_sheet *sheet)
     free(sheet->pixels);
 }
 
-/* A white sheet with the names of the classes. */
+/* A white sheet with the class names. */
 static fth_status make_sheet(char *const *names, int rows, int columns, contact_sheet *sheet)
 {
     fth_status status = FTH_OK;
@@ -85,7 +84,7 @@ out:
     return status;
 }
 
-/* A class's images, spread over all that it has; an unreadable one stays white. */
+/* Images spread evenly over a class; an unreadable one stays white. */
 static fth_status fill_row(const fth_image_set *set, size_t begin, size_t count, const contact_sheet *sheet, int row,
                            const fth_transform *transform, fth_image_worker *worker, float *planes)
 {

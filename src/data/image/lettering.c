@@ -1,7 +1,5 @@
-/* See lettering.h: text in pictures, in letters of 5 by 8 pixels.
- *
- * There are letters for ASCII. Accents are dropped ("é" is drawn as "e"), and what is no Latin
- * letter is a box. */
+/* See lettering.h: letters of 5 by 8 pixels. There are letters for ASCII. Accents are dropped ("é"
+ * is drawn as "e"), and other scripts are drawn as boxes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +8,7 @@
 
 enum { GLYPH_WIDTH = 5, GLYPH_HEIGHT = 8, FIRST = ' ', LAST = '~', BOX = LAST + 1, DOTS = LAST + 2 };
 
-/* Row by row; the last one is for what goes below the line. */
+/* Row by row; the last row is for descenders. */
 // clang-format off
 static const char glyphs[][GLYPH_WIDTH * GLYPH_HEIGHT + 1] = {
     {"....." "....." "....." "....." "....." "....." "....." "....."}, /* space */
@@ -108,7 +106,7 @@ static const char glyphs[][GLYPH_WIDTH * GLYPH_HEIGHT + 1] = {
     {"..#.." "..#.." "..#.." "..#.." "..#.." "..#.." "..#.." "....."}, /* | */
     {"##..." "..#.." "..#.." "...#." "..#.." "..#.." "##..." "....."}, /* } */
     {"....." "....." ".#..#" "#.#.#" "#..#." "....." "....." "....."}, /* ~ */
-    {"#####" "#...#" "#...#" "#...#" "#...#" "#...#" "#####" "....."}, /* what it does not have */
+    {"#####" "#...#" "#...#" "#...#" "#...#" "#...#" "#####" "....."}, /* no glyph */
     {"....." "....." "....." "....." "....." "#.#.#" "#.#.#" "....."}, /* … */
 };
 // clang-format on
@@ -120,7 +118,7 @@ static const char unaccented[] = "AAAAAAACEEEEIIIIDNOOOOOxOUUUUYTsaaaaaaaceeeeii
 
 /* ---- names as letters ---- */
 
-/* The letter for a character; 0 for what has none of its own, as accents that follow a letter. */
+/* The letter for a character; 0 for characters that are not drawn, such as combining accents. */
 static char letter_for(uint32_t code)
 {
     if (code >= FIRST && code <= LAST)
@@ -132,7 +130,7 @@ static char letter_for(uint32_t code)
     return BOX;
 }
 
-/* One letter for each character of a printable text, in place. */
+/* Replaces each character by its letter, in place. */
 static void spell(char *text)
 {
     char *to = text;
@@ -148,8 +146,8 @@ static void spell(char *text)
     *to = '\0';
 }
 
-/* How much of `text` goes on a line of `columns`: up to a separator in its second half, else all
- * that fits. */
+/* How much of `text` goes on a line of `columns`: up to a separator in the second half, else all of
+ * it. */
 static size_t line_length(const char *text, size_t columns)
 {
     size_t length = strlen(text);

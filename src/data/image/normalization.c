@@ -26,7 +26,7 @@ static fth_normalization find_known(const char *name)
     return (fth_normalization){0};
 }
 
-/* Reads numbers with commas between them up to `end`; 0 if that is not what is there. */
+/* Reads comma-separated numbers up to `end`; 0 if the text is something else. */
 static int read_numbers(const char *text, char end, float values[FTH_MAX_CHANNELS])
 {
     int count = 0;
@@ -96,7 +96,7 @@ fth_status fth_normalization_spread(const fth_normalization *normalization, int 
     return FTH_OK;
 }
 
-/* One number for all channels, where all have the same. */
+/* One number for all channels, if all are equal. */
 static fth_normalization shorten(const fth_normalization *normalization)
 {
     fth_normalization shorter = *normalization;
@@ -117,7 +117,7 @@ bool fth_normalization_equal(const fth_normalization *a, const fth_normalization
     return equal;
 }
 
-/* The fewest digits that read_numbers() makes the same float of. */
+/* The fewest digits that read_numbers() reads as the same float. */
 static void format_number(float value, char *text, size_t size)
 {
     for (int digits = 3; digits <= 9; digits++) {
@@ -174,7 +174,7 @@ void fth_normalization_describe(const fth_normalization *normalization, char tex
         snprintf(text, 2 * FTH_NORMALIZATION_TEXT, "%s", numbers);
 }
 
-/* As people write them: 0.3081, not the float nearest to it, 0.308099985. */
+/* In short form: 0.3081, not 0.308099985, the nearest float. */
 static json_t *numbers_to_json(const float *values, int count)
 {
     json_t *array = json_array();

@@ -1,5 +1,4 @@
-/* What the images of a data set go through: options, and what is usual for a set of its kind where
- * they are silent. */
+/* Resolves the transforms of a data set: the given options, and defaults for its kind. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +16,7 @@ static const char *split_name(int split)
     return split == FTH_TRAIN ? "training" : "validation";
 }
 
-/* The size that the given transforms or --image-size ask for; 0: none does. */
+/* The size that transforms or --image-size ask for; 0: none. */
 static fth_status find_asked_size(const fth_dataset_options *options, const fth_transform *transforms, int *width,
                                   int *height)
 {
@@ -41,7 +40,7 @@ out:
     return status;
 }
 
-/* The side of a step "resize=N" that leaves the other side to the image; 0: there is none. */
+/* The side of a step "resize=N"; 0: none. */
 static int find_shorter_side(const fth_transform *transform)
 {
     for (int i = 0; i < transform->step_count; i++)
@@ -50,8 +49,8 @@ static int find_shorter_side(const fth_transform *transform)
     return 0;
 }
 
-/* "resize=N" without a crop: the size that images of one size come out with. Where they differ, it
- * is a mistake. */
+/* "resize=N" without a crop determines the size if all images have one size; otherwise it is an
+ * error. */
 static fth_status find_resized_size(const fth_raw_images *raw, const fth_transform *transforms, int *width, int *height)
 {
     fth_status status = FTH_OK;
@@ -84,19 +83,19 @@ out:
 
 enum { USUAL_TEXT = 96 };
 
-/* Image files: crops and flips for training, the middle for validation, as torchvision's reference
- * scripts do. */
+/* Image files: crops and flips for training, the middle for validation, as in torchvision's
+ * reference scripts. */
 static void choose_for_files(const fth_raw_images *raw, int width, int height, char usual[2][USUAL_TEXT])
 {
     if (raw->width == width && raw->height == height) {
         snprintf(usual[FTH_TRAIN], USUAL_TEXT, "pad-crop=%d,flip", (width < height ? width : height) / 8);
-    } else if (width == height) { /* else fitted: covered, and the middle of that */
+    } else if (width == height) { /* else resized to cover, and the middle cropped */
         snprintf(usual[FTH_TRAIN], USUAL_TEXT, "random-resized-crop=%d,flip", width);
         snprintf(usual[FTH_VALIDATION], USUAL_TEXT, "resize=%d,centre-crop=%d", width * 8 / 7, width);
     }
 }
 
-/* Images in memory: as they are, all of them brought to the size. */
+/* Images in memory: only resized, if at all. */
 static void choose_for_memory(const fth_raw_images *raw, int width, int height, char usual[2][USUAL_TEXT])
 {
     if (raw->width == width && raw->height == height)
@@ -134,7 +133,7 @@ out:
     return status;
 }
 
-/* Whoever says how pixels are normalized says it for both splits; two that differ are a mistake. */
+/* Both splits have one normalization; conflicting ones are an error. */
 static fth_status resolve_normalization(const fth_dataset_options *options, const fth_raw_images *raw,
                                         fth_transform transforms[2])
 {
@@ -246,8 +245,7 @@ out:
     return status;
 }
 
-/* The padding grows with the images, so that crops move by the same share of them as without the
- * transform. */
+/* The padding is scaled with the images, so that crops move by the same share of the image. */
 fth_status fth_transform_augment(const fth_augmentation *augmentation, int raw_height, fth_transform *transform)
 {
     fth_status status = FTH_OK;

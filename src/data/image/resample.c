@@ -1,10 +1,10 @@
-/* Resampling with the triangle filter, widened where the image shrinks, as Pillow's BILINEAR and
- * torchvision's antialias=True; straight into normalized planes.
+/* Resampling with a triangle filter, widened for shrinking, like Pillow's BILINEAR and
+ * torchvision's antialias=True; directly into normalized planes.
  *
  * One output row at a time: the source rows it needs are summed into one row of floats, which stays
- * in the first-level cache; that row is summed along x, one RGB pixel in a vector register; and the
- * result is scaled and split into planes. Vertical first, as that loop is long and regular. A
- * mirrored image costs nothing: its taps are written in reverse. */
+ * in the first-level cache. That row is summed along x, one RGB pixel in a vector register; the
+ * result is scaled and split into planes. The vertical sum comes first, as its loop is long and
+ * regular. Mirroring is free: the taps are written in reverse. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +42,8 @@ static int clamp(int value, int low, int high)
     return value < low ? low : value > high ? high : value;
 }
 
-/* The weights of output position `position`, as Pillow's precompute_coeffs; gives their number. */
+/* The weights of output position `position`, as in Pillow's precompute_coeffs; returns their
+ * number. */
 static int weigh(const fth_crop_axis *axis, int position, int width, int32_t *start, float *weights)
 {
     double scale = (axis->high - axis->low) / axis->size, filter_scale = scale < 1 ? 1 : scale;
@@ -100,14 +101,14 @@ fth_status fth_taps_fill(fth_taps *taps, const fth_crop_axis *axis, bool mirror)
         taps->low = taps->starts[at] < taps->low ? taps->starts[at] : taps->low;
         taps->high = taps->starts[at] + used > taps->high ? taps->starts[at] + used : taps->high;
     }
-    if ((size_t)widest < width) /* fewer weights are needed than might have been */
+    if ((size_t)widest < width) /* fewer weights than the upper bound */
         for (size_t i = 1; i < (size_t)axis->count; i++)
             memmove(taps->weights + i * (size_t)widest, taps->weights + i * width, (size_t)widest * sizeof(float));
     taps->width = widest;
     taps->begin = mirror ? axis->count - end : begin;
     taps->end = mirror ? axis->count - begin : end;
     if (begin == end)
-        taps->high = 1; /* all padding: any pixel will do */
+        taps->high = 1; /* all padding: any pixel is fine */
 
 out:
     return status;
@@ -148,7 +149,7 @@ static inline __attribute__((always_inline)) pixel_vector load(const float *from
     return value;
 }
 
-/* Three channels and one that belongs to the next pixel; that one is overwritten by it. */
+/* Writes three channels and one of the next pixel, which is then overwritten. */
 FTH_VECTORIZED static void sum_columns(const float *row, const int32_t *starts, int low, const float *weights, int taps,
                                        int count, float *out)
 {
@@ -173,7 +174,7 @@ FTH_VECTORIZED static void split_floats(const float *row, int count, const float
     }
 }
 
-#if defined(__GNUC__) && !defined(__clang__) /* the only one to have __builtin_shuffle */
+#if defined(__GNUC__) && !defined(__clang__) /* only GCC has __builtin_shuffle */
 #define HAVE_SHUFFLE 1
 #else
 #define HAVE_SHUFFLE 0
@@ -182,8 +183,8 @@ FTH_VECTORIZED static void split_floats(const float *row, int count, const float
 #if HAVE_SHUFFLE
 typedef uint8_t byte_vector __attribute__((vector_size(16)));
 
-/* Bytes of one channel of 16 pixels, which lie in three vectors: first those in `a` and `b`, then
- * those in `c`. */
+/* Bytes of one channel of 16 pixels, which lie in three vectors: those in `a` and `b`, then those
+ * in `c`. */
 #define FIRST_CHANNEL(i, channel)                                                                                      \
     (uint8_t)(FTH_IMAGE_CHANNELS * (i) + (channel) < 2 * LANES ? FTH_IMAGE_CHANNELS * (i) + (channel) : 0)
 #define THEN_CHANNEL(i, channel)                                                                                       \
@@ -198,8 +199,8 @@ typedef uint8_t byte_vector __attribute__((vector_size(16)));
 
 #endif
 
-/* A row of RGB bytes into three rows of bytes, in reverse if `mirror`. Compilers make poor code of
- * the plain loop, and for small images this is what is left besides decoding. */
+/* Splits a row of RGB bytes into three rows, in reverse if `mirror`. Compilers vectorize the plain
+ * loop poorly, and for small images it dominates after decoding. */
 FTH_VECTORIZED static void split_bytes(const uint8_t *row, int count, bool mirror, uint8_t *const *planes)
 {
     int done = 0;
@@ -245,8 +246,8 @@ void fth_resampler_free(fth_resampler *resampler)
     *resampler = (fth_resampler){0};
 }
 
-/* No resampling: pixels are moved into planes of bytes, where padding is 0, and those scaled at
- * once. */
+/* Without resampling: pixels are moved into byte planes, with 0 for padding, which are then scaled
+ * at once. */
 static fth_status copy_pixels(fth_resampler *resampler, const fth_picture *picture, int width, int height,
                               const float *scale, const float *shift, float *planes)
 {
@@ -284,7 +285,7 @@ static fth_status sum_pixels(fth_resampler *resampler, const fth_picture *pictur
     const fth_taps *x = &resampler->x, *y = &resampler->y;
     size_t area = (size_t)width * (size_t)height;
     int columns = x->high - x->low, shown = x->end - x->begin;
-    /* Taps of weight 0 may lie beyond the last column: the row ends in zeros for them. */
+    /* Taps of weight 0 may lie after the last column: the row ends with zeros for them. */
     size_t slack = FTH_IMAGE_CHANNELS * (size_t)x->width + 4;
     size_t row_floats = (size_t)columns * FTH_IMAGE_CHANNELS + slack;
 
@@ -345,7 +346,7 @@ fth_status fth_resample_plane(fth_resampler *resampler, const uint8_t *pixels, s
 {
     const fth_taps *x = &resampler->x, *y = &resampler->y;
     int columns = x->high - x->low;
-    size_t row_floats = (size_t)columns + (size_t)x->width; /* zeros for taps of weight 0 beyond the last column */
+    size_t row_floats = (size_t)columns + (size_t)x->width; /* zeros for taps of weight 0 after the last column */
 
     fth_status status = reserve(&resampler->rows, &resampler->rows_capacity, row_floats, sizeof *resampler->rows);
     if (status != FTH_OK)

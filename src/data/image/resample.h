@@ -1,37 +1,36 @@
-/* From a decoded picture to the planes of a tensor: what to cut out (geometry.c), how to resample
- * it (resample.c), and its colours (colour.c). transform.h says what transforms are. */
+/* From a decoded picture to the planes of a tensor: geometry (geometry.c), resampling (resample.c)
+ * and colours (colour.c). See transform.h for transforms. */
 #ifndef FTH_DATA_RESAMPLE_H
 #define FTH_DATA_RESAMPLE_H
 
 #include "base/vectorized.h"
 #include "data/image/decode.h"
 
-/* One side of an image, from the source to the output: the source's [low, high) is resampled to
- * `size`, of which the output shows `count` from `first` on; what is outside 0..size is padding. */
+/* One axis of an image: the source's [low, high) is resampled to `size`, of which the output shows
+ * `count` from `first` on; positions outside 0..size are padding. */
 typedef struct fth_crop_axis {
     double low, high;
     int size, first, count;
 } fth_crop_axis;
 
-/* What is to be done to one image. */
+/* What a transform does to one image. */
 typedef struct fth_geometry {
     fth_crop_axis x, y;
     bool flip;
 } fth_geometry;
 
-/* Draws are taken from `key`, which belongs to (seed, epoch, sample). */
+/* Random numbers come from `key`, which belongs to (seed, epoch, sample). */
 void fth_geometry_plan(const fth_transform *transform, int width, int height, fth_random_key key,
                        fth_geometry *geometry);
-/* The same window of the source at a reduced size. */
+/* The same window at a reduced size. */
 void fth_geometry_reduce(fth_geometry *geometry, int eighths);
 
-/* For each output position along a side, where its source begins and with what weights it is
- * summed. */
+/* For each output position along an axis, the first source position and the weights of the sum. */
 typedef struct fth_taps {
-    int begin, end;  /* output positions that are not padding */
-    int low, high;   /* source positions that are needed */
-    int width;       /* weights a position */
-    bool is_move;    /* every position is one source pixel, in order or mirrored */
+    int begin, end;  /* output positions without padding */
+    int low, high;   /* source positions needed */
+    int width;       /* weights for each position */
+    bool is_move;    /* every position copies one source pixel, in order or mirrored */
     bool plain;      /* in order */
     int32_t *starts; /* (count) */
     float *weights;  /* (count, width) */
@@ -42,21 +41,21 @@ fth_status fth_taps_fill(fth_taps *taps, const fth_crop_axis *axis, bool mirror)
 
 typedef struct fth_resampler {
     fth_taps x, y;
-    float *rows; /* one row, after the vertical sums, then after the horizontal ones */
+    float *rows; /* one row, first of the vertical sums, then of the horizontal ones */
     size_t rows_capacity;
 } fth_resampler;
 void fth_resampler_free(fth_resampler *resampler);
-/* Sums `picture`, which has at least what the taps need, into planes of `height` × `width` floats:
+/* Resamples `picture`, which covers what the taps need, into planes of `height` × `width` floats:
  * sum * scale + shift for each channel. */
 fth_status fth_resample(fth_resampler *resampler, const fth_picture *picture, int width, int height,
                         const float scale[FTH_IMAGE_CHANNELS], const float shift[FTH_IMAGE_CHANNELS], float *planes);
-/* The same for one channel, whose bytes from (0, 0) on are `pixels`. */
+/* The same for one channel that begins at `pixels`. */
 fth_status fth_resample_plane(fth_resampler *resampler, const uint8_t *pixels, size_t stride, int width, int height,
                               float scale, float shift, float *plane);
 
-/* Jitters 1 or 3 planes of values in 0..1 as torchvision does; draws from `key`. */
+/* Jitters 1 or 3 planes of values in 0..1 like torchvision. */
 void fth_colour_jitter(const fth_transform_step *step, fth_random_key key, int channels, int64_t area, float *planes);
-/* The four adjustments, for tests: 0 brightness, 1 contrast, 2 saturation, 3 hue. */
+/* One adjustment: 0 brightness, 1 contrast, 2 saturation, 3 hue. */
 void fth_colour_adjust(int which, float factor, int channels, int64_t area, float *planes);
 void fth_colour_normalize(const fth_normalization *normalization, int64_t area, float *planes);
 

@@ -11,7 +11,7 @@
 typedef struct fth_step_rule {
     const char *name;
     fth_transform_kind kind;
-    int least, most; /* values */
+    int least, most; /* number of values */
     double minimum, maximum;
     const char *usage;
 } fth_step_rule;
@@ -104,9 +104,9 @@ static fth_status parse_size(const char *text, fth_transform *transform)
     return FTH_OK;
 }
 
-/* The next step of `*rest`, ended in place; NULL after the last. Steps have commas between them,
- * and so have the numbers of a normalization: there, a part that begins as a number belongs to the
- * step before it. */
+/* The next step of `*rest`, terminated in place; NULL after the last. Commas separate steps, and
+ * also the numbers of a normalization: there, a part that looks like a number belongs to the step
+ * before it. */
 static char *next_word(char **rest)
 {
     static const char separators[] = ", ";
@@ -121,7 +121,7 @@ static char *next_word(char **rest)
     return word;
 }
 
-/* Resampling happens once, and first; flips and colours anywhere after. */
+/* Resampling happens once, at the beginning; flips and colour jitter may follow anywhere. */
 static fth_status check_order(const fth_transform *transform, const char *text)
 {
     fth_status status = FTH_OK;
@@ -148,7 +148,7 @@ fth_status fth_transform_parse(const char *text, fth_transform *transform)
 {
     fth_status status = FTH_OK;
     char *copy = fth_format("%s", text), *rest = copy;
-    fth_transform size = {0}; /* asked for by size= */
+    fth_transform size = {0}; /* from size= */
 
     *transform = (fth_transform){0};
     FTH_REQUIRE(copy, FTH_NO_MEMORY, "no memory for a transform");

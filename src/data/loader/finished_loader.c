@@ -1,4 +1,4 @@
-/* Batches that a provider has finished, as they are: no threads, no ring. */
+/* A loader of batches that a provider has finished. It has no threads and no ring. */
 #include <stdlib.h>
 
 #include "data/loader/loader.h"

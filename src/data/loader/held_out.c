@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-/* What a class gives: `quota` of its `count` samples, and one more if `remainder` is among the
+/* One class: `quota` of its `count` samples are held out, and one more if `remainder` is among the
  * largest. */
 typedef struct class_share {
     int64_t count, quota, taken;
@@ -19,8 +19,8 @@ static int compare_remainders(const void *a, const void *b)
     return (*left)->number - (*right)->number;
 }
 
-/* Hands out what rounding left over; each class keeps at least `kept` samples. Gives what is still
- * left. */
+/* Distributes what rounding left over; each class keeps at least `kept` samples. Returns the
+ * rest. */
 static int64_t hand_out(class_share **shares, int classes, int64_t left, int64_t kept)
 {
     for (bool more = true; more && left > 0;) {
@@ -35,7 +35,7 @@ static int64_t hand_out(class_share **shares, int classes, int64_t left, int64_t
     return left;
 }
 
-/* Quotas in proportion to the classes' sizes, with `held` as their sum. */
+/* Quotas proportional to the class sizes, which add up to `held`. */
 static fth_status find_quotas(class_share *shares, int classes, int64_t held, int64_t total)
 {
     fth_status status = FTH_OK;
@@ -45,7 +45,7 @@ static fth_status find_quotas(class_share *shares, int classes, int64_t held, in
     FTH_TRY(fth_allocate((size_t)classes, sizeof *by_remainder, &by_remainder));
     for (int i = 0; i < classes; i++) {
         class_share *share = &shares[i];
-        const uint64_t product = (uint64_t)held * (uint64_t)share->count; /* both fit 32 bits */
+        const uint64_t product = (uint64_t)held * (uint64_t)share->count; /* both factors fit 32 bits */
         share->number = i;
         share->quota = (int64_t)(product / (uint64_t)total);
         share->remainder = product % (uint64_t)total;
@@ -61,7 +61,7 @@ out:
     return status;
 }
 
-/* In the order of the permutation, the first of each class are held out. */
+/* The first of each class, in the order of the permutation, are held out. */
 static fth_status order_by_class(const fth_sample_classes *classes, fth_held_out_samples *samples)
 {
     fth_status status = FTH_OK;
@@ -113,7 +113,7 @@ fth_status fth_held_out_choose(const fth_dataset_options *options, const char *n
     info->held_out = (fth_held_out){.fraction = fraction, .seed = options->seed, .by_class = by_class};
     info->count[FTH_VALIDATION] = held;
     info->count[FTH_TRAIN] = total - held;
-    *samples = chosen; /* last: until now classes->get() sees all samples in their places */
+    *samples = chosen; /* last, since classes->get() needs the samples in their original order */
     chosen = (fth_held_out_samples){0};
 
 out:

@@ -49,9 +49,10 @@ typedef struct batch_ring {
     int64_t position; /* samples of next_to_fill already taken */
     bool lent;        /* the slot of batch next_to_take - 1 is lent */
     bool failed;      /* some slot holds a failure */
-    /* The first sample that the data set has not been told of: its batch and position in that. */
+    /* The first sample that has not been announced to the data set: its batch and its position
+     * there. */
     int64_t told_place, told_position;
-    bool telling; /* by one thread at a time */
+    bool telling; /* one thread at a time announces */
 } batch_ring;
 
 /* One thread's buffers. */
@@ -120,7 +121,7 @@ static fth_status load_sample(const image_loader *loader, const loader_tools *to
     return status;
 }
 
-/* How an image is made, instead of the image. */
+/* The recipe of an image instead of the image. */
 static fth_status load_recipe(const image_loader *loader, const loader_tools *tools, int64_t epoch, int64_t sample,
                               fth_recipe *recipe, int32_t *label)
 {
@@ -190,19 +191,19 @@ static loader_piece take_piece(image_loader *loader, ring_slot **slot)
     return describe_piece(loader, place, &batch, begin, end);
 }
 
-/* How many samples after the next one to be taken the data set has been told of. */
+/* How many samples have been announced, from the next one to be taken on. */
 static int64_t count_told(image_loader *loader)
 {
     batch_ring *ring = &loader->ring;
     if (ring->told_place < ring->next_to_fill ||
         (ring->told_place == ring->next_to_fill && ring->told_position < ring->position)) {
-        ring->told_place = ring->next_to_fill; /* samples that have been taken are being fetched */
+        ring->told_place = ring->next_to_fill; /* samples that were taken are being fetched */
         ring->told_position = ring->position;
     }
     return (ring->told_place - ring->next_to_fill) * loader->options.batch + ring->told_position - ring->position;
 }
 
-/* Tells a set whose images have to be fetched which come next. The mutex is released meanwhile; one
+/* Announces the next samples to a set that has to fetch them. Releases the mutex meanwhile; one
  * thread does it at a time. */
 static void tell_ahead(image_loader *loader)
 {
@@ -415,8 +416,8 @@ static fth_status fail_waiting(const image_loader *loader, int64_t number)
                     FTH_COUNTED(loader->ring.thread_count, "loader thread"));
 }
 
-/* Frees the slot that is lent. Waking a thread costs more than filling a small batch, so in a deep
- * ring threads are woken for half of it at once; the batch taken next lies in the other half. */
+/* Frees the lent slot. Waking a thread costs more than filling a small batch, so in a deep ring
+ * threads are woken for half of it at once; the next batch lies in the other half. */
 static void release_lent(const image_loader *loader, batch_ring *ring)
 {
     ring->lent = false;

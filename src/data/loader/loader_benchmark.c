@@ -1,11 +1,11 @@
-/* Measures the loader, and the decoders alone, for bench/loader. */
+/* Measures the loader, or only the decoders, for bench/loader. */
 #include <pthread.h>
 #include <stdlib.h>
 
 #include "base/process.h"
 #include "data/image/image_set.h"
 
-/* ---- the decoders alone ---- */
+/* ---- the decoders ---- */
 
 typedef struct decode_crew {
     const fth_dataset *dataset;
@@ -15,8 +15,8 @@ typedef struct decode_crew {
     atomic_int failures;
 } decode_crew;
 
-/* Decodes as a program that only does that would: whole, at full size, with the library's
- * defaults. */
+/* Decodes whole images at full size with the library's defaults, as a plain decoding program
+ * would. */
 static void *decode(void *context)
 {
     decode_crew *crew = context;
@@ -71,7 +71,7 @@ out:
     return status;
 }
 
-/* ---- the whole loader ---- */
+/* ---- the loader ---- */
 
 static fth_status measure_loader(const fth_dataset *dataset, const fth_loader_options *options, double seconds,
                                  double *images_per_second)

@@ -1,7 +1,7 @@
 /* The order of samples: a keyed permutation per epoch, computed one position at a time. */
 #include "data/data.h"
 
-/* Where in the order of the whole a position of the share is. */
+/* A position of the share as a position in the whole order. */
 static int64_t place_in_whole(const fth_sampler *sampler, int64_t position)
 {
     if (sampler->share.of > 1)

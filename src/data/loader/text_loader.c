@@ -16,8 +16,8 @@ typedef struct text_loader {
     fth_batch_sequence sequence;
     int64_t next;                /* the place of the next batch */
     fth_length_order *by_length; /* NULL: in the sampler's order */
-    int64_t *samples;            /* (batch) of the whole batch */
-    fth_text_pack pack;          /* room for a batch of the longest */
+    int64_t *samples;            /* (batch) the samples of the whole batch */
+    fth_text_pack pack;          /* room for a batch of the longest samples */
     int32_t *labels;             /* (batch) */
     float *targets;              /* (batch, classes) */
     fth_batch batch;             /* the one that is lent */

@@ -1,12 +1,12 @@
 /* See shard.h.
  *
- * The headers of a tar are as far apart as its images are large. A window of the tar is fetched at
- * a time; it is small where headers are far apart, and grows while the next header lies close
- * behind it, since then reading on costs less than another request.
+ * The headers of a tar are as far apart as its images are large. One window of the tar is fetched
+ * at a time: a small one if headers are far apart; it grows while headers are close together, as
+ * reading on then costs less than another request.
  *
- * WebDataset's samples are members whose paths are the same up to the first dot of the name:
+ * A WebDataset sample is a group of members with the same path up to the first dot of the name:
  * 000123.jpg and 000123.cls, which holds the number or the name of the class. Companions (.json,
- * .txt) are passed over; other members are kept, so that they are reported as skipped. */
+ * .txt) are ignored; other members are kept, to be reported as skipped. */
 #include "data/shard/shard.h"
 
 #include <inttypes.h>
@@ -51,8 +51,8 @@ typedef struct shard_window {
     uint64_t object_bytes;
     uint8_t *bytes;
     size_t capacity;
-    uint64_t begin, end; /* what is in it */
-    size_t size_bytes;   /* of the next one */
+    uint64_t begin, end; /* what the window holds */
+    size_t size_bytes;   /* of the next window */
 } shard_window;
 
 static fth_status window_at(void *context, uint64_t offset, size_t size_bytes, const uint8_t **bytes)
@@ -92,8 +92,7 @@ out:
 
 /* ---- members and their classes ---- */
 
-/* A class that a .cls file says: of the images whose path is the same up to the first dot of the
- * name. */
+/* The class in a .cls file, for images with the same path up to the first dot of the name. */
 typedef struct shard_label {
     char *base;
     char label[MAX_LABEL + 1];
@@ -118,8 +117,7 @@ static int compare_bases(const void *a, const void *b)
     return strcmp(((const shard_label *)a)->base, ((const shard_label *)b)->base);
 }
 
-/* Gives the images their classes. They may come before their .cls file or after it, and need not
- * lie beside it. */
+/* Assigns classes to images. The .cls file may precede or follow its image, at any distance. */
 static fth_status label_images(shard_scan *scan)
 {
     fth_status status = FTH_OK;
@@ -201,7 +199,7 @@ out:
     return status;
 }
 
-/* ---- remembered ones: "OFFSET SIZE LABEL<tab>PATH" a line ---- */
+/* ---- the cached index: "OFFSET SIZE LABEL<tab>PATH" a line ---- */
 
 static const char first_line[] = "farthing-shard 2\n";
 

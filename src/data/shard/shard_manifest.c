@@ -25,7 +25,7 @@ void fth_shard_manifest_release(fth_shard_manifest *manifest)
 
 /* ---- reading ---- */
 
-/* A name that is one part of a path on any system, and of a URL without escapes. */
+/* A name that is one part of a path on any system, and needs no escapes in a URL. */
 static bool is_plain_name(const char *name)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+=";
@@ -162,7 +162,7 @@ static fth_status read_shards(const json_t *root, const char *source, fth_shard_
     manifest->shard_count = count;
     for (size_t i = 0; i < count; i++) {
         FTH_TRY(read_shard(json_array_get(shards, i), source, &manifest->shards[i]));
-        sum += manifest->shards[i].samples; /* each is 2^48 at most, and so is the sum before: no overflow */
+        sum += manifest->shards[i].samples; /* both are at most 2^48: no overflow */
         FTH_REQUIRE(sum <= manifest->samples, FTH_CORRUPT, "%s: its shards have more than its %s", source,
                     FTH_COUNTED(manifest->samples, "sample"));
     }
@@ -203,7 +203,7 @@ out:
 
 /* ---- writing ---- */
 
-/* NULL without memory, and where a name is no UTF-8. */
+/* NULL without memory, or if a name is not UTF-8. */
 static json_t *to_json(const fth_shard_manifest *manifest)
 {
     json_t *names = json_array(), *shards = json_array();

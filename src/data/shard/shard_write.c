@@ -1,10 +1,9 @@
 /* See shard_write.h.
  *
- * A shard is put together in a file without a name, which is gone when the process is, and uploaded
- * from there. Where a list of shards is there already, only shards that differ from it are
- * uploaded; that is an error unless they may be replaced. Shards of the list that are missing or
- * cut off are uploaded again. Before a replaced shard, the list that names the old one is
- * deleted. */
+ * A shard is assembled in an unnamed temporary file and uploaded from there. If there is a manifest
+ * already, only shards that differ from it are uploaded, which requires `replace`; missing or
+ * truncated shards are uploaded again. Before a shard is replaced, the manifest that names the old
+ * one is deleted. */
 #include "data/shard/shard_write.h"
 
 #include <errno.h>
@@ -22,9 +21,9 @@
 
 enum { MAX_PATH_BYTES = 1024 };
 
-/* ---- which sample goes where ---- */
+/* ---- assigning samples to shards ---- */
 
-/* (samples) sample numbers: those of part k are from begins[k] to begins[k + 1]. */
+/* (samples) sample numbers: part k has those from begins[k] to begins[k + 1]. */
 typedef struct shard_deal {
     int64_t *samples, *begins;
 } shard_deal;
@@ -38,7 +37,7 @@ static fth_status read_labels(const fth_dataset *dataset, int32_t **labels)
     return status;
 }
 
-/* The number of the first sample of each class, were all sorted by class: (classes + 1). */
+/* The first sample of each class if all were sorted by class: (classes + 1). */
 static fth_status count_classes(const fth_dataset *dataset, const int32_t *labels, int64_t **first_of_class)
 {
     const int classes = dataset->info.classes;
@@ -52,9 +51,9 @@ static fth_status count_classes(const fth_dataset *dataset, const int32_t *label
     return FTH_OK;
 }
 
-/* Samples are visited in a random order; those of a class go to one part after another, and each
- * class begins where the one before it has stopped. So in every class, and in all, parts differ by
- * one sample at most. */
+/* Samples are visited in a random order, and those of a class are dealt to the parts in turn; each
+ * class begins where the previous one stopped. So parts differ by at most one sample, in every
+ * class and in all. */
 static fth_status deal_samples(const fth_dataset *dataset, const fth_shard_write_options *options, shard_deal *deal)
 {
     fth_status status = FTH_OK;
@@ -90,9 +89,9 @@ out:
     return status;
 }
 
-/* ---- a shard's bytes ---- */
+/* ---- the bytes of a shard ---- */
 
-/* A file without a name. */
+/* An unnamed temporary file. */
 typedef struct shard_spool {
     int descriptor;
     const uint8_t *bytes;
@@ -104,7 +103,7 @@ static fth_status open_spool(shard_spool *spool)
     const char *folder = getenv("TMPDIR");
     folder = folder && *folder ? folder : "/tmp";
     *spool = (shard_spool){.descriptor = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)};
-    if (spool->descriptor < 0) { /* not every file system can do that */
+    if (spool->descriptor < 0) { /* not all file systems support O_TMPFILE */
         char *path = fth_format("%s/farthing-shard-XXXXXX", folder);
         spool->descriptor = path ? mkostemp(path, O_CLOEXEC) : -1;
         if (spool->descriptor >= 0)
@@ -157,11 +156,11 @@ static fth_status spool_at(void *context, uint64_t offset, uint64_t size_bytes, 
 
 /* ---- formats ---- */
 
-/* Adds the files of a shard with these samples. */
+/* Adds the files of a shard with the given samples. */
 typedef struct shard_format {
     const char *name;
     bool (*fits)(const fth_dataset *dataset);
-    const char *needs; /* what it fits, for messages */
+    const char *needs; /* the sets it fits, for messages */
     fth_status (*add)(const fth_dataset *dataset, const int64_t *samples, int64_t count, fth_tar_writer *writer);
 } shard_format;
 
@@ -264,7 +263,8 @@ static bool images_fit(const fth_dataset *dataset)
     return fth_dataset_images(dataset) != NULL;
 }
 
-/* <class>/<place in the shard>-<name>: files of one name from different folders stay apart. */
+/* <class>/<number in the shard>-<name>: files of the same name from different folders stay
+ * apart. */
 static fth_status images_add(const fth_dataset *dataset, const int64_t *samples, int64_t count, fth_tar_writer *writer)
 {
     fth_status status = FTH_OK;
@@ -346,7 +346,7 @@ out:
     return status;
 }
 
-/* ---- the list ---- */
+/* ---- the manifest ---- */
 
 static fth_status describe(const fth_dataset *dataset, const fth_shard_write_options *options, const shard_deal *deal,
                            fth_shard_manifest *manifest)
@@ -398,7 +398,7 @@ static bool is_same(const char *text, const fth_shard_manifest *old)
     return same;
 }
 
-/* ---- the whole ---- */
+/* ---- writing all shards ---- */
 
 typedef struct shard_writing {
     const fth_dataset *dataset;
@@ -406,8 +406,8 @@ typedef struct shard_writing {
     const fth_shard_write_options *options;
     const shard_format *format;
     shard_deal deal;
-    fth_shard_manifest old; /* what is there; empty: nothing */
-    bool has_old;           /* and its list still is */
+    fth_shard_manifest old; /* the manifest that is there; empty: none */
+    bool has_old;           /* and it has not been deleted */
     int written;
 } shard_writing;
 
@@ -418,7 +418,7 @@ static fth_status refuse_others(const shard_writing *writing)
                     fth_store_url(writing->store), FTH_COUNTED(writing->old.shard_count, "part"), writing->old.dataset);
 }
 
-/* Deletes the list before anything that it names is changed. */
+/* Deletes the old manifest before a shard that it names is changed. */
 static fth_status give_up_old(shard_writing *writing)
 {
     if (!writing->has_old)
@@ -463,8 +463,8 @@ out:
     return status;
 }
 
-/* Shards of another split, by their names: a list of them may be gone, as where replacing was
- * interrupted. */
+/* Shards that the manifest does not name, found by their names: an interrupted replacement may have
+ * left some. */
 typedef struct other_shards {
     const fth_shard_manifest *manifest;
     char **names;
@@ -529,7 +529,7 @@ fth_status fth_dataset_write_shards(const fth_dataset *dataset, fth_store *store
     if (writing.has_old && !options->replace &&
         (writing.old.shard_count != manifest->shard_count || writing.old.samples != manifest->samples ||
          writing.old.seed != manifest->seed || strcmp(writing.old.dataset, manifest->dataset) != 0)) {
-        status = refuse_others(&writing); /* before the work of making them */
+        status = refuse_others(&writing); /* before any shard is made */
         goto out;
     }
     for (size_t i = 0; i < manifest->shard_count; i++)

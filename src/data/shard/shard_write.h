@@ -1,9 +1,9 @@
-/* Splits the training samples of a set into shards for workers that each take one at a time:
- * archives in a store, and their list (shard_manifest.h), which archive_set.h opens again.
+/* Splits the training samples of a set into shards for workers that take one at a time: archives in
+ * a store (opened by archive_set.h) and their manifest (shard_manifest.h).
  *
- * Every shard has each class in about the same proportion, and its samples in an order of their
- * own; both follow from the seed, and so do the bytes. The list is written last: a run that was
- * interrupted is finished by the same call. */
+ * Every shard has about the same share of each class, in a random order. Both, and the bytes,
+ * depend only on the seed. The manifest is written last; calling again finishes an interrupted
+ * run. */
 #ifndef FTH_DATA_SHARD_WRITE_H
 #define FTH_DATA_SHARD_WRITE_H
 
@@ -16,17 +16,16 @@ typedef struct fth_shard_write_options {
     int parts;
     uint64_t seed;
     const char *format;   /* one of fth_shard_formats */
-    bool replace;         /* other shards at that place are removed; else they are FTH_INVALID */
+    bool replace;         /* remove other shards at that place; otherwise they are FTH_INVALID */
     const fth_stop *stop; /* may be NULL */
 } fth_shard_write_options;
 
-/* What a shard holds: "auto", "idx" (grey images of up to 10 classes, as MNIST), "cifar" (32 × 32
- * in colour, up to 256 classes) or "images" (class folders of the files as they are).
- * NULL-terminated. */
+/* The formats of shards: "auto", "idx" (grey images of up to 10 classes, as MNIST), "cifar" (32 ×
+ * 32 in colour, up to 256 classes) or "images" (class folders of the files). Ends with NULL. */
 extern const char *const fth_shard_formats[];
 
-/* *manifest is what was written, or was there already (*written is then 0); release it in any
- * case. */
+/* *manifest describes the shards, whether they were written now or before (*written is then 0);
+ * release it in any case. */
 fth_status fth_dataset_write_shards(const fth_dataset *dataset, fth_store *store,
                                     const fth_shard_write_options *options, fth_shard_manifest *manifest, int *written);
 

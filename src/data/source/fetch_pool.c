@@ -1,11 +1,11 @@
-/* See fetch_pool.h. A piece's states, which the mutex guards:
+/* See fetch_pool.h. A piece's states, guarded by the mutex:
  *
- *     waiting -> fetching -> ready -> taken: removed by the last of those who expect it
- *                                \--> removed when forgotten, and there is no room
+ *     waiting -> fetching -> ready -> taken: removed after the last reader that expects it
+ *                                \--> removed when it is forgotten and room is needed
  *
- * The queue is in the order of need. A thread takes the first that waits, and those that follow it
- * in the queue as long as they follow it in the object too: images of a tar that are read in order
- * come in large requests, and those that are read in any other order in one each. */
+ * The queue is ordered by need. A thread takes the first waiting piece, and the following ones
+ * while they are also next in the object: images of a tar that are read in order are fetched by
+ * large requests, others by one request each. */
 #include "data/source/fetch_pool.h"
 
 #include <pthread.h>
@@ -16,17 +16,17 @@
 #include "base/process.h"
 
 enum { BUCKETS = 1024, MAX_RUN = 256 };
-static const double LOOK_S = 0.1; /* between looks whether to stop */
+static const double LOOK_S = 0.1; /* interval of checks for a stop */
 
 typedef enum piece_state { WAITING, FETCHING, READY } piece_state;
 
 typedef struct piece {
     fth_fetch fetch;
     piece_state state;
-    int expected; /* times that it is expected, and was not taken */
-    int takers;   /* threads that wait for it, or copy it */
+    int expected; /* readers that expect it and have not taken it */
+    int takers;   /* threads that wait for it or copy it */
     fth_status status;
-    char *message; /* of a failure; or NULL */
+    char *message; /* of a failure, or NULL */
     fth_pixel_buffer buffer;
     size_t size_bytes;
     double seconds, ready_at_s;
@@ -44,7 +44,7 @@ struct fth_fetch_pool {
     bool stop;
     piece *buckets[BUCKETS];
     piece *first, *last;
-    piece *next_waiting; /* the first that waits; NULL: none does */
+    piece *next_waiting; /* NULL: none */
     size_t pieces;
     uint64_t bytes;
 };
@@ -72,7 +72,7 @@ static void leave_queue(fth_fetch_pool *pool, piece *out)
     *(out->next ? &out->next->previous : &pool->last) = out->previous;
 }
 
-/* Puts a piece that waits behind those that are needed as early as it. */
+/* Queues a waiting piece after those that are needed as early. */
 static void enter_queue(fth_fetch_pool *pool, piece *added)
 {
     piece *before = pool->last;
@@ -86,7 +86,7 @@ static void enter_queue(fth_fetch_pool *pool, piece *added)
         pool->next_waiting = added;
 }
 
-/* Takes a piece out that does not wait; it is the caller's. */
+/* Removes a piece that is not waiting. The caller owns it. */
 static void take_out(fth_fetch_pool *pool, piece *out)
 {
     *find_link(pool, out->fetch.entry) = out->next_in_bucket;
@@ -132,7 +132,7 @@ static piece *first_waiting_from(piece *at)
     return at;
 }
 
-/* One that is needed earlier than was known. */
+/* Moves a piece forward that is needed earlier than expected. */
 static void hurry(fth_fetch_pool *pool, piece *known, double needed_s)
 {
     if (known->state != WAITING || needed_s >= known->fetch.needed_s)
@@ -181,13 +181,13 @@ static fth_status fail_waiting(const fth_fetch_pool *pool, double waited_s, bool
     return fth_fail(FTH_TIMEOUT, "it did not come in %.1f s", waited_s);
 }
 
-/* Waits until a piece is there. With the mutex held. */
+/* Waits until a piece is ready. With the mutex held. */
 static fth_status wait_for(fth_fetch_pool *pool, const piece *wanted, const fth_patience *patience)
 {
     static const fth_patience endless = {0};
     const fth_patience *how = patience ? patience : &endless;
     const double begun_s = fth_clock_seconds();
-    while (wanted->state != READY) { /* its request has a deadline */
+    while (wanted->state != READY) { /* ends: its request has a deadline */
         double waited_s = fth_clock_seconds() - begun_s;
         bool late = how->deadline.at_seconds > 0 && fth_deadline_passed(how->deadline), failing = false;
         if (how->stop && atomic_load(how->stop))
@@ -206,8 +206,7 @@ static fth_status wait_for(fth_fetch_pool *pool, const piece *wanted, const fth_
     return FTH_OK;
 }
 
-/* The bytes of a piece that is there: themselves for the last of those who expect it, else a
- * copy. */
+/* The bytes of a ready piece: moved to its last reader, copied for others. */
 static fth_status lend_bytes(piece *found, bool last, fth_pixel_buffer *buffer, size_t *size_bytes)
 {
     if (found->status != FTH_OK)
@@ -225,7 +224,7 @@ static fth_status lend_bytes(piece *found, bool last, fth_pixel_buffer *buffer, 
     return status;
 }
 
-/* The piece, added if it is not there: a reader waits for it. With the mutex held. */
+/* The piece, added first if it was not expected. With the mutex held. */
 static piece *find_or_add(fth_fetch_pool *pool, const fth_fetch *fetch)
 {
     piece *found = *find_link(pool, fetch->entry);
@@ -252,7 +251,7 @@ fth_status fth_fetch_pool_take(fth_fetch_pool *pool, const fth_fetch *fetch, con
     bool there = status == FTH_OK, last = there && found->takers == 1 && found->expected <= 1;
     if (last) {
         take_out(pool, found);
-    } else if (there) { /* it stays for others while it is copied */
+    } else if (there) { /* copied while it stays for others */
         found->expected -= found->expected > 0;
         pthread_mutex_unlock(&pool->mutex);
         *seconds = found->seconds;
@@ -261,7 +260,7 @@ fth_status fth_fetch_pool_take(fth_fetch_pool *pool, const fth_fetch *fetch, con
     }
     if (!last) {
         found->takers--;
-        last = there && found->takers == 0 && found->expected == 0; /* they have all gone meanwhile */
+        last = there && found->takers == 0 && found->expected == 0; /* the others are gone meanwhile */
         if (last)
             take_out(pool, found);
         pthread_mutex_unlock(&pool->mutex);
@@ -278,14 +277,14 @@ fth_status fth_fetch_pool_take(fth_fetch_pool *pool, const fth_fetch *fetch, con
 
 /* ---- fetching ---- */
 
-/* Pieces that are fetched together: all in the state FETCHING, so that nobody else touches them. */
+/* Pieces that are fetched together. All are FETCHING, so no other thread changes them. */
 typedef struct run {
     piece *pieces[MAX_RUN];
     size_t count;
     uint64_t begin, end;
 } run;
 
-/* True if `next` lies in the same object behind the run, close enough and small enough to come with
+/* True if `next` follows the run in the same object, close and small enough to be fetched with
  * it. */
 static bool goes_on(const fth_fetch_pool *pool, const run *together, const piece *next)
 {

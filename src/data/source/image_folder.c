@@ -1,5 +1,5 @@
-/* Images in a folder and the folders below it. Links are followed; a depth that no set
- * has ends loops, and is reported. */
+/* Images in a folder and its subfolders. Links are followed; a limit on the depth ends loops and is
+ * reported. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -60,7 +60,7 @@ static fth_status scan(int parent, const char *name, const char *path, int depth
                 FTH_TRY(scan(dirfd(folder), item->d_name, inner, depth + 1, index));
             free(inner);
             inner = NULL;
-        } else if (kind != FOLDER) { /* a dangling link is an unreadable image */
+        } else if (kind != FOLDER) { /* a dangling link counts as an unreadable image */
             FTH_TRY(fth_image_index_add(index, number, item->d_name, 0, 0));
         }
     }
@@ -102,10 +102,10 @@ bool fth_image_folder_probe(const char *folder)
 
 /* ---- the source ---- */
 
-/* What the set's version says of a file. One that differs when it is read is another file's pixels
- * under that version. */
+/* A file as the set's version states it. A file that differs when it is read does not belong to
+ * that version. */
 typedef struct file_version {
-    atomic_bool stated; /* set after the others, which then stay; false: nobody has asked for the version */
+    atomic_bool stated; /* set last, and then constant; false: the version has not been asked for */
     int64_t size_bytes;
     struct timespec changed;
 } file_version;
@@ -155,7 +155,7 @@ static fth_status read_file(int root, const char *path, const file_version *vers
 {
     fth_status status = FTH_OK;
     struct stat facts;
-    int descriptor = openat(root, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe of that name must not hang */
+    int descriptor = openat(root, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* do not block on a pipe of that name */
 
     FTH_REQUIRE(descriptor >= 0 && fstat(descriptor, &facts) == 0, FTH_CORRUPT, "cannot be opened: %s",
                 strerror(errno));
@@ -173,8 +173,7 @@ static fth_status read_file(int root, const char *path, const file_version *vers
             break;
         done += (size_t)got;
     }
-    if (atomic_load_explicit(&version->stated,
-                             memory_order_acquire)) /* now, so that a change while it was read shows */
+    if (atomic_load_explicit(&version->stated, memory_order_acquire)) /* after reading, to detect a change meanwhile */
         FTH_REQUIRE(fstat(descriptor, &facts) == 0 && has_version(&facts, version), FTH_CORRUPT,
                     "it was changed after the data set was opened");
     *size_bytes = done;
@@ -207,14 +206,14 @@ static void state_version(const image_folder *folder, const fth_image_index *ind
     file_version *version = &folder->versions[number];
     char *path = fth_image_index_path(index, &index->entries[number]);
     if (!path || fstatat(folder->root, path, &facts, 0) != 0)
-        facts = (struct stat){0}; /* unreadable: as good as empty */
+        facts = (struct stat){0}; /* unreadable: treated as empty */
     free(path);
     version->size_bytes = facts.st_size;
     version->changed = facts.st_mtim;
     atomic_store_explicit(&version->stated, true, memory_order_release);
 }
 
-/* Who asks again gets the same. */
+/* Asking again gives the same result. */
 static void folder_add_version(void *state, const fth_image_index *index, size_t number, fth_version_hash *hash)
 {
     const image_folder *folder = state;

@@ -1,16 +1,17 @@
-/* The index of a set of image files: which there are, in which classes and splits.
+/* The index of a set of image files: the images, their classes and splits.
  *
- * Whoever finds files (a walk over folders, the entries of a tar) adds them with their paths;
- * finishing tells the layout from the paths alone, so that folders and archives cannot differ:
+ * Files are added with their paths, from a walk over folders or the entries of a tar. Finishing
+ * derives the layout from the paths alone, so that folders and archives are treated alike:
  *
  *     [top/] train/<class>/[more/]x.jpg   with val/, valid/, validation/ or test/ beside train/
  *     [top/] <class>/[more/]x.jpg
  *
- * Where all paths are absolute, as in some archives, the first slash is part of the top; absolute
- * ones among others belong to no class.
+ * If all paths are absolute, as in some archives, the first slash is part of the top; absolute
+ * paths among others belong to no class.
  *
- * Classes are numbered by their sorted names and files sorted by path, as torchvision's ImageFolder
- * does. A million images take some 50 MB: entries are plain numbers, names one text. */
+ * Classes are numbered by their sorted names and files sorted by path, as in torchvision's
+ * ImageFolder. A million images take about 50 MB: entries are plain numbers, and all names one
+ * text. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,7 @@ void fth_image_index_free(fth_image_index *index)
     *index = (fth_image_index){0};
 }
 
-/* ---- what is left out ---- */
+/* ---- files that are left out ---- */
 
 void fth_left_out_add(fth_left_out *left_out, const char *path, int64_t count)
 {
@@ -48,8 +49,8 @@ void fth_left_out_report(const fth_left_out *left_out, const char *source, const
 
 /* ---- names ---- */
 
-/* What usually lies beside images and is none: labels, notes, checksums, what file managers and
- * cameras leave. */
+/* Files that usually lie beside images: labels, notes, checksums, files of file managers and
+ * cameras. */
 static bool is_companion(const char *name)
 {
     static const char *const endings[] = {".txt", ".md",   ".rst",   ".csv",  ".tsv",  ".json", ".jsonl",
@@ -68,7 +69,7 @@ static bool is_companion(const char *name)
     return false;
 }
 
-/* Parts of archives that no one sees: "." and "__MACOSX". */
+/* Hidden parts of paths: those that begin with ".", and "__MACOSX". */
 static bool is_hidden(const char *path, size_t length)
 {
     for (size_t begin = 0; begin < length;) {
@@ -97,7 +98,7 @@ static uint64_t hash_path(const char *path, size_t length)
     return hash;
 }
 
-/* Where the folder is in the table, or the free place where it belongs. */
+/* The slot of a folder in the table, or the free slot for it. */
 static size_t find_place(const fth_image_index *index, const char *path, size_t length)
 {
     size_t place = (size_t)hash_path(path, length) & (index->table_size - 1);
@@ -177,7 +178,7 @@ fth_status fth_image_index_add(fth_image_index *index, uint32_t folder, const ch
     }
     FTH_TRY(fth_text_block_add(&index->names, name, strlen(name), &where));
     FTH_TRY(fth_grow(&index->entries, index->count, &index->capacity, sizeof *index->entries));
-    /* A file too large to decode is kept, to be met as unreadable. */
+    /* A file that is too large is kept, and becomes an unreadable image. */
     uint32_t size = size_bytes > FTH_MAX_IMAGE_FILE ? UINT32_MAX : (uint32_t)size_bytes;
     index->entries[index->count++] =
         (fth_image_entry){.place = place, .size_bytes = size, .name = where, .folder = folder};
@@ -216,7 +217,7 @@ static bool is_train(const char *path)
     return part_is(path, "train") || part_is(path, "training");
 }
 
-/* Archives often have one folder around everything: it is stripped while it holds only folders of
+/* Removes a folder around the whole set, as archives often have, while it holds only folders of
  * folders. */
 static void strip_root(fth_image_index *index)
 {
@@ -247,8 +248,8 @@ static void strip_root(fth_image_index *index)
     }
 }
 
-/* Where all paths are absolute the top begins behind their slash; where some are, those belong
- * nowhere. */
+/* If all paths are absolute, the top ends with their first slash; otherwise absolute paths are left
+ * out. */
 static void place_absolute(fth_image_index *index, const char *source)
 {
     fth_left_out absolute = {0};
@@ -265,7 +266,7 @@ static void place_absolute(fth_image_index *index, const char *source)
     fth_left_out_report(&absolute, source, "image", "with an absolute path among relative ones");
 }
 
-/* The part of a path below the top; NULL for folders beside or above it. */
+/* The part of a path below the top; NULL for folders elsewhere. */
 static const char *below_root(const fth_image_index *index, size_t folder, const char *root)
 {
     const char *path = folder_path(index, folder);
@@ -275,7 +276,7 @@ static const char *below_root(const fth_image_index *index, size_t folder, const
 }
 
 typedef struct fth_class_list {
-    const char **names; /* not ended by NUL but at the next '/' */
+    const char **names; /* terminated by '/' or NUL */
     int64_t *counts;
     size_t count, capacity;
 } fth_class_list;
@@ -298,7 +299,8 @@ static int32_t find_class(const fth_class_list *list, const char *name)
     return found ? (int32_t)(found - list->names) : -1;
 }
 
-/* Where a folder belongs: its split, and the path that begins with its class. False: nowhere. */
+/* A folder's split, and the part of its path that begins with the class. False: it belongs to no
+ * class. */
 static bool place_folder(const fth_image_index *index, size_t folder, const char *root, const char *validation,
                          uint8_t *split, const char **class_path)
 {
@@ -319,7 +321,7 @@ static bool place_folder(const fth_image_index *index, size_t folder, const char
     return true;
 }
 
-/* Beside train/ and a validation part: samples of train --test. */
+/* A part beside train/ and the validation part, for train --test. */
 static bool is_test_part(const fth_image_index *index, size_t folder, const char *root)
 {
     const char *path = below_root(index, folder, root);
@@ -392,8 +394,7 @@ static int compare_folders(const void *a, const void *b, void *context)
     return strcmp(index->names.text + x->path, index->names.text + y->path);
 }
 
-/* Renumbers folders by split, class and path, drops entries without a class, and sorts the
- * others. */
+/* Renumbers folders by split, class and path, drops entries without a class, and sorts the rest. */
 static fth_status sort_entries(fth_image_index *index)
 {
     fth_status status = FTH_OK;
@@ -444,7 +445,7 @@ static void shrink(fth_image_index *index)
     index->table_size = 0;
 }
 
-/* ---- the whole ---- */
+/* ---- finishing ---- */
 
 static fth_status assign_classes(fth_image_index *index, const char *source, const char *root, const char *validation,
                                  fth_class_list *list)
@@ -502,7 +503,7 @@ fth_status fth_image_index_finish(fth_image_index *index, const char *source)
     strip_root(index);
     for (size_t i = 0; i < index->folder_count; i++)
         if (index->folders[i].count > 0 && index->root_length > 0)
-            root = folder_path(index, i); /* all share its beginning */
+            root = folder_path(index, i); /* all have the same top */
     for (size_t i = 0; i < index->folder_count; i++) {
         const char *path = below_root(index, i, root);
         has_train = has_train || (path && is_train(path) && *after_part(path) && index->folders[i].count > 0);

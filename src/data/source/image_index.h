@@ -1,5 +1,5 @@
-/* The index of a set of image files (image_index.c), and the places that fill it: folders
- * (image_folder.c), archives and downloads (image_archive.c). */
+/* The index of a set of image files (image_index.c), filled from folders (image_folder.c), archives
+ * and downloads (image_archive.c), or stores (object_layout.c). */
 #ifndef FTH_DATA_IMAGE_INDEX_H
 #define FTH_DATA_IMAGE_INDEX_H
 
@@ -8,29 +8,29 @@
 #include "data/source/skipped_files.h"
 #include "data/text/text_block.h"
 
-/* All names are in one text, a file knows its folder, a folder its class: 24 bytes and a file name
- * for each image. */
+/* All names are in one text; a file refers to its folder, a folder to its class: 24 bytes and a
+ * file name for each image. */
 typedef struct fth_image_entry {
-    uint64_t place;      /* the source's own: the offset in a tar; 0 in a folder */
+    uint64_t place;      /* defined by the source: the offset in a tar; 0 in a folder */
     uint32_t size_bytes; /* 0 in a folder */
-    uint32_t name;       /* where its file name begins in `names` */
+    uint32_t name;       /* offset of its file name in `names` */
     uint32_t folder;
 } fth_image_entry;
 
 typedef struct fth_image_folder {
-    uint32_t path;       /* where it begins in `names`; relative to the top */
-    int32_t class_index; /* -1: its images are not part of the set */
-    uint32_t count;      /* images in it */
+    uint32_t path;       /* offset in `names`; relative to the top */
+    int32_t class_index; /* -1: not part of the set */
+    uint32_t count;      /* number of images */
     uint8_t split;
 } fth_image_folder;
 
-/* Files that are there and cannot be used: how many, and one of them, shortened. */
+/* Files that cannot be used: their number, and the shortened path of one. */
 typedef struct fth_left_out {
     int64_t count;
     char example[160];
 } fth_left_out;
 void fth_left_out_add(fth_left_out *left_out, const char *path, int64_t count);
-/* Warns, if there are any: "SOURCE: left out 2 images WHY: PATH, ...". */
+/* Logs a warning if there are any: "SOURCE: left out 2 images WHY: PATH, ...". */
 void fth_left_out_report(const fth_left_out *left_out, const char *source, const char *noun, const char *why);
 
 typedef struct fth_image_index {
@@ -39,28 +39,28 @@ typedef struct fth_image_index {
     size_t folder_count, folder_capacity;
     fth_image_entry *entries; /* by split, class, folder and name */
     size_t count, capacity;
-    uint32_t *table; /* folders by the hash of their path: 1 + folder, 0 where free */
+    uint32_t *table; /* hash table of folders by path: 1 + folder, or 0 */
     size_t table_size;
-    const fth_stop *stop;        /* while it is being made: ends that; NULL: nothing does */
+    const fth_stop *stop;        /* ends the making of the index; or NULL */
     int64_t first[2], counts[2]; /* entries of each split */
-    size_t root_length;          /* bytes of every path before the folders that matter */
-    bool has_splits;             /* it has train/ */
+    size_t root_length;          /* length of the top, which precedes the relevant folders */
+    bool has_splits;             /* there is a train/ */
     int classes;
     char **class_names;    /* sorted; one allocation with their text */
-    fth_left_out too_deep; /* folders */
+    fth_left_out too_deep; /* folders nested too deeply */
     fth_skipped_files skipped;
 } fth_image_index;
 
 void fth_image_index_free(fth_image_index *index);
-/* Finds or adds the folder whose path, relative to the top and without a slash at its end, is
- * `path`; in an archive it may be absolute. Hidden ones (a part begins with '.', or is __MACOSX)
- * give UINT32_MAX. */
+/* Finds or adds the folder `path`, relative to the top and without a trailing slash; paths in
+ * archives may be absolute. *folder is UINT32_MAX for hidden folders (a part begins with '.' or is
+ * __MACOSX). */
 fth_status fth_image_index_add_folder(fth_image_index *index, const char *path, size_t length, uint32_t *folder);
-/* Adds a file. Hidden ones and companions are ignored; others that are neither JPEG nor PNG are
- * noted as skipped. */
+/* Adds a file. Hidden files and companions are ignored; other files that are no images are noted as
+ * skipped. */
 fth_status fth_image_index_add(fth_image_index *index, uint32_t folder, const char *name, uint64_t place,
                                uint64_t size_bytes);
-/* Tells splits and classes by the folders' names and sorts. `source` is for messages. */
+/* Derives splits and classes from the names of folders, and sorts. `source` is for messages. */
 fth_status fth_image_index_finish(fth_image_index *index, const char *source);
 
 /* The path of an image relative to the top; free() it. */
@@ -71,24 +71,23 @@ static inline int32_t fth_image_index_class(const fth_image_index *index, size_t
     return index->folders[index->entries[number].folder].class_index;
 }
 
-/* ---- where images lie ---- */
+/* ---- filling an index ---- */
 
-/* Walks a folder. */
+/* Adds the files of a folder. */
 fth_status fth_image_folder_scan(const char *folder, fth_image_index *index);
-/* True as soon as one image is found in `folder` or below it. */
+/* True if there is an image in `folder` or below it. */
 bool fth_image_folder_probe(const char *folder);
 
-/* Indexes a plain tar in memory: offsets are from `bytes`. */
+/* Adds the members of a plain tar in memory; offsets are relative to `bytes`. */
 fth_status fth_image_archive_index(const uint8_t *bytes, size_t size_bytes, const char *source, fth_image_index *index);
-/* Compressed archives (.tar.gz, .tar.xz, .tar.zst, .zip) are turned once into a plain tar in the
- * cache folder; a plain one is itself. free() the path. */
+/* Converts a compressed archive (.tar.gz, .tar.xz, .tar.zst, .zip) once into a plain tar in the
+ * cache folder; a plain tar is used itself. free() the path. */
 fth_status fth_image_archive_unpack(const char *path, const fth_stop *stop, char **plain);
-/* The images of any archive, one tar entry each, and the names of its skipped files, as empty
- * entries, into `file`, which the caller publishes. `max_bytes`: of the result; 0: what images of
- * such an archive can have. */
+/* Writes the images of any archive as a tar to `file`, which the caller publishes; skipped files
+ * become empty members. `max_bytes` limits the result; 0: the limit for its kind. */
 fth_status fth_image_archive_convert(const fth_archive_input *input, uint64_t max_bytes, fth_file *file);
 
-/* Downloads `url` ("https://...#sha256=...", in its public form) once into the cache folder. free()
+/* Downloads `url` ("https://...#sha256=...", in its public form) once to the cache folder. free()
  * the path. */
 fth_status fth_image_fetch(const char *url, const fth_stop *stop, char **path);
 

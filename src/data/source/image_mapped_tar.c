@@ -1,5 +1,5 @@
-/* Images in a tar that is mapped into memory and used in place: a tar, another archive that was
- * unpacked into one, or either of them downloaded. The state is the mapping. */
+/* Images in a mapped tar, used in place: a tar, or another archive that was converted to one,
+ * possibly downloaded. The state is the mapping. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +14,11 @@ enum { TAIL_BYTES = 64 };
 
 static bool tar_fits(const char *address)
 {
-    (void)address; /* whatever is left: not every archive's name tells */
+    (void)address; /* the fallback: a name need not tell that it is an archive */
     return true;
 }
 
-/* An archive in a bucket, once for each version of it. */
+/* Downloads an archive from a bucket, once for each version. */
 static fth_status fetch_object(const char *address, const fth_dataset_options *options, char **fetched)
 {
     fth_status status = FTH_OK;

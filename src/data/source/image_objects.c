@@ -1,10 +1,10 @@
-/* Images in a store, read where they lie: objects in class folders, members of tars, or what an
- * index file names.
+/* Images in a store, read in place: objects in class folders, members of tars, or entries of an
+ * index file.
  *
- * An entry is an object, or a part of one, of the version that was listed: one that has been
- * replaced or deleted since is a bad image, and a server that cannot be reached an error, once the
- * store has given up trying. What will be needed soon is fetched ahead by a pool of threads; what
- * was fetched may be kept on the disk. */
+ * An entry is an object, or part of one, in the version that was listed. An object that was
+ * replaced or deleted since is a bad image; a server that cannot be reached is an error, once the
+ * store has given up. Announced images are fetched ahead by a pool of threads and may be kept on
+ * the disk. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 #include "data/source/object_address.h"
 #include "data/source/object_layout.h"
 
-/* 32 requests of 30 ms each are a thousand images a second. */
+/* With 32 requests of 30 ms each, a thousand images a second. */
 static const fth_fetch_limits limits = {
     .threads = 32, .pieces = 1024, .bytes = 256 << 20, .run_bytes = 4 << 20, .gap_bytes = 64 << 10, .forgotten_s = 20};
 
@@ -25,7 +25,7 @@ typedef struct object_set {
     fth_object_list list;
     fth_disk_cache *disk; /* NULL: none */
     fth_fetch_pool *pool;
-    fth_store_switch *running; /* off: requests of the pool end */
+    fth_store_switch *running; /* turning it off ends the pool's requests */
 } object_set;
 
 /* ---- addresses ---- */
@@ -36,7 +36,7 @@ static bool objects_fits(const char *address)
     return fth_store_is_url(address) && (web ? fth_address_names_index(address) : !fth_address_names_archive(address));
 }
 
-/* The store of an address, and the key of the index file where it names one. */
+/* Opens the store of an address; *index_key is the index file that it names, if any. */
 static fth_status open_store(const char *address, const fth_dataset_options *options, object_set *set, char **index_key)
 {
     fth_status status = FTH_OK;
@@ -70,7 +70,7 @@ static fth_store_version version_of(const object_set *set, size_t object)
     return version;
 }
 
-/* An object that is gone is a bad image; one that may not be read is a failure of another kind. */
+/* A deleted object is a bad image; one without permission is an error. */
 static fth_status explain(const object_set *set, size_t object, fth_status status)
 {
     fth_store_object now = {0};
@@ -96,7 +96,7 @@ static fth_status get_run(void *context, size_t object, uint64_t offset, size_t 
     return status == FTH_OK ? FTH_OK : explain(set, object, status);
 }
 
-/* An object of which only the name is known. */
+/* Gets an object of unknown size. */
 static fth_status get_whole(const object_set *set, size_t object, fth_pixel_buffer *buffer, size_t *size_bytes)
 {
     fth_status status = FTH_OK;
@@ -124,8 +124,8 @@ static fth_status get(void *context, const fth_fetch *fetch, fth_pixel_buffer *b
     return status == FTH_OK ? get_run(context, fetch->object, fetch->offset, *size_bytes, buffer->bytes) : status;
 }
 
-/* What the bytes depend on; NULL if they cannot be kept, as their version is not known. free()
- * it. */
+/* The key of bytes in the disk cache; NULL if their version is unknown, so that they cannot be
+ * kept. free() it. */
 static char *name_of(const object_set *set, const fth_fetch *fetch)
 {
     const char *version = fth_object_list_version(&set->list, fetch->object);

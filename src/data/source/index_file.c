@@ -19,7 +19,7 @@ bool fth_index_file_fits(const char *name)
     return ends_with(name, ".csv") || ends_with(name, ".jsonl");
 }
 
-/* What every row goes through. */
+/* Checks that apply to every row. */
 typedef struct row_check {
     const char *name;
     fth_status (*visit)(void *context, const fth_index_row *row);
@@ -58,8 +58,8 @@ out:
 
 /* ---- CSV ---- */
 
-/* The fields of a record, unquoted in place; *rest is what follows it, and *lines how many lines it
- * took. False if there are too many fields or a quote is not closed. */
+/* Splits a record into fields, unquoted in place; *rest is the text after it, *lines the number of
+ * its lines. False if there are too many fields or a quote is not closed. */
 static bool read_record(char **rest, char *fields[MAX_COLUMNS], int *count, size_t *lines)
 {
     char *at = *rest, *to;
@@ -93,7 +93,7 @@ static bool read_record(char **rest, char *fields[MAX_COLUMNS], int *count, size
     return true;
 }
 
-/* Where path, label and split are; -1: nowhere. */
+/* Positions of path, label and split; -1: absent. */
 typedef struct csv_columns {
     int path, label, split;
 } csv_columns;

@@ -7,7 +7,7 @@
 
 #include "data/source/index_file.h"
 
-/* In the keys of a bucket '?' and '#' are characters as others. */
+/* In keys of buckets '?' and '#' are ordinary characters. */
 size_t fth_address_path_length(const char *address)
 {
     bool link = strncmp(address, "http://", 7) == 0 || strncmp(address, "https://", 8) == 0 ||
@@ -48,7 +48,7 @@ fth_status fth_address_split(const char *address, char **store, char **key)
         name--;
     FTH_REQUIRE(name > begin && name < length, FTH_INVALID, "%s names no object of a store", address);
     *key = fth_format("%.*s", (int)(length - name), whole + name);
-    /* Of file:///x.tar the folder is file:///. */
+    /* The folder of file:///x.tar is file:///. */
     *store = fth_format("%.*s%s", (int)name - (name > begin + 1), whole, whole + length);
     FTH_REQUIRE(*key && *store, FTH_NO_MEMORY, "no memory for an address");
 

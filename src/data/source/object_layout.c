@@ -1,13 +1,12 @@
 /* See object_layout.h. The layouts:
  *
- *     class folders    train/<class>/x.jpg and val/<class>/x.jpg, or <class>/x.jpg: the paths of the objects
- *     tars             the paths inside of all of them together. A folder or name of a tar may say the split
- *                      (val/0001.tar, train-000123.tar). Where classes are in .cls files, they are the class.
- *     index file       as it says
+ *     class folders    train/<class>/x.jpg and val/<class>/x.jpg, or <class>/x.jpg: paths of objects
+ *     tars             the paths in all of them together. A tar's folder or name may state the split
+ *                      (val/0001.tar, train-000123.tar). Classes in .cls files take precedence.
+ *     index file       as it states
  *
- * Where the class is said by a label, an entry lies in a folder [split/]label that is in the index
- * alone. Classes are numbered by their sorted names, so labels that are all numbers are written
- * with as many digits as the largest. */
+ * If a label states the class, the index gets a folder [split/]label for it. Classes are numbered
+ * by their sorted names, so labels that are all numbers are padded to the same number of digits. */
 #include "data/source/object_layout.h"
 
 #include <stdio.h>
@@ -39,10 +38,10 @@ static void note_skipped(fth_image_index *index, const char *path)
 
 /* ---- labels ---- */
 
-/* How labels become names of classes. */
+/* How labels are written as class names. */
 typedef struct label_style {
-    bool names;    /* some label is no number */
-    size_t digits; /* of the largest number */
+    bool names;    /* some label is not a number */
+    size_t digits; /* digits of the largest number */
 } label_style;
 
 static void meet_label(label_style *style, const char *label)
@@ -68,7 +67,7 @@ static fth_status add_labelled(fth_image_index *index, const label_style *style,
     if (fth_image_name_fits(name))
         FTH_TRY(add_entry(index, number, name, place, size_bytes));
     else
-        note_skipped(index, name); /* by its path, which the folder of its label is not part of */
+        note_skipped(index, name); /* by its path, without the folder of its label */
 
 out:
     free(folder);
@@ -84,7 +83,7 @@ static fth_status add_objects(const fth_object_list *list, fth_image_index *inde
         uint32_t folder;
         const char *key = fth_object_list_key(list, i), *slash = strrchr(key, '/');
         if (slash && !slash[1])
-            continue; /* "a/", which consoles make for a folder */
+            continue; /* "a/", an object that consoles create for a folder */
         FTH_TRY(fth_image_index_add_folder(index, key, slash ? (size_t)(slash - key) : 0, &folder));
         FTH_TRY(
             add_entry(index, folder, slash ? slash + 1 : key, (fth_object_place){i, 0}, list->objects[i].size_bytes));
@@ -102,7 +101,7 @@ static bool is_tar(const char *key)
     return length > 4 && strcasecmp(key + length - 4, ".tar") == 0;
 }
 
-/* The split that a part of a path is, or, as a name, begins with ("val-0001.tar"); "": none. */
+/* The split that a part of a path is, or, for a name, begins with ("val-0001.tar"); "": none. */
 static const char *find_split(const char *part, size_t length, bool name)
 {
     static const char *const splits[] = {"training", "train", "validation", "valid", "val", "test"};
@@ -117,7 +116,7 @@ static const char *find_split(const char *part, size_t length, bool name)
     return "";
 }
 
-/* A folder of the tar says more than its name. */
+/* A tar's folder takes precedence over its name. */
 static const char *split_of_tar(const char *key)
 {
     const char *split = "";
@@ -137,7 +136,7 @@ typedef struct shard_set {
     fth_store *store;
     const fth_object_list *list;
     const fth_stop *stop;
-    size_t *objects; /* (count): their numbers in the list */
+    size_t *objects; /* (count) numbers in the list */
     fth_shard *shards;
     size_t count, capacity;
     label_style style;
@@ -168,7 +167,7 @@ static fth_status add_member(shard_set *set, size_t shard, const fth_shard_membe
     FTH_TRY(fth_entry_path_read(raw, path, &kind));
     if (kind != FTH_PATH_USABLE)
         goto out;
-    const char *text = path->text + (path->text[0] == '/'); /* absolute or not is no matter among several tars */
+    const char *text = path->text + (path->text[0] == '/'); /* with several tars, absolute paths are like others */
     if (set->labelled && !*label) {
         if (fth_image_name_fits(path->name))
             fth_left_out_add(&set->unlabelled, raw, 1);
@@ -255,7 +254,7 @@ typedef struct row_context {
     fth_store *store;
     const char *folder; /* of the index file: "" or "a/" */
     fth_object_list *list;
-    size_t listed; /* of it, in order of keys */
+    size_t listed; /* its sorted part */
     fth_image_index *index;
     label_style style;
 } row_context;
@@ -320,7 +319,7 @@ out:
     return status;
 }
 
-/* ---- which of them it is ---- */
+/* ---- choosing the layout ---- */
 
 fth_status fth_object_layout_read(fth_store *store, const char *index_key, const fth_stop *stop, fth_object_list *list,
                                   fth_image_index *index)

@@ -1,12 +1,11 @@
-/* How a data set lies in a store, and the index made from it. */
+/* The layout of a data set in a store, and its index. */
 #ifndef FTH_DATA_OBJECT_LAYOUT_H
 #define FTH_DATA_OBJECT_LAYOUT_H
 
 #include "data/source/image_index.h"
 #include "data/source/object_list.h"
 
-/* Where an entry's bytes are: an object's number, and where in it they begin; 0: they are the whole
- * of it. */
+/* An entry's object, and the offset of its bytes there; 0: the whole object. */
 typedef struct fth_object_place {
     size_t object;
     uint64_t offset;
@@ -20,9 +19,9 @@ static inline fth_object_place fth_object_place_of(const fth_image_entry *entry)
 
 #define FTH_OBJECT_SIZE_UNKNOWN UINT64_MAX
 
-/* Fills the index and finishes it. `index_key`: the index file to use; NULL: index.csv or
- * index.jsonl if there is one, else tars if there are any, else images in class folders. Objects
- * that an index file names and the list lacks are added to it, of unknown size. */
+/* Fills and finishes the index. `index_key` is the index file to use; NULL: index.csv or
+ * index.jsonl if there is one, else tars if there are any, else class folders. Objects that only
+ * the index file names are added to the list, with unknown size. */
 fth_status fth_object_layout_read(fth_store *store, const char *index_key, const fth_stop *stop, fth_object_list *list,
                                   fth_image_index *index);
 

@@ -1,11 +1,11 @@
 /* See object_list.h.
  *
- * A bucket gives 1,000 names a request and nothing that says whether anything has changed, so a
- * list of a million objects takes minutes and a check of it would take as long. A long list is kept
- * in the cache folder, and CHECKS pages of it are asked for again: the first, the last (where most
- * things are added) and others at random. If keys, sizes and versions are as remembered, it is
- * used. A change that the check misses shows when the object is read: only the listed version is
- * read, so it is an error and never other pixels. Shorter lists are asked for each time.
+ * A bucket lists 1,000 objects a request and does not tell whether anything has changed, so listing
+ * a million objects takes minutes. A long list is kept in the cache folder. When it is used again,
+ * CHECKS pages are requested: the first, the last (where most objects are added) and random ones.
+ * If their keys, sizes and versions match, the list is used. A change that the check misses is
+ * detected when the object is read, since only the listed version is read. Short lists are
+ * requested every time.
  *
  * The file: a line "farthing-list 1 COUNT", and a line "SIZE VERSION KEY" for each object. */
 #include "data/source/object_list.h"
@@ -57,7 +57,7 @@ size_t fth_object_list_find(const fth_object_list *list, const char *key)
     return SIZE_MAX;
 }
 
-/* ---- remembered lists ---- */
+/* ---- the cached list ---- */
 
 static fth_status write_list(const fth_object_list *list, const char *path)
 {
@@ -76,7 +76,7 @@ static fth_status write_list(const fth_object_list *list, const char *path)
     return status;
 }
 
-/* False unless the file is there, whole and well formed. */
+/* False unless the file is intact and well formed. */
 static bool read_list(const char *path, fth_object_list *list)
 {
     char *text = fth_remembered_read(path);
@@ -101,12 +101,12 @@ static bool read_list(const char *path, fth_object_list *list)
     return good;
 }
 
-/* ---- checking one ---- */
+/* ---- checking it ---- */
 
 typedef struct list_check {
     const fth_object_list *list;
     const fth_stop *stop;
-    size_t at, end; /* what is expected */
+    size_t at, end; /* expected objects */
     bool differs;
 } list_check;
 
@@ -121,7 +121,7 @@ static bool compare_object(void *context, const fth_store_object *object)
     return !check->differs && check->at < check->end && !(check->stop && check->stop->asked);
 }
 
-/* Compares up to a page from an object on; behind the last there must be nothing. */
+/* Compares up to a page of objects from `begin` on; after the last there must be none. */
 static fth_status check_page(fth_store *store, const fth_object_list *list, size_t begin, const fth_stop *stop,
                              bool *holds)
 {
@@ -136,7 +136,7 @@ static fth_status check_page(fth_store *store, const fth_object_list *list, size
 static fth_status check_list(fth_store *store, const fth_object_list *list, const fth_stop *stop, bool *holds)
 {
     fth_status status = FTH_OK;
-    fth_random_key key = {(uint64_t)time(NULL)}; /* others each time */
+    fth_random_key key = {(uint64_t)time(NULL)}; /* other pages each time */
     *holds = true;
     for (int i = 0; i < CHECKS && *holds; i++) {
         size_t begin = i == 0   ? 0
@@ -170,7 +170,7 @@ static bool take_object(void *context, const fth_store_object *object)
     return progress->status == FTH_OK;
 }
 
-/* A version with a space in it (a date, of a server without tags) could not be read back. */
+/* A version that contains a space (a date, from a server without etags) could not be read back. */
 static bool can_be_kept(const fth_object_list *list)
 {
     if (list->count < KEPT_FROM)

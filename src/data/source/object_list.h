@@ -1,5 +1,5 @@
-/* The objects of a store that a data set is made of, with their sizes and versions, in order of
- * keys; and how the list of a large bucket is remembered. */
+/* The objects of a store that make up a data set, with sizes and versions, sorted by key; long
+ * lists are cached. */
 #ifndef FTH_DATA_OBJECT_LIST_H
 #define FTH_DATA_OBJECT_LIST_H
 
@@ -9,7 +9,7 @@
 
 typedef struct fth_listed_object {
     uint64_t size_bytes;
-    uint32_t key, version; /* where they begin in `text` */
+    uint32_t key, version; /* offsets in `text` */
 } fth_listed_object;
 
 typedef struct fth_object_list {
@@ -28,11 +28,11 @@ static inline const char *fth_object_list_version(const fth_object_list *list, s
 {
     return list->text.text + list->objects[object].version;
 }
-/* The number of the object of that key; SIZE_MAX: there is none. */
+/* The number of the object with that key; SIZE_MAX: none. */
 size_t fth_object_list_find(const fth_object_list *list, const char *key);
 
-/* Lists a store. What more than some pages held last time is remembered in the cache folder, and
- * used again if some of its pages (the first, the last, and others at random) are as they were. */
+/* Lists a store. A list of more than a few pages is kept in the cache folder and used again if some
+ * of its pages (first, last and random ones) are unchanged. */
 fth_status fth_object_list_fetch(fth_store *store, const fth_stop *stop, fth_object_list *list);
 
 #endif

@@ -1,5 +1,5 @@
-/* Data sets whose samples are handed out by a provider (provider.h). From the moment that a sample
- * has its bytes it is handled like one of a file or of an array in memory. */
+/* Data sets whose samples are handed out by a provider (provider.h). Once a sample has its bytes,
+ * it is treated like one of a file or an array. */
 #include "data/source/provider.h"
 
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 
 #include "data/loader/loader.h"
 
-/* A sample that is not there after this time ends the loading. It is asked for in short steps, so
- * that a loader can be closed meanwhile. */
+/* A sample that does not arrive in this time ends the loading. It is requested in short steps, so
+ * that the loader can be closed meanwhile. */
 #define TAKE_TIMEOUT_S 60
 #define TAKE_STEP_S    0.5
 

@@ -1,6 +1,6 @@
-/* Data sets whose samples somebody else provides, one at a time or as finished batches: what lies
- * behind addresses that this folder does not open itself (fth_dataset_scheme). Transforms, bad
- * images and the loader are as for files. */
+/* Data sets whose samples come from a provider, one at a time or as finished batches: what is
+ * behind addresses of an fth_dataset_scheme. Transforms, bad images and loaders work as for
+ * files. */
 #ifndef FTH_DATA_PROVIDER_H
 #define FTH_DATA_PROVIDER_H
 
@@ -8,102 +8,99 @@
 
 #include "data/data.h"
 
-/* How long reading something that has to be fetched may take. */
+/* How long reading a sample that has to be fetched may take. */
 typedef struct fth_patience {
-    const atomic_bool *stop; /* FTH_INTERRUPTED soon after it is set; may be NULL */
-    fth_deadline deadline;   /* FTH_TIMEOUT after it; 0: only the store's own */
-    double failing_s;        /* FTH_TIMEOUT after this long if requests are known to fail; 0: the same */
-} fth_patience; /* After FTH_TIMEOUT it goes on being fetched: ask again. The message says what the store does. */
+    const atomic_bool *stop; /* once set, FTH_INTERRUPTED; may be NULL */
+    fth_deadline deadline;   /* FTH_TIMEOUT afterwards; 0: the store's own */
+    double failing_s;        /* FTH_TIMEOUT after this time if requests are known to fail; 0: never */
+} fth_patience; /* After FTH_TIMEOUT it is still being fetched: try again. The message describes the store's state. */
 
-/* A sample before its transform. */
+/* A sample as it is stored. */
 typedef struct fth_raw_sample {
-    const uint8_t *bytes; /* a file's; or pixels, if width > 0: RGB, row after row; or planes */
+    const uint8_t *bytes; /* a file; or pixels if width > 0: rows of RGB, or planes */
     size_t size_bytes;
-    size_t stride; /* bytes from row to row of RGB pixels; 0: no gaps */
+    size_t stride; /* bytes from one row of RGB pixels to the next; 0: no gaps */
     int width, height, channels;
     bool planar;
-    bool padded; /* 16 readable bytes follow the pixels, which saves a copy of them */
+    bool padded; /* 16 readable bytes follow the pixels, which saves a copy */
     int32_t label;
     const char *name; /* for messages; may be NULL */
     void *lease;      /* for give_back() */
-    bool unplanned;   /* set before it is taken: it takes the place of a bad image, so nobody expects it to be needed */
+    bool unplanned;   /* set before it is taken: it replaces a bad image, so it was not announced */
 } fth_raw_sample;
 
-/* Who provides them. A session is one loader's; it decides, when it is opened, whether the loader
- * gets finished batches or finishes samples itself. */
+/* Hands out samples. A session belongs to one loader; when it is opened it decides whether the
+ * loader gets finished batches or finishes samples itself. */
 typedef struct fth_dataset_provider {
-    void *context; /* the data set's to free, with `free` */
+    void *context; /* owned by the data set, freed by `free` */
     void (*free)(void *context);
-    /* NULL: loaders have no sessions. It may set what decides the order: own_order, order_seed,
-     * rotation and seed. *finished: batches come from next(). */
+    /* NULL: no sessions. May set own_order, order_seed, rotation and seed. *finished: batches come
+     * from next(). */
     fth_status (*open_session)(void *context, const fth_dataset *dataset, fth_loader_options *options, bool *finished,
                                void **session);
     void (*close_session)(void *context, void *session);
     fth_status (*next)(void *session, fth_deadline deadline, const fth_batch **batch); /* as fth_loader_next() */
-    void (*moved)(void *session, int64_t next); /* of a loader that finishes samples: the batch it gives out next */
-    /* Lends a sample, to a session's loader or (NULL) anybody else. FTH_CORRUPT: it cannot be read,
-     * which counts as a bad image; FTH_TIMEOUT: not yet, ask again; other failures end the loading.
-     * What has a lease is given back, also then. Any thread. */
+    void (*moved)(void *session, int64_t next); /* for loaders that finish samples: the number of their next batch */
+    /* Lends a sample, to a session's loader or to other callers (NULL). FTH_CORRUPT: unreadable, a
+     * bad image; FTH_TIMEOUT: not yet, try again; other failures end the loading. A lease is given
+     * back in every case. Any thread. */
     fth_status (*take)(void *context, void *session, fth_split split, int64_t sample, fth_deadline deadline,
                        fth_raw_sample *raw);
     void (*give_back)(void *context, fth_raw_sample *raw);
-    /* What keeps those who wait for samples or batches, for a message. Optional. Any thread. */
+    /* Explains why samples or batches do not arrive. Optional. Any thread. */
     void (*explain)(void *context, char *text, size_t size);
-    /* As fth_dataset_expect(), for a session: samples that its loader comes to. Optional. */
+    /* As fth_dataset_expect(), for the loader of a session. Optional. */
     size_t (*expect)(void *session, const int64_t *samples, size_t count);
 } fth_dataset_provider;
 
 typedef struct fth_provided_set {
-    fth_dataset_info info;     /* copied; its normalization is the usual one, size and transform are for who opens it */
-    bool files;                /* samples are image files: transformed always */
-    int raw_height, raw_width; /* of images as they are stored; 0: files of different sizes, or large ones */
-    const char *version;       /* fth_dataset_version() of it */
+    fth_dataset_info
+        info;   /* copied; with the default normalization; size and transform are chosen by the user of the set */
+    bool files; /* samples are image files, always transformed */
+    int raw_height, raw_width; /* of stored images; 0: files of different or large sizes */
+    const char *version;       /* its fth_dataset_version() */
     const char *source;        /* for messages */
 } fth_provided_set;
 
-/* Takes over the provider, also on failure. */
+/* Takes ownership of the provider, even on failure. */
 fth_status fth_dataset_create_provided(const fth_provided_set *set, const fth_dataset_provider *provider,
                                        const fth_dataset_options *options, fth_dataset **dataset);
-/* The provider's context; NULL if the set is not one of `free`'s kind. */
+/* The provider's context; NULL if the provider's free() is another. */
 void *fth_dataset_get_provider(const fth_dataset *dataset, void (*free)(void *context));
-/* Counts a sample as a bad image, as the loader does with those that it cannot read: for who
- * replaced it already. */
+/* Notes a bad image that was already replaced elsewhere. */
 fth_status fth_dataset_note_bad_sample(const fth_dataset *dataset, fth_split split, int64_t sample, const char *name,
                                        const char *reason);
-/* What to say of a set so that somebody else can provide it; lent by the set, without its
- * version. */
+/* Describes a set for a provider of it; lent by the set, without its version. */
 void fth_dataset_describe_provided(const fth_dataset *dataset, fth_provided_set *set);
 
-/* Why samples do not come, as far as the set knows it, for the message of whoever gives up waiting.
- * False: nothing is known. */
+/* Explains why samples do not arrive, for messages about a timeout. False: unknown. */
 bool fth_dataset_explain(const fth_dataset *dataset, char *text, size_t size);
 
-/* A loader that finishes samples of a session that is open already, and stays the caller's: for a
- * session that has no finished batches any more. */
+/* A loader that finishes samples of an open session, which the caller keeps: for a session that
+ * cannot give finished batches any more. */
 fth_status fth_loader_open_for_session(const fth_dataset *dataset, const fth_loader_options *options, void *session,
                                        fth_loader **loader);
 
-/* ---- the other way: samples of a set as they are, for those who provide them to others ---- */
+/* ---- for providers: stored samples of a set ---- */
 
-/* One thread's tools for finishing samples. */
+/* One thread's tools for reading and finishing samples. */
 typedef struct fth_sample_maker fth_sample_maker;
 fth_status fth_sample_maker_create(const fth_dataset *dataset, fth_sample_maker **maker);
 void fth_sample_maker_free(fth_sample_maker *maker);
-/* A sample as it is stored: an image file's bytes, or pixels. Lent until the maker reads again.
- * FTH_CORRUPT with the reason, if it cannot be read, here or anywhere; other failures may pass.
- * Nothing is counted as a bad image. `patience` may be NULL. */
+/* A sample as it is stored: an image file's bytes, or pixels. Lent until the next read.
+ * FTH_CORRUPT, with the reason, if it can never be read; other failures may be temporary. Bad
+ * images are not counted. `patience` may be NULL. */
 fth_status fth_sample_maker_read(fth_sample_maker *maker, fth_split split, int64_t sample, const fth_patience *patience,
                                  fth_raw_sample *raw);
-/* These will be read soon, in this order, by any maker of the set: whoever has to fetch them can
- * begin. `needed_s`: when, by fth_clock_seconds(); what is needed first is fetched first. */
+/* Announces samples that any maker of the set will read, as fth_dataset_expect(). */
 void fth_sample_maker_expect(fth_sample_maker *maker, fth_split split, const int64_t *samples, int64_t count,
                              double needed_s);
-/* Its pixels: a file's decoded whole, at full size. Lent until the maker is used again. What comes
- * of them is what a loader with a cache of decoded images makes, and a little different from what
- * comes of the file. */
+/* The pixels of a stored sample; a file is decoded whole, at full size. Lent until the maker is
+ * used again. Results equal those of a loader with a cache of decoded images, and differ slightly
+ * from those of the file. */
 fth_status fth_sample_maker_decode(fth_sample_maker *maker, const fth_raw_sample *raw, fth_raw_sample *pixels);
-/* A raw sample through a transform of fth_dataset_describe_preparation()'s language, which is
- * parsed once, as a loader would for (seed, epoch, sample): the same bits. */
+/* A stored sample through a preparation (fth_dataset_describe_preparation(), parsed once), exactly
+ * as a loader would for (seed, epoch, sample). */
 typedef struct fth_finish {
     const char *preparation;
     fth_augmentation augmentation; /* of images in memory */
@@ -112,8 +109,8 @@ typedef struct fth_finish {
 } fth_finish;
 fth_status fth_sample_maker_finish(fth_sample_maker *maker, const fth_raw_sample *raw, const fth_finish *finish,
                                    float *planes);
-/* (channels, height, width) of what finish() writes; FTH_INVALID if the preparation is none for
- * images of the set. */
+/* (channels, height, width) of the result of finish(); FTH_INVALID if the preparation does not suit
+ * the set. */
 fth_status fth_sample_maker_shape(fth_sample_maker *maker, const char *preparation, int shape[3]);
 double fth_sample_maker_decode_seconds(const fth_sample_maker *maker); /* spent in decoders so far */
 

@@ -1,8 +1,6 @@
-/* The samples of a data set for a provider of another (provider.h): as they are stored, decoded, or
- * finished exactly as a loader would. What a loader chooses is given by the caller.
- *
- * Transforms come as text. The last few are kept parsed, since the samples of one job come one after
- * the other. */
+/* Stored, decoded or finished samples of a data set, for its providers (provider.h). Choices that a
+ * loader makes are the caller's. The last few preparations are kept parsed, since a job's samples
+ * come in succession. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +20,7 @@ struct fth_sample_maker {
     char *name;              /* of the sample read last */
     fth_pixel_buffer pixels; /* decoded, rows without gaps */
     preparation kept[KEPT_PREPARATIONS];
-    int next; /* of `kept`, to be replaced */
+    int next; /* the next of `kept` to be replaced */
 };
 
 fth_status fth_sample_maker_create(const fth_dataset *dataset, fth_sample_maker **maker)
@@ -80,7 +78,7 @@ void fth_sample_maker_expect(fth_sample_maker *maker, fth_split split, const int
                              double needed_s)
 {
     fth_dataset_expect(maker->dataset, split, samples, (size_t)count,
-                       needed_s); /* without room: read when it is needed */
+                       needed_s); /* if there is no room, they are read when needed */
 }
 
 static fth_status remove_gaps(fth_sample_maker *maker, fth_raw_sample *pixels)

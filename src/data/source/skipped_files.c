@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 
-/* Where a text may be cut at or before `at`. */
+/* The last position up to `at` where a character begins. */
 static size_t cut_before(const char *text, size_t at)
 {
     while (at > 0 && ((unsigned char)text[at] & 0xc0) == 0x80)
@@ -30,7 +30,7 @@ int fth_skipped_files_named(const fth_skipped_files *skipped)
     return skipped->count < FTH_SKIPPED_NAMED ? (int)skipped->count : FTH_SKIPPED_NAMED;
 }
 
-/* Folders are walked in no particular order, so the names are kept sorted. */
+/* Folders are walked in no particular order, so the names are sorted. */
 void fth_skipped_files_add(fth_skipped_files *skipped, const char *path)
 {
     char name[FTH_SKIPPED_NAME];

@@ -1,20 +1,19 @@
-/* See length_order.h. One window is kept sorted: positions are mostly asked for one behind the
- * other. */
+/* See length_order.h. One window is kept sorted, since positions are usually consecutive. */
 #include "data/text/length_order.h"
 
 #include <stdlib.h>
 
-enum { WINDOW_BATCHES = 50 }; /* as Hugging Face's group_by_length */
+enum { WINDOW_BATCHES = 50 }; /* as in Hugging Face's group_by_length */
 
 struct fth_length_order {
     fth_sampler sampler;
     const uint32_t *lengths;
     int64_t batch, samples; /* of an epoch of the share */
-    int64_t *window;        /* (size) samples of the window that is kept, in its order */
+    int64_t *window;        /* (size) samples of the window, in order */
     int64_t *scratch;
-    uint64_t *keys;              /* a length and a place in the window */
+    uint64_t *keys;              /* length and position in the window */
     int64_t size;                /* of a whole window */
-    int64_t epoch, begin, count; /* of the one that is kept; count 0: none */
+    int64_t epoch, begin, count; /* of the kept window; count 0: none */
 };
 
 fth_status fth_length_order_create(const fth_sampler *sampler, const uint32_t *lengths, int64_t batch,

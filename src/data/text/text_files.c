@@ -14,15 +14,15 @@ enum { PROBED_AT_MOST = 1000, HEAD_BYTES = 64 << 10, LONGEST_PATH = 4096, MAX_CL
 static const size_t max_table_bytes = (size_t)8 << 30;
 #define CLASSES_NAME "classes.txt"
 
-/* Names of parts; of those for validation the first that there is counts. */
+/* Names of parts; the first validation part that exists is used. */
 static const char *const part_names[] = {"train", "training", "validation", "valid", "val", "dev", "test"};
 enum { TRAINING_NAMES = 2, OTHER = FTH_COUNT_OF(part_names) };
 
-/* A table among the names of a folder. */
+/* A table in a folder. */
 typedef struct candidate {
     char *key;
     fth_text_format format;
-    size_t part;   /* in part_names; OTHER: none of them */
+    size_t part;   /* index in part_names; OTHER: none */
     bool numbered; /* "train-00001-of-00003" */
     bool exact;    /* "train" */
 } candidate;
@@ -30,7 +30,7 @@ typedef struct candidate {
 typedef struct candidate_list {
     candidate *items;
     size_t count, capacity;
-    bool images; /* something that sets of images are made of: image files, tars or an index */
+    bool images; /* there are files of image sets: image files, tars or an index */
 } candidate_list;
 
 static void release_candidates(candidate_list *list)
@@ -61,7 +61,7 @@ static candidate judge_name(const char *stem, size_t length)
     return judged;
 }
 
-/* Takes note of a name in the folder or one folder deeper. */
+/* Notes a file in the folder or in data/. */
 static fth_status consider(candidate_list *list, const char *key)
 {
     fth_status status = FTH_OK;
@@ -78,7 +78,7 @@ static fth_status consider(candidate_list *list, const char *key)
         return FTH_OK;
     candidate judged = judge_name(name, stem_length);
     if (judged.part == OTHER && (slash || strncasecmp(name + stem_length, ".json", 6) == 0))
-        return FTH_OK; /* config.json and the like */
+        return FTH_OK; /* such as config.json */
     judged.format = format;
     FTH_TRY(fth_grow(&list->items, list->count, &list->capacity, sizeof *list->items));
     FTH_REQUIRE(judged.key = strdup(key), FTH_NO_MEMORY, "no memory for a path");
@@ -93,7 +93,7 @@ static int compare_candidates(const void *a, const void *b)
     return strcmp(((const candidate *)a)->key, ((const candidate *)b)->key);
 }
 
-/* ---- what is there ---- */
+/* ---- listing ---- */
 
 static fth_status list_folder(const char *folder, const char *below, candidate_list *list)
 {
@@ -150,7 +150,7 @@ static fth_status list_store(fth_store *store, size_t most, candidate_list *list
     return listing.status != FTH_OK ? listing.status : status;
 }
 
-/* ---- which of them are the set ---- */
+/* ---- choosing ---- */
 
 static fth_status add_file(fth_text_files *files, const candidate *chosen, fth_split split)
 {
@@ -170,7 +170,7 @@ out:
     return status;
 }
 
-/* The same table in another format, or compressed and not: one of them is enough. */
+/* The same table in another format or compression. */
 static bool is_same_table(const char *a, const char *b)
 {
     fth_text_format format;
@@ -179,8 +179,8 @@ static bool is_same_table(const char *a, const char *b)
            strncmp(a, b, left) == 0;
 }
 
-/* Adds the tables of the parts [first, end): one of the bare name, or all that are numbered, or the
- * only one. */
+/* Adds the tables of the parts [first, end): the one with the bare name, or all numbered ones, or
+ * the only one. */
 static fth_status add_part(fth_text_files *files, const candidate_list *list, size_t first, size_t end, fth_split split)
 {
     fth_status status = FTH_OK;
@@ -246,7 +246,7 @@ bool fth_text_folder_probe(const char *folder)
 
 /* ---- addresses ---- */
 
-/* True if the first bytes of a table look like those of an index of image files (index_file.h). */
+/* True if a table's first bytes look like an index of image files (index_file.h). */
 static bool looks_like_index(const char *bytes, size_t size_bytes, const char *name, fth_text_format format)
 {
     fth_text_table *table = NULL;
@@ -292,7 +292,7 @@ out:
     return status;
 }
 
-/* A prefix of a bucket: tables, and nothing that image sets are made of, among the first names. */
+/* True if the first objects of a store include tables, and no files of image sets. */
 static fth_status probe_store(const char *address, const fth_dataset_options *options, bool *fits)
 {
     fth_status status = FTH_OK;
@@ -445,8 +445,8 @@ fth_status fth_text_files_read_classes(const fth_text_files *files, char **text)
     *text = NULL;
     if (files->store) {
         status = fth_store_get(files->store, CLASSES_NAME, MAX_CLASSES_BYTES, text, &size_bytes, NULL);
-        /* A link with a signature is for one object: a web server refuses all others, whether they
-         * are there or not. */
+        /* A signed link is for one object: the web server refuses all others, whether they exist or
+         * not. */
         return status == FTH_INVALID && !fth_store_can_list(files->store) ? FTH_OK : status;
     }
     char *path = fth_path_join(files->folder, CLASSES_NAME);

@@ -166,8 +166,8 @@ out:
     return status;
 }
 
-/* The first `shown` training samples of each of the first classes; of labels that are numbers, the
- * first samples. */
+/* The first `shown` training samples of each of the first classes; if labels are numbers, the first
+ * samples. */
 static fth_status choose_samples(const fth_dataset *dataset, int shown, fth_text_inspection *found)
 {
     fth_status status = FTH_OK;

@@ -1,17 +1,17 @@
-/* Looking into sets of text: `farthing data inspect`. */
+/* Inspecting sets of text, for `farthing data`. */
 #ifndef FTH_DATA_TEXT_INSPECT_H
 #define FTH_DATA_TEXT_INSPECT_H
 
 #include "data/data.h"
 #include "text/tokenizer.h"
 
-/* Tokens of samples, special ones included. */
+/* Numbers of tokens, with special ones. */
 typedef struct fth_length_facts {
-    uint32_t least, median, high, most; /* high: 95 % are no longer */
+    uint32_t least, median, high, most; /* high: 95 % are not longer */
     double mean;
 } fth_length_facts;
 
-/* A sample to show; what it points to is the set's. */
+/* A sample to show; its pointers belong to the set. */
 typedef struct fth_shown_text {
     fth_text_pair text;
     int32_t label;
@@ -19,22 +19,22 @@ typedef struct fth_shown_text {
 } fth_shown_text;
 
 typedef struct fth_text_inspection {
-    fth_length_facts lengths; /* as they would be uncut */
-    int64_t cut;              /* samples that are longer than what is kept of them */
-    int64_t tokens;           /* of all samples as they are used */
-    int64_t unknown;          /* of these: not in the vocabulary */
-    int64_t unknown_samples;  /* samples with some */
-    int64_t empty;            /* samples without any text */
+    fth_length_facts lengths; /* without cutting */
+    int64_t cut;              /* samples that are cut */
+    int64_t tokens;           /* of all samples, after cutting */
+    int64_t unknown;          /* tokens that are not in the vocabulary */
+    int64_t unknown_samples;  /* samples that have some */
+    int64_t empty;            /* samples without text */
     int64_t pairs;
-    int64_t shared;              /* validation samples whose text is among the training samples too */
-    int64_t *class_counts[2];    /* by split: (classes); of numbers: NULL */
-    double *least, *mean, *most; /* (classes) of numbers, over both splits; else NULL */
-    fth_shown_text *samples;     /* (sample_count) training samples, some of every class */
+    int64_t shared;              /* validation samples whose text is also a training sample's */
+    int64_t *class_counts[2];    /* by split: (classes); NULL if labels are numbers */
+    double *least, *mean, *most; /* (classes) over both splits, if labels are numbers; else NULL */
+    fth_shown_text *samples;     /* (sample_count) training samples of every class */
     int sample_count;
 } fth_text_inspection;
 
-/* Of a set that was opened with keep_text; `shown` samples of each class are chosen, of 20 classes
- * at most. Release *inspection either way. */
+/* For a set opened with keep_text. Chooses `shown` samples of each of up to 20 classes. Release
+ * *inspection in any case. */
 fth_status fth_text_set_inspect(const fth_dataset *dataset, int shown, fth_text_inspection *inspection);
 void fth_text_inspection_release(fth_text_inspection *inspection);
 

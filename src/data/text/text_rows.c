@@ -7,7 +7,7 @@
 
 #include "data/archive/blob.h"
 
-enum { CHECKED_EVERY = 4096 /* rows, whether to stop */, MAX_NUMBERS = 4096 /* of a label */ };
+enum { CHECKED_EVERY = 4096 /* rows between checks for a stop */, MAX_NUMBERS = 4096 /* of a label */ };
 
 void fth_text_rows_release(fth_text_rows *rows)
 {
@@ -45,7 +45,7 @@ static fth_status reserve_text(fth_text_rows *rows, size_t size_bytes)
     return FTH_OK;
 }
 
-/* Columns joined by spaces; empty ones add none. */
+/* Joins columns by spaces; empty ones are omitted. */
 static fth_status add_text(fth_text_rows *rows, const fth_text_table *table, const fth_table_row *row,
                            const fth_column_list *columns, uint32_t *size_bytes)
 {
@@ -77,7 +77,7 @@ out:
 
 /* ---- labels ---- */
 
-/* Takes the next of several values that a field has; false after the last. */
+/* The next of several values in a field; false after the last. */
 static bool next_value(const fth_table_field *field, const char *separators, size_t *at, const char **text,
                        size_t *size_bytes)
 {
@@ -147,7 +147,7 @@ static fth_status read_numbers(fth_text_rows *rows, const fth_text_table *table,
         while (!field->missing && next_value(field, ",;| ", &at, &text, &size_bytes)) {
             double value = 0;
             if (size_bytes == 0 && !field->list)
-                continue; /* between "; " and the next */
+                continue; /* the space in "; " */
             FTH_REQUIRE(parse_number(text, size_bytes, &value), FTH_INVALID,
                         "%s, line %zu: the label '%.*s' is not a finite number", name, row->line,
                         (int)(size_bytes < 80 ? size_bytes : 80), text);
@@ -168,7 +168,7 @@ out:
     return status;
 }
 
-/* Several columns of 0 and 1, which are the labels 0, 1, ... */
+/* Several columns of 0 and 1 stand for the labels 0, 1, ... */
 static fth_status read_flags(fth_text_rows *rows, const fth_text_table *table, const fth_table_row *row,
                              const fth_columns *columns)
 {

@@ -1,6 +1,5 @@
-/* See text_set.h. Opening goes in steps: find the files, read their rows, hold some out, make
- * classes of the labels, learn a vocabulary if none is given, and encode all rows, in pieces, by
- * several threads. */
+/* See text_set.h. Opening a set: find the files, read the rows, hold some out, turn labels into
+ * classes, learn a vocabulary if none is given, and encode all rows on several threads. */
 #include "data/text/text_set.h"
 
 #include <math.h>
@@ -20,7 +19,7 @@ enum { USUAL_VOCABULARY = 8192, USUAL_LONGEST = 128, SHORTEST = 3, PIECE = 1024,
 typedef struct text_part {
     int64_t count;
     int32_t *tokens;
-    uint64_t *begins; /* (count) where samples begin among the tokens */
+    uint64_t *begins; /* (count) offsets among the tokens */
     uint32_t *lengths, *firsts;
     int32_t *labels; /* or NULL */
     float *targets;  /* (count, classes), or NULL */
@@ -29,14 +28,14 @@ typedef struct text_part {
 struct fth_text_set {
     char *name;
     fth_tokenizer *learned;
-    const fth_tokenizer *tokenizer; /* the same, or the caller's */
+    const fth_tokenizer *tokenizer; /* the learned one or the caller's */
     fth_labels *labels;
-    char **label_names; /* of label columns, then of numbers, and a NULL */
+    char **label_names; /* of the label columns, later of numbers; ends with NULL */
     int label_columns;
     int classes;
-    fth_held_out_samples held_out; /* of the rows for training, where there are no others */
+    fth_held_out_samples held_out; /* of the training rows, if there are no validation rows */
     text_part parts[2];            /* by fth_split */
-    fth_text_rows rows[2];         /* by file; with keep_text to the end, else until they are encoded */
+    fth_text_rows rows[2];         /* by file; freed once they are encoded, unless keep_text */
     uint64_t contents;             /* a hash of the files' bytes */
 };
 
@@ -71,7 +70,7 @@ static void free_set(void *state)
 
 /* ---- reading ---- */
 
-/* Keeps the names of the label columns; those of later files must be as many. */
+/* Keeps the names of the label columns; later files must have as many. */
 static fth_status meet_label_columns(fth_text_set *set, fth_text_table *table, const fth_columns *columns,
                                      fth_label_kind kind)
 {
@@ -131,7 +130,7 @@ out:
 
 /* ---- labels ---- */
 
-/* Lines of classes.txt as names, ending with NULL, in place. free() the array. */
+/* Splits classes.txt into names, ending with NULL, in place. free() the array. */
 static fth_status split_lines(char *text, char ***names)
 {
     size_t count = 0, lines = 1;
@@ -145,7 +144,7 @@ static fth_status split_lines(char *text, char ***names)
     return status;
 }
 
-/* Class names that are numbers, not all of them whole, are more likely values to predict. */
+/* Class names that are numbers, some with fractions, are probably values to predict. */
 static void warn_of_fractions(const fth_text_set *set)
 {
     const char *const *names = fth_labels_names(set->labels), *fraction = NULL;
@@ -163,7 +162,7 @@ static void warn_of_fractions(const fth_text_set *set)
                         set->name, fraction, set->classes);
 }
 
-/* The names that classes have before any label is seen: the model's, the label columns' or those of
+/* Turns labels into classes. Known names are those of the model, of the label columns or of
  * classes.txt. */
 static fth_status finish_labels(fth_text_set *set, const fth_text_files *files, const fth_text_options *options)
 {
@@ -193,7 +192,7 @@ out:
     return status;
 }
 
-/* A name for each number of a label: the columns', or, of several in one column, that and a
+/* Names the numbers of a label: by the columns, or, if one column has several, by its name and a
  * number. */
 static fth_status name_numbers(fth_text_set *set)
 {
@@ -217,15 +216,15 @@ out:
     return status;
 }
 
-/* Where a sample of a split is among the rows. */
+/* The row of a sample. */
 static size_t find_row(const fth_text_set *set, fth_split split, int64_t index, fth_text_rows const **rows)
 {
     *rows = &set->rows[set->held_out.any ? FTH_TRAIN : split];
     return (size_t)fth_held_out_place(&set->held_out, split, index);
 }
 
-/* Numbers for every class of every sample. Pages of zeros cost nothing until they are used, so what
- * is too much would show only in the middle of an epoch. */
+/* Targets for every class of every sample. Pages are allocated when they are written, so too large
+ * an array would fail only in the middle of an epoch. */
 static fth_status allocate_targets(const fth_text_set *set, text_part *part)
 {
     const size_t count = (size_t)part->count * (size_t)set->classes;
@@ -290,7 +289,7 @@ out:
     return status;
 }
 
-/* The encoding of a part: pieces of samples, each with tokens of its own until all are there. */
+/* Encodes a part in pieces, each with a token list of its own. */
 typedef struct part_encoding {
     const fth_text_set *set;
     fth_split split;
@@ -345,7 +344,7 @@ static fth_status encode_part(fth_text_set *set, fth_split split, int longest, c
         fth_token_list *list = &encoding.pieces[piece];
         if (list->count > 0)
             memcpy(part->tokens + part->begins[piece * PIECE], list->ids, list->count * sizeof *list->ids);
-        fth_token_list_release(list); /* as soon as it is copied: both are large */
+        fth_token_list_release(list); /* immediately, since both are large */
     }
 
 out:
@@ -377,7 +376,7 @@ static void measure_lengths(const text_part *part, fth_text_info *info)
     info->length_deviation = sqrt(fmax(0, squares / count - info->mean_length * info->mean_length));
 }
 
-/* ---- the whole ---- */
+/* ---- opening ---- */
 
 static char *name_set(const char *address)
 {
@@ -396,7 +395,7 @@ static int32_t get_class(const void *context, int64_t row)
     return rows->labels[row];
 }
 
-/* As the labels were met: sets of them, and numbers, are no classes. */
+/* Classes by the order of their labels; sets and numbers have none. */
 static fth_sample_classes find_classes(const fth_text_rows *rows, fth_label_kind kind)
 {
     int most = 0;
