@@ -160,7 +160,7 @@ static void fill_slot(const fth_updater *updater, const fth_update_arguments *ar
     cuda_device *device = updater->device;
     fth_update_numbers *slot = updater->groups.slots + sequence % CUDA_UPDATE_SLOTS * (uint64_t)groups->group_count;
     if (device->announcement->sequence + CUDA_UPDATE_SLOTS <= sequence)
-        cuda_synchronize(&device->base, cuda_deadline(device));
+        FTH_IGNORE(cuda_synchronize(&device->base, cuda_deadline(device)), "the run reports it");
     for (int i = 0; i < groups->group_count; i++) {
         const fth_update_arguments own = fth_update_group_arguments(arguments, groups->groups[i]);
         fth_update_prepare(updater->rule, &own, &slot[i]);
