@@ -1,0 +1,169 @@
+/* Recognizes a file's format by its content and reads its tensors: safetensors, and PyTorch's files
+ * in either container. What is recognized and not read is refused by name. */
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tensor/weights_internal.h"
+#include "tensor/zip_internal.h"
+
+enum { TAR_MAGIC_AT = 257 };
+
+static fth_status open_safetensors(fth_weights *weights, const void *bytes, size_t size_bytes, const char *origin,
+                                   const char *key)
+{
+    fth_status status = FTH_OK;
+    FTH_TRY(fth_safetensors_parse(bytes, size_bytes, origin, &weights->safetensors));
+    weights->format = "safetensors";
+    weights->count = fth_safetensors_count(weights->safetensors);
+    FTH_TRY(fth_allocate(weights->count, sizeof *weights->views, &weights->views));
+    for (size_t i = 0; i < weights->count; i++)
+        weights->views[i] = *fth_safetensors_get(weights->safetensors, i);
+    FTH_TRY(fth_weights_copy_names(weights));
+    FTH_TRY(fth_weights_choose_part(weights, origin, key));
+out:
+    return status;
+}
+
+static bool is_named_tensor(const fth_pickle_node *key, const fth_pickle_node *value)
+{
+    return key->kind == FTH_PICKLE_TEXT && value->kind == FTH_PICKLE_TENSOR;
+}
+
+static fth_status check_name(const fth_pickle_node *key, const char *origin)
+{
+    char shown[80];
+    bool good = key->count > 0 && key->count <= FTH_WEIGHTS_MAX_NAME;
+    for (size_t i = 0; good && i < key->count; i++)
+        good = !iscntrl((unsigned char)key->bytes[i]);
+    if (good)
+        return FTH_OK;
+    return fth_fail(FTH_CORRUPT, "%s: '%s' is no name for a tensor", origin,
+                    fth_pickle_printable(key->bytes, key->count, shown, sizeof shown));
+}
+
+/* A tensor of a kind that is not read must not go missing without a word. */
+static fth_status check_readable(const fth_pickle_node *key, const fth_pickle_node *value, const char *origin)
+{
+    char shown[80] = "";
+    const fth_pickle_global *maker = fth_pickle_unread_tensor(value);
+    if (!maker)
+        return FTH_OK;
+    if (key->kind == FTH_PICKLE_TEXT)
+        fth_pickle_printable(key->bytes, key->count, shown, sizeof shown);
+    return fth_fail(FTH_UNSUPPORTED,
+                    "%s: tensor '%s' is refused: it is made by %s, as sparse, quantized and other special tensors are; "
+                    "save an ordinary one (.to_dense(), .dequantize())",
+                    origin, shown, fth_pickle_global_text(maker));
+}
+
+static fth_status read_tensors(fth_weights *weights, const fth_pickle_node *state, const char *origin)
+{
+    fth_status status = FTH_OK;
+    size_t names_size = 0, count = 0;
+    for (size_t i = 0; i + 1 < state->count; i += 2) {
+        FTH_TRY(check_readable(state->items[i], state->items[i + 1], origin));
+        if (!is_named_tensor(state->items[i], state->items[i + 1]))
+            continue;
+        FTH_TRY(check_name(state->items[i], origin));
+        /* Many uses of one long text would be a small file that takes much memory. */
+        FTH_REQUIRE(!state->items[i]->visited, FTH_CORRUPT, "%s: two tensors are called '%.*s'", origin,
+                    (int)state->items[i]->count, state->items[i]->bytes);
+        state->items[i]->visited = true;
+        names_size += state->items[i]->count + 1;
+        count++;
+    }
+    FTH_TRY(fth_allocate(names_size, 1, &weights->names));
+    FTH_TRY(fth_allocate(count, sizeof *weights->views, &weights->views));
+    char *name = weights->names;
+    for (size_t i = 0; i + 1 < state->count; i += 2) {
+        const fth_pickle_node *key = state->items[i], *value = state->items[i + 1];
+        if (!is_named_tensor(key, value))
+            continue;
+        memcpy(name, key->bytes, key->count); /* the NUL is there already */
+        FTH_TRY(fth_pth_view_tensor(weights->pth, value->tensor, name, origin, &weights->views[weights->count]));
+        weights->count++;
+        name += key->count + 1;
+    }
+out:
+    return status;
+}
+
+/* The classes of what was passed over: "argparse.Namespace, pathlib.PosixPath". */
+static char *list_skipped(const fth_pickle *pickle)
+{
+    enum { SHOWN = 5 };
+    size_t shown = 0;
+    char *list = fth_format("%s", "");
+    for (size_t i = 0; i < pickle->foreign_count && shown <= SHOWN; i++) {
+        if (fth_pickle_global_is_plain_data(pickle->foreign[i]))
+            continue;
+        const char *text = shown < SHOWN ? fth_pickle_global_text(pickle->foreign[i]) : "...";
+        char *longer = fth_format("%s%s%s", list, shown ? ", " : "", text);
+        free(list);
+        list = longer;
+        shown++;
+    }
+    return list;
+}
+
+static fth_status open_pth(fth_weights *weights, const void *bytes, size_t size_bytes, const char *origin,
+                           const char *key)
+{
+    fth_status status = FTH_OK;
+    if (fth_zip_recognize(bytes, size_bytes))
+        FTH_TRY(fth_pth_open_zip(bytes, size_bytes, origin, &weights->pth));
+    else
+        FTH_TRY(fth_pth_open_legacy(bytes, size_bytes, origin, &weights->pth));
+    weights->format = weights->pth->format;
+    weights->skipped = list_skipped(weights->pth->pickle);
+    FTH_TRY(fth_pth_find_state(weights->pth, key, origin, &weights->place));
+    FTH_TRY(read_tensors(weights, weights->place.state, origin));
+out:
+    return status;
+}
+
+static bool looks_like_safetensors(const unsigned char *bytes, size_t size_bytes)
+{
+    uint64_t length;
+    if (size_bytes <= SAFETENSORS_LENGTH_BYTES)
+        return false;
+    memcpy(&length, bytes, sizeof length);
+    return length <= SAFETENSORS_MAX_HEADER_BYTES && bytes[SAFETENSORS_LENGTH_BYTES] == '{';
+}
+
+static bool begins_with(const unsigned char *bytes, size_t size_bytes, size_t at, const char *text)
+{
+    return size_bytes >= at + strlen(text) && memcmp(bytes + at, text, strlen(text)) == 0;
+}
+
+/* Pickles of protocol 2 begin with 0x80. Older ones begin with any opcode; those that name
+ * something are worth reading on, so that the refusal tells what. */
+static bool looks_like_pickle(const unsigned char *bytes, size_t size_bytes)
+{
+    return size_bytes > 2 &&
+           (bytes[0] == 0x80 || ((bytes[0] == 'c' || bytes[0] == '(') && memchr(bytes, '\n', size_bytes)));
+}
+
+fth_status fth_weights_read(fth_weights *weights, const unsigned char *bytes, size_t size_bytes, const char *origin,
+                            const char *key)
+{
+    if (size_bytes == 0)
+        return fth_fail(FTH_CORRUPT, "%s: an empty file", origin);
+    if (looks_like_safetensors(bytes, size_bytes)) /* whatever the length's first byte looks like */
+        return open_safetensors(weights, bytes, size_bytes, origin, key);
+    if (fth_zip_recognize(bytes, size_bytes))
+        return open_pth(weights, bytes, size_bytes, origin, key);
+    if (begins_with(bytes, size_bytes, TAR_MAGIC_AT, "ustar"))
+        return fth_fail(FTH_UNSUPPORTED,
+                        "%s: a tar archive, as PyTorch wrote before 2017; load it in PyTorch and save it again",
+                        origin);
+    if (looks_like_pickle(bytes, size_bytes))
+        return open_pth(weights, bytes, size_bytes, origin, key);
+    if (begins_with(bytes, size_bytes, 0, "version https://git-lfs"))
+        return fth_fail(FTH_INVALID, "%s: a Git LFS pointer, not the weights; fetch them with 'git lfs pull'", origin);
+    return fth_fail(FTH_INVALID,
+                    "%s: neither safetensors nor a file of torch.save(): these are what weights are read "
+                    "from",
+                    origin);
+}
