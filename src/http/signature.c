@@ -360,6 +360,11 @@ bool fth_signed_body_matches(const fth_signed *who, const void *body, uint64_t b
     return CRYPTO_memcmp(hex, who->body_sha256, 64) == 0;
 }
 
+bool fth_signed_is_limited(const fth_signed *who)
+{
+    return who && *who->data;
+}
+
 bool fth_signed_may_read(const fth_signed *who, const char *name)
 {
     size_t wanted = strlen(name);

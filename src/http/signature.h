@@ -99,6 +99,8 @@ fth_signature_result fth_keys_check(fth_keys *keys, const char *authorization, c
 /* True if the body has the hash. */
 bool fth_signed_body_matches(const fth_signed *who, const void *body, uint64_t body_bytes);
 
+/* True if the key (NULL: none is needed) is limited to some data sets. */
+bool fth_signed_is_limited(const fth_signed *who);
 /* True if the key is not limited to other data sets than `name`. */
 bool fth_signed_may_read(const fth_signed *who, const char *name);
 

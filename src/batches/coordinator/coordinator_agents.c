@@ -508,7 +508,7 @@ json_t *fth_agents_describe(fth_agents *agents, const fth_signed *caller)
     for (size_t i = 0; i < agents->count; i++) {
         const agent *one = agents->agents[i];
         int processes = 0, jobs = 0;
-        if (caller && *caller->data && strcmp(caller->access, one->access) != 0)
+        if (fth_signed_is_limited(caller) && strcmp(caller->access, one->access) != 0)
             continue;
         for (size_t j = 0; j < one->job_count; j++) {
             processes += one->jobs[j].slot_count;

@@ -11,29 +11,7 @@
 #include "base/printable.h"
 #include "batches/coordinator/item_sets.h"
 
-enum { MAX_PREFETCHERS = 256, KEPT_FAILURES = 256, SHOWN_FAILURES = 20, EVICT_AT_ONCE = 256, LOGGED_A_MINUTE = 10 };
-
-typedef struct prefetcher_record {
-    char name[128];
-    uint64_t tries, done, failures;
-    double busy_s, usd;
-    double seen_s; /* when it last asked for an order */
-    char last_failure[480];
-} prefetcher_record;
-
-/* Which prefetchers fail on a data set. */
-typedef struct set_health {
-    bool failing[MAX_PREFETCHERS]; /* by prefetcher: its last order on the set failed */
-    fth_status status;             /* of the last failure */
-    char reason[480];
-} set_health;
-
-/* A rate limit, so that the log does not fill. */
-typedef struct log_limit {
-    double minute_s; /* when the minute began */
-    int written;
-    uint64_t left_out;
-} log_limit;
+enum { EVICT_AT_ONCE = 256 };
 
 struct fth_dispatcher {
     fth_dispatcher_options with;
@@ -49,12 +27,7 @@ struct fth_dispatcher {
     fth_item_sets *item_sets; /* of items in the cache: the index of their set */
     fth_cache_spending spending;
     bool said_exhausted; /* in this hour */
-    prefetcher_record prefetchers[MAX_PREFETCHERS];
-    size_t prefetcher_count;
-    set_health *health;                             /* by the index of the set */
-    fth_dispatcher_failure failures[KEPT_FAILURES]; /* a ring */
-    uint64_t failure_count;                         /* total */
-    log_limit log;
+    fth_prefetch_history *history;
 };
 
 /* An item dropped from the schedule may have been made again before it was removed from the cache.
@@ -104,7 +77,7 @@ fth_status fth_dispatcher_create(const fth_dispatcher_options *options, fth_disp
         &(fth_scheduler_options){.memory_bytes = options->memory_bytes, .max_tries = options->max_tries},
         &dispatcher->scheduler));
     FTH_TRY(fth_item_sets_create(&dispatcher->item_sets));
-    FTH_TRY(fth_allocate(fth_served_sets_count(options->sets), sizeof *dispatcher->health, &dispatcher->health));
+    FTH_TRY(fth_prefetch_history_create(options->sets, &dispatcher->history));
     fth_cache_set_evictor(options->cache, evict, dispatcher);
     *result = dispatcher;
     dispatcher = NULL;
@@ -121,7 +94,7 @@ void fth_dispatcher_free(fth_dispatcher *dispatcher)
     fth_cache_set_evictor(dispatcher->with.cache, NULL, NULL);
     fth_scheduler_free(dispatcher->scheduler);
     fth_item_sets_free(dispatcher->item_sets);
-    free(dispatcher->health);
+    fth_prefetch_history_free(dispatcher->history);
     pthread_cond_destroy(&dispatcher->changed);
     pthread_mutex_destroy(&dispatcher->mutex);
     free(dispatcher);
@@ -188,31 +161,13 @@ void fth_dispatcher_remove_process(fth_dispatcher *dispatcher, uint64_t job, int
     pthread_mutex_unlock(&dispatcher->mutex);
 }
 
-static const fth_dispatcher_failure *find_failure(const fth_dispatcher *dispatcher, fth_item_id id)
-{
-    uint64_t kept = dispatcher->failure_count < KEPT_FAILURES ? dispatcher->failure_count : KEPT_FAILURES;
-    for (uint64_t i = 1; i <= kept; i++) {
-        const fth_dispatcher_failure *failure = &dispatcher->failures[(dispatcher->failure_count - i) % KEPT_FAILURES];
-        if (fth_item_id_equal(failure->id, id))
-            return failure;
-    }
-    return NULL;
-}
-
-/* The status that jobs get. An order that timed out or lost its prefetcher does not mean that the
- * coordinator is lost. */
-static fth_status failure_status(fth_status status)
-{
-    return status == FTH_TIMEOUT || status == FTH_PEER_LOST || status == FTH_INTERRUPTED ? FTH_IO : status;
-}
-
 static fth_item_state look(fth_dispatcher *dispatcher, fth_item_id id, fth_receipt *receipt,
                            fth_dispatcher_failure *failure)
 {
     const char *reason = NULL;
     fth_item_state state = fth_scheduler_state(dispatcher->scheduler, id, receipt, &reason);
     if (state == FTH_ITEM_FAILED && failure) {
-        const fth_dispatcher_failure *kept = find_failure(dispatcher, id);
+        const fth_dispatcher_failure *kept = fth_prefetch_history_find_failure(dispatcher->history, id);
         *failure =
             (fth_dispatcher_failure){.id = id, .status = kept ? kept->status : FTH_IO, .set = kept ? kept->set : -1};
         fth_printable_copy(failure->reason, sizeof failure->reason, reason ? reason : kept ? kept->reason : "");
@@ -229,41 +184,12 @@ fth_item_state fth_dispatcher_look(fth_dispatcher *dispatcher, fth_item_id id, f
     return state;
 }
 
-/* With the lock held: the failures on a job's data set, if every active prefetcher failed with its
- * last order on it; NULL: at least one may work. */
-static const set_health *find_broken_set(const fth_dispatcher *dispatcher, uint64_t job)
+/* With the lock held: why the data set of a job cannot be read at present; NULL: it can. */
+static const char *find_broken_set(const fth_dispatcher *dispatcher, uint64_t job, fth_status *status)
 {
-    const double seen_for_s = 5; /* one that has an order is active, however long it takes */
     const fth_job_spec *spec = fth_scheduler_job_spec(dispatcher->scheduler, job);
     int set = spec ? fth_served_sets_index(dispatcher->with.sets, spec->data) : -1;
-    const double now = fth_clock_seconds();
-    bool some = false;
-    for (size_t i = 0; set >= 0 && i < dispatcher->prefetcher_count; i++) {
-        const prefetcher_record *prefetcher = &dispatcher->prefetchers[i];
-        bool failing = dispatcher->health[set].failing[i];
-        some = some || failing;
-        if (!failing &&
-            (prefetcher->tries > prefetcher->done + prefetcher->failures || now - prefetcher->seen_s < seen_for_s))
-            return NULL;
-    }
-    return some ? &dispatcher->health[set] : NULL;
-}
-
-/* With the lock held: notes how an order ended. True: this is the first failure on a healthy
- * set. */
-static bool note_health(fth_dispatcher *dispatcher, const prefetcher_record *prefetcher, int set, fth_status status,
-                        const char *reason)
-{
-    if (set < 0 || status == FTH_NO_MEMORY || status == FTH_NO_SPACE || status == FTH_INTERRUPTED)
-        return false; /* these are about the cache, or a stopped worker */
-    set_health *health = &dispatcher->health[set];
-    bool was_well = !memchr(health->failing, true, sizeof health->failing);
-    health->failing[prefetcher - dispatcher->prefetchers] = status != FTH_OK;
-    if (status == FTH_OK)
-        return false;
-    health->status = failure_status(status);
-    fth_printable_copy(health->reason, sizeof health->reason, reason);
-    return was_well;
+    return fth_prefetch_history_find_broken(dispatcher->history, set, status);
 }
 
 /* With the lock held. */
@@ -276,11 +202,8 @@ static bool explain(fth_dispatcher *dispatcher, uint64_t job, fth_item_id id, ft
     const char *reason = fth_scheduler_refusal(dispatcher->scheduler, job);
     if (!reason && (reason = fth_scheduler_lacks_room(dispatcher->scheduler, id)))
         status = FTH_NO_MEMORY;
-    const set_health *health = reason ? NULL : find_broken_set(dispatcher, job);
-    if (health) {
-        status = health->status;
-        reason = health->reason;
-    }
+    if (!reason)
+        reason = find_broken_set(dispatcher, job, &status);
     if (!reason)
         return false;
     *failure = (fth_dispatcher_failure){.id = id, .status = status, .set = -1};
@@ -371,18 +294,6 @@ bool fth_dispatcher_needs(fth_dispatcher *dispatcher, fth_item_id id)
     return needed;
 }
 
-static bool is_limited(const fth_signed *caller)
-{
-    return caller && *caller->data;
-}
-
-/* `set`: its index; -1: unknown. */
-static bool may_read_set(const fth_dispatcher *dispatcher, int set, const fth_signed *caller)
-{
-    return !is_limited(caller) ||
-           (set >= 0 && fth_signed_may_read(caller, fth_served_sets_get(dispatcher->with.sets, (size_t)set)->name));
-}
-
 static int set_of_item(fth_dispatcher *dispatcher, fth_item_id id)
 {
     pthread_mutex_lock(&dispatcher->mutex);
@@ -393,13 +304,13 @@ static int set_of_item(fth_dispatcher *dispatcher, fth_item_id id)
 
 bool fth_dispatcher_may_read(fth_dispatcher *dispatcher, fth_item_id id, const fth_signed *caller)
 {
-    return may_read_set(dispatcher, set_of_item(dispatcher, id), caller);
+    return fth_served_sets_may_read(dispatcher->with.sets, set_of_item(dispatcher, id), caller);
 }
 
 bool fth_dispatcher_may_drop(fth_dispatcher *dispatcher, fth_item_id id, const fth_signed *caller)
 {
     int set = set_of_item(dispatcher, id);
-    return set < 0 || may_read_set(dispatcher, set, caller);
+    return set < 0 || fth_served_sets_may_read(dispatcher->with.sets, set, caller);
 }
 
 uint64_t fth_dispatcher_results(const fth_dispatcher *dispatcher)
@@ -409,25 +320,8 @@ uint64_t fth_dispatcher_results(const fth_dispatcher *dispatcher)
 
 /* ---- prefetchers ---- */
 
-/* With the lock held. The last record stands for all prefetchers beyond the limit. */
-static prefetcher_record *find_prefetcher(fth_dispatcher *dispatcher, const char *text)
-{
-    char name[sizeof dispatcher->prefetchers[0].name];
-    fth_printable_copy(name, sizeof name, text);
-    for (size_t i = 0; i < dispatcher->prefetcher_count; i++)
-        if (strcmp(dispatcher->prefetchers[i].name, name) == 0)
-            return &dispatcher->prefetchers[i];
-    if (dispatcher->prefetcher_count == MAX_PREFETCHERS)
-        return &dispatcher->prefetchers[MAX_PREFETCHERS - 1];
-    prefetcher_record *added = &dispatcher->prefetchers[dispatcher->prefetcher_count++];
-    memcpy(added->name, name, sizeof name);
-    if (dispatcher->prefetcher_count == MAX_PREFETCHERS)
-        snprintf(added->name, sizeof added->name, "others");
-    return added;
-}
-
 /* With the lock held: a prefetcher that has cost money waits while the hour's budget is spent. */
-static bool may_work(fth_dispatcher *dispatcher, const prefetcher_record *prefetcher)
+static bool may_work(fth_dispatcher *dispatcher, const fth_prefetcher_record *prefetcher)
 {
     if (prefetcher->usd <= 0 || !fth_cache_spending_is_exhausted(&dispatcher->spending))
         return true;
@@ -443,7 +337,7 @@ bool fth_dispatcher_take(fth_dispatcher *dispatcher, const char *name, fth_deadl
     const double idle_s = 1; /* limits the wait, since the budget's hour may change */
     bool taken = false;
     pthread_mutex_lock(&dispatcher->mutex);
-    prefetcher_record *prefetcher = find_prefetcher(dispatcher, name);
+    fth_prefetcher_record *prefetcher = fth_prefetch_history_find(dispatcher->history, name);
     while (!taken && !dispatcher->closed) {
         double now = prefetcher->seen_s = fth_clock_seconds();
         bool may = may_work(dispatcher, prefetcher);
@@ -467,95 +361,53 @@ bool fth_dispatcher_take(fth_dispatcher *dispatcher, const char *name, fth_deadl
     return taken;
 }
 
-/* With the lock held: true if a line may be logged now. */
-static bool may_log(log_limit *limit, double now)
-{
-    if (now - limit->minute_s > 60) {
-        if (limit->left_out > 0)
-            fth_log_warning("%" PRIu64 " more items could not be made; /v1/status has the latest", limit->left_out);
-        *limit = (log_limit){.minute_s = now};
-    }
-    if (limit->written >= LOGGED_A_MINUTE) {
-        limit->left_out++;
-        return false;
-    }
-    limit->written++;
-    return true;
-}
-
-static int set_of(const fth_dispatcher *dispatcher, const fth_order *order)
-{
-    return fth_served_sets_index(dispatcher->with.sets, order->spec.data);
-}
-
-/* With the lock held. */
-static void keep_failure(fth_dispatcher *dispatcher, const fth_order *order, fth_status status, const char *reason)
-{
-    fth_dispatcher_failure *failure = &dispatcher->failures[dispatcher->failure_count++ % KEPT_FAILURES];
-    *failure =
-        (fth_dispatcher_failure){.id = order->id, .status = failure_status(status), .set = set_of(dispatcher, order)};
-    fth_printable_copy(failure->reason, sizeof failure->reason, reason);
-}
-
 /* With the lock held: logs jobs that are too large for the cache, each once. */
 static void report_refusals(fth_dispatcher *dispatcher)
 {
-    fth_order order = {0};
     const fth_job_spec *spec;
     const char *refusal;
     while ((refusal = fth_scheduler_next_refusal(dispatcher->scheduler, &spec))) {
-        char reason[sizeof dispatcher->failures[0].reason];
-        order.spec = *spec;
+        char reason[sizeof((fth_dispatcher_failure *)NULL)->reason];
         snprintf(reason, sizeof reason, "a job on %s reads directly (batches of %" PRId64 ", form %s): %s", spec->data,
                  spec->batch, fth_cache_format_name(spec->format), refusal);
-        keep_failure(dispatcher, &order, FTH_NO_SPACE, reason);
+        fth_prefetch_history_keep_failure(dispatcher->history, (fth_item_id){0},
+                                          fth_served_sets_index(dispatcher->with.sets, spec->data), FTH_NO_SPACE,
+                                          reason);
         fth_log_warning("%s", reason);
     }
-}
-
-/* With the lock held. */
-static void note_failure(fth_dispatcher *dispatcher, const fth_order *order, fth_status status, const char *reason,
-                         double now)
-{
-    const fth_dispatcher_failure *known = find_failure(dispatcher, order->id);
-    if (known && strncmp(known->reason, reason, sizeof known->reason - 1) == 0)
-        return; /* logged with the first failure */
-    keep_failure(dispatcher, order, status, reason);
-    if (may_log(&dispatcher->log, now))
-        fth_log_warning("cannot make %s %" PRId64 " of %s: %s", fth_item_kind_name(order->kind), order->number,
-                        order->spec.data, reason);
 }
 
 void fth_dispatcher_done(fth_dispatcher *dispatcher, const char *name, const fth_order *order, fth_status status,
                          const char *reason, const fth_prefetch_result *result, double usd)
 {
-    double now = fth_clock_seconds();
+    const double now = fth_clock_seconds();
+    const int set = fth_served_sets_index(dispatcher->with.sets, order->spec.data);
     bool failed = false;
     if (!reason)
         reason = fth_status_name(status);
 
     pthread_mutex_lock(&dispatcher->mutex);
-    prefetcher_record *prefetcher = find_prefetcher(dispatcher, name);
+    fth_prefetcher_record *prefetcher = fth_prefetch_history_find(dispatcher->history, name);
     fth_cache_spending_add_function(&dispatcher->spending, usd);
     prefetcher->usd += usd;
-    bool broke = note_health(dispatcher, prefetcher, set_of(dispatcher, order), status, reason);
+    bool broke = fth_prefetch_history_note(dispatcher->history, prefetcher, set, status, reason);
     if (status == FTH_OK) {
         prefetcher->done++;
         prefetcher->busy_s += result->fetch_s + result->decode_s + result->transform_s;
         fth_scheduler_done(dispatcher->scheduler, order, result, now);
-        fth_item_sets_put(dispatcher->item_sets, order->id, set_of(dispatcher, order));
+        fth_item_sets_put(dispatcher->item_sets, order->id, set);
     } else {
         prefetcher->failures++;
         fth_printable_copy(prefetcher->last_failure, sizeof prefetcher->last_failure, reason);
         failed = fth_scheduler_failed(dispatcher->scheduler, order, name, status, reason, now);
         if ((failed || broke) && status != FTH_NO_SPACE) /* which is logged once per job */
-            note_failure(dispatcher, order, status, reason, now);
+            fth_prefetch_history_report_failure(dispatcher->history, order, set, status, reason, now);
     }
     report_refusals(dispatcher);
     offer(dispatcher, now);
     pthread_mutex_unlock(&dispatcher->mutex);
     if (failed && dispatcher->with.board)
-        fth_board_wake(dispatcher->with.board, order->id, failure_status(status));
+        fth_board_wake(dispatcher->with.board, order->id, fth_prefetch_failure_status(status));
     if (status == FTH_OK || failed)
         atomic_fetch_add(&dispatcher->results, 1);
     if (dispatcher->account)
@@ -618,58 +470,33 @@ void fth_dispatcher_get_figures(fth_dispatcher *dispatcher, fth_scheduler_figure
 
 json_t *fth_dispatcher_describe_prefetchers(fth_dispatcher *dispatcher, const fth_signed *caller)
 {
-    json_t *list = json_array();
     pthread_mutex_lock(&dispatcher->mutex);
-    for (size_t i = 0; i < dispatcher->prefetcher_count; i++) {
-        const prefetcher_record *prefetcher = &dispatcher->prefetchers[i];
-        json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:f, s:f, s:s}", "name", prefetcher->name, "tries",
-                                              (json_int_t)prefetcher->tries, "done", (json_int_t)prefetcher->done,
-                                              "failures", (json_int_t)prefetcher->failures, "busy_s",
-                                              prefetcher->busy_s, "usd", prefetcher->usd, "last_failure",
-                                              is_limited(caller) ? "" : prefetcher->last_failure));
-    }
+    json_t *list = fth_prefetch_history_describe_prefetchers(dispatcher->history, caller);
     pthread_mutex_unlock(&dispatcher->mutex);
     return list;
 }
 
 json_t *fth_dispatcher_describe_failures(fth_dispatcher *dispatcher, const fth_signed *caller)
 {
-    json_t *list = json_array();
-    char id[FTH_ITEM_ID_TEXT];
     pthread_mutex_lock(&dispatcher->mutex);
-    for (uint64_t i = 1; i <= dispatcher->failure_count && i <= KEPT_FAILURES; i++) {
-        const fth_dispatcher_failure *failure = &dispatcher->failures[(dispatcher->failure_count - i) % KEPT_FAILURES];
-        if (!may_read_set(dispatcher, failure->set, caller))
-            continue;
-        if (json_array_size(list) == SHOWN_FAILURES)
-            break;
-        fth_item_id_format(failure->id, id);
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "id", id, "status", fth_status_name(failure->status),
-                                              "error", failure->reason));
-    }
+    json_t *list = fth_prefetch_history_describe_failures(dispatcher->history, caller);
     pthread_mutex_unlock(&dispatcher->mutex);
     return list;
 }
 
 json_t *fth_dispatcher_save(fth_dispatcher *dispatcher)
 {
-    json_t *paid = json_object();
     pthread_mutex_lock(&dispatcher->mutex);
-    for (size_t i = 0; i < dispatcher->prefetcher_count; i++)
-        if (dispatcher->prefetchers[i].usd > 0)
-            json_object_set_new(paid, dispatcher->prefetchers[i].name, json_real(dispatcher->prefetchers[i].usd));
-    json_t *json = json_pack("{s:o, s:o}", "spending", fth_cache_spending_save(&dispatcher->spending), "paid", paid);
+    json_t *json = json_pack("{s:o, s:o}", "spending", fth_cache_spending_save(&dispatcher->spending), "paid",
+                             fth_prefetch_history_save_paid(dispatcher->history));
     pthread_mutex_unlock(&dispatcher->mutex);
     return json;
 }
 
 void fth_dispatcher_load(fth_dispatcher *dispatcher, const json_t *json)
 {
-    const char *name;
-    json_t *usd;
     pthread_mutex_lock(&dispatcher->mutex);
     fth_cache_spending_load(&dispatcher->spending, json_object_get(json, "spending"));
-    json_object_foreach(json_object_get(json, "paid"), name, usd) find_prefetcher(dispatcher, name)->usd =
-        json_number_value(usd);
+    fth_prefetch_history_load_paid(dispatcher->history, json_object_get(json, "paid"));
     pthread_mutex_unlock(&dispatcher->mutex);
 }

@@ -1,9 +1,9 @@
 /* The dispatcher gives prefetchers the orders that the scheduler (scheduler.h) chooses, and keeps
- * the accounts: which prefetcher makes what, what failed, and what it costs. The scheduler is used
- * under its lock; prefetchers wait here for orders.
+ * account of what is spent and of what prefetchers have done (prefetch_history.h). The scheduler is
+ * used under its lock; prefetchers wait here for orders.
  *
  *     taken -> done                       the item is in the cache; waiting clients are woken
- *           -> failed -> taken again      by another, max_tries times; then the jobs are told
+ *           -> failed -> taken again      by another, max_tries times; then jobs get the failure
  *
  * When the hour's budget is spent, prefetchers that cost money get no orders until the next hour;
  * others continue. */
@@ -11,11 +11,10 @@
 #define FTH_BATCHES_COORDINATOR_DISPATCHER_H
 
 #include "batches/coordinator/coordinator_budget.h"
-#include "batches/coordinator/coordinator_sets.h"
+#include "batches/coordinator/prefetch_history.h"
 #include "batches/memory/board.h"
 #include "batches/prefetch/prefetch.h"
 #include "batches/scheduler/scheduler.h"
-#include "http/signature.h"
 
 /* The part of a cache's memory that the scheduler may fill: entries of different sizes leave
  * gaps. */
@@ -59,12 +58,6 @@ bool fth_dispatcher_get_job(fth_dispatcher *dispatcher, uint64_t job,
 
 /* ---- items ---- */
 /* `failure` (may be NULL) gets the reason of a failed item. */
-typedef struct fth_dispatcher_failure {
-    fth_item_id id;
-    fth_status status;
-    int set; /* index of its data set; -1: unknown */
-    char reason[480];
-} fth_dispatcher_failure;
 fth_item_state fth_dispatcher_look(fth_dispatcher *dispatcher, fth_item_id id, fth_receipt *receipt,
                                    fth_dispatcher_failure *failure);
 /* A process of a job waits for an item. Clients of this machine are woken at once if it is ready or
@@ -102,11 +95,9 @@ double fth_dispatcher_tidy(fth_dispatcher *dispatcher);
 /* ---- reports ---- */
 void fth_dispatcher_get_figures(fth_dispatcher *dispatcher, fth_scheduler_figures *figures,
                                 fth_cache_spending *spending);
-/* For `caller` (NULL: anybody). Failures name samples, so only those of data sets that `caller` may
- * read are listed. */
-/* [{"name", "tries", "done", "failures", "busy_s", "usd", "last_failure"}, ...] */
+/* As in prefetch_history.h. */
 json_t *fth_dispatcher_describe_prefetchers(fth_dispatcher *dispatcher, const fth_signed *caller);
-json_t *fth_dispatcher_describe_failures(fth_dispatcher *dispatcher, const fth_signed *caller); /* the latest */
+json_t *fth_dispatcher_describe_failures(fth_dispatcher *dispatcher, const fth_signed *caller);
 json_t *fth_dispatcher_save(fth_dispatcher *dispatcher);
 void fth_dispatcher_load(fth_dispatcher *dispatcher, const json_t *json);
 

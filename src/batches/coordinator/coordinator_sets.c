@@ -123,6 +123,12 @@ const fth_open_set *fth_served_sets_find(const fth_served_sets *served, const ch
     return index >= 0 ? &served->sets[index] : NULL;
 }
 
+bool fth_served_sets_may_read(const fth_served_sets *served, int index, const fth_signed *caller)
+{
+    return !fth_signed_is_limited(caller) ||
+           (index >= 0 && fth_signed_may_read(caller, fth_served_sets_get(served, (size_t)index)->name));
+}
+
 fth_status fth_served_sets_require(const fth_served_sets *served, const char *name, const fth_open_set **set)
 {
     char known[512] = "";

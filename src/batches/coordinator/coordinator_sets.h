@@ -7,6 +7,7 @@
 #include <jansson.h>
 
 #include "batches/coordinator/coordinator.h"
+#include "http/signature.h"
 
 typedef struct fth_served_sets fth_served_sets;
 
@@ -30,6 +31,8 @@ size_t fth_served_sets_count(const fth_served_sets *served);
 int fth_served_sets_index(const fth_served_sets *served, const char *name); /* -1: there is none */
 /* NULL: past the last. */
 const fth_open_set *fth_served_sets_get(const fth_served_sets *served, size_t index);
+/* Whether `caller` (NULL: anybody) may read the data set with an index; -1: an unknown one. */
+bool fth_served_sets_may_read(const fth_served_sets *served, int index, const fth_signed *caller);
 /* FTH_INVALID lists the names that exist. */
 fth_status fth_served_sets_require(const fth_served_sets *served, const char *name, const fth_open_set **set);
 
