@@ -1,13 +1,14 @@
 /* A job's side of the batch cache, against a host in this process: the same batches as without the
  * cache, bit for bit, in every form; also while the host goes and comes back, and where entries are
  * damaged; bad images; positions, figures and leases. */
+#include "batches_item.h"
+
 #include <stdatomic.h>
 
 #include "batches/client/client.h"
 #include "batches/described_set.h"
 #include "batches/memory/host.h"
 #include "batches/payload.h"
-#include "batches/prefetch/item_task.h"
 #include "test_data_pictures.h"
 
 /* ---- a small coordinator ---- */
@@ -100,7 +101,7 @@ static void make_item(kitchen *own, const fth_job_spec *spec, fth_item_id id, ft
     const fth_order order = {.id = id, .kind = kind, .spec = *spec, .number = number};
     if (fth_segment_has(own->segment, id, NULL))
         return;
-    fth_status status = fth_prepare(own->tools, &order, own->cache, fth_deadline_in(10), &preparation);
+    fth_status status = make_whole_item(own->tools, &order, own->cache, fth_deadline_in(10), &preparation);
     if (status != FTH_OK)
         fprintf(stderr, "prepare: %s\n", fth_error_message());
     own->made += status == FTH_OK;

@@ -1,13 +1,13 @@
 /* Items as they are prepared: batches and samples with the bits of a loader, grey images among
  * colour ones, bad images as the loader replaces them, what cannot be made leaves nothing behind;
  * and orders as JSON. */
+#include "batches_item.h"
 #include "batches_memory_cache.h"
 #include "test_data_pictures.h"
 
 #include <unistd.h>
 
 #include "batches/payload.h"
-#include "batches/prefetch/item_task.h"
 #include "data/source/provider.h"
 
 static const fth_dataset_options plain = {.seed = 5, .validation_fraction = 0.2, .threads = 2, .max_bad_images = 0.5};
@@ -97,7 +97,7 @@ static fth_status prepare(fth_prefetch_tools *thread, const fth_order *order, ft
                           fth_prefetch_result *preparation)
 {
     *preparation = (fth_prefetch_result){0};
-    return fth_prepare(thread, order, cache, test_deadline_in(60), preparation);
+    return make_whole_item(thread, order, cache, test_deadline_in(60), preparation);
 }
 
 /* ---- batches ---- */
@@ -416,7 +416,7 @@ static void what_cannot_be_made_leaves_nothing(void **state)
     cache->room_bytes = 0;
     cache->refuse = true;
     assert_int_equal(prepare(thread, &good, cache, &preparation), FTH_PEER_LOST);
-    assert_int_equal(fth_prepare(thread, &good, cache, fth_deadline_in(0), &preparation), FTH_TIMEOUT);
+    assert_int_equal(make_whole_item(thread, &good, cache, fth_deadline_in(0), &preparation), FTH_TIMEOUT);
     assert_int_equal(cache->puts, 0);
     cache->refuse = false;
     assert_int_equal(prepare(thread, &good, cache, &preparation), FTH_OK);

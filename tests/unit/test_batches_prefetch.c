@@ -1,6 +1,7 @@
 /* Prefetchers: the list of them, threads that share batches, and functions, whose every way to fail
  * is met: they answer 500, garbage, too much, for another item, never, or "cached" without having
  * cached anything; and their cold start. */
+#include "batches_item.h"
 #include "batches_memory_cache.h"
 
 #include <stdatomic.h>
@@ -318,7 +319,7 @@ static void *answer(void *context)
     if (behaviour == NEVER)
         wait_until(function, 100);
     if (fth_prefetch_tools_create(function->source->set, NULL, &tools) != FTH_OK ||
-        fth_prepare(tools, &call->order, function->source->cache, test_deadline_in(30), &preparation) != FTH_OK)
+        make_whole_item(tools, &call->order, function->source->cache, test_deadline_in(30), &preparation) != FTH_OK)
         abort();
     fth_prefetch_tools_free(tools);
     json_t *json = result_of(call, &preparation);

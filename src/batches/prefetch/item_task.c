@@ -1,6 +1,5 @@
-/* See item_task.h. Three objects:
+/* See item_task.h.
  *
- *     fth_prefetch_set     a data set, its version, and its known bad samples
  *     fth_prefetch_tools   a thread's decoder and buffers (fth_sample_maker)
  *     fth_item_task        an item in progress: begin -> pieces, by several threads -> end
  *
@@ -23,134 +22,7 @@
  * another try uses what has arrived. */
 #define FAILING_S 3.0
 
-enum {
-    PIECE_SAMPLES = 8,
-    BAD_TEXT = 257 /* bytes of a name or cause, as many as a batch has room for */
-};
-
-/* ---- data sets ---- */
-
-typedef struct bad_sample {
-    fth_split split;
-    int64_t sample;
-    char name[BAD_TEXT], reason[BAD_TEXT];
-} bad_sample;
-
-struct fth_prefetch_set {
-    fth_dataset *dataset;
-    bool files; /* samples are image files, which may be bad */
-    char version[FTH_VERSION_TEXT];
-
-    pthread_mutex_t mutex; /* guards the members below */
-    bad_sample **bad;      /* each lives as long as the set */
-    size_t bad_count, bad_capacity;
-    atomic_size_t known; /* bad_count, readable without the mutex */
-};
-
-fth_status fth_prefetch_set_open(const char *address, const fth_dataset_options *options, fth_prefetch_set **set)
-{
-    fth_status status = FTH_OK;
-    fth_prefetch_set *opened = NULL;
-    fth_dataset_options own = *options;
-    fth_provided_set facts;
-
-    own.images_for = "the batch cache";
-    own.decoded_cache_bytes = 0; /* with a cache, images would be decoded differently than by jobs without it */
-    FTH_TRY(fth_allocate(1, sizeof *opened, &opened));
-    pthread_mutex_init(&opened->mutex, NULL);
-    FTH_TRY(fth_dataset_open(address, &own, &opened->dataset));
-    FTH_TRY(fth_dataset_version(opened->dataset, opened->version));
-    fth_dataset_describe_provided(opened->dataset, &facts);
-    opened->files = facts.files;
-    *set = opened;
-    opened = NULL;
-
-out:
-    fth_prefetch_set_free(opened);
-    return status;
-}
-
-void fth_prefetch_set_free(fth_prefetch_set *set)
-{
-    if (!set)
-        return;
-    for (size_t i = 0; i < set->bad_count; i++)
-        free(set->bad[i]);
-    free(set->bad);
-    fth_dataset_free(set->dataset);
-    pthread_mutex_destroy(&set->mutex);
-    free(set);
-}
-
-const fth_dataset *fth_prefetch_set_dataset(const fth_prefetch_set *set)
-{
-    return set->dataset;
-}
-
-const char *fth_prefetch_set_version(const fth_prefetch_set *set)
-{
-    return set->version;
-}
-
-/* With the mutex held. */
-static const bad_sample *find_bad(const fth_prefetch_set *set, fth_split split, int64_t sample)
-{
-    for (size_t i = 0; i < set->bad_count; i++)
-        if (set->bad[i]->sample == sample && set->bad[i]->split == split)
-            return set->bad[i];
-    return NULL;
-}
-
-/* NULL: it is not known to be bad. */
-static const bad_sample *look_for_bad(fth_prefetch_set *set, fth_split split, int64_t sample)
-{
-    if (atomic_load_explicit(&set->known, memory_order_relaxed) == 0)
-        return NULL;
-    pthread_mutex_lock(&set->mutex);
-    const bad_sample *found = find_bad(set, split, sample);
-    pthread_mutex_unlock(&set->mutex);
-    return found;
-}
-
-/* As much of a text as fits, in JSON's characters, cut between characters. */
-static void copy_text(const char *text, char *copy, size_t size)
-{
-    char *clean = fth_printable(text ? text : "");
-    size_t length = clean ? strlen(clean) : 0;
-    if (length >= size)
-        for (length = size - 1; length > 0 && ((unsigned char)clean[length] & 0xC0) == 0x80;)
-            length--;
-    memcpy(copy, clean ? clean : "", length);
-    copy[length] = '\0';
-    free(clean);
-}
-
-/* Records the sample that the calling thread's error message is about. */
-static fth_status note_bad(fth_prefetch_set *set, fth_split split, int64_t sample, const char *name,
-                           const bad_sample **noted)
-{
-    fth_status status = FTH_OK;
-    bad_sample *bad = NULL;
-
-    pthread_mutex_lock(&set->mutex);
-    *noted = find_bad(set, split, sample);
-    if (*noted)
-        goto out;
-    FTH_TRY(fth_grow(&set->bad, set->bad_count, &set->bad_capacity, sizeof *set->bad));
-    FTH_TRY(fth_allocate(1, sizeof *bad, &bad));
-    bad->split = split;
-    bad->sample = sample;
-    copy_text(name, bad->name, sizeof bad->name);
-    copy_text(fth_error_message(), bad->reason, sizeof bad->reason);
-    set->bad[set->bad_count++] = bad;
-    atomic_store_explicit(&set->known, set->bad_count, memory_order_relaxed);
-    *noted = bad;
-    fth_log_warning("%s: %s cannot be read (%s)", fth_dataset_get_info(set->dataset)->name, bad->name, bad->reason);
-
-out:
-    pthread_mutex_unlock(&set->mutex);
-    return status;
-}
+enum { PIECE_SAMPLES = 8 };
 
 /* ---- threads ---- */
 
@@ -167,7 +39,7 @@ fth_status fth_prefetch_tools_create(fth_prefetch_set *set, const atomic_bool *s
         return status;
     (*thread)->set = set;
     (*thread)->stop = stop;
-    status = fth_sample_maker_create(set->dataset, &(*thread)->maker);
+    status = fth_sample_maker_create(fth_prefetch_set_dataset(set), &(*thread)->maker);
     if (status != FTH_OK) {
         fth_prefetch_tools_free(*thread);
         *thread = NULL;
@@ -228,12 +100,13 @@ static void free_task(fth_item_task *task)
 static fth_status check_order(const fth_prefetch_set *set, const fth_order *order)
 {
     fth_status status = FTH_OK;
-    const fth_dataset_info *info = fth_dataset_get_info(set->dataset);
+    const fth_dataset_info *info = fth_dataset_get_info(fth_prefetch_set_dataset(set));
     int64_t count = info->count[order->spec.split];
 
-    FTH_REQUIRE(strcmp(order->spec.version, set->version) == 0, FTH_IO, /* here only: other prefetchers may have it */
+    /* FTH_IO, since other prefetchers may have that version. */
+    FTH_REQUIRE(strcmp(order->spec.version, fth_prefetch_set_version(set)) == 0, FTH_IO,
                 "%s has version %.12s here, and %.12s is asked for: the data has changed, or is other data", info->name,
-                set->version, order->spec.version);
+                fth_prefetch_set_version(set), order->spec.version);
     if (order->kind == FTH_ITEM_BATCH)
         FTH_TRY(fth_job_spec_check(&order->spec, count));
     else
@@ -251,7 +124,7 @@ static fth_status begin_batch(fth_item_task *task, fth_sample_maker *maker)
 {
     fth_status status = FTH_OK;
     const fth_job_spec *spec = &task->order.spec;
-    const fth_dataset_info *info = fth_dataset_get_info(task->set->dataset);
+    const fth_dataset_info *info = fth_dataset_get_info(fth_prefetch_set_dataset(task->set));
     int shape[3];
     char id[FTH_ITEM_ID_TEXT];
 
@@ -294,7 +167,7 @@ fth_status fth_item_task_begin(fth_prefetch_tools *thread, const fth_order *orde
     begun->cache = cache;
     begun->deadline = deadline;
     begun->plan.count = 1;
-    atomic_init(&begun->look_around, thread->set->files);
+    atomic_init(&begun->look_around, fth_prefetch_set_has_files(thread->set));
     if (order->kind == FTH_ITEM_BATCH)
         FTH_TRY(begin_batch(begun, thread->maker));
     else
@@ -340,14 +213,14 @@ static bool is_listed(const fth_item_task *task, int64_t sample)
 }
 
 /* Adds an unusable sample. A batch lists each once, as far as there is room. */
-static void add_bad(fth_item_task *task, const bad_sample *bad)
+static void add_bad(fth_item_task *task, const fth_bad_sample *bad)
 {
     pthread_mutex_lock(&task->mutex);
     if (is_listed(task, bad->sample))
         goto out;
     if (task->sum.bad++ == 0) {
-        copy_text(bad->name, task->sum.bad_name, sizeof task->sum.bad_name);
-        copy_text(bad->reason, task->sum.bad_reason, sizeof task->sum.bad_reason);
+        fth_printable_copy(task->sum.bad_name, sizeof task->sum.bad_name, bad->name);
+        fth_printable_copy(task->sum.bad_reason, sizeof task->sum.bad_reason, bad->reason);
     }
     if (!task->bad)
         task->bad = json_array();
@@ -410,13 +283,13 @@ static fth_status make_sample(batch_piece *piece, int64_t place)
 {
     fth_item_task *task = piece->task;
     fth_prefetch_set *set = task->set;
-    const fth_dataset_info *info = fth_dataset_get_info(set->dataset);
+    const fth_dataset_info *info = fth_dataset_get_info(fth_prefetch_set_dataset(set));
     fth_split split = task->order.spec.split;
     int64_t count = info->count[split], first = task->plan.samples[place];
 
     for (int64_t tries = 0; tries < count; tries++) {
         int64_t sample = (first + tries) % count;
-        const bad_sample *bad = look_for_bad(set, split, sample);
+        const fth_bad_sample *bad = fth_prefetch_set_find_bad(set, split, sample);
         if (!bad) {
             fth_raw_sample raw;
             fth_status status = read_sample(piece, sample, &raw);
@@ -424,10 +297,10 @@ static fth_status make_sample(batch_piece *piece, int64_t place)
                 status = finish_sample(piece, place, &raw);
             if (status == FTH_OK)
                 return FTH_OK;
-            if (status != FTH_CORRUPT || !set->files)
+            if (status != FTH_CORRUPT || !fth_prefetch_set_has_files(set))
                 return fth_fail_within(status, "batch %" PRId64 ", sample %" PRId64 " (%s) of %s", task->plan.number,
                                        sample, raw.name ? raw.name : "", info->name);
-            status = note_bad(set, split, sample, raw.name, &bad);
+            status = fth_prefetch_set_note_bad(set, split, sample, raw.name, &bad);
             if (status != FTH_OK)
                 return status;
         }
@@ -506,7 +379,7 @@ static fth_status make_item(batch_piece *piece)
     const fth_order *order = &task->order;
     fth_sample_maker *maker = piece->thread->maker;
     fth_raw_sample raw;
-    const bad_sample *bad = NULL;
+    const fth_bad_sample *bad = NULL;
 
     status = read_sample(piece, order->number, &raw);
     if (status == FTH_OK && order->kind == FTH_ITEM_DECODED) {
@@ -525,7 +398,7 @@ static fth_status make_item(batch_piece *piece)
                                   .label = raw.label,
                                   .name = raw.name};
     if (status == FTH_CORRUPT) { /* for good: all jobs must know */
-        FTH_TRY(note_bad(task->set, order->spec.split, order->number, raw.name, &bad));
+        FTH_TRY(fth_prefetch_set_note_bad(task->set, order->spec.split, order->number, raw.name, &bad));
         add_bad(task, bad);
         payload.error = bad->reason;
     } else if (status != FTH_OK) {
@@ -596,16 +469,4 @@ fth_status fth_item_task_end(fth_item_task *task, fth_prefetch_result *result)
 out:
     free_task(task);
     return status;
-}
-
-fth_status fth_prepare(fth_prefetch_tools *thread, const fth_order *order, fth_cache *cache, fth_deadline deadline,
-                       fth_prefetch_result *result)
-{
-    fth_item_task *task = NULL;
-    fth_status status = fth_item_task_begin(thread, order, cache, deadline, &task);
-    if (status != FTH_OK)
-        return status;
-    while (fth_item_task_run_piece(task, thread))
-        ;
-    return fth_item_task_end(task, result);
 }

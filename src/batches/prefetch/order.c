@@ -1,5 +1,6 @@
-/* Orders and their outcomes as JSON, between the coordinator, its workers and functions. Each
- * member of what arrives is checked. */
+/* See order.h. */
+#include "batches/prefetch/order.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -7,7 +8,6 @@
 
 #include "base/hex.h"
 #include "base/json.h"
-#include "batches/prefetch/item_task.h"
 
 /* ---- orders ---- */
 

@@ -17,7 +17,7 @@
 #define FTH_BATCHES_SCHEDULER_H
 
 #include "batches/job.h"
-#include "batches/prefetch/item_task.h"
+#include "batches/prefetch/order.h"
 
 typedef struct fth_scheduler fth_scheduler;
 typedef struct fth_scheduler_options {
