@@ -34,7 +34,7 @@ class Job:
         self._options = dict(options, batch_size=batch_size * self.world_size, rank=self.rank, world_size=self.world_size)
         self._end = end  # epochs
         self._reader: Optional[Reader] = None
-        self._keeper: Optional[Reader] = None
+        self._registration: Optional[Reader] = None
         self._process = 0
         if grouped and self.world_size > 1:
             self._register_together(order)
@@ -45,7 +45,7 @@ class Job:
     def _register(self, order: str) -> None:
         check(self.address)
         # A reader of no batches: it begins where it ends. It keeps the job while data workers come and go.
-        reader = self._keeper = Reader(self.address, **self._options, order=order, first_batch=1, batch_limit=1)
+        reader = self._registration = Reader(self.address, **self._options, order=order, first_batch=1, batch_limit=1)
         self.info: Info = reader.info
         self._job, self.order, self.plan = reader.job, reader.order, reader._plan
 
@@ -100,9 +100,9 @@ class Job:
         if self._reader is not None and self._process == os.getpid():
             self._reader.close()
         self._reader = None
-        if self._keeper is not None:
-            self._keeper.close()  # no more than that of this process
-        self._keeper = None
+        if self._registration is not None:
+            self._registration.close()  # no more than that of this process
+        self._registration = None
 
     def __getstate__(self) -> Dict[str, Any]:
-        return {**self.__dict__, "_reader": None, "_keeper": None}
+        return {**self.__dict__, "_reader": None, "_registration": None}

@@ -1,4 +1,4 @@
-/* See leases.h. */
+/* See shard_leases.h. */
 #include "parameters/shard_leases.h"
 
 #include <inttypes.h>

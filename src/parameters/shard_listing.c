@@ -1,4 +1,4 @@
-/* See listing.h. */
+/* See shard_listing.h. */
 #include "parameters/shard_listing.h"
 
 #include <inttypes.h>

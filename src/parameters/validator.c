@@ -1,4 +1,4 @@
-/* See accuracy.h. */
+/* See validator.h. */
 #include "parameters/validator.h"
 
 #include <math.h>

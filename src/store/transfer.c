@@ -130,7 +130,7 @@ fth_status fth_store_in_parallel(int threads, uint64_t count, fth_status (*piece
 
 /* ---- a file from ranges ---- */
 
-typedef struct fth_landing {
+typedef struct fth_parallel_download {
     fth_store *store;
     const fth_store_fetch *fetch;
     uint64_t piece_bytes;
@@ -144,51 +144,51 @@ typedef struct fth_landing {
     pthread_cond_t turn;
     char *buffers[MAX_THREADS + 1];
     int buffer_count;
-    uint64_t *landed; /* offsets of pieces, in the order in which they came */
-    uint64_t landed_count;
-    bool all_landed;
+    uint64_t *done; /* offsets of pieces, in the order in which they came */
+    uint64_t done_count;
+    bool all_done;
     uint64_t hashed;   /* pieces */
     fth_status broken; /* of the piece that failed first, with its message */
     char message[MESSAGE_BYTES];
-} fth_landing;
+} fth_parallel_download;
 
 /* Pieces are hashed in order, so each waits for those before it, which are under way or done. */
-static bool hash_in_turn(fth_landing *landing, uint64_t i, const void *bytes, size_t size_bytes)
+static bool hash_in_turn(fth_parallel_download *download, uint64_t i, const void *bytes, size_t size_bytes)
 {
-    pthread_mutex_lock(&landing->mutex);
-    while (landing->hashed != i && landing->broken == FTH_OK)
-        pthread_cond_wait(&landing->turn, &landing->mutex);
-    bool broken = landing->broken != FTH_OK;
-    pthread_mutex_unlock(&landing->mutex);
+    pthread_mutex_lock(&download->mutex);
+    while (download->hashed != i && download->broken == FTH_OK)
+        pthread_cond_wait(&download->turn, &download->mutex);
+    bool broken = download->broken != FTH_OK;
+    pthread_mutex_unlock(&download->mutex);
     if (broken)
         return false;
-    EVP_DigestUpdate(landing->digest, bytes, size_bytes);
-    pthread_mutex_lock(&landing->mutex);
-    landing->hashed++;
-    pthread_cond_broadcast(&landing->turn);
-    pthread_mutex_unlock(&landing->mutex);
+    EVP_DigestUpdate(download->digest, bytes, size_bytes);
+    pthread_mutex_lock(&download->mutex);
+    download->hashed++;
+    pthread_cond_broadcast(&download->turn);
+    pthread_mutex_unlock(&download->mutex);
     return true;
 }
 
-static void break_off(fth_landing *landing, fth_status status)
+static void break_off(fth_parallel_download *download, fth_status status)
 {
-    pthread_mutex_lock(&landing->mutex);
-    if (landing->broken == FTH_OK) {
-        landing->broken = status;
-        snprintf(landing->message, sizeof landing->message, "%s", fth_error_message());
+    pthread_mutex_lock(&download->mutex);
+    if (download->broken == FTH_OK) {
+        download->broken = status;
+        snprintf(download->message, sizeof download->message, "%s", fth_error_message());
     }
-    pthread_cond_broadcast(&landing->turn);
-    pthread_mutex_unlock(&landing->mutex);
+    pthread_cond_broadcast(&download->turn);
+    pthread_mutex_unlock(&download->mutex);
 }
 
-static fth_status write_at(fth_landing *landing, const char *bytes, size_t size_bytes, uint64_t offset)
+static fth_status write_at(fth_parallel_download *download, const char *bytes, size_t size_bytes, uint64_t offset)
 {
     while (size_bytes > 0) {
-        ssize_t written = pwrite(landing->descriptor, bytes, size_bytes, (off_t)offset);
+        ssize_t written = pwrite(download->descriptor, bytes, size_bytes, (off_t)offset);
         if (written < 0 && errno == EINTR)
             continue;
         if (written <= 0)
-            return fth_fail(FTH_IO, "write %s: %s", landing->fetch->path, strerror(errno));
+            return fth_fail(FTH_IO, "write %s: %s", download->fetch->path, strerror(errno));
         bytes += written;
         size_bytes -= (size_t)written;
         offset += (uint64_t)written;
@@ -197,28 +197,28 @@ static fth_status write_at(fth_landing *landing, const char *bytes, size_t size_
 }
 
 /* Buffers go from piece to piece: fresh pages would cost more than the copy. */
-static fth_status take_buffer(fth_landing *landing, char **buffer)
+static fth_status take_buffer(fth_parallel_download *download, char **buffer)
 {
     *buffer = NULL;
-    pthread_mutex_lock(&landing->mutex);
-    if (landing->buffer_count > 0)
-        *buffer = landing->buffers[--landing->buffer_count];
-    pthread_mutex_unlock(&landing->mutex);
-    uint64_t room = landing->fetch->object->size_bytes; /* small objects need no more */
-    room = room < landing->buffer_bytes ? room : landing->buffer_bytes;
+    pthread_mutex_lock(&download->mutex);
+    if (download->buffer_count > 0)
+        *buffer = download->buffers[--download->buffer_count];
+    pthread_mutex_unlock(&download->mutex);
+    uint64_t room = download->fetch->object->size_bytes; /* small objects need no more */
+    room = room < download->buffer_bytes ? room : download->buffer_bytes;
     return *buffer ? FTH_OK : fth_allocate_aligned((size_t)room, buffer);
 }
 
-static void give_buffer(fth_landing *landing, char *buffer)
+static void give_buffer(fth_parallel_download *download, char *buffer)
 {
-    pthread_mutex_lock(&landing->mutex);
-    landing->buffers[landing->buffer_count++] = buffer; /* there are as many as threads */
-    pthread_mutex_unlock(&landing->mutex);
+    pthread_mutex_lock(&download->mutex);
+    download->buffers[download->buffer_count++] = buffer; /* there are as many as threads */
+    pthread_mutex_unlock(&download->mutex);
 }
 
 /* A piece on its way into the file. */
 typedef struct fth_piece {
-    fth_landing *landing;
+    fth_parallel_download *download;
     uint64_t i, offset;
     size_t size_bytes;
     char *buffer;
@@ -227,26 +227,26 @@ typedef struct fth_piece {
 } fth_piece;
 
 /* Bytes of a piece are hashed and written while the caches have them. */
-static fth_status land_bytes(fth_piece *piece, uint64_t at, const void *bytes, size_t size_bytes)
+static fth_status write_bytes(fth_piece *piece, uint64_t at, const void *bytes, size_t size_bytes)
 {
     fth_status status = FTH_OK;
-    fth_landing *landing = piece->landing;
-    const fth_store_fetch *fetch = landing->fetch;
+    fth_parallel_download *download = piece->download;
+    const fth_store_fetch *fetch = download->fetch;
     if (fetch->piece)
         FTH_TRY(fetch->piece(fetch->context, piece->i, at, bytes, size_bytes));
-    pthread_mutex_lock(&landing->disk);
-    status = write_at(landing, bytes, size_bytes, piece->offset + at);
-    pthread_mutex_unlock(&landing->disk);
+    pthread_mutex_lock(&download->disk);
+    status = write_at(download, bytes, size_bytes, piece->offset + at);
+    pthread_mutex_unlock(&download->disk);
 
 out:
     return status;
 }
 
-static fth_status land_staged(fth_piece *piece)
+static fth_status write_staged(fth_piece *piece)
 {
     size_t size_bytes = piece->staged_bytes;
     piece->staged_bytes = 0;
-    return size_bytes ? land_bytes(piece, piece->staged_at, piece->buffer, size_bytes) : FTH_OK;
+    return size_bytes ? write_bytes(piece, piece->staged_at, piece->buffer, size_bytes) : FTH_OK;
 }
 
 /* Some bytes have come, from libcurl no more than 16 KiB at a time. */
@@ -256,10 +256,10 @@ static fth_status stage_bytes(void *context, uint64_t at, const void *bytes, siz
     fth_piece *piece = context;
     if (at == 0) /* the first, or again after a failure */
         piece->staged_bytes = 0;
-    if (piece->staged_bytes + size_bytes > piece->landing->buffer_bytes)
-        FTH_TRY(land_staged(piece));
-    if (size_bytes > piece->landing->buffer_bytes) {
-        FTH_TRY(land_bytes(piece, at, bytes, size_bytes));
+    if (piece->staged_bytes + size_bytes > piece->download->buffer_bytes)
+        FTH_TRY(write_staged(piece));
+    if (size_bytes > piece->download->buffer_bytes) {
+        FTH_TRY(write_bytes(piece, at, bytes, size_bytes));
         goto out;
     }
     if (piece->staged_bytes == 0)
@@ -274,11 +274,11 @@ out:
 static fth_status fetch_as_it_comes(fth_piece *piece, fth_deadline deadline)
 {
     fth_status status = FTH_OK;
-    const fth_store_fetch *fetch = piece->landing->fetch;
+    const fth_store_fetch *fetch = piece->download->fetch;
     fth_store_sink sink = {.take = stage_bytes, .context = piece};
-    FTH_TRY(fetch->range_to(piece->landing->store, fetch->key, piece->offset, piece->size_bytes,
+    FTH_TRY(fetch->range_to(piece->download->store, fetch->key, piece->offset, piece->size_bytes,
                             &fetch->object->version, deadline, &sink));
-    FTH_TRY(land_staged(piece));
+    FTH_TRY(write_staged(piece));
 
 out:
     return status;
@@ -287,12 +287,12 @@ out:
 static fth_status fetch_whole(fth_piece *piece, fth_deadline deadline)
 {
     fth_status status = FTH_OK;
-    fth_landing *landing = piece->landing;
-    const fth_store_fetch *fetch = landing->fetch;
-    FTH_TRY(landing->store->kind->get_range(landing->store, fetch->key, piece->offset, piece->buffer, piece->size_bytes,
-                                            &fetch->object->version, deadline));
-    FTH_TRY(land_bytes(piece, 0, piece->buffer, piece->size_bytes));
-    if (landing->digest && !hash_in_turn(landing, piece->i, piece->buffer, piece->size_bytes))
+    fth_parallel_download *download = piece->download;
+    const fth_store_fetch *fetch = download->fetch;
+    FTH_TRY(download->store->kind->get_range(download->store, fetch->key, piece->offset, piece->buffer,
+                                             piece->size_bytes, &fetch->object->version, deadline));
+    FTH_TRY(write_bytes(piece, 0, piece->buffer, piece->size_bytes));
+    if (download->digest && !hash_in_turn(download, piece->i, piece->buffer, piece->size_bytes))
         status = FTH_INTERRUPTED; /* another piece failed and has left its message */
 
 out:
@@ -301,68 +301,68 @@ out:
 
 /* ---- to the disk meanwhile ---- */
 
-static void note_landed(fth_landing *landing, const fth_piece *piece)
+static void note_landed(fth_parallel_download *download, const fth_piece *piece)
 {
-    pthread_mutex_lock(&landing->mutex);
-    landing->landed[landing->landed_count++] = piece->offset;
-    pthread_cond_broadcast(&landing->turn);
-    pthread_mutex_unlock(&landing->mutex);
+    pthread_mutex_lock(&download->mutex);
+    download->done[download->done_count++] = piece->offset;
+    pthread_cond_broadcast(&download->turn);
+    pthread_mutex_unlock(&download->mutex);
 }
 
 /* A hint to the disk: failing does no harm. */
 static void *begin_sync(void *context)
 {
-    fth_landing *landing = context;
-    pthread_mutex_lock(&landing->mutex);
+    fth_parallel_download *download = context;
+    pthread_mutex_lock(&download->mutex);
     for (uint64_t next = 0;;) {
-        while (next == landing->landed_count && !landing->all_landed)
-            pthread_cond_wait(&landing->turn, &landing->mutex);
-        if (landing->all_landed) /* what is left is for the sync at the end */
+        while (next == download->done_count && !download->all_done)
+            pthread_cond_wait(&download->turn, &download->mutex);
+        if (download->all_done) /* what is left is for the sync at the end */
             break;
-        uint64_t offset = landing->landed[next++];
-        pthread_mutex_unlock(&landing->mutex);
-        sync_file_range(landing->descriptor, (off_t)offset, (off_t)landing->piece_bytes, SYNC_FILE_RANGE_WRITE);
-        pthread_mutex_lock(&landing->mutex);
+        uint64_t offset = download->done[next++];
+        pthread_mutex_unlock(&download->mutex);
+        sync_file_range(download->descriptor, (off_t)offset, (off_t)download->piece_bytes, SYNC_FILE_RANGE_WRITE);
+        pthread_mutex_lock(&download->mutex);
     }
-    pthread_mutex_unlock(&landing->mutex);
+    pthread_mutex_unlock(&download->mutex);
     return NULL;
 }
 
 static fth_status fetch_piece(void *context, uint64_t i)
 {
     fth_status status = FTH_OK;
-    fth_landing *landing = context;
-    const fth_store_fetch *fetch = landing->fetch;
-    fth_piece piece = {.landing = landing, .i = i, .offset = i * landing->piece_bytes};
+    fth_parallel_download *download = context;
+    const fth_store_fetch *fetch = download->fetch;
+    fth_piece piece = {.download = download, .i = i, .offset = i * download->piece_bytes};
     uint64_t left_bytes = fetch->object->size_bytes - piece.offset;
-    piece.size_bytes = (size_t)(left_bytes < landing->piece_bytes ? left_bytes : landing->piece_bytes);
-    fth_deadline deadline = fth_store_large_deadline(landing->store, piece.size_bytes, (fth_deadline){INFINITY});
+    piece.size_bytes = (size_t)(left_bytes < download->piece_bytes ? left_bytes : download->piece_bytes);
+    fth_deadline deadline = fth_store_large_deadline(download->store, piece.size_bytes, (fth_deadline){INFINITY});
 
     fth_store_meter *outer = fth_store_watched;
-    fth_store_watched = &landing->meter; /* counts what comes, and ends it when the caller says so */
-    FTH_TRY(take_buffer(landing, &piece.buffer));
-    FTH_TRY(landing->whole_pieces ? fetch_whole(&piece, deadline) : fetch_as_it_comes(&piece, deadline));
-    note_landed(landing, &piece);
-    FTH_REQUIRE(fth_store_meter_add(&landing->meter, 0), FTH_INTERRUPTED, "get %s: cancelled", fetch->key);
+    fth_store_watched = &download->meter; /* counts what comes, and ends it when the caller says so */
+    FTH_TRY(take_buffer(download, &piece.buffer));
+    FTH_TRY(download->whole_pieces ? fetch_whole(&piece, deadline) : fetch_as_it_comes(&piece, deadline));
+    note_landed(download, &piece);
+    FTH_REQUIRE(fth_store_meter_add(&download->meter, 0), FTH_INTERRUPTED, "get %s: cancelled", fetch->key);
 
 out:
     fth_store_watched = outer;
     if (piece.buffer)
-        give_buffer(landing, piece.buffer);
+        give_buffer(download, piece.buffer);
     if (status != FTH_OK)
-        break_off(landing, status);
+        break_off(download, status);
     return status;
 }
 
 /* Takes the digest's hex digits to the caller, and compares them where there is something to
  * compare with. */
-static fth_status check_digest(fth_landing *landing)
+static fth_status check_digest(fth_parallel_download *download)
 {
-    const fth_store_fetch *fetch = landing->fetch;
+    const fth_store_fetch *fetch = download->fetch;
     unsigned char digest[EVP_MAX_MD_SIZE];
     char hex[2 * EVP_MAX_MD_SIZE + 1] = "";
     unsigned length = 0;
-    EVP_DigestFinal_ex(landing->digest, digest, &length);
+    EVP_DigestFinal_ex(download->digest, digest, &length);
     fth_hex_encode(digest, length, hex);
     bool md5 = length == 16;
     if (fetch->sha256)
@@ -374,19 +374,20 @@ static fth_status check_digest(fth_landing *landing)
 }
 
 /* Opens a temporary of the object's size beside the target. */
-static fth_status make_room(fth_landing *landing, const char *folder, char **temporary)
+static fth_status make_room(fth_parallel_download *download, const char *folder, char **temporary)
 {
-    const fth_store_fetch *fetch = landing->fetch;
+    const fth_store_fetch *fetch = download->fetch;
     uint64_t size_bytes = fetch->object->size_bytes;
-    fth_status status = fth_file_open_temporary(fetch->path, temporary, &landing->descriptor);
+    fth_status status = fth_file_open_temporary(fetch->path, temporary, &download->descriptor);
     if (status != FTH_OK)
         return status;
     /* Looked at rather than reserved: reserving writes zeros on some file systems. */
     struct statvfs room;
-    if (fstatvfs(landing->descriptor, &room) == 0 && (double)room.f_bavail * (double)room.f_frsize < (double)size_bytes)
+    if (fstatvfs(download->descriptor, &room) == 0 &&
+        (double)room.f_bavail * (double)room.f_frsize < (double)size_bytes)
         return fth_fail(FTH_IO, "disk full: %s has no room for the %.1f MB of %s", folder, (double)size_bytes / 1e6,
                         fetch->key);
-    if (ftruncate(landing->descriptor, (off_t)size_bytes) != 0)
+    if (ftruncate(download->descriptor, (off_t)size_bytes) != 0)
         return fth_fail(FTH_IO, "write %s: %s", *temporary, strerror(errno));
     return FTH_OK;
 }
@@ -395,45 +396,45 @@ fth_status fth_store_fetch_file(fth_store *store, const fth_store_fetch *fetch)
 {
     fth_status status = FTH_OK;
     char *temporary = NULL, *folder = fth_path_folder(fetch->path);
-    fth_landing landing = {.store = store, .fetch = fetch, .descriptor = -1};
+    fth_parallel_download download = {.store = store, .fetch = fetch, .descriptor = -1};
     uint64_t size_bytes = fetch->object->size_bytes;
     pthread_t syncer;
 
-    pthread_mutex_init(&landing.mutex, NULL);
-    pthread_mutex_init(&landing.disk, NULL);
-    pthread_cond_init(&landing.turn, NULL);
-    landing.piece_bytes = fetch->piece_bytes ? fetch->piece_bytes : GET_PIECE_BYTES;
+    pthread_mutex_init(&download.mutex, NULL);
+    pthread_mutex_init(&download.disk, NULL);
+    pthread_cond_init(&download.turn, NULL);
+    download.piece_bytes = fetch->piece_bytes ? fetch->piece_bytes : GET_PIECE_BYTES;
     if (fetch->sha256 || fetch->digest_name) {
         const EVP_MD *kind = fetch->sha256 || strcmp(fetch->digest_name, "SHA256") == 0 ? EVP_sha256() : EVP_md5();
-        landing.digest = EVP_MD_CTX_new();
-        FTH_REQUIRE(landing.digest && EVP_DigestInit_ex(landing.digest, kind, NULL), FTH_NO_MEMORY,
+        download.digest = EVP_MD_CTX_new();
+        FTH_REQUIRE(download.digest && EVP_DigestInit_ex(download.digest, kind, NULL), FTH_NO_MEMORY,
                     "no memory for a checksum");
     }
-    landing.whole_pieces = !fetch->range_to || landing.digest;
-    landing.buffer_bytes = landing.whole_pieces ? landing.piece_bytes : STAGE_BYTES;
-    uint64_t pieces = (size_bytes + landing.piece_bytes - 1) / landing.piece_bytes;
-    FTH_TRY(fth_allocate((size_t)pieces + 1, sizeof *landing.landed, &landing.landed));
-    FTH_TRY(make_room(&landing, folder, &temporary));
-    fth_store_meter_begin(&landing.meter, size_bytes, fetch->progress);
-    landing.meter.running = fth_store_switch_used();
-    bool syncing = pieces > 1 && fth_thread_start(&syncer, "sync-file", begin_sync, &landing) == 0;
-    status = fth_store_in_parallel(fth_store_threads(), pieces, fetch_piece, &landing, &landing.meter.cancelled);
+    download.whole_pieces = !fetch->range_to || download.digest;
+    download.buffer_bytes = download.whole_pieces ? download.piece_bytes : STAGE_BYTES;
+    uint64_t pieces = (size_bytes + download.piece_bytes - 1) / download.piece_bytes;
+    FTH_TRY(fth_allocate((size_t)pieces + 1, sizeof *download.done, &download.done));
+    FTH_TRY(make_room(&download, folder, &temporary));
+    fth_store_meter_begin(&download.meter, size_bytes, fetch->progress);
+    download.meter.running = fth_store_switch_used();
+    bool syncing = pieces > 1 && fth_thread_start(&syncer, "sync-file", begin_sync, &download) == 0;
+    status = fth_store_in_parallel(fth_store_threads(), pieces, fetch_piece, &download, &download.meter.cancelled);
     if (syncing) {
-        pthread_mutex_lock(&landing.mutex);
-        landing.all_landed = true;
-        pthread_cond_broadcast(&landing.turn);
-        pthread_mutex_unlock(&landing.mutex);
+        pthread_mutex_lock(&download.mutex);
+        download.all_done = true;
+        pthread_cond_broadcast(&download.turn);
+        pthread_mutex_unlock(&download.mutex);
         pthread_join(syncer, NULL);
     }
     if (status != FTH_OK) {
-        status = fth_fail(landing.broken, "%s", landing.message);
+        status = fth_fail(download.broken, "%s", download.message);
         goto out;
     }
-    if (landing.digest)
-        FTH_TRY(check_digest(&landing));
+    if (download.digest)
+        FTH_TRY(check_digest(&download));
     if (fetch->check)
         FTH_TRY(fetch->check(fetch->context));
-    FTH_REQUIRE(fsync(landing.descriptor) == 0, FTH_IO, "sync %s: %s", fetch->path, strerror(errno));
+    FTH_REQUIRE(fsync(download.descriptor) == 0, FTH_IO, "sync %s: %s", fetch->path, strerror(errno));
     FTH_REQUIRE(rename(temporary, fetch->path) == 0, FTH_IO, "rename %s to %s: %s", temporary, fetch->path,
                 strerror(errno));
     free(temporary);
@@ -441,17 +442,17 @@ fth_status fth_store_fetch_file(fth_store *store, const fth_store_fetch *fetch)
     FTH_TRY(fth_folder_sync(folder));
 
 out:
-    if (landing.descriptor >= 0)
-        close(landing.descriptor);
+    if (download.descriptor >= 0)
+        close(download.descriptor);
     if (temporary)
         unlink(temporary);
-    for (int i = 0; i < landing.buffer_count; i++)
-        free(landing.buffers[i]);
-    free(landing.landed);
-    EVP_MD_CTX_free(landing.digest);
-    pthread_cond_destroy(&landing.turn);
-    pthread_mutex_destroy(&landing.mutex);
-    pthread_mutex_destroy(&landing.disk);
+    for (int i = 0; i < download.buffer_count; i++)
+        free(download.buffers[i]);
+    free(download.done);
+    EVP_MD_CTX_free(download.digest);
+    pthread_cond_destroy(&download.turn);
+    pthread_mutex_destroy(&download.mutex);
+    pthread_mutex_destroy(&download.disk);
     free(temporary);
     free(folder);
     return status;

@@ -208,9 +208,9 @@ def test_a_warm_process_that_dies_is_replaced(serve):
     platform = serve()
     platform.put("echo")
     process = platform.run("echo", {})["response"]["result"]["pid"]
-    keeper = parent_of(process)
+    supervisor = parent_of(process)
     os.kill(process, signal.SIGKILL)
-    wait_until(lambda: not is_alive(keeper), "the end of a process is not noticed")
+    wait_until(lambda: not is_alive(supervisor), "the end of a process is not noticed")
     again = platform.run("echo", {})
     assert again["response"]["success"] and again["response"]["result"]["pid"] != process
     assert any(each["key"] == "initTime" for each in again["annotations"])

@@ -21,7 +21,7 @@ typedef struct kitchen {
     int port;
     uint64_t shared_seed; /* of orders that jobs share */
     int64_t rotation;
-    fth_prefetch_set *preparer;
+    fth_prefetch_set *set;
     fth_prefetch_tools *tools;
     fth_board *board;
     fth_segment_cache *segment;
@@ -43,7 +43,7 @@ static fth_status register_job(kitchen *own, json_t *request, json_t **answer, u
     fth_status status = fth_job_spec_load(json_object_get(request, "job"), &spec);
     if (status != FTH_OK)
         return status;
-    snprintf(spec.version, sizeof spec.version, "%s", fth_prefetch_set_version(own->preparer));
+    snprintf(spec.version, sizeof spec.version, "%s", fth_prefetch_set_version(own->set));
     if (spec.format == FTH_FORMAT_AUTO)
         spec.format = FTH_FORMAT_BATCHES;
     if (spec.sharing != FTH_SHARE_NONE)
@@ -71,8 +71,8 @@ static fth_status answer_request(void *context, int slot, json_t *request, json_
     if (strcmp(op, "describe") == 0) {
         if (strcmp(json_string_value(json_object_get(request, "data")), "photos") != 0)
             return fth_fail(FTH_INVALID, "there is no data set of that name; there is photos");
-        *answer = json_pack("{s:o}", "set",
-                            fth_described_set_save(fth_prefetch_set_dataset(own->preparer), "photos", &source));
+        *answer =
+            json_pack("{s:o}", "set", fth_described_set_save(fth_prefetch_set_dataset(own->set), "photos", &source));
         return FTH_OK;
     }
     if (strcmp(op, "register") == 0)
@@ -111,7 +111,7 @@ static void make_batch(kitchen *own, const fth_job_spec *spec, int64_t number)
 {
     int64_t samples[64];
     fth_batch_plan plan = {.samples = samples};
-    int64_t count = fth_dataset_get_info(fth_prefetch_set_dataset(own->preparer))->count[spec->split];
+    int64_t count = fth_dataset_get_info(fth_prefetch_set_dataset(own->set))->count[spec->split];
     fth_job_plan_batch(spec, count, number, &plan);
     if (spec->format == FTH_FORMAT_BATCHES) {
         make_item(own, spec, fth_job_batch_id(spec, &plan), FTH_ITEM_BATCH, number);
@@ -168,8 +168,8 @@ static void open_kitchen(kitchen *own, const char *address)
     setenv("XDG_RUNTIME_DIR", test_folder, 1);
     const fth_dataset_options options = {.seed = usual_source.seed,
                                          .validation_fraction = usual_source.validation_fraction};
-    assert_int_equal(fth_prefetch_set_open(address, &options, &own->preparer), FTH_OK);
-    assert_int_equal(fth_prefetch_tools_create(own->preparer, NULL, &own->tools), FTH_OK);
+    assert_int_equal(fth_prefetch_set_open(address, &options, &own->set), FTH_OK);
+    assert_int_equal(fth_prefetch_tools_create(own->set, NULL, &own->tools), FTH_OK);
     assert_int_equal(fth_board_create(&own->board), FTH_OK);
     assert_int_equal(fth_segment_create(64 << 20, own->board, &own->segment), FTH_OK);
     const fth_cache_options shm = {.segment = own->segment, .memory_bytes = 64 << 20};
@@ -187,7 +187,7 @@ static void close_kitchen(kitchen *own)
     fth_segment_free(own->segment);
     fth_board_free(own->board);
     fth_prefetch_tools_free(own->tools);
-    fth_prefetch_set_free(own->preparer);
+    fth_prefetch_set_free(own->set);
 }
 
 /* ---- jobs ---- */

@@ -52,37 +52,37 @@ static void spoil_photo(int i)
     test_write(name, "\xff\xd8\xff\xe0 spoilt", 11);
 }
 
-static fth_prefetch_set *open_preparer(const char *address, const fth_dataset_options *options)
+static fth_prefetch_set *open_prefetch_set(const char *address, const fth_dataset_options *options)
 {
     char path[1024];
-    fth_prefetch_set *preparer = NULL;
+    fth_prefetch_set *set = NULL;
     snprintf(path, sizeof path, "%s/%s", test_folder, address);
-    if (fth_prefetch_set_open(strcmp(address, "photos") == 0 ? path : address, options, &preparer) != FTH_OK)
+    if (fth_prefetch_set_open(strcmp(address, "photos") == 0 ? path : address, options, &set) != FTH_OK)
         fail_msg("%s", fth_error_message());
-    return preparer;
+    return set;
 }
 
-static fth_job_spec make_spec(const fth_prefetch_set *preparer, int64_t batch)
+static fth_job_spec make_spec(const fth_prefetch_set *set, int64_t batch)
 {
     fth_job_spec spec = {.data = "photos", .batch = batch, .shuffle = true, .order_seed = 11, .augment_seed = 11};
-    char *transform = fth_dataset_describe_preparation(fth_prefetch_set_dataset(preparer), FTH_TRAIN);
-    snprintf(spec.version, sizeof spec.version, "%s", fth_prefetch_set_version(preparer));
+    char *transform = fth_dataset_describe_preparation(fth_prefetch_set_dataset(set), FTH_TRAIN);
+    snprintf(spec.version, sizeof spec.version, "%s", fth_prefetch_set_version(set));
     snprintf(spec.transform, sizeof spec.transform, "%s", transform);
     spec.format = FTH_FORMAT_BATCHES;
     free(transform);
     return spec;
 }
 
-static int64_t count_of(const fth_prefetch_set *preparer, const fth_job_spec *spec)
+static int64_t count_of(const fth_prefetch_set *set, const fth_job_spec *spec)
 {
-    return fth_dataset_get_info(fth_prefetch_set_dataset(preparer))->count[spec->split];
+    return fth_dataset_get_info(fth_prefetch_set_dataset(set))->count[spec->split];
 }
 
-static fth_order order_batch(const fth_prefetch_set *preparer, const fth_job_spec *spec, int64_t number)
+static fth_order order_batch(const fth_prefetch_set *set, const fth_job_spec *spec, int64_t number)
 {
     fth_order order = {.kind = FTH_ITEM_BATCH, .spec = *spec, .number = number};
     fth_batch_plan plan = {.samples = calloc((size_t)spec->batch, sizeof *plan.samples)};
-    fth_job_plan_batch(spec, count_of(preparer, spec), number, &plan);
+    fth_job_plan_batch(spec, count_of(set, spec), number, &plan);
     order.id = fth_job_batch_id(spec, &plan);
     free(plan.samples);
     return order;
@@ -104,10 +104,10 @@ static fth_status prepare(fth_prefetch_tools *thread, const fth_order *order, ft
 
 /* Every batch of two epochs as a loader of the same set makes it. `helpers` makers take turns at
  * the pieces. */
-static void compare_with_loader(fth_prefetch_set *preparer, const fth_job_spec *spec, fth_cache *cache, int helpers)
+static void compare_with_loader(fth_prefetch_set *set, const fth_job_spec *spec, fth_cache *cache, int helpers)
 {
-    const fth_dataset *dataset = fth_prefetch_set_dataset(preparer);
-    int64_t per_epoch = fth_job_batches_per_epoch(spec, count_of(preparer, spec));
+    const fth_dataset *dataset = fth_prefetch_set_dataset(set);
+    int64_t per_epoch = fth_job_batches_per_epoch(spec, count_of(set, spec));
     const fth_loader_options options = {.batch = spec->batch,
                                         .split = spec->split,
                                         .seed = spec->augment_seed,
@@ -121,10 +121,10 @@ static void compare_with_loader(fth_prefetch_set *preparer, const fth_job_spec *
     size_t image_bytes = 0;
 
     for (int i = 0; i < helpers; i++)
-        assert_int_equal(fth_prefetch_tools_create(preparer, NULL, &threads[i]), FTH_OK);
+        assert_int_equal(fth_prefetch_tools_create(set, NULL, &threads[i]), FTH_OK);
     assert_int_equal(fth_loader_open(dataset, &options, &loader), FTH_OK);
     for (int64_t number = 0; number < options.batch_limit; number++) {
-        fth_order order = order_batch(preparer, spec, number);
+        fth_order order = order_batch(set, spec, number);
         fth_item_task *task = NULL;
         fth_prefetch_result preparation;
         fth_batch_payload made;
@@ -164,14 +164,14 @@ static void batches_are_as_from_a_loader(void **state)
     (void)state;
     fth_dataset_options options = plain;
     options.transform = "random-resized-crop=40,flip,colour-jitter=0.3:0.2:0.1:0.05";
-    fth_prefetch_set *preparer = open_preparer("photos", &options);
-    fth_job_spec spec = make_spec(preparer, 11);
+    fth_prefetch_set *set = open_prefetch_set("photos", &options);
+    fth_job_spec spec = make_spec(set, 11);
     for (int helpers = 1; helpers <= 3; helpers += 2) {
         fth_cache *cache = memory_cache_create();
-        compare_with_loader(preparer, &spec, cache, helpers);
+        compare_with_loader(set, &spec, cache, helpers);
         memory_cache_free(cache);
     }
-    fth_prefetch_set_free(preparer);
+    fth_prefetch_set_free(set);
 }
 
 static void images_in_memory_are_as_from_a_loader(void **state)
@@ -181,15 +181,15 @@ static void images_in_memory_are_as_from_a_loader(void **state)
     for (size_t i = 0; i < FTH_COUNT_OF(transforms); i++) {
         fth_dataset_options options = plain;
         options.transform = options.validation_transform = transforms[i];
-        fth_prefetch_set *preparer = open_preparer("digits", &options);
-        fth_job_spec spec = make_spec(preparer, 100);
+        fth_prefetch_set *set = open_prefetch_set("digits", &options);
+        fth_job_spec spec = make_spec(set, 100);
         fth_cache *cache = memory_cache_create();
         spec.split = FTH_VALIDATION;
         spec.augmentation = (fth_augmentation){.flip = true, .crop_padding = 4};
-        compare_with_loader(preparer, &spec, cache, 1);
+        compare_with_loader(set, &spec, cache, 1);
         assert_int_equal(cache->gets, 0);
         memory_cache_free(cache);
-        fth_prefetch_set_free(preparer);
+        fth_prefetch_set_free(set);
     }
 }
 
@@ -200,18 +200,18 @@ static void encoded_samples_are_taken_from_the_cache(void **state)
     (void)state;
     fth_dataset_options options = plain;
     options.transform = "random-resized-crop=32";
-    fth_prefetch_set *preparer = open_preparer("photos", &options);
+    fth_prefetch_set *set = open_prefetch_set("photos", &options);
     fth_prefetch_tools *thread = NULL;
-    fth_job_spec spec = make_spec(preparer, 12);
+    fth_job_spec spec = make_spec(set, 12);
     fth_cache *cache = memory_cache_create(), *direct = memory_cache_create();
-    fth_order order = order_batch(preparer, &spec, 0);
+    fth_order order = order_batch(set, &spec, 0);
     fth_prefetch_result preparation, from_files;
 
-    assert_int_equal(fth_prefetch_tools_create(preparer, NULL, &thread), FTH_OK);
+    assert_int_equal(fth_prefetch_tools_create(set, NULL, &thread), FTH_OK);
     assert_int_equal(prepare(thread, &order, direct, &from_files), FTH_OK);
     assert_true(from_files.fetched_bytes > 0 && direct->gets > 0 &&
                 direct->gets <= 8); /* not asked for again in vain */
-    for (int64_t i = 0; i < count_of(preparer, &spec); i++) {
+    for (int64_t i = 0; i < count_of(set, &spec); i++) {
         fth_order sample = order_sample(&spec, FTH_ITEM_ENCODED, i);
         assert_int_equal(prepare(thread, &sample, cache, &preparation), FTH_OK);
         assert_int_equal(preparation.decoded, 0);
@@ -225,7 +225,7 @@ static void encoded_samples_are_taken_from_the_cache(void **state)
     assert_int_equal(preparation.decoded, 12);
     assert_int_equal(cache->found, 12);
     fth_prefetch_tools_free(thread);
-    fth_prefetch_set_free(preparer);
+    fth_prefetch_set_free(set);
     memory_cache_free(cache);
     memory_cache_free(direct);
 }
@@ -240,14 +240,14 @@ static void bad_images_are_replaced_as_in_a_loader(void **state)
     spoil_photo(5);
     spoil_photo(6);
     spoil_photo(13);
-    fth_prefetch_set *preparer = open_preparer("photos", &options);
-    fth_job_spec spec = make_spec(preparer, 8);
+    fth_prefetch_set *set = open_prefetch_set("photos", &options);
+    fth_job_spec spec = make_spec(set, 8);
     fth_cache *cache = memory_cache_create();
     int64_t listed = 0;
 
-    compare_with_loader(preparer, &spec, cache, 1);
-    for (int64_t number = 0; number < fth_job_batches_per_epoch(&spec, count_of(preparer, &spec)); number++) {
-        fth_order order = order_batch(preparer, &spec, number);
+    compare_with_loader(set, &spec, cache, 1);
+    for (int64_t number = 0; number < fth_job_batches_per_epoch(&spec, count_of(set, &spec)); number++) {
+        fth_order order = order_batch(set, &spec, number);
         fth_receipt receipt = {0};
         fth_batch_payload batch;
         char *text = NULL;
@@ -265,10 +265,9 @@ static void bad_images_are_replaced_as_in_a_loader(void **state)
         free(text);
     }
     assert_true(listed >= 2); /* of those that are not held out */
-    assert_int_equal(fth_dataset_bad_image_count(fth_prefetch_set_dataset(preparer)) > 0,
-                     1); /* the loader's own count */
+    assert_int_equal(fth_dataset_bad_image_count(fth_prefetch_set_dataset(set)) > 0, 1); /* the loader's own count */
     memory_cache_free(cache);
-    fth_prefetch_set_free(preparer);
+    fth_prefetch_set_free(set);
 }
 
 /* A job reports the whole name, as it does without the cache. */
@@ -284,14 +283,14 @@ static void long_names_of_bad_images_are_whole(void **state)
         snprintf(name, sizeof name, "photos/cat/%d%s-end.jpg", i, rest);
         test_write(name, "no picture", 10);
     }
-    fth_prefetch_set *preparer = open_preparer("photos", &options);
-    fth_job_spec spec = make_spec(preparer, 8);
+    fth_prefetch_set *set = open_prefetch_set("photos", &options);
+    fth_job_spec spec = make_spec(set, 8);
     fth_prefetch_tools *thread = NULL;
     fth_cache *cache = memory_cache_create();
     int listed = 0;
-    assert_int_equal(fth_prefetch_tools_create(preparer, NULL, &thread), FTH_OK);
-    for (int64_t number = 0; number < fth_job_batches_per_epoch(&spec, count_of(preparer, &spec)); number++) {
-        fth_order order = order_batch(preparer, &spec, number);
+    assert_int_equal(fth_prefetch_tools_create(set, NULL, &thread), FTH_OK);
+    for (int64_t number = 0; number < fth_job_batches_per_epoch(&spec, count_of(set, &spec)); number++) {
+        fth_order order = order_batch(set, &spec, number);
         fth_prefetch_result preparation;
         fth_receipt receipt = {0};
         fth_batch_payload batch;
@@ -310,15 +309,15 @@ static void long_names_of_bad_images_are_whole(void **state)
     assert_true(listed > 0);
     fth_prefetch_tools_free(thread);
     memory_cache_free(cache);
-    fth_prefetch_set_free(preparer);
+    fth_prefetch_set_free(set);
 }
 
 static void unreadable_samples_are_items_with_an_error(void **state)
 {
     (void)state;
     spoil_photo(7);
-    fth_prefetch_set *preparer = open_preparer("photos", &plain);
-    fth_job_spec spec = make_spec(preparer, 8);
+    fth_prefetch_set *set = open_prefetch_set("photos", &plain);
+    fth_job_spec spec = make_spec(set, 8);
     fth_prefetch_tools *thread = NULL;
     fth_cache *cache = memory_cache_create();
     int errors = 0, three = 0;
@@ -327,10 +326,10 @@ static void unreadable_samples_are_items_with_an_error(void **state)
     photo_name(8, name);
     snprintf(path, sizeof path, "%s/%s", test_folder, name);
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(fth_prefetch_tools_create(preparer, NULL, &thread), FTH_OK);
+    assert_int_equal(fth_prefetch_tools_create(set, NULL, &thread), FTH_OK);
     for (int split = 0; split < 2; split++) {
         spec.split = (fth_split)split;
-        for (int64_t i = 0; i < count_of(preparer, &spec); i++) {
+        for (int64_t i = 0; i < count_of(set, &spec); i++) {
             fth_order order = order_sample(&spec, FTH_ITEM_DECODED, i);
             fth_prefetch_result preparation;
             fth_sample_payload sample;
@@ -355,26 +354,26 @@ static void unreadable_samples_are_items_with_an_error(void **state)
     assert_int_equal(errors, 2);
     assert_int_equal(three, PHOTOS - 2);
     fth_prefetch_tools_free(thread);
-    fth_prefetch_set_free(preparer);
+    fth_prefetch_set_free(set);
     memory_cache_free(cache);
 }
 
 static void a_set_of_bad_images_fails(void **state)
 {
     (void)state;
-    fth_prefetch_set *preparer = open_preparer("photos", &plain);
-    fth_job_spec spec = make_spec(preparer, 8);
-    fth_order order = order_batch(preparer, &spec, 0);
+    fth_prefetch_set *set = open_prefetch_set("photos", &plain);
+    fth_job_spec spec = make_spec(set, 8);
+    fth_order order = order_batch(set, &spec, 0);
     fth_prefetch_tools *thread = NULL;
     fth_prefetch_result preparation;
     fth_cache *cache = memory_cache_create();
     for (int i = 0; i < PHOTOS; i++)
         spoil_photo(i);
-    assert_int_equal(fth_prefetch_tools_create(preparer, NULL, &thread), FTH_OK);
+    assert_int_equal(fth_prefetch_tools_create(set, NULL, &thread), FTH_OK);
     assert_int_equal(prepare(thread, &order, cache, &preparation), FTH_CORRUPT);
     assert_int_equal(cache->puts, 0);
     fth_prefetch_tools_free(thread);
-    fth_prefetch_set_free(preparer);
+    fth_prefetch_set_free(set);
     memory_cache_free(cache);
 }
 
@@ -383,13 +382,13 @@ static void a_set_of_bad_images_fails(void **state)
 static void what_cannot_be_made_leaves_nothing(void **state)
 {
     (void)state;
-    fth_prefetch_set *preparer = open_preparer("photos", &plain);
-    fth_job_spec spec = make_spec(preparer, 8);
-    const fth_order good = order_batch(preparer, &spec, 1);
+    fth_prefetch_set *set = open_prefetch_set("photos", &plain);
+    fth_job_spec spec = make_spec(set, 8);
+    const fth_order good = order_batch(set, &spec, 1);
     fth_prefetch_tools *thread = NULL;
     fth_prefetch_result preparation;
     fth_cache *cache = memory_cache_create();
-    assert_int_equal(fth_prefetch_tools_create(preparer, NULL, &thread), FTH_OK);
+    assert_int_equal(fth_prefetch_tools_create(set, NULL, &thread), FTH_OK);
 
     fth_order order = good;
     order.number = 2; /* another batch's id */
@@ -405,7 +404,7 @@ static void what_cannot_be_made_leaves_nothing(void **state)
                                              "size=1x1,normalize=mnist/2"};
     for (size_t i = 0; i < FTH_COUNT_OF(transforms); i++) {
         snprintf(spec.transform, sizeof spec.transform, "%s", transforms[i]);
-        order = order_batch(preparer, &spec, 1);
+        order = order_batch(set, &spec, 1);
         assert_int_equal(prepare(thread, &order, cache, &preparation), FTH_INVALID);
     }
     order = order_sample(&spec, FTH_ITEM_ENCODED, 1000);
@@ -421,7 +420,7 @@ static void what_cannot_be_made_leaves_nothing(void **state)
     cache->refuse = false;
     assert_int_equal(prepare(thread, &good, cache, &preparation), FTH_OK);
     fth_prefetch_tools_free(thread);
-    fth_prefetch_set_free(preparer);
+    fth_prefetch_set_free(set);
     memory_cache_free(cache);
 }
 
@@ -430,9 +429,9 @@ static void what_cannot_be_made_leaves_nothing(void **state)
 static void orders_and_preparations_are_read_back(void **state)
 {
     (void)state;
-    fth_prefetch_set *preparer = open_preparer("digits", &plain);
-    fth_job_spec spec = make_spec(preparer, 8);
-    const fth_order orders[] = {order_batch(preparer, &spec, 3), order_sample(&spec, FTH_ITEM_DECODED, 5)};
+    fth_prefetch_set *set = open_prefetch_set("digits", &plain);
+    fth_job_spec spec = make_spec(set, 8);
+    const fth_order orders[] = {order_batch(set, &spec, 3), order_sample(&spec, FTH_ITEM_DECODED, 5)};
     for (size_t i = 0; i < FTH_COUNT_OF(orders); i++) {
         fth_order read;
         json_t *json = fth_order_save(&orders[i]);
@@ -489,7 +488,7 @@ static void orders_and_preparations_are_read_back(void **state)
         json_decref(wrong);
     }
     json_decref(json);
-    fth_prefetch_set_free(preparer);
+    fth_prefetch_set_free(set);
 }
 
 int main(void)

@@ -13,9 +13,9 @@ static const jpeg_kind usual = {JCS_RGB, 90, false, true};
 
 typedef struct lender {
     fth_dataset *set;
-    fth_sample_maker *maker; /* one at a time */
-    pthread_mutex_t mutex;   /* held while a sample is lent */
-    int64_t late;            /* how often a sample is not there yet */
+    fth_sample_reader *reader; /* one at a time */
+    pthread_mutex_t mutex;     /* held while a sample is lent */
+    int64_t late;              /* how often a sample is not there yet */
     atomic_int taken, given_back, sessions, freed;
     atomic_llong moved_to;
     bool finished;   /* sessions give finished batches: */
@@ -41,7 +41,7 @@ static fth_status take(void *context, void *session, fth_split split, int64_t sa
         pthread_mutex_unlock(&own->mutex);
         return fth_fail(FTH_TIMEOUT, "not yet");
     }
-    fth_status status = fth_sample_maker_read(own->maker, split, sample, NULL, raw);
+    fth_status status = fth_sample_reader_read(own->reader, split, sample, NULL, raw);
     if (status != FTH_OK)
         pthread_mutex_unlock(&own->mutex);
     else
@@ -111,12 +111,12 @@ static void open_lender(const char *address, lender *own)
     *own = (lender){.mutex = PTHREAD_MUTEX_INITIALIZER};
     assert_int_equal(
         fth_dataset_open(address, &(fth_dataset_options){.seed = 5, .validation_fraction = 0.2}, &own->set), FTH_OK);
-    assert_int_equal(fth_sample_maker_create(own->set, &own->maker), FTH_OK);
+    assert_int_equal(fth_sample_reader_create(own->set, &own->reader), FTH_OK);
 }
 
 static void close_lender(lender *own)
 {
-    fth_sample_maker_free(own->maker);
+    fth_sample_reader_free(own->reader);
     fth_dataset_free(own->set);
     assert_int_equal(own->taken, own->given_back);
     assert_int_equal(own->sessions, 0);

@@ -134,13 +134,13 @@ static void folders_go_by_names_sizes_and_times(void **state)
 
 /* How many samples of a set can be read; of those that cannot, the last one's reason is the error
  * message. */
-static int count_readable(const fth_dataset *dataset, fth_sample_maker *maker)
+static int count_readable(const fth_dataset *dataset, fth_sample_reader *reader)
 {
     int readable = 0;
     for (int split = 0; split < 2; split++)
         for (int64_t i = 0; i < fth_dataset_get_info(dataset)->count[split]; i++) {
             fth_raw_sample raw;
-            fth_status status = fth_sample_maker_read(maker, split, i, NULL, &raw);
+            fth_status status = fth_sample_reader_read(reader, split, i, NULL, &raw);
             assert_true(status == FTH_OK || status == FTH_CORRUPT);
             readable += status == FTH_OK;
         }
@@ -155,24 +155,24 @@ static void a_changed_file_is_not_read_under_the_version_before(void **state)
     char path[TEST_MAX_PATH];
     version_text version, again;
     fth_dataset *dataset = NULL;
-    fth_sample_maker *maker = NULL;
+    fth_sample_reader *reader = NULL;
     const fth_dataset_options options = {.seed = 5, .validation_fraction = 0.2, .threads = 1};
     write_set();
     assert_int_equal(fth_dataset_open(test_path(path, "set"), &options, &dataset), FTH_OK);
-    assert_int_equal(fth_sample_maker_create(dataset, &maker), FTH_OK);
+    assert_int_equal(fth_sample_reader_create(dataset, &reader), FTH_OK);
     run("touch -d '2001-02-03 04:05:06' set/cat/1.png"); /* nobody has asked for a version yet */
-    assert_int_equal(count_readable(dataset, maker), 6);
+    assert_int_equal(count_readable(dataset, reader), 6);
     assert_int_equal(fth_dataset_version(dataset, version.text), FTH_OK);
-    assert_int_equal(count_readable(dataset, maker), 6);
+    assert_int_equal(count_readable(dataset, reader), 6);
     run("cp set/dog/0.png set/cat/1.png");
-    assert_int_equal(count_readable(dataset, maker), 5);
+    assert_int_equal(count_readable(dataset, reader), 5);
     assert_non_null(strstr(fth_error_message(), "changed"));
     run("rm set/cat/3.png && cp set/dog/0.png set/new.png && mv set/new.png set/cat/5.png");
-    assert_int_equal(count_readable(dataset, maker), 3);
+    assert_int_equal(count_readable(dataset, reader), 3);
     assert_int_equal(fth_dataset_version(dataset, again.text), FTH_OK);
     assert_same(version, again); /* of this opening; the next has another */
     assert_other(version, version_with(path, &options));
-    fth_sample_maker_free(maker);
+    fth_sample_reader_free(reader);
     fth_dataset_free(dataset);
 }
 

@@ -58,7 +58,7 @@ static int ways_to_limit(void)
     return has_room_for_rlimit && rlimits_apply() ? 2 : 1;
 }
 
-/* A keeper without a cgroup finds what its function started by adopting it, which QEMU refuses. */
+/* A supervisor without a cgroup finds what its function started by adopting it, which QEMU refuses. */
 static bool finds_strays(const fth_sandbox *sandbox)
 {
     return strcmp(fth_sandbox_limited_by(sandbox), "cgroup") == 0 || prctl(PR_SET_CHILD_SUBREAPER, 0) == 0;
@@ -271,9 +271,9 @@ static void nothing_survives_its_platform(void **state)
     wait_until_gone(child);
 }
 
-/* Its keeper is killed, which nobody has reason to do: the function ends too, and its cgroup with
+/* Its supervisor is killed, which nobody has reason to do: the function ends too, and its cgroup with
  * it. */
-static void a_killed_keeper_takes_the_function_along(void **state)
+static void a_killed_supervisor_takes_the_function_along(void **state)
 {
     (void)state;
     char path[64], *text = NULL;
@@ -281,12 +281,12 @@ static void a_killed_keeper_takes_the_function_along(void **state)
     bool out_of_memory;
     fth_sandbox *sandbox = start_as("parent", &(fth_sandbox_options){.memory_bytes = limit_bytes});
     const bool by_group = strcmp(fth_sandbox_limited_by(sandbox), "cgroup") == 0;
-    long process = fth_sandbox_process(sandbox), child = read_number("child"), keeper = 0;
+    long process = fth_sandbox_process(sandbox), child = read_number("child"), supervisor = 0;
     snprintf(path, sizeof path, "/proc/%ld/status", process);
     assert_int_equal(fth_file_read_all(path, 1 << 16, &text, &size), FTH_OK);
-    assert_int_equal(sscanf(strstr(text, "PPid:"), "PPid: %ld", &keeper), 1);
+    assert_int_equal(sscanf(strstr(text, "PPid:"), "PPid: %ld", &supervisor), 1);
     free(text);
-    kill((pid_t)keeper, SIGKILL);
+    kill((pid_t)supervisor, SIGKILL);
     wait_for_end(sandbox, &out_of_memory);
     wait_until_gone(process);
     fth_sandbox_free(sandbox);
@@ -382,7 +382,7 @@ int main(int count, char **arguments)
         cmocka_unit_test_setup_teardown(nothing_it_started_is_left, test_make_folder, test_remove_folder),
         cmocka_unit_test_setup_teardown(nothing_is_left_when_it_ends_by_itself, test_make_folder, test_remove_folder),
         cmocka_unit_test_setup_teardown(nothing_survives_its_platform, test_make_folder, test_remove_folder),
-        cmocka_unit_test_setup_teardown(a_killed_keeper_takes_the_function_along, test_make_folder, test_remove_folder),
+        cmocka_unit_test_setup_teardown(a_killed_supervisor_takes_the_function_along, test_make_folder, test_remove_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

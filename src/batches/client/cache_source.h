@@ -6,8 +6,8 @@
  * Callers never wait for long: after PATIENCE_S without an item, or at once while the connection is
  * lost, they are told to read the data directly. Items in the memory of a host that is gone are
  * still found. Any thread. */
-#ifndef FTH_BATCHES_CLIENT_SUPPLY_H
-#define FTH_BATCHES_CLIENT_SUPPLY_H
+#ifndef FTH_BATCHES_CLIENT_CACHE_SOURCE_H
+#define FTH_BATCHES_CLIENT_CACHE_SOURCE_H
 
 #include "batches/client/client_connection.h"
 

@@ -218,7 +218,7 @@ typedef struct sample_lease {
     fth_item_lease lease;
     char *text;
     fth_fallback_reader *fallback;
-    fth_sample_maker *maker;
+    fth_sample_reader *reader;
 } sample_lease;
 
 void fth_sample_give_back(fth_raw_sample *raw)
@@ -227,8 +227,8 @@ void fth_sample_give_back(fth_raw_sample *raw)
     if (!lent)
         return;
     fth_item_lease_release(&lent->lease);
-    if (lent->maker)
-        fth_fallback_reader_give_back(lent->fallback, lent->maker);
+    if (lent->reader)
+        fth_fallback_reader_give_back(lent->fallback, lent->reader);
     free(lent->text);
     free(lent);
     *raw = (fth_raw_sample){0};
@@ -242,7 +242,7 @@ fth_status fth_sample_lend_directly(fth_fallback_reader *fallback, bool decoded,
     if (status != FTH_OK)
         return status;
     *lent = (sample_lease){.fallback = fallback};
-    status = fth_fallback_reader_take(fallback, decoded, split, sample, deadline, raw, &lent->maker, decode_s);
+    status = fth_fallback_reader_take(fallback, decoded, split, sample, deadline, raw, &lent->reader, decode_s);
     raw->lease = lent;
     if (status == FTH_PEER_LOST || status == FTH_IO) /* the bucket may be back in a moment */
         status = fth_fail(FTH_TIMEOUT, "%s", fth_error_message());

@@ -27,9 +27,9 @@ struct fth_fallback_reader {
     double failed_at;
     fth_status status; /* of the last try */
     char message[1024];
-    fth_dataset *dataset;      /* NULL: not open */
-    fth_sample_maker **makers; /* unused ones */
-    size_t maker_count, maker_capacity;
+    fth_dataset *dataset;        /* NULL: not open */
+    fth_sample_reader **readers; /* unused ones */
+    size_t reader_count, reader_capacity;
 };
 
 fth_status fth_fallback_reader_create(const fth_described_set *set, fth_fallback_reader **fallback)
@@ -64,9 +64,9 @@ void fth_fallback_reader_free(fth_fallback_reader *fallback)
         fth_store_switch_off(fallback->requests);
     if (fallback->joinable)
         pthread_join(fallback->thread, NULL);
-    for (size_t i = 0; i < fallback->maker_count; i++)
-        fth_sample_maker_free(fallback->makers[i]);
-    free(fallback->makers);
+    for (size_t i = 0; i < fallback->reader_count; i++)
+        fth_sample_reader_free(fallback->readers[i]);
+    free(fallback->readers);
     fth_dataset_free(fallback->dataset);
     fth_store_switch_free(fallback->requests);
     pthread_cond_destroy(&fallback->changed);
@@ -197,44 +197,44 @@ fth_status fth_fallback_reader_open(fth_fallback_reader *fallback, fth_deadline 
 
 /* ---- samples ---- */
 
-static fth_status take_maker(fth_fallback_reader *fallback, fth_deadline deadline, fth_sample_maker **maker)
+static fth_status take_reader(fth_fallback_reader *fallback, fth_deadline deadline, fth_sample_reader **reader)
 {
     pthread_mutex_lock(&fallback->mutex);
     fth_status status = wait_open(fallback, deadline);
-    if (status == FTH_OK && fallback->maker_count > 0)
-        *maker = fallback->makers[--fallback->maker_count];
+    if (status == FTH_OK && fallback->reader_count > 0)
+        *reader = fallback->readers[--fallback->reader_count];
     else if (status == FTH_OK)
-        status = fth_sample_maker_create(fallback->dataset, maker);
+        status = fth_sample_reader_create(fallback->dataset, reader);
     pthread_mutex_unlock(&fallback->mutex);
     return status;
 }
 
-void fth_fallback_reader_give_back(fth_fallback_reader *fallback, fth_sample_maker *maker)
+void fth_fallback_reader_give_back(fth_fallback_reader *fallback, fth_sample_reader *reader)
 {
     pthread_mutex_lock(&fallback->mutex);
-    if (fth_grow(&fallback->makers, fallback->maker_count, &fallback->maker_capacity, sizeof *fallback->makers) ==
+    if (fth_grow(&fallback->readers, fallback->reader_count, &fallback->reader_capacity, sizeof *fallback->readers) ==
         FTH_OK)
-        fallback->makers[fallback->maker_count++] = maker;
+        fallback->readers[fallback->reader_count++] = reader;
     else
-        fth_sample_maker_free(maker);
+        fth_sample_reader_free(reader);
     pthread_mutex_unlock(&fallback->mutex);
 }
 
 fth_status fth_fallback_reader_take(fth_fallback_reader *fallback, bool decoded, fth_split split, int64_t sample,
-                                    fth_deadline deadline, fth_raw_sample *raw, fth_sample_maker **maker,
+                                    fth_deadline deadline, fth_raw_sample *raw, fth_sample_reader **reader,
                                     double *decode_s)
 {
-    fth_status status = take_maker(fallback, deadline, maker);
+    fth_status status = take_reader(fallback, deadline, reader);
     if (status != FTH_OK)
         return status;
     fth_raw_sample stored;
-    const double before_s = fth_sample_maker_decode_seconds(*maker);
+    const double before_s = fth_sample_reader_decode_seconds(*reader);
     const fth_patience patience = {.stop = &fallback->stop.asked, .deadline = deadline};
-    status = fth_sample_maker_read(*maker, split, sample, &patience, &stored);
+    status = fth_sample_reader_read(*reader, split, sample, &patience, &stored);
     if (status == FTH_OK && decoded)
-        status = fth_sample_maker_decode(*maker, &stored, raw);
+        status = fth_sample_reader_decode(*reader, &stored, raw);
     else
         *raw = stored;
-    *decode_s = fth_sample_maker_decode_seconds(*maker) - before_s;
-    return status; /* the name of an unreadable sample is lent, too, so the caller returns the maker in any case */
+    *decode_s = fth_sample_reader_decode_seconds(*reader) - before_s;
+    return status; /* the name of an unreadable sample is lent, too, so the caller returns the reader in any case */
 }

@@ -1,8 +1,8 @@
 /* Reads the data itself when the batch cache does not deliver: opened in the background when first
  * needed, at the data's own address and with the job's own credentials. Its samples are those that
  * the cache would deliver; data of another version is not used. Any thread. */
-#ifndef FTH_BATCHES_CLIENT_DIRECT_H
-#define FTH_BATCHES_CLIENT_DIRECT_H
+#ifndef FTH_BATCHES_CLIENT_FALLBACK_READER_H
+#define FTH_BATCHES_CLIENT_FALLBACK_READER_H
 
 #include "batches/described_set.h"
 #include "batches/job.h"
@@ -18,11 +18,11 @@ void fth_fallback_reader_free(fth_fallback_reader *fallback);
  * decoding. FTH_TIMEOUT: data or sample are still being opened, or cannot be, as the message says,
  * and will be tried again. FTH_CORRUPT: the sample cannot be read. */
 fth_status fth_fallback_reader_take(fth_fallback_reader *fallback, bool decoded, fth_split split, int64_t sample,
-                                    fth_deadline deadline, fth_raw_sample *raw, fth_sample_maker **maker,
+                                    fth_deadline deadline, fth_raw_sample *raw, fth_sample_reader **reader,
                                     double *decode_s);
 /* Announces the next samples in order, as fth_dataset_expect(). 0 while the data is not open. */
 size_t fth_fallback_reader_expect(fth_fallback_reader *fallback, fth_split split, const int64_t *samples, size_t count);
-void fth_fallback_reader_give_back(fth_fallback_reader *fallback, fth_sample_maker *maker);
+void fth_fallback_reader_give_back(fth_fallback_reader *fallback, fth_sample_reader *reader);
 /* True if the last opening failed for good: access denied, or other data. */
 bool fth_fallback_reader_is_refused(fth_fallback_reader *fallback);
 /* Why it cannot be opened or read, or its progress; does not wait. */

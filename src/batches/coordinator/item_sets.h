@@ -1,7 +1,7 @@
 /* The data set of each cached item, so that a key that may not read the set gets none of its items:
  * a table by id. The caller locks. */
-#ifndef FTH_BATCHES_COORDINATOR_OWNERS_H
-#define FTH_BATCHES_COORDINATOR_OWNERS_H
+#ifndef FTH_BATCHES_COORDINATOR_ITEM_SETS_H
+#define FTH_BATCHES_COORDINATOR_ITEM_SETS_H
 
 #include "batches/item.h"
 

@@ -1,8 +1,8 @@
 /* Orders for workers on other machines (--prefetch workers), which ask for them over HTTP and hand
  * in what they made. An order is assigned for a limited time; then it has failed, and another
  * prefetcher gets it. */
-#ifndef FTH_BATCHES_COORDINATOR_WORKERS_H
-#define FTH_BATCHES_COORDINATOR_WORKERS_H
+#ifndef FTH_BATCHES_COORDINATOR_WORKER_ORDERS_H
+#define FTH_BATCHES_COORDINATOR_WORKER_ORDERS_H
 
 #include "batches/coordinator/coordinator_dispatcher.h"
 #include "http/server.h"

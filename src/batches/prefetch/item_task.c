@@ -1,6 +1,6 @@
 /* See item_task.h.
  *
- *     fth_prefetch_tools   a thread's decoder and buffers (fth_sample_maker)
+ *     fth_prefetch_tools   a thread's decoder and buffers (fth_sample_reader)
  *     fth_item_task        an item in progress: begin -> pieces, by several threads -> end
  *
  * The entry's memory belongs to the cache from the beginning. A piece writes only its own images
@@ -29,7 +29,7 @@ enum { PIECE_SAMPLES = 8 };
 struct fth_prefetch_tools {
     fth_prefetch_set *set;
     const atomic_bool *stop;
-    fth_sample_maker *maker;
+    fth_sample_reader *reader;
 };
 
 fth_status fth_prefetch_tools_create(fth_prefetch_set *set, const atomic_bool *stop, fth_prefetch_tools **thread)
@@ -39,7 +39,7 @@ fth_status fth_prefetch_tools_create(fth_prefetch_set *set, const atomic_bool *s
         return status;
     (*thread)->set = set;
     (*thread)->stop = stop;
-    status = fth_sample_maker_create(fth_prefetch_set_dataset(set), &(*thread)->maker);
+    status = fth_sample_reader_create(fth_prefetch_set_dataset(set), &(*thread)->reader);
     if (status != FTH_OK) {
         fth_prefetch_tools_free(*thread);
         *thread = NULL;
@@ -51,7 +51,7 @@ void fth_prefetch_tools_free(fth_prefetch_tools *thread)
 {
     if (!thread)
         return;
-    fth_sample_maker_free(thread->maker);
+    fth_sample_reader_free(thread->reader);
     free(thread);
 }
 
@@ -120,7 +120,7 @@ out:
 }
 
 /* Allocates the batch, and finds the place of its images. */
-static fth_status begin_batch(fth_item_task *task, fth_sample_maker *maker)
+static fth_status begin_batch(fth_item_task *task, fth_sample_reader *reader)
 {
     fth_status status = FTH_OK;
     const fth_job_spec *spec = &task->order.spec;
@@ -128,7 +128,7 @@ static fth_status begin_batch(fth_item_task *task, fth_sample_maker *maker)
     int shape[3];
     char id[FTH_ITEM_ID_TEXT];
 
-    FTH_TRY(fth_sample_maker_shape(maker, spec->transform, shape));
+    FTH_TRY(fth_sample_reader_shape(reader, spec->transform, shape));
     FTH_TRY(fth_allocate((size_t)spec->batch, sizeof *task->plan.samples, &task->plan.samples));
     fth_job_plan_batch(spec, info->count[spec->split], task->order.number, &task->plan);
     fth_item_id_format(task->order.id, id);
@@ -147,7 +147,7 @@ static fth_status begin_batch(fth_item_task *task, fth_sample_maker *maker)
                 task->plan.count, shape[0], shape[1], shape[2]);
     FTH_TRY(fth_cache_begin(task->cache, task->entry_bytes, &task->entry));
     FTH_TRY(fth_batch_entry_begin(&payload, task->entry, task->entry_bytes, &task->images, &task->labels));
-    fth_sample_maker_expect(maker, spec->split, task->plan.samples, task->plan.count, task->order.needed_s);
+    fth_sample_reader_expect(reader, spec->split, task->plan.samples, task->plan.count, task->order.needed_s);
 
 out:
     return status;
@@ -169,9 +169,9 @@ fth_status fth_item_task_begin(fth_prefetch_tools *thread, const fth_order *orde
     begun->plan.count = 1;
     atomic_init(&begun->look_around, fth_prefetch_set_has_files(thread->set));
     if (order->kind == FTH_ITEM_BATCH)
-        FTH_TRY(begin_batch(begun, thread->maker));
+        FTH_TRY(begin_batch(begun, thread->reader));
     else
-        fth_sample_maker_expect(thread->maker, order->spec.split, &order->number, 1, order->needed_s);
+        fth_sample_reader_expect(thread->reader, order->spec.split, &order->number, 1, order->needed_s);
     *task = begun;
     begun = NULL;
 
@@ -251,10 +251,10 @@ static fth_status finish_sample(batch_piece *piece, int64_t place, const fth_raw
                                .seed = spec->augment_seed,
                                .epoch = task->plan.order_epoch,
                                .sample = task->plan.samples[place]};
-    fth_sample_maker *maker = piece->thread->maker;
-    double begin = fth_clock_seconds(), decoded = fth_sample_maker_decode_seconds(maker);
-    fth_status status = fth_sample_maker_finish(maker, raw, &finish, task->images + place * task->image_size);
-    decoded = fth_sample_maker_decode_seconds(maker) - decoded;
+    fth_sample_reader *reader = piece->thread->reader;
+    double begin = fth_clock_seconds(), decoded = fth_sample_reader_decode_seconds(reader);
+    fth_status status = fth_sample_reader_finish(reader, raw, &finish, task->images + place * task->image_size);
+    decoded = fth_sample_reader_decode_seconds(reader) - decoded;
     piece->cost.decode_s += decoded;
     piece->cost.transform_s += fth_clock_seconds() - begin - decoded;
     if (status == FTH_OK) {
@@ -271,7 +271,7 @@ static fth_status read_sample(batch_piece *piece, int64_t sample, fth_raw_sample
     const fth_patience patience = {
         .stop = piece->thread->stop, .deadline = piece->task->deadline, .failing_s = FAILING_S};
     fth_status status =
-        fth_sample_maker_read(piece->thread->maker, piece->task->order.spec.split, sample, &patience, raw);
+        fth_sample_reader_read(piece->thread->reader, piece->task->order.spec.split, sample, &patience, raw);
     piece->cost.fetch_s += fth_clock_seconds() - begin;
     if (status == FTH_OK && raw->width == 0)
         piece->cost.fetched_bytes += raw->size_bytes;
@@ -377,16 +377,16 @@ static fth_status make_item(batch_piece *piece)
     fth_status status = FTH_OK;
     fth_item_task *task = piece->task;
     const fth_order *order = &task->order;
-    fth_sample_maker *maker = piece->thread->maker;
+    fth_sample_reader *reader = piece->thread->reader;
     fth_raw_sample raw;
     const fth_bad_sample *bad = NULL;
 
     status = read_sample(piece, order->number, &raw);
     if (status == FTH_OK && order->kind == FTH_ITEM_DECODED) {
-        double decoded = fth_sample_maker_decode_seconds(maker);
+        double decoded = fth_sample_reader_decode_seconds(reader);
         piece->cost.decoded = raw.width == 0;
-        status = fth_sample_maker_decode(maker, &raw, &raw);
-        piece->cost.decode_s += fth_sample_maker_decode_seconds(maker) - decoded;
+        status = fth_sample_reader_decode(reader, &raw, &raw);
+        piece->cost.decode_s += fth_sample_reader_decode_seconds(reader) - decoded;
     }
     fth_sample_payload payload = {.kind = order->kind,
                                   .bytes = raw.bytes,

@@ -2,8 +2,8 @@
  * cache: over HTTP to `farthing worker prefetch --port` (function.c), or as the parameters of a
  * function (functions/prefetch_job.c). Connections, caches and data sets are kept for later
  * orders. */
-#ifndef FTH_BATCHES_ORDER_DESK_H
-#define FTH_BATCHES_ORDER_DESK_H
+#ifndef FTH_BATCHES_PREFETCH_ORDER_QUEUE_H
+#define FTH_BATCHES_PREFETCH_ORDER_QUEUE_H
 
 #include <jansson.h>
 

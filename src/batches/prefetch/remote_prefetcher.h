@@ -1,8 +1,8 @@
 /* Makes items away from the coordinator, in a worker (worker.c) or a function (function.c): it has
  * the coordinator's data sets, opened at the addresses that the coordinator names with this
  * machine's own credentials, its cache, and threads. */
-#ifndef FTH_BATCHES_REMOTE_PREPARER_H
-#define FTH_BATCHES_REMOTE_PREPARER_H
+#ifndef FTH_BATCHES_PREFETCH_REMOTE_PREFETCHER_H
+#define FTH_BATCHES_PREFETCH_REMOTE_PREFETCHER_H
 
 #include "batches/prefetch/prefetch.h"
 

@@ -7,32 +7,32 @@
 
 /* ---- the decoders ---- */
 
-typedef struct decode_crew {
+typedef struct decode_threads {
     const fth_dataset *dataset;
     const fth_loader_options *options;
     double until_s;
     atomic_llong next, done;
     atomic_int failures;
-} decode_crew;
+} decode_threads;
 
 /* Decodes whole images at full size with the library's defaults, as a plain decoding program
  * would. */
 static void *decode(void *context)
 {
-    decode_crew *crew = context;
-    const fth_image_set *set = fth_dataset_images(crew->dataset);
-    int64_t count = crew->dataset->info.count[crew->options->split];
+    decode_threads *shared = context;
+    const fth_image_set *set = fth_dataset_images(shared->dataset);
+    int64_t count = shared->dataset->info.count[shared->options->split];
     fth_image_worker *worker = NULL;
     if (fth_image_worker_create(&worker) != FTH_OK) {
-        atomic_fetch_add(&crew->failures, 1);
+        atomic_fetch_add(&shared->failures, 1);
         return NULL;
     }
-    while (fth_clock_seconds() < crew->until_s) {
+    while (fth_clock_seconds() < shared->until_s) {
         enum { RUN = 16 };
-        long long first = atomic_fetch_add(&crew->next, RUN);
+        long long first = atomic_fetch_add(&shared->next, RUN);
         for (int i = 0; i < RUN; i++) {
             const uint8_t *bytes;
-            size_t size_bytes, entry = fth_image_set_find(crew->dataset, crew->options->split, (first + i) % count);
+            size_t size_bytes, entry = fth_image_set_find(shared->dataset, shared->options->split, (first + i) % count);
             fth_image_header header;
             fth_picture picture;
             if (fth_image_set_read(set, entry, worker, &bytes, &size_bytes) != FTH_OK ||
@@ -41,7 +41,7 @@ static void *decode(void *context)
             fth_decode_request request = {
                 .eighths = 8, .width = header.width, .height = header.height, .smooth_chroma = true};
             if (fth_decoder_finish(worker->decoder, &request, &picture) == FTH_OK)
-                atomic_fetch_add_explicit(&crew->done, 1, memory_order_relaxed);
+                atomic_fetch_add_explicit(&shared->done, 1, memory_order_relaxed);
         }
     }
     fth_image_worker_free(worker);
@@ -55,16 +55,16 @@ static fth_status measure_decoders(const fth_dataset *dataset, const fth_loader_
     pthread_t *threads = NULL;
     int started = 0, wanted = options->threads > 0 ? options->threads : 1;
     double began = fth_clock_seconds();
-    decode_crew crew = {.dataset = dataset, .options = options, .until_s = began + seconds};
+    decode_threads shared = {.dataset = dataset, .options = options, .until_s = began + seconds};
 
     FTH_REQUIRE(fth_dataset_images(dataset), FTH_INVALID, "%s has no image files to decode", dataset->info.name);
     FTH_TRY(fth_allocate((size_t)wanted, sizeof *threads, &threads));
-    while (started < wanted && fth_thread_start(&threads[started], "decode", decode, &crew) == 0)
+    while (started < wanted && fth_thread_start(&threads[started], "decode", decode, &shared) == 0)
         started++;
     for (int i = 0; i < started; i++)
         pthread_join(threads[i], NULL);
-    FTH_REQUIRE(started == wanted && crew.failures == 0, FTH_NO_MEMORY, "cannot start %d threads", wanted);
-    *images_per_second = (double)crew.done / (fth_clock_seconds() - began);
+    FTH_REQUIRE(started == wanted && shared.failures == 0, FTH_NO_MEMORY, "cannot start %d threads", wanted);
+    *images_per_second = (double)shared.done / (fth_clock_seconds() - began);
 
 out:
     free(threads);

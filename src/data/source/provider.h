@@ -84,21 +84,21 @@ fth_status fth_loader_open_for_session(const fth_dataset *dataset, const fth_loa
 /* ---- for providers: stored samples of a set ---- */
 
 /* One thread's tools for reading and finishing samples. */
-typedef struct fth_sample_maker fth_sample_maker;
-fth_status fth_sample_maker_create(const fth_dataset *dataset, fth_sample_maker **maker);
-void fth_sample_maker_free(fth_sample_maker *maker);
+typedef struct fth_sample_reader fth_sample_reader;
+fth_status fth_sample_reader_create(const fth_dataset *dataset, fth_sample_reader **reader);
+void fth_sample_reader_free(fth_sample_reader *reader);
 /* A sample as it is stored: an image file's bytes, or pixels. Lent until the next read.
  * FTH_CORRUPT, with the reason, if it can never be read; other failures may be temporary. Bad
  * images are not counted. `patience` may be NULL. */
-fth_status fth_sample_maker_read(fth_sample_maker *maker, fth_split split, int64_t sample, const fth_patience *patience,
-                                 fth_raw_sample *raw);
-/* Announces samples that any maker of the set will read, as fth_dataset_expect(). */
-void fth_sample_maker_expect(fth_sample_maker *maker, fth_split split, const int64_t *samples, int64_t count,
-                             double needed_s);
-/* The pixels of a stored sample; a file is decoded whole, at full size. Lent until the maker is
+fth_status fth_sample_reader_read(fth_sample_reader *reader, fth_split split, int64_t sample,
+                                  const fth_patience *patience, fth_raw_sample *raw);
+/* Announces samples that any reader of the set will read, as fth_dataset_expect(). */
+void fth_sample_reader_expect(fth_sample_reader *reader, fth_split split, const int64_t *samples, int64_t count,
+                              double needed_s);
+/* The pixels of a stored sample; a file is decoded whole, at full size. Lent until the reader is
  * used again. Results equal those of a loader with a cache of decoded images, and differ slightly
  * from those of the file. */
-fth_status fth_sample_maker_decode(fth_sample_maker *maker, const fth_raw_sample *raw, fth_raw_sample *pixels);
+fth_status fth_sample_reader_decode(fth_sample_reader *reader, const fth_raw_sample *raw, fth_raw_sample *pixels);
 /* A stored sample through a preparation (fth_dataset_describe_preparation(), parsed once), exactly
  * as a loader would for (seed, epoch, sample). */
 typedef struct fth_finish {
@@ -107,11 +107,11 @@ typedef struct fth_finish {
     uint64_t seed;
     int64_t epoch, sample;
 } fth_finish;
-fth_status fth_sample_maker_finish(fth_sample_maker *maker, const fth_raw_sample *raw, const fth_finish *finish,
-                                   float *planes);
+fth_status fth_sample_reader_finish(fth_sample_reader *reader, const fth_raw_sample *raw, const fth_finish *finish,
+                                    float *planes);
 /* (channels, height, width) of the result of finish(); FTH_INVALID if the preparation does not suit
  * the set. */
-fth_status fth_sample_maker_shape(fth_sample_maker *maker, const char *preparation, int shape[3]);
-double fth_sample_maker_decode_seconds(const fth_sample_maker *maker); /* spent in decoders so far */
+fth_status fth_sample_reader_shape(fth_sample_reader *reader, const char *preparation, int shape[3]);
+double fth_sample_reader_decode_seconds(const fth_sample_reader *reader); /* spent in decoders so far */
 
 #endif

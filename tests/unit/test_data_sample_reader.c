@@ -32,12 +32,12 @@ static fth_dataset *open_photos(const char *name, const fth_dataset_options *opt
     return dataset;
 }
 
-/* Every sample of two epochs, from a loader of `expected` and a maker of `made`. */
+/* Every sample of two epochs, from a loader of `expected` and a reader of `made`. */
 static void compare(const fth_dataset *expected, const fth_dataset *made, const fth_loader_options *options,
                     bool decoded)
 {
     const fth_dataset_info *info = fth_dataset_get_info(expected);
-    fth_sample_maker *maker = NULL;
+    fth_sample_reader *reader = NULL;
     fth_loader *loader = NULL;
     const fth_batch *batch;
     size_t size = fth_image_bytes(info);
@@ -49,7 +49,7 @@ static void compare(const fth_dataset *expected, const fth_dataset *made, const 
 
     limited.shuffle = true;
     limited.batch_limit = epochs * fth_batches_per_epoch(sampler.count, options->batch);
-    assert_int_equal(fth_sample_maker_create(made, &maker), FTH_OK);
+    assert_int_equal(fth_sample_reader_create(made, &reader), FTH_OK);
     assert_int_equal(fth_loader_open(expected, &limited, &loader), FTH_OK);
     while (fth_loader_next(loader, test_deadline_in(60), &batch) == FTH_OK && batch) {
         int64_t first = batch->number % (limited.batch_limit / epochs) * options->batch;
@@ -61,10 +61,10 @@ static void compare(const fth_dataset *expected, const fth_dataset *made, const 
                                  .seed = options->seed,
                                  .epoch = batch->epoch,
                                  .sample = sample};
-            assert_int_equal(fth_sample_maker_read(maker, options->split, sample, NULL, &raw), FTH_OK);
+            assert_int_equal(fth_sample_reader_read(reader, options->split, sample, NULL, &raw), FTH_OK);
             assert_int_equal(raw.label, batch->labels[i]);
             if (decoded)
-                assert_int_equal(fth_sample_maker_decode(maker, &raw, &pixels), FTH_OK);
+                assert_int_equal(fth_sample_reader_decode(reader, &raw, &pixels), FTH_OK);
             else
                 pixels = raw;
             for (int copied = 0; copied < 2; copied++) { /* as it is lent, then from memory without a byte to spare */
@@ -75,7 +75,7 @@ static void compare(const fth_dataset *expected, const fth_dataset *made, const 
                     given.bytes = copy;
                     given.padded = false;
                 }
-                if (fth_sample_maker_finish(maker, &given, &finish, planes) != FTH_OK)
+                if (fth_sample_reader_finish(reader, &given, &finish, planes) != FTH_OK)
                     fail_msg("%s", fth_error_message());
                 assert_memory_equal(planes, batch->images + (size_t)i * size, size * sizeof *planes);
                 free(copy);
@@ -84,7 +84,7 @@ static void compare(const fth_dataset *expected, const fth_dataset *made, const 
     }
     assert_int_equal(compared, epochs * sampler.count);
     fth_loader_free(loader);
-    fth_sample_maker_free(maker);
+    fth_sample_reader_free(reader);
     free(preparation);
     free(planes);
 }
@@ -169,7 +169,7 @@ static void says_what_cannot_be_read(void **state)
     }
     free(picture.bytes);
     fth_dataset *dataset = open_photos("few", &plain);
-    fth_sample_maker *maker = NULL;
+    fth_sample_reader *reader = NULL;
     fth_raw_sample raw, pixels;
     int64_t bad = 0, gone = 0;
     test_write("few/cat/1.jpg", (const uint8_t *)"\xff\xd8\xff not a picture", 17);
@@ -177,17 +177,17 @@ static void says_what_cannot_be_read(void **state)
     char path[1024];
     snprintf(path, sizeof path, "%s/few/cat/3.jpg", test_folder);
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(fth_sample_maker_create(dataset, &maker), FTH_OK);
+    assert_int_equal(fth_sample_reader_create(dataset, &reader), FTH_OK);
     for (int split = 0; split < 2; split++)
         for (int64_t i = 0; i < fth_dataset_get_info(dataset)->count[split]; i++) {
-            fth_status status = fth_sample_maker_read(maker, (fth_split)split, i, NULL, &raw);
+            fth_status status = fth_sample_reader_read(reader, (fth_split)split, i, NULL, &raw);
             assert_non_null(raw.name);
             if (status == FTH_CORRUPT) {
                 assert_string_equal(raw.name, "cat/3.jpg");
                 gone++;
             } else {
                 assert_int_equal(status, FTH_OK);
-                status = fth_sample_maker_decode(maker, &raw, &pixels);
+                status = fth_sample_reader_decode(reader, &raw, &pixels);
                 bad += status == FTH_CORRUPT;
                 assert_true(status == FTH_OK || status == FTH_CORRUPT);
             }
@@ -195,8 +195,8 @@ static void says_what_cannot_be_read(void **state)
     assert_int_equal(gone, 1);
     assert_int_equal(bad, 2);
     assert_int_equal(fth_dataset_bad_image_count(dataset), 0);
-    assert_int_equal(fth_sample_maker_read(maker, FTH_TRAIN, 1000, NULL, &raw), FTH_INVALID);
-    fth_sample_maker_free(maker);
+    assert_int_equal(fth_sample_reader_read(reader, FTH_TRAIN, 1000, NULL, &raw), FTH_INVALID);
+    fth_sample_reader_free(reader);
     fth_dataset_free(dataset);
 }
 
@@ -213,33 +213,33 @@ static void refuses_what_is_no_preparation(void **state)
                                         "as-is,size=28x28,flip,normalize=mnist",
                                         "as-is,size=28x28,normalize=imagenet"};
     fth_dataset *dataset = NULL;
-    fth_sample_maker *maker = NULL;
+    fth_sample_reader *reader = NULL;
     int shape[3];
     float planes[28 * 28];
     fth_raw_sample raw;
     assert_int_equal(fth_dataset_open("digits", &plain, &dataset), FTH_OK);
-    assert_int_equal(fth_sample_maker_create(dataset, &maker), FTH_OK);
+    assert_int_equal(fth_sample_reader_create(dataset, &reader), FTH_OK);
     for (size_t i = 0; i < FTH_COUNT_OF(wrong); i++)
-        assert_int_equal(fth_sample_maker_shape(maker, wrong[i], shape), FTH_INVALID);
-    assert_int_equal(fth_sample_maker_shape(maker, "as-is,size=28x28,normalize=mnist", shape), FTH_OK);
+        assert_int_equal(fth_sample_reader_shape(reader, wrong[i], shape), FTH_INVALID);
+    assert_int_equal(fth_sample_reader_shape(reader, "as-is,size=28x28,normalize=mnist", shape), FTH_OK);
     assert_int_equal(shape[0] * 10000 + shape[1] * 100 + shape[2], 12828);
 
     /* Pixels that are not what they say. */
     fth_finish finish = {.preparation = "as-is,size=28x28,normalize=mnist"};
-    assert_int_equal(fth_sample_maker_read(maker, FTH_TRAIN, 0, NULL, &raw), FTH_OK);
+    assert_int_equal(fth_sample_reader_read(reader, FTH_TRAIN, 0, NULL, &raw), FTH_OK);
     raw.size_bytes--;
-    assert_int_equal(fth_sample_maker_finish(maker, &raw, &finish, planes), FTH_CORRUPT);
+    assert_int_equal(fth_sample_reader_finish(reader, &raw, &finish, planes), FTH_CORRUPT);
     finish.preparation = "size=28x28,flip,normalize=mnist";
-    assert_int_equal(fth_sample_maker_finish(maker, &raw, &finish, planes), FTH_CORRUPT);
+    assert_int_equal(fth_sample_reader_finish(reader, &raw, &finish, planes), FTH_CORRUPT);
     raw.size_bytes++;
-    assert_int_equal(fth_sample_maker_finish(maker, &raw, &finish, planes), FTH_OK);
+    assert_int_equal(fth_sample_reader_finish(reader, &raw, &finish, planes), FTH_OK);
     for (int i = 0; i < 20; i++) { /* more than are kept */
         char text[64];
         snprintf(text, sizeof text, "size=%dx28,normalize=mnist", 1 + i);
-        assert_int_equal(fth_sample_maker_shape(maker, text, shape), FTH_OK);
+        assert_int_equal(fth_sample_reader_shape(reader, text, shape), FTH_OK);
         assert_int_equal(shape[1], 1 + i);
     }
-    fth_sample_maker_free(maker);
+    fth_sample_reader_free(reader);
     fth_dataset_free(dataset);
 }
 
