@@ -12,7 +12,7 @@
 
 #include "tensor/zip_internal.h"
 
-enum { LEGACY_PROTOCOL = 1001, MAX_KEY = 200, COPY_ALLOWANCE = 1 << 20 };
+enum { LEGACY_PROTOCOL = 1001, MAX_KEY = 200 };
 
 static const unsigned char legacy_magic[] = {0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19};
 
@@ -21,9 +21,7 @@ static fth_status create_pth(size_t size_bytes, const char *format, fth_pth **pt
     fth_status status = fth_allocate(1, sizeof **pth, pth);
     if (status == FTH_OK) {
         (*pth)->format = format;
-        /* Tensors that are not contiguous occupy the file too; only expanded ones take more than
-         * they have there. */
-        (*pth)->copy_limit_bytes = (uint64_t)size_bytes + COPY_ALLOWANCE;
+        (*pth)->copies = fth_tensor_copies_of(size_bytes);
     }
     return status;
 }
@@ -32,9 +30,7 @@ void fth_pth_free(fth_pth *pth)
 {
     if (!pth)
         return;
-    for (size_t i = 0; i < pth->copy_count; i++)
-        free(pth->copies[i]);
-    free(pth->copies);
+    fth_tensor_copies_release(&pth->copies);
     fth_pickle_free(pth->pickle);
     free(pth);
 }

@@ -5,13 +5,12 @@
 #define FTH_TENSOR_PTH_INTERNAL_H
 
 #include "tensor/pickle_internal.h"
+#include "tensor/strided_internal.h"
 
 typedef struct fth_pth {
     const char *format; /* in words */
     fth_pickle *pickle; /* every storage knows its data, if the file has it */
-    void **copies;      /* tensors that do not lie row by row in the file */
-    size_t copy_count, copy_capacity;
-    uint64_t copied_bytes, copy_limit_bytes;
+    fth_tensor_copies copies;
 } fth_pth;
 
 /* The bytes outlive the object; `origin` names them in errors. */
@@ -32,8 +31,9 @@ typedef struct fth_pth_place {
 fth_status fth_pth_find_state(const fth_pth *pth, const char *key, const char *origin, fth_pth_place *place);
 void fth_pth_place_release(fth_pth_place *place);
 
-/* Checks a tensor of the file and makes a view of it, or of a copy if it is not contiguous. */
+/* Checks a tensor of the file and makes a view of it, or of a copy if it is not contiguous. `first`
+ * as in fth_strided_view(). */
 fth_status fth_pth_view_tensor(fth_pth *pth, const fth_pickle_tensor *tensor, const char *name, const char *origin,
-                               fth_tensor_view *view);
+                               fth_tensor_view *view, const void **first);
 
 #endif

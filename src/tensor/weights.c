@@ -298,9 +298,9 @@ const char *fth_weights_metadata(const fth_weights *weights, const char *key)
 
 fth_weights_facts fth_weights_describe(const fth_weights *weights)
 {
-    size_t copied = weights->pth ? weights->pth->copy_count : 0;
+    size_t copied = weights->pth ? weights->pth->copies.count : 0;
     for (size_t i = 0; i < weights->shard_count; i++)
-        copied += weights->shards[i]->pth ? weights->shards[i]->pth->copy_count : 0;
+        copied += weights->shards[i]->pth ? weights->shards[i]->pth->copies.count : 0;
     return (fth_weights_facts){.format = weights->format,
                                .key = weights->place.key ? weights->place.key : "",
                                .removed_prefix = weights->prefix,

@@ -81,7 +81,7 @@ static fth_status read_tensors(fth_weights *weights, const fth_pickle_node *stat
         if (!is_named_tensor(key, value))
             continue;
         memcpy(name, key->bytes, key->count); /* the NUL is there already */
-        FTH_TRY(fth_pth_view_tensor(weights->pth, value->tensor, name, origin, &weights->views[weights->count]));
+        FTH_TRY(fth_pth_view_tensor(weights->pth, value->tensor, name, origin, &weights->views[weights->count], NULL));
         weights->count++;
         name += key->count + 1;
     }
