@@ -66,12 +66,13 @@ fth_status fth_plan_add_value(fth_plan *plan, fth_plan_value *value);
 /* The graph's type with the batch and the tokens filled in (main values only). */
 fth_type fth_plan_type(const fth_plan *plan, fth_value value);
 
-/* True of a value whose rows are tokens (FTH_TOKENS), not samples. */
-bool fth_plan_has_token_rows(const fth_plan *plan, fth_value value);
-/* Number of such a value's first row in the whole batch, from which dropout counts. */
-static inline uint64_t fth_run_first_row(const fth_run *run, bool token_rows)
+/* The first dimension as the graph has it: tokens, some rows for each sample, or a fixed size. */
+int64_t fth_plan_graph_rows(const fth_plan *plan, fth_value value);
+/* Number of such a value's first row in the whole batch, from which dropout counts; 0 where the
+ * size is fixed. */
+static inline uint64_t fth_run_first_row(const fth_run *run, int64_t graph_rows)
 {
-    return token_rows ? run->first_token : run->first_sample;
+    return graph_rows == FTH_TOKENS ? run->first_token : run->first_sample * (uint64_t)fth_rows_per_sample(graph_rows);
 }
 
 /* The back end's layout of a value; NULL until set. Copied in. size_bytes is the buffer's physical

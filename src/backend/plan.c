@@ -258,10 +258,10 @@ fth_type fth_plan_type(const fth_plan *plan, fth_value value)
     return type;
 }
 
-bool fth_plan_has_token_rows(const fth_plan *plan, fth_value value)
+int64_t fth_plan_graph_rows(const fth_plan *plan, fth_value value)
 {
     const fth_shape *shape = &fth_graph_value(plan->graph, value)->type.shape;
-    return shape->rank > 0 && shape->dims[0] == FTH_TOKENS;
+    return shape->rank > 0 ? shape->dims[0] : 1;
 }
 
 const void *fth_plan_layout(const fth_plan *plan, fth_plan_value value)

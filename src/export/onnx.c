@@ -108,7 +108,7 @@ static void add_value(fth_protobuf *graph, int field, const char *name, int data
             fth_protobuf_add_text(&dim, DIM_PARAM, "N");
         else if (shape->dims[i] == FTH_TOKENS)
             fth_protobuf_add_text(&dim, DIM_PARAM, "length");
-        else
+        else if (shape->dims[i] >= 0) /* what is a multiple of the batch is left unknown */
             fth_protobuf_add_integer(&dim, DIM_VALUE, shape->dims[i]);
         fth_protobuf_add_message(&dims, SHAPE_DIM, &dim);
     }

@@ -237,7 +237,9 @@ static fth_status write_reshape(fth_onnx_writer *writer, const fth_node *node)
 {
     const fth_reshape_attributes *a = node->attributes;
     const char *x = fth_onnx_input_name(writer, node, 0);
-    if (a->shape.rank == 2) {
+    const fth_shape *from = &fth_graph_value(writer->graph, node->inputs[0])->type.shape;
+    const bool keeps_rows = from->dims[0] == a->shape.dims[0];
+    if (a->shape.rank == 2 && keeps_rows) {
         fth_protobuf flatten = fth_onnx_begin_node("Flatten", &x, 1);
         fth_onnx_add_integer(&flatten, "axis", 1);
         fth_onnx_end_node(writer, &flatten, fth_onnx_output_name(writer, node));
@@ -245,7 +247,7 @@ static fth_status write_reshape(fth_onnx_writer *writer, const fth_node *node)
     }
     int64_t dims[FTH_MAX_RANK], rank = a->shape.rank;
     for (int64_t i = 0; i < rank; i++)
-        dims[i] = i == 0 ? 0 : a->shape.dims[i]; /* 0: as the input's, the batch */
+        dims[i] = i > 0 ? a->shape.dims[i] : keeps_rows ? 0 : -1; /* as the input's; what is left, by the batch */
     fth_onnx_name shape = fth_onnx_add_constant(writer, FTH_ONNX_INT64, &rank, 1, dims, (size_t)rank * sizeof *dims);
     fth_onnx_add_plain(writer, "Reshape", x, shape.text, fth_onnx_output_name(writer, node));
     return FTH_OK;

@@ -84,8 +84,8 @@ static fth_status check_shape(const fth_shape *shape, bool batch_allowed)
     int64_t count = 1;
     for (int i = 0; i < shape->rank; i++) {
         int64_t dim = shape->dims[i];
-        if (i == 0 && batch_allowed && (dim == FTH_BATCH || dim == FTH_TOKENS))
-            continue;
+        if (i == 0 && batch_allowed && dim < 0)
+            dim = dim == FTH_TOKENS ? 1 : fth_rows_per_sample(dim);
         if (dim < 1)
             return fth_fail(FTH_INVALID, "dimension %d of a shape is %lld; it must be at least 1", i, (long long)dim);
         if (dim > most / count)

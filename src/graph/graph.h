@@ -1,10 +1,10 @@
 /* Static graphs: values, the ops between them, and their gradients.
  *
- * A graph describes a model once, without a batch size (shapes begin with FTH_BATCH or FTH_TOKENS)
- * and without a device. The model builds the forward part with the fth_op_* functions of ops.h;
- * fth_graph_differentiate() appends the backward part as ordinary nodes, so that a back end sees
- * one list to run in order. A plan (backend/plan.h) binds the list to a back end, a batch and a
- * mode.
+ * A graph describes a model once, without a device and without a batch size: shapes begin with
+ * FTH_BATCH, a multiple of it or FTH_TOKENS, but those of what depends on no input are fixed. The
+ * model builds the forward part with the fth_op_* functions of ops.h; fth_graph_differentiate()
+ * appends the backward part as ordinary nodes, so that a back end sees one list to run in order. A
+ * plan (backend/plan.h) binds the list to a back end, a batch and a mode.
  *
  *     create -> inputs, parameters, ops -> set_loss -> differentiate -> [plans]
  *

@@ -41,6 +41,8 @@ fth_status fth_rule_check_count(int input_count, int minimum, int maximum);
 /* Floats of that rank: 4 is images (N, C, H, W), 3 matrices (N, M, K), 2 features (N, F), 1 a
  * vector, 0 anything. */
 fth_status fth_rule_check_float(const fth_type *type, const char *what, int rank);
+/* Floats or integers of at least one dimension, for ops that move them and compute nothing. */
+fth_status fth_rule_check_numbers(const fth_type *type, const char *what);
 /* A vector of I32: of `count`, or of any length where that is 0. */
 fth_status fth_rule_check_integers(const fth_type *type, const char *what, int64_t count);
 /* A probability of dropout. */

@@ -1,7 +1,25 @@
 /* reshape: another shape for the same elements in the same order; flatten is a case of it, and so
- * is its gradient. */
+ * is its gradient. See ops.h. */
 #include "graph/graph_internal.h"
 #include "graph/ops.h"
+
+/* Elements of a sample, of a token, or of all where the size is fixed; 0 if there are too many. */
+static int64_t count_each(const fth_shape *shape)
+{
+    int64_t count = shape->dims[0] == FTH_TOKENS ? 1
+                    : shape->dims[0] < 0         ? fth_rows_per_sample(shape->dims[0])
+                                                 : shape->dims[0];
+    for (int i = 1; i < shape->rank; i++)
+        if (__builtin_mul_overflow(count, shape->dims[i], &count))
+            return 0;
+    return count;
+}
+
+/* Whether a shape begins with tokens, samples or a fixed size, which must stay. */
+static int64_t kind_of_rows(const fth_shape *shape)
+{
+    return shape->dims[0] >= 0 ? 0 : shape->dims[0] == FTH_TOKENS ? FTH_TOKENS : FTH_BATCH;
+}
 
 static fth_status infer(const void *attributes_pointer, const fth_type *inputs, int input_count, fth_type *outputs)
 {
@@ -9,14 +27,13 @@ static fth_status infer(const void *attributes_pointer, const fth_type *inputs, 
     const fth_reshape_attributes *attributes = attributes_pointer;
 
     FTH_TRY(fth_rule_check_count(input_count, 1, 1));
-    FTH_TRY(fth_rule_check_float(&inputs[0], "the input", 0));
+    FTH_TRY(fth_rule_check_numbers(&inputs[0], "the input"));
     const fth_shape *from = &inputs[0].shape, *to = &attributes->shape;
-    /* The first dimension may be the batch, of which nothing is known but that it must stay. */
-    FTH_REQUIRE(to->rank >= 1 && to->rank <= FTH_MAX_RANK && from->dims[0] == to->dims[0] &&
-                    fth_rule_features(from) == fth_rule_features(to),
-                FTH_INVALID, "%s cannot become %s: the first dimension and the number of elements must stay",
+    FTH_REQUIRE(to->rank >= 1 && to->rank <= FTH_MAX_RANK, FTH_INVALID, "a shape of %d dimensions", to->rank);
+    FTH_REQUIRE(kind_of_rows(from) == kind_of_rows(to) && count_each(from) == count_each(to) && count_each(to) > 0,
+                FTH_INVALID, "%s cannot become %s: the number of elements must stay, in each sample of a batch",
                 FTH_SHAPE_TEXT(from), FTH_SHAPE_TEXT(to));
-    outputs[0] = (fth_type){FTH_F32, *to};
+    outputs[0] = (fth_type){inputs[0].dtype, *to};
 
 out:
     return status;
@@ -42,7 +59,11 @@ fth_status fth_op_add_flatten(fth_graph *graph, fth_value x, fth_value *y)
     const fth_value_info *input = fth_graph_value(graph, x);
     if (!input || input->type.shape.rank < 1)
         return fth_fail(FTH_INVALID, "flatten: the input is no value of this graph with a batch");
-    fth_reshape_attributes attributes = {
-        .shape = FTH_SHAPE(input->type.shape.dims[0], fth_rule_features(&input->type.shape))};
+    return fth_op_add_reshape(graph, FTH_SHAPE(input->type.shape.dims[0], fth_rule_features(&input->type.shape)), x, y);
+}
+
+fth_status fth_op_add_reshape(fth_graph *graph, fth_shape shape, fth_value x, fth_value *y)
+{
+    const fth_reshape_attributes attributes = {shape};
     return fth_graph_add_node(graph, &fth_op_reshape, &attributes, &x, 1, y);
 }

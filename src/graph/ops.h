@@ -90,15 +90,19 @@ typedef struct fth_pad_attributes {
 } fth_pad_attributes;
 fth_status fth_op_add_pad(fth_graph *graph, fth_pad_attributes attributes, fth_value x, fth_value *y);
 
-/* ---- flatten: (N, ...) -> (N, F); reshape undoes it ---- */
+/* ---- reshape: another shape for the same elements, in the same row-major order ----
+ * Factors may move between dims[0] and the others, (197N, 768) <-> (N, 197, 768): each sample keeps
+ * its elements. flatten: (N, ...) -> (N, F). */
 typedef struct fth_reshape_attributes {
     fth_shape shape;
 } fth_reshape_attributes;
+fth_status fth_op_add_reshape(fth_graph *graph, fth_shape shape, fth_value x, fth_value *y);
 fth_status fth_op_add_flatten(fth_graph *graph, fth_value x, fth_value *y);
 
 /* ---- dropout: keeps each element with probability 1-p and scales it by 1/(1-p); identity in evaluation ----
- * Element i (logical row-major index, counted from the first row of the whole batch: fth_run.first_sample, or first_token
- * where rows are tokens) is kept iff fth_dropout_keeps(...). Its gradient is the same op on dy. */
+ * Element i (logical row-major index) is kept iff fth_dropout_keeps(...). It is counted from the
+ * first row of the whole batch: behind the rows of fth_run.first_sample samples, or of first_token
+ * tokens. Its gradient is the same op on dy. */
 typedef struct fth_dropout_attributes {
     float probability;
     uint32_t id; /* unique among the graph's dropout, layer_norm and attention nodes; set by the add function */

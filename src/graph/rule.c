@@ -32,6 +32,15 @@ fth_status fth_rule_check_float(const fth_type *type, const char *what, int rank
     return FTH_OK;
 }
 
+fth_status fth_rule_check_numbers(const fth_type *type, const char *what)
+{
+    if (type->dtype != FTH_F32 && type->dtype != FTH_I32)
+        return fth_fail(FTH_INVALID, "%s is of type %s; it must be F32 or I32", what, fth_dtype_name(type->dtype));
+    if (type->shape.rank < 1)
+        return fth_fail(FTH_INVALID, "%s has no dimension", what);
+    return FTH_OK;
+}
+
 fth_status fth_rule_check_integers(const fth_type *type, const char *what, int64_t count)
 {
     if (type->dtype != FTH_I32 || type->shape.rank != 1)

@@ -68,24 +68,35 @@ int64_t fth_shape_count(const fth_shape *shape)
     return too_large ? INT64_MAX : count;
 }
 
-static fth_shape replace(const fth_shape *shape, int64_t placeholder, int64_t by)
+/* A product that does not fit stays at the largest number, which no buffer has. */
+fth_shape fth_shape_with_batch(const fth_shape *shape, int64_t batch)
 {
     fth_shape resolved = *shape;
     for (int i = 0; i < resolved.rank; i++) {
-        if (resolved.dims[i] == placeholder)
-            resolved.dims[i] = by;
+        const int64_t rows = fth_rows_per_sample(shape->dims[i]);
+        if (rows > 0 && __builtin_mul_overflow(rows, batch, &resolved.dims[i]))
+            resolved.dims[i] = INT64_MAX;
     }
     return resolved;
 }
 
-fth_shape fth_shape_with_batch(const fth_shape *shape, int64_t batch)
-{
-    return replace(shape, FTH_BATCH, batch);
-}
-
 fth_shape fth_shape_with_tokens(const fth_shape *shape, int64_t tokens)
 {
-    return replace(shape, FTH_TOKENS, tokens);
+    fth_shape resolved = *shape;
+    for (int i = 0; i < resolved.rank; i++) {
+        if (resolved.dims[i] == FTH_TOKENS)
+            resolved.dims[i] = tokens;
+    }
+    return resolved;
+}
+
+/* "N", "197N", "T" or "768" */
+static int format_dim(int64_t dim, char *text, size_t size)
+{
+    const int64_t rows = fth_rows_per_sample(dim);
+    if (dim == FTH_TOKENS || rows == 1)
+        return snprintf(text, size, "%c", dim == FTH_TOKENS ? 'T' : 'N');
+    return snprintf(text, size, "%lld%s", (long long)(rows > 0 ? rows : dim), rows > 0 ? "N" : "");
 }
 
 void fth_shape_format(const fth_shape *shape, char *text, size_t size)
@@ -94,12 +105,8 @@ void fth_shape_format(const fth_shape *shape, char *text, size_t size)
     size_t length = 0;
     all[length++] = '(';
     for (int i = 0; i < shape->rank; i++) {
-        if (shape->dims[i] == FTH_BATCH || shape->dims[i] == FTH_TOKENS)
-            length += (size_t)snprintf(all + length, sizeof all - length, "%s%c", i ? ", " : "",
-                                       shape->dims[i] == FTH_BATCH ? 'N' : 'T');
-        else
-            length +=
-                (size_t)snprintf(all + length, sizeof all - length, "%s%lld", i ? ", " : "", (long long)shape->dims[i]);
+        length += (size_t)snprintf(all + length, sizeof all - length, "%s", i ? ", " : "");
+        length += (size_t)format_dim(shape->dims[i], all + length, sizeof all - length);
     }
     snprintf(all + length, sizeof all - length, ")");
     snprintf(text, size, "%s", all);

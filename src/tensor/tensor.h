@@ -30,9 +30,21 @@ bool fth_dtype_find(const char *name, fth_dtype *dtype);
 
 enum { FTH_MAX_RANK = 8 };
 
-/* dims[0] may be one of these in a graph: a number that a plan fills in. */
+/* dims[0] may be one of these in a graph, or fth_batch_times(k): a number that a plan fills in. */
 #define FTH_BATCH  INT64_C(-1) /* samples of a batch */
 #define FTH_TOKENS INT64_C(-2) /* tokens of a batch of text */
+
+/* `rows` rows for each sample of a batch; at least 1. */
+static inline int64_t fth_batch_times(int64_t rows)
+{
+    return rows == 1 ? FTH_BATCH : -1 - rows;
+}
+
+/* How many rows a sample has in a dimension of a graph; 0 for tokens and for fixed sizes. */
+static inline int64_t fth_rows_per_sample(int64_t dim)
+{
+    return dim >= 0 || dim == FTH_TOKENS ? 0 : dim == FTH_BATCH ? 1 : -1 - dim;
+}
 
 typedef struct fth_shape {
     int rank;
@@ -43,9 +55,9 @@ typedef struct fth_shape {
 
 bool fth_shape_equal(const fth_shape *a, const fth_shape *b);
 int64_t fth_shape_count(const fth_shape *shape);                         /* product; batch must be resolved */
-fth_shape fth_shape_with_batch(const fth_shape *shape, int64_t batch);   /* FTH_BATCH replaced */
+fth_shape fth_shape_with_batch(const fth_shape *shape, int64_t batch);   /* multiples of FTH_BATCH replaced */
 fth_shape fth_shape_with_tokens(const fth_shape *shape, int64_t tokens); /* FTH_TOKENS replaced */
-void fth_shape_format(const fth_shape *shape, char *text, size_t size);  /* "(N, 3, 32, 32)", "(T, 768)" */
+void fth_shape_format(const fth_shape *shape, char *text, size_t size);  /* "(N, 3, 32)", "(197N, 768)", "(T, 768)" */
 
 /* ---- safetensors ---- */
 

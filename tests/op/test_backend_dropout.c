@@ -8,10 +8,12 @@ static const char *const names[] = {"reference", OP_DEVICES};
 
 enum { FEATURES = 1001 };
 
+enum { DROP_SAMPLES = 1, DROP_WEIGHTS = 0 }; /* rows of a sample; more: a divisor of FEATURES */
+
 /* images (N, 1) -> linear (all ones) -> dropout -> logits: with images of 1 the logits are the
  * mask, scaled, and the gradient of weight i is the sum of what the mask lets through to feature
- * i. */
-static fth_graph *build_graph(float probability)
+ * i. What is dropped from are samples in that many rows each, or the weights. */
+static fth_graph *build_graph(float probability, int64_t rows)
 {
     fth_graph *graph = NULL;
     fth_value images, labels, weight, x, loss;
@@ -20,17 +22,23 @@ static fth_graph *build_graph(float probability)
     op_check(fth_graph_add_input(graph, "labels", FTH_I32, FTH_SHAPE(FTH_BATCH), &labels));
     op_check(fth_graph_add_parameter(graph, "weight", FTH_SHAPE(FEATURES, 1), (fth_initializer){FTH_INIT_CONSTANT, 1},
                                      &weight));
+    if (rows == DROP_WEIGHTS)
+        op_check(fth_op_add_dropout(graph, probability, weight, &weight));
     op_check(fth_op_add_linear(graph, false, images, weight, FTH_NO_VALUE, &x)); /* (N, FEATURES), all equal */
-    op_check(fth_op_add_dropout(graph, probability, x, &x));
+    if (rows != DROP_WEIGHTS) {
+        op_check(fth_op_add_reshape(graph, FTH_SHAPE(fth_batch_times(rows), FEATURES / rows), x, &x));
+        op_check(fth_op_add_dropout(graph, probability, x, &x));
+        op_check(fth_op_add_reshape(graph, FTH_SHAPE(FTH_BATCH, FEATURES), x, &x));
+    }
     op_check(fth_op_add_softmax_cross_entropy(graph, 0, x, labels, &loss));
     fth_graph_set_outputs(graph, x, loss);
     op_check(fth_graph_differentiate(graph));
     return graph;
 }
 
-static void make_network(op_network *network, float probability, int64_t batch)
+static void make_network(op_network *network, float probability, int64_t batch, int64_t rows)
 {
-    op_network_create(network, build_graph(probability), batch, 1);
+    op_network_create(network, build_graph(probability, rows), batch, 1);
     op_network_randomize(network, 1);
     for (int64_t n = 0; n < batch; n++)
         network->images[n] = 1;
@@ -58,7 +66,7 @@ static void test_mask_and_scale(void **state)
     for (size_t p = 0; p < FTH_COUNT_OF(probabilities); p++) {
         const float probability = probabilities[p];
         op_network network;
-        make_network(&network, probability, 7);
+        make_network(&network, probability, 7, DROP_SAMPLES);
         const fth_random_key key = fth_dropout_key(run.seed, run.step, dropout_id(network.graph));
         for (size_t d = 0; d < FTH_COUNT_OF(names); d++) {
             fth_device *device = op_device(names[d]);
@@ -81,15 +89,15 @@ static void test_mask_and_scale(void **state)
     }
 }
 
-/* A part of a batch has the masks that its samples have in the whole. */
-static void test_parts_have_the_mask_of_the_whole(void **state)
+/* A part of a batch has the masks that its samples have in the whole; weights are the same in all
+ * parts. */
+static void check_parts(int64_t rows)
 {
-    (void)state;
     const float probability = 0.5f;
     for (uint64_t first = 1; first <= 4; first++) {
         const fth_run run = {.seed = 3, .step = 9, .first_sample = first, .gradient_scale = 1};
         op_network network;
-        make_network(&network, probability, 5);
+        make_network(&network, probability, 5, rows);
         const fth_random_key key = fth_dropout_key(run.seed, run.step, dropout_id(network.graph));
         for (size_t d = 0; d < FTH_COUNT_OF(names); d++) {
             fth_device *device = op_device(names[d]);
@@ -99,11 +107,21 @@ static void test_parts_have_the_mask_of_the_whole(void **state)
             op_run_once(&network, device, FTH_PLAN_TRAIN, FTH_PRECISION_F32, &run, &result);
             for (size_t i = 0; i < result.logit_count; i++)
                 assert_int_equal(result.logits[i] != 0,
-                                 fth_dropout_keeps(key, fth_dropout_threshold(probability), first * FEATURES + i));
+                                 fth_dropout_keeps(key, fth_dropout_threshold(probability),
+                                                   rows == DROP_WEIGHTS ? i % FEATURES : first * FEATURES + i));
             op_result_free(&result);
         }
         op_network_free(&network);
     }
+}
+
+static void test_parts_have_the_mask_of_the_whole(void **state)
+{
+    (void)state;
+    check_parts(DROP_SAMPLES);
+    check_parts(7);
+    check_parts(FEATURES);
+    check_parts(DROP_WEIGHTS);
 }
 
 /* dweight[i] = sum over kept n of (softmax - one_hot)[n,i] / N / (1-p): zero exactly where nothing
@@ -113,7 +131,7 @@ static void test_gradient_uses_the_same_mask(void **state)
     (void)state;
     const fth_run run = {.seed = 5, .step = 2, .gradient_scale = 1};
     op_network network;
-    make_network(&network, 0.5f, 2);
+    make_network(&network, 0.5f, 2, DROP_SAMPLES);
     for (size_t d = 0; d < FTH_COUNT_OF(names); d++) {
         fth_device *device = op_device(names[d]);
         op_result result;
@@ -144,7 +162,7 @@ static void test_mask_depends_on_seed_and_step_alone(void **state)
                                    {.seed = 1, .step = 2, .gradient_scale = 1},
                                    {.seed = 2, .step = 1, .gradient_scale = 1}};
     op_network network;
-    make_network(&network, 0.5f, 3);
+    make_network(&network, 0.5f, 3, DROP_SAMPLES);
     for (size_t d = 0; d < FTH_COUNT_OF(names); d++) {
         fth_device *device = op_device(names[d]);
         op_session session;
@@ -176,7 +194,7 @@ static void test_evaluation_keeps_everything(void **state)
 {
     (void)state;
     op_network network;
-    make_network(&network, 0.5f, 3);
+    make_network(&network, 0.5f, 3, DROP_SAMPLES);
     for (size_t d = 0; d < FTH_COUNT_OF(names); d++) {
         fth_device *device = op_device(names[d]);
         op_result result;

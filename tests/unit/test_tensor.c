@@ -100,6 +100,23 @@ static void shapes_count_compare_and_print(void **state)
     fth_shape empty = FTH_SHAPE(INT64_MAX, INT64_MAX, 0), huge = FTH_SHAPE(INT64_MAX, 2);
     assert_int_equal(fth_shape_count(&empty), 0);
     assert_true(fth_shape_count(&huge) == INT64_MAX);
+    fth_shape rows = FTH_SHAPE(fth_batch_times(197), 768), tokens = FTH_SHAPE(FTH_TOKENS, 2);
+    fth_shape_format(&rows, text, sizeof text);
+    assert_string_equal(text, "(197N, 768)");
+    fth_shape_format(&tokens, text, sizeof text);
+    assert_string_equal(text, "(T, 2)");
+    rows = fth_shape_with_batch(&rows, 3);
+    assert_true(fth_shape_equal(&rows, &FTH_SHAPE(591, 768)));
+    tokens = fth_shape_with_batch(&tokens, 3);
+    assert_int_equal(tokens.dims[0], FTH_TOKENS);
+    rows = FTH_SHAPE(fth_batch_times(INT64_C(1) << 62), 1);
+    rows = fth_shape_with_batch(&rows, 4);
+    assert_true(rows.dims[0] == INT64_MAX);
+    for (int64_t k = 1; k < 5; k++)
+        assert_int_equal(fth_rows_per_sample(fth_batch_times(k)), k);
+    assert_int_equal(fth_batch_times(1), FTH_BATCH);
+    assert_int_equal(fth_rows_per_sample(FTH_TOKENS), 0);
+    assert_int_equal(fth_rows_per_sample(7), 0);
     fth_shape_format(&other, text, 5);
     assert_string_equal(text, "(4, ");
 }

@@ -15,7 +15,7 @@ CPU_VECTORIZED static void drop_elements(const cpu_drop *drop, const float *x, f
         y[i] = x[i] * cpu_drop_factor(&rule, bits[i]);
 }
 
-/* Sizes: elements, those of a row, whether rows are tokens, whether elements are bf16. Values: x,
+/* Sizes: elements, those of a row, fth_plan_graph_rows(), whether elements are bf16. Values: x,
  * y. */
 static fth_status run_dropout(const cpu_call *call, const fth_run *run)
 {
@@ -60,8 +60,7 @@ static fth_status prepare_dropout(fth_plan *plan, const fth_node *node)
                            .value_count = 2,
                            .write_count = 1,
                            .sizes = {fth_shape_count(&shape), fth_shape_count(&shape) / shape.dims[0],
-                                     fth_plan_has_token_rows(plan, node->outputs[0]),
-                                     cpu_compute_dtype(plan) == dnnl_bf16},
+                                     fth_plan_graph_rows(plan, node->outputs[0]), cpu_compute_dtype(plan) == dnnl_bf16},
                            .numbers = {a->probability},
                            .id = a->id};
     FTH_TRY(cpu_add_call(plan, "dropout", &call));

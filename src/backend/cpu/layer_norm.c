@@ -23,7 +23,8 @@ typedef struct norm {
     int64_t rows, features;
     float epsilon, probability; /* of dropout; 0: none */
     uint32_t dropout;
-    bool bf16, token_rows;
+    int64_t graph_rows; /* fth_plan_graph_rows() */
+    bool bf16;
 } norm;
 
 /* sum = dropout(x) + residual; `number` is that of the row's first element in the whole batch.
@@ -114,7 +115,7 @@ static cpu_rows rows_of(const norm *n, void *data)
 
 static uint64_t first_element(const norm *n, const fth_run *run)
 {
-    return fth_run_first_row(run, n->token_rows) * (uint64_t)n->features;
+    return fth_run_first_row(run, n->graph_rows) * (uint64_t)n->features;
 }
 
 /* Values: x, scale, shift, residual or none, scratch, sum or none, statistics or none, y. */
@@ -207,7 +208,7 @@ static fth_status begin_call(fth_plan *plan, const fth_node *node, int buffers, 
                     .probability = fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN ? a->probability : 0,
                     .dropout = a->dropout,
                     .bf16 = cpu_compute_dtype(plan) == dnnl_bf16,
-                    .token_rows = fth_plan_has_token_rows(plan, node->inputs[0])};
+                    .graph_rows = fth_plan_graph_rows(plan, node->inputs[0])};
     CPU_SET_BLOCK(call, &n);
     return cpu_add_scratch_floats(plan, buffers * n.features * fth_plan_threads(plan), &call->values[4]);
 }

@@ -78,14 +78,13 @@ enum { DROPPED_AT_ONCE = 8 };
 
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
-    dropout_kernel(const T *x, T *y, int64_t count, int64_t c, int64_t plane, bool nhwc, int64_t channels, bool tokens,
-                   const cuda_run_values *run, uint32_t id, uint32_t threshold, float scale)
+    dropout_kernel(const T *x, T *y, int64_t count, int64_t c, int64_t plane, bool nhwc, int64_t channels,
+                   cuda_row_origin origin, const cuda_run_values *run, uint32_t id, uint32_t threshold, float scale)
 {
     const uint64_t key = dropout_key(run, id);
     const int64_t first = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * DROPPED_AT_ONCE;
-    const uint64_t before =
-        (tokens ? run->first_token : run->first_sample) * (uint64_t)(c * plane); /* elements of the whole batch */
-    if (!nhwc && before % 2 == 0 && first + DROPPED_AT_ONCE <= count) {          /* one draw serves two neighbours */
+    const uint64_t before = first_row(run, origin) * (uint64_t)(c * plane); /* elements of the whole batch */
+    if (!nhwc && before % 2 == 0 && first + DROPPED_AT_ONCE <= count) {     /* one draw serves two neighbours */
         const Vec<T, 16 / sizeof(T)> *from = reinterpret_cast<const Vec<T, 16 / sizeof(T)> *>(x + first);
         Vec<T, 16 / sizeof(T)> *to = reinterpret_cast<Vec<T, 16 / sizeof(T)> *>(y + first);
         constexpr int V = 16 / sizeof(T);
@@ -231,15 +230,15 @@ cudaError_t cuda_launch_elementwise(const cuda_launch *launch, cuda_elementwise 
 }
 
 cudaError_t cuda_launch_dropout(cudaStream_t stream, cuda_type type, const void *x, void *y, int64_t n, int64_t c,
-                                int64_t plane, bool nhwc, int64_t channels, bool tokens, const cuda_run_values *run,
-                                uint32_t id, uint32_t threshold, float scale)
+                                int64_t plane, bool nhwc, int64_t channels, cuda_row_origin origin,
+                                const cuda_run_values *run, uint32_t id, uint32_t threshold, float scale)
 {
     int64_t count = n * plane * (nhwc ? channels : c);
     int64_t blocks = ceil_div(count, THREADS * DROPPED_AT_ONCE);
     return with_type(type, [&](auto zero) {
         using T = decltype(zero);
         dropout_kernel<T><<<(unsigned)blocks, THREADS, 0, stream>>>((const T *)x, (T *)y, count, c, plane, nhwc,
-                                                                    channels, tokens, run, id, threshold, scale);
+                                                                    channels, origin, run, id, threshold, scale);
         return cudaGetLastError();
     });
 }

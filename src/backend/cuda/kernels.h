@@ -34,6 +34,12 @@ typedef struct cuda_run_values {
     const fth_loss_scale *loss_scale; /* device memory: gradient_scale is multiplied by it; NULL: not */
 } cuda_run_values;
 
+/* The number of a value's first row in the whole batch, for dropout: so many rows for each sample
+ * before this part of the batch, or for each token; neither where the size is fixed. */
+typedef struct cuda_row_origin {
+    uint64_t per_sample, per_token;
+} cuda_row_origin;
+
 cudaError_t cuda_launch_run_values(cudaStream_t stream, cuda_run_values *to, cuda_run_values values);
 /* Gives the launch above, recorded as `node`, other values. */
 cudaError_t cuda_set_recorded_run_values(cudaGraphExec_t recorded, cudaGraphNode_t node, cuda_run_values *to,
@@ -177,11 +183,11 @@ cudaError_t cuda_launch_bias(const cuda_launch *launch, cuda_type type, int64_t 
 cudaError_t cuda_launch_elementwise(const cuda_launch *launch, cuda_elementwise what, cuda_type type, size_t count,
                                     const void *a, const void *b, void *y);
 
-/* The mask depends on the logical row-major index of (n, c, plane position); `tokens`: rows are
- * tokens, not samples. */
+/* The mask depends on the logical row-major index of (n, c, plane position), n counted through the
+ * whole batch. */
 cudaError_t cuda_launch_dropout(cudaStream_t stream, cuda_type type, const void *x, void *y, int64_t n, int64_t c,
-                                int64_t plane, bool nhwc, int64_t channels, bool tokens, const cuda_run_values *run,
-                                uint32_t id, uint32_t threshold, float scale);
+                                int64_t plane, bool nhwc, int64_t channels, cuda_row_origin origin,
+                                const cuda_run_values *run, uint32_t id, uint32_t threshold, float scale);
 
 /* Copies `count` channels of NHWC rows; channels of `to` from `zero_from` to `to_channels` become
  * zero if zero_from >= 0. */

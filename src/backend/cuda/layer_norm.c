@@ -15,7 +15,7 @@ static cuda_row_norm describe(const fth_plan *plan, const fth_layer_norm_attribu
                           .epsilon = a->epsilon,
                           .run = cuda_device_of(plan)->run_values,
                           .id = a->dropout,
-                          .tokens = cuda_has_tokens(plan, rows)};
+                          .origin = cuda_row_origin_of(plan, rows)};
     if (fth_plan_get_options(plan).mode == FTH_PLAN_TRAIN && a->probability > 0) {
         norm.threshold = fth_dropout_threshold(a->probability);
         norm.dropout_scale = 1 / (1 - a->probability);

@@ -35,9 +35,8 @@ struct Mask {
     float scale;
 
     __device__ Mask(const cuda_row_norm &n)
-        : key(dropout_key(n.run, n.id)),
-          before((n.tokens ? n.run->first_token : n.run->first_sample) * (uint64_t)n.features), threshold(n.threshold),
-          scale(n.dropout_scale)
+        : key(dropout_key(n.run, n.id)), before(first_row(n.run, n.origin) * (uint64_t)n.features),
+          threshold(n.threshold), scale(n.dropout_scale)
     {
     }
 

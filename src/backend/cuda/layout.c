@@ -179,9 +179,10 @@ fth_status cuda_fix_plain(fth_plan *plan, fth_value value)
     return cuda_set_layout(plan, fth_plan_value_of(plan, value), &plain);
 }
 
-bool cuda_has_tokens(const fth_plan *plan, fth_value value)
+cuda_row_origin cuda_row_origin_of(const fth_plan *plan, fth_value value)
 {
-    return fth_graph_value(fth_plan_graph(plan), value)->type.shape.dims[0] == FTH_TOKENS;
+    const int64_t rows = fth_plan_graph_rows(plan, value);
+    return (cuda_row_origin){.per_sample = (uint64_t)fth_rows_per_sample(rows), .per_token = rows == FTH_TOKENS};
 }
 
 static int node_count(const fth_plan *plan)

@@ -51,9 +51,8 @@ fth_status cuda_add_scratch(fth_plan *plan, size_t size_bytes, fth_plan_value *s
 /* Gives an output whose layout is not fixed a plain one in f32. */
 fth_status cuda_fix_plain(fth_plan *plan, fth_value value);
 
-/* True if the rows of `value` are tokens: they are counted from run->first_token, others from
- * first_sample. */
-bool cuda_has_tokens(const fth_plan *plan, fth_value value);
+/* How the rows of `value` are numbered through the whole batch. */
+cuda_row_origin cuda_row_origin_of(const fth_plan *plan, fth_value value);
 
 /* The node after the current one that alone reads `value`, or NULL. */
 const fth_node *cuda_only_reader(const fth_plan *plan, fth_value value);

@@ -26,6 +26,12 @@ __device__ __forceinline__ uint64_t fork_key(uint64_t key, uint64_t number)
 
 enum { RANDOM_DROPOUT = 5 }; /* fth_random_use; checked in shape.c */
 
+/* fth_run_first_row() of this run. */
+__device__ __forceinline__ uint64_t first_row(const cuda_run_values *run, cuda_row_origin origin)
+{
+    return run->first_sample * origin.per_sample + run->first_token * origin.per_token;
+}
+
 /* fth_dropout_key() of this run and the dropout `id`. */
 __device__ __forceinline__ uint64_t dropout_key(const cuda_run_values *run, uint32_t id)
 {

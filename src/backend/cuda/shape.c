@@ -80,7 +80,7 @@ static fth_status prepare_reshape(fth_plan *plan, const fth_node *node)
 {
     fth_status status = FTH_OK;
     fth_shape from = fth_plan_type(plan, node->inputs[0]).shape, to = fth_plan_type(plan, node->outputs[0]).shape;
-    const cuda_type type = cuda_compute_type(plan);
+    const cuda_type type = cuda_layout_of(plan, fth_plan_value_of(plan, node->inputs[0]))->type;
     const cuda_layout plain = cuda_plain(&from, type), layout = cuda_plain(&to, type);
     fth_plan_value source, target = fth_plan_value_of(plan, node->outputs[0]), view;
     FTH_TRY(cuda_read_as(plan, fth_plan_value_of(plan, node->inputs[0]), &plain, &source));
@@ -105,7 +105,8 @@ static cudaError_t run_dropout(const cuda_call *call)
 {
     const float probability = call->numbers[0];
     return cuda_launch_dropout(call->device->launch.stream, call->type, call->data[0], call->data[1], call->sizes[0],
-                               call->sizes[1], call->sizes[2], call->what != 0, call->sizes[3], call->sizes[4] != 0,
+                               call->sizes[1], call->sizes[2], call->what != 0, call->sizes[3],
+                               (cuda_row_origin){(uint64_t)call->sizes[4], (uint64_t)call->sizes[5]},
                                call->device->run_values, call->id, fth_dropout_threshold(probability),
                                1 / (1 - probability));
 }
@@ -133,7 +134,9 @@ static fth_status prepare_dropout(fth_plan *plan, const fth_node *node)
     call.sizes[1] = layout.c;
     call.sizes[2] = (int64_t)layout.h * layout.w;
     call.sizes[3] = layout.channels;
-    call.sizes[4] = cuda_has_tokens(plan, node->inputs[0]);
+    const cuda_row_origin origin = cuda_row_origin_of(plan, node->inputs[0]);
+    call.sizes[4] = (int64_t)origin.per_sample;
+    call.sizes[5] = (int64_t)origin.per_token;
     call.numbers[0] = a->probability;
     call.id = a->id;
     call.type = layout.type;

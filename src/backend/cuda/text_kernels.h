@@ -20,7 +20,7 @@ typedef struct cuda_row_norm {
     const cuda_run_values *run;
     uint32_t id, threshold; /* threshold 0: none */
     float dropout_scale;
-    bool tokens; /* rows are tokens */
+    cuda_row_origin origin;
 } cuda_row_norm;
 
 /* residual, sum and statistics may be NULL; one of `sum` and y may be x or the residual. */

@@ -18,7 +18,7 @@ typedef struct plain_tensor {
     fth_plan_value value;
     fth_dtype dtype;
     fth_shape shape;
-    bool token_rows; /* its rows are tokens, not samples */
+    int64_t graph_rows; /* fth_plan_graph_rows() */
     int64_t count;
     union {
         void *data;
@@ -72,7 +72,7 @@ fth_status plain_check_ids(const int32_t *ids, int64_t count, int64_t rows);
 /* Number of a tensor's first element in the whole batch, by which dropout goes. */
 static inline uint64_t plain_first_element(const plain_tensor *tensor, const fth_run *run)
 {
-    return fth_run_first_row(run, tensor->token_rows) * (uint64_t)(tensor->count / tensor->shape.dims[0]);
+    return fth_run_first_row(run, tensor->graph_rows) * (uint64_t)(tensor->count / tensor->shape.dims[0]);
 }
 
 extern const plain_kernel plain_batch_norm, plain_batch_norm_grad;

@@ -10,7 +10,7 @@ static plain_tensor tensor_of(const fth_plan *plan, fth_value value, fth_plan_va
     return (plain_tensor){.value = held_by,
                           .dtype = type.dtype,
                           .shape = type.shape,
-                          .token_rows = fth_plan_has_token_rows(plan, value),
+                          .graph_rows = fth_plan_graph_rows(plan, value),
                           .count = fth_shape_count(&type.shape)};
 }
 

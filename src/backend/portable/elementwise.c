@@ -4,8 +4,8 @@
 typedef struct elementwise_call {
     portable_call call;
     int64_t count;
-    int64_t row; /* elements of one sample or token */
-    bool token_rows;
+    int64_t row;        /* elements of one */
+    int64_t graph_rows; /* fth_plan_graph_rows() */
     bool relu;
 } elementwise_call;
 
@@ -35,7 +35,7 @@ static fth_status run_dropout(const portable_call *call, const fth_run *run)
 {
     const elementwise_call *c = (const elementwise_call *)call;
     const fth_dropout_attributes *attributes = call->attributes;
-    call->level->drop(call->data[0], call->data[1], c->count, fth_run_first_row(run, c->token_rows) * (uint64_t)c->row,
+    call->level->drop(call->data[0], call->data[1], c->count, fth_run_first_row(run, c->graph_rows) * (uint64_t)c->row,
                       fth_dropout_key(run->seed, run->step, attributes->id),
                       fth_dropout_threshold(attributes->probability), 1 / (1 - attributes->probability));
     return FTH_OK;
@@ -53,7 +53,7 @@ static fth_status prepare(fth_plan *plan, const fth_node *node, bool channels_la
 
     c->count = fth_shape_count(&shape);
     c->row = c->count / shape.dims[0];
-    c->token_rows = fth_plan_has_token_rows(plan, node->outputs[0]);
+    c->graph_rows = fth_plan_graph_rows(plan, node->outputs[0]);
     c->call.value_count = out + 1;
     c->call.write_count = 1;
     for (int i = 0; i < out; i++)
