@@ -190,6 +190,30 @@ static fth_status set_amount(const fth_option *option, fth_amount *value, const 
     return FTH_OK;
 }
 
+bool fth_period_ends(fth_period period, int64_t step, int64_t steps_per_epoch)
+{
+    const double rounding = 1e-9, length = period.epochs * (double)steps_per_epoch;
+    if (period.steps > 0)
+        return step > 0 && step % period.steps == 0;
+    return step > 0 && floor((double)step / length + rounding) > floor((double)(step - 1) / length + rounding);
+}
+
+static fth_status set_period(const fth_option *option, fth_period *value, const char *text, const char *subject)
+{
+    const size_t length = strspn(text, "0123456789."), digits = strspn(text, "0123456789");
+    const char *unit = text + length + strspn(text + length, " ");
+    const bool steps = strcmp(unit, "steps") == 0 || strcmp(unit, "step") == 0, percent = strcmp(unit, "%") == 0;
+    char *end = NULL;
+    const double number = strtod(text, &end) / (percent ? 100 : 1);
+    if (length == 0 || end != text + length || (*unit && !steps && !percent) || (steps && digits != length))
+        return fth_fail(FTH_INVALID, "%s must be epochs (2, 0.5, 50%%) or steps (200steps), not '%.80s'", subject,
+                        text);
+    if (!(number > 0) || !in_range(option, number))
+        return fth_fail(FTH_INVALID, "%s must be above 0 and at most %.0f, not %.80s", subject, option->maximum, text);
+    *value = steps ? (fth_period){.steps = (int64_t)number} : (fth_period){.epochs = number};
+    return FTH_OK;
+}
+
 bool fth_options_parse_switch(const char *text, bool *value)
 {
     static const char *const words[2][3] = {{"no", "false", "off"}, {"yes", "true", "on"}};
@@ -312,6 +336,7 @@ static fth_status set_value(const fth_option *option, void *values, const char *
     case FTH_OPTION_NUMBER: return set_number(option, place, text, subject);
     case FTH_OPTION_DURATION: return set_duration(option, place, text, subject);
     case FTH_OPTION_AMOUNT: return set_amount(option, place, text, subject);
+    case FTH_OPTION_PERIOD: return set_period(option, place, text, subject);
     case FTH_OPTION_SWITCH:
         if (!fth_options_parse_switch(text, place))
             return fth_fail(FTH_INVALID, "%s must be yes or no, not '%.80s'", subject, text);
@@ -340,6 +365,7 @@ fth_status fth_options_reset(const fth_option *option, void *values)
     case FTH_OPTION_INTEGER: *(int64_t *)place_of(option, values) = 0; break;
     case FTH_OPTION_SWITCH: *(bool *)place_of(option, values) = false; break;
     case FTH_OPTION_AMOUNT: *(fth_amount *)place_of(option, values) = (fth_amount){0}; break;
+    case FTH_OPTION_PERIOD: *(fth_period *)place_of(option, values) = (fth_period){0}; break;
     default: *(double *)place_of(option, values) = 0; break;
     }
     return FTH_OK;
@@ -430,6 +456,15 @@ static json_t *amount_to_json(fth_amount amount)
     return amount.share > 0 ? json_sprintf("%.15g%%", amount.share * 100) : json_integer(amount.count);
 }
 
+/* Whole epochs are an integer, as in records of versions that knew nothing else. */
+static json_t *period_to_json(fth_period period)
+{
+    if (period.steps > 0)
+        return json_sprintf("%" PRId64 "steps", period.steps);
+    return period.epochs == floor(period.epochs) ? json_integer((json_int_t)period.epochs)
+                                                 : json_sprintf("%.15g", period.epochs);
+}
+
 static json_t *value_to_json(const fth_option *option, const void *values)
 {
     const void *place = read_place_of(option, values);
@@ -439,6 +474,7 @@ static json_t *value_to_json(const fth_option *option, const void *values)
     case FTH_OPTION_DURATION: return json_real(*(const double *)place);
     case FTH_OPTION_SWITCH: return json_boolean(*(const bool *)place);
     case FTH_OPTION_AMOUNT: return amount_to_json(*(const fth_amount *)place);
+    case FTH_OPTION_PERIOD: return period_to_json(*(const fth_period *)place);
     case FTH_OPTION_ENUM: return json_string(fth_options_choice(option, *(const unsigned *)place).name);
     case FTH_OPTION_TEXT:
     case FTH_OPTION_CHOICE:
@@ -496,10 +532,11 @@ static fth_status set_from_json(const fth_option *option, void *values, const js
         *(bool *)place_of(option, values) = json_is_true(json);
         return FTH_OK;
     }
-    if ((option->type == FTH_OPTION_AMOUNT || option->type == FTH_OPTION_ENUM) && json_is_string(json))
+    bool worded = option->type == FTH_OPTION_AMOUNT || option->type == FTH_OPTION_PERIOD; /* a number or a text */
+    if ((worded || option->type == FTH_OPTION_ENUM) && json_is_string(json))
         return set_checked(option, values, json_string_value(json), where);
     bool numeric = option->type == FTH_OPTION_NUMBER || option->type == FTH_OPTION_DURATION;
-    bool whole = option->type == FTH_OPTION_INTEGER || option->type == FTH_OPTION_AMOUNT;
+    bool whole = worded || option->type == FTH_OPTION_INTEGER;
     if ((numeric && json_is_number(json)) || (whole && json_is_integer(json))) {
         if (json_number_value(json) == 0 && !option->fallback)
             return fth_options_reset(option, values);

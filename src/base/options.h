@@ -24,6 +24,7 @@ typedef enum fth_option_type {
     FTH_OPTION_ENUM,     /* an enum: the index of the value in `choices` or `list` */
     FTH_OPTION_DURATION, /* double seconds, from "30s" */
     FTH_OPTION_AMOUNT,   /* fth_amount: "200", or a share, "6%" */
+    FTH_OPTION_PERIOD,   /* fth_period: epochs, "2", "0.5" or "50%", or steps, "200steps" */
     FTH_OPTION_OPTIONAL  /* char *: a flag whose argument may be left out; then the value is "auto" */
 } fth_option_type;
 
@@ -34,6 +35,14 @@ typedef struct fth_amount {
 } fth_amount;
 /* The number for a total of `all`; a share is rounded up. */
 int64_t fth_amount_count(fth_amount amount, int64_t all);
+
+/* Epochs, or steps. */
+typedef struct fth_period {
+    double epochs; /* may be a fraction */
+    int64_t steps; /* above 0: instead of `epochs` */
+} fth_period;
+/* Whether a period ends with this step; the first step is 1. */
+bool fth_period_ends(fth_period period, int64_t step, int64_t steps_per_epoch);
 
 /* A valid value of an option, as listed by the table that implements it. */
 typedef struct fth_choice {

@@ -48,6 +48,8 @@
  *     epoch        epoch (from 1), step, train_loss, train_accuracy, validation_loss,
  *                  validation_accuracy (where validated), seconds (training), samples_per_s,
  *                  elapsed_s, samples, METERS
+ *     validation   step, epoch, validation_loss, validation_accuracy, elapsed_s, samples: within an
+ *                  epoch
  *     best         step, epoch, validation_loss, validation_accuracy, by ("loss", "accuracy"), file
  *     checkpoint   step, seconds, bytes, file
  *     bad_images   step, epoch, count (in this process so far), images: [{name, reason, part}]:
@@ -202,7 +204,7 @@ typedef struct fth_record_summary {
     char *folder, *id;
     json_t *run;                  /* run.json */
     fth_record_series training;   /* "step" events that count */
-    fth_record_series validation; /* results of "epoch" events, and of an "end" within an epoch */
+    fth_record_series validation; /* of "epoch" and "validation" events, and of an "end" within an epoch */
     json_t *end;                  /* the last "end" event, or NULL while unfinished */
     bool finished;                /* ended by itself: not interrupted, not failed */
     double elapsed_s;             /* training time over all resumes */

@@ -129,7 +129,13 @@ static fth_status read_step(reader *r, const json_t *event)
                                         .samples_per_s = number_of(event, "samples_per_s")});
 }
 
-static fth_status read_epoch(reader *r, const json_t *event)
+/* At the end of an epoch, or within it. */
+static bool is_validation(const char *name)
+{
+    return strcmp(name, "epoch") == 0 || strcmp(name, "validation") == 0;
+}
+
+static fth_status read_validation(reader *r, const json_t *event)
 {
     fth_record_point point = {.step = integer_of(event, "step", 0),
                               .epoch = number_of(event, "epoch"),
@@ -173,7 +179,7 @@ static void read_resume(reader *r, const json_t *event)
     for (size_t i = json_array_size(summary->events); i-- > 0;) {
         const json_t *earlier = json_array_get(summary->events, i);
         const char *name = json_string_value(json_object_get(earlier, "event"));
-        bool undone = strcmp(name, "checkpoint") == 0 || strcmp(name, "best") == 0 || strcmp(name, "epoch") == 0;
+        bool undone = strcmp(name, "checkpoint") == 0 || strcmp(name, "best") == 0 || is_validation(name);
         if (undone && integer_of(earlier, "step", 0) > step)
             json_array_remove(summary->events, i);
     }
@@ -216,7 +222,7 @@ static fth_status read_event(reader *r, json_t *event)
         return fth_fail(FTH_NO_MEMORY, "no memory for the events of %s", summary->folder);
     if (is_end)
         return read_end(r, event);
-    return strcmp(name, "epoch") == 0 ? read_epoch(r, event) : FTH_OK;
+    return is_validation(name) ? read_validation(r, event) : FTH_OK;
 }
 
 /* The last of the "best" events that count. */

@@ -134,7 +134,7 @@ typedef struct fth_train_options {
     bool freeze_statistics;
     fth_recompute recompute;
     int64_t batch;
-    int64_t validate_every; /* epochs */
+    fth_period validate_every;
     int64_t seed, threads;
     unsigned precision; /* an fth_precision, or FTH_PRECISION_AUTO */
     char *device, *strategy;

@@ -57,6 +57,55 @@ def test_starts_at_once_and_stays_small(farthing, tiny):
     assert min(first) <= 0.3
 
 
+@pytest.mark.parametrize("every, within, at_ends", [
+    ("25%", [2, 4, 6, 10, 12, 14, 18, 20, 22], [8, 16, 24]), ("0.5", [4, 12, 20], [8, 16, 24]),
+    ("1.5", [12], [24]), ("5steps", [5, 10, 15, 20], []), ("4 steps", [4, 12, 20], [8, 16, 24]), ("2", [], [16])])
+def test_validations_within_an_epoch(farthing, tiny, every, within, at_ends):
+    """They change nothing of the training; their results count as those at the end of an epoch do."""
+    train = ["train", *SMALL, "--data", tiny, "--batch", 32, "--epochs", 3, "--threads", 1]
+    farthing(*train, "--name", "plain")
+    events = farthing(*train, "--name", "x", "--validate-every", every, "--json").events
+    assert [event["step"] for event in events if event["event"] == "validation"] == within
+    assert [event["step"] for event in events if event["event"] == "epoch" and "validation_loss" in event] == at_ends
+    assert [event["step"] for event in events if event["event"] == "epoch"] == [8, 16, 24]
+    losses = {event["step"]: event["validation_loss"] for event in events if event["event"] in ("validation", "epoch", "end")
+              and "validation_loss" in event and "step" in event}
+    losses[24] = events[-1]["loss"]
+    assert events[-1]["best_loss"] == min(losses.values()) == losses[events[-1]["best_step"]]
+    for event in events:
+        if event["event"] == "validation":
+            assert event["epoch"] == event["step"] / 8 and event["samples"] == 32 * event["step"]
+    plain, x = (tensors(farthing.folder / "runs" / name / "last.safetensors") for name in ("plain", "x"))
+    assert plain == x
+    assert json.loads(farthing("report", "x", "--json").out)["best_loss"] == min(losses.values())
+    assert farthing(*train, "--name", "shown", "--validate-every", every).out.count(": validation loss") == len(within)
+
+
+def test_a_goal_is_reached_within_an_epoch(farthing, tiny):
+    train = ["train", *SMALL, "--data", tiny, "--batch", 32, "--epochs", 3, "--until", "loss=100", "--json"]
+    assert farthing(*train).end["steps"] == 8
+    assert farthing(*train, "--validate-every", "3steps").end["steps"] == 3
+
+
+def test_a_stopped_run_validates_at_the_same_steps(farthing, tiny):
+    """Also one that was stopped where a validation was due."""
+    train = ["train", *SMALL, "--data", tiny, "--batch", 32, "--validate-every", "3steps", "--name", "x"]
+    for steps in (3, 7, 20):
+        farthing(*train, "--steps", steps, *(["--resume"] if steps > 3 else []))
+    events = record(farthing.folder / "runs/x")
+    assert [event["step"] for event in events if event["event"] == "validation"] == [3, 6, 9, 12, 15, 18]
+
+
+@pytest.mark.parametrize("start", [["train", "--strategy", "hogwild", "--workers", 2],
+                                   ["launch", "--workers", 2, "--", "train"]], ids=["hogwild", "data-parallel"])
+def test_workers_validate_within_an_epoch(farthing, tiny, start):
+    farthing(*start, *SMALL, "--data", tiny, "--batch", 32, "--epochs", 2, "--validate-every", 0.5, "--name", "x")
+    events = record(farthing.folder / "runs/x")
+    assert [event["step"] for event in events if event["event"] == "validation"] == [4, 12]
+    assert [event["step"] for event in events if event["event"] == "epoch"] == [8, 16]
+    assert all("validation_loss" in event for event in events if event["event"] == "epoch")
+
+
 def test_it_learns(farthing, tiny):
     end = farthing("train", "--data", tiny, "--batch", 16, "--epochs", 4, "--json").end
     assert end["accuracy"] >= 0.9  # chance is 0.1

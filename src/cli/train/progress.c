@@ -215,6 +215,15 @@ static void print_epoch(const json_t *event)
            speed);
 }
 
+static void print_validation(const json_t *event)
+{
+    char step[SMALL], loss[SMALL], accuracy[SMALL];
+    fth_text_count((int64_t)json_integer_value(json_object_get(event, "step")), step, sizeof step);
+    fth_text_loss(number_of(event, "validation_loss"), loss, sizeof loss);
+    fth_text_percent(number_of(event, "validation_accuracy"), accuracy, sizeof accuracy);
+    printf("step %s: validation loss %s, accuracy %s\n", step, loss, accuracy);
+}
+
 static void show_event(void *context, const json_t *event)
 {
     (void)context;
@@ -233,6 +242,9 @@ static void show_event(void *context, const json_t *event)
     } else if (strcmp(name, "epoch") == 0) {
         clear_line();
         print_epoch(event);
+    } else if (strcmp(name, "validation") == 0) {
+        clear_line();
+        print_validation(event);
     }
     fth_cli_flush();
 }

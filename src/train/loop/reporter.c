@@ -373,6 +373,17 @@ void fth_reporter_write_epoch(fth_reporter *reporter, const fth_epoch_facts *fac
     fth_reporter_write(reporter, "epoch", event);
 }
 
+void fth_reporter_write_validation(fth_reporter *reporter, const fth_evaluation *evaluation)
+{
+    json_t *event = new_event("validation");
+    set_position(reporter, event);
+    fth_json_set_number(event, "validation_loss", evaluation->loss);
+    fth_json_set_number(event, "validation_accuracy", evaluation->accuracy);
+    fth_json_set_number(event, "elapsed_s", fth_position_elapsed(reporter->from.position));
+    set_integer(event, "samples", reporter->from.position->state.samples);
+    fth_reporter_write(reporter, "validation", event);
+}
+
 static void write_bad_images(fth_reporter *reporter)
 {
     enum { NAMES_PER_EVENT = 100 }; /* so that lines stay readable */

@@ -71,6 +71,8 @@ void fth_reporter_write_weights(fth_reporter *reporter, const char *format, cons
 void fth_reporter_write_step(fth_reporter *reporter);
 /* `evaluation` is NULL if the epoch was not validated. */
 void fth_reporter_write_epoch(fth_reporter *reporter, const fth_epoch_facts *facts, const fth_evaluation *evaluation);
+/* A validation within an epoch. */
+void fth_reporter_write_validation(fth_reporter *reporter, const fth_evaluation *evaluation);
 /* Events about the data: image files found unreadable since the last such event, and the use of a
  * batch cache. */
 void fth_reporter_write_data(fth_reporter *reporter);

@@ -1,7 +1,7 @@
 /* The training loop.
  *
  *     begin    find the run (meeting.h); open device, data, engine and record; restore the newest checkpoint
- *     loop     at the end of an epoch: validate, keep the best model
+ *     loop     at the end of an epoch, or of --validate-every: validate, keep the best model
  *              stop if a limit is reached or a stop was asked for, here or of a peer
  *              checkpoint if one is due
  *              one update
@@ -168,15 +168,18 @@ static void hold_stop(fth_trainer *trainer, fth_status *status)
     *status = FTH_OK;
 }
 
-/* The end of an epoch, and what comes next: the same in all processes that train together. */
+/* A validation that is due, and what comes next: the same in all processes that train together. */
 static fth_status prepare_update(fth_trainer *trainer, fth_intent *intent)
 {
     fth_status status = FTH_OK;
     fth_strategy_session *session = trainer->parts.session;
+    fth_validator *validator = trainer->parts.validator;
 
-    if (fth_strategy_session_is_at_epoch_end(session)) {
+    const bool ends_epoch = fth_strategy_session_is_at_epoch_end(session);
+    if (ends_epoch || fth_validator_is_due(validator)) {
         FTH_TRY(fth_strategy_session_settle(session));
-        status = fth_validator_finish_epoch(trainer->parts.validator, may_validate_alongside(trainer));
+        status = ends_epoch ? fth_validator_finish_epoch(validator, may_validate_alongside(trainer))
+                            : fth_validator_validate_within_epoch(validator);
         hold_stop(trainer, &status);
         FTH_TRY(status);
     }

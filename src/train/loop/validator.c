@@ -326,15 +326,44 @@ void fth_validator_cancel(fth_validator *validator)
     join(task); /* the request is checked between batches */
 }
 
-/* ---- the end of an epoch ---- */
+/* ---- within an epoch, and at its end ---- */
+
+static bool ends_period(const fth_validator *validator)
+{
+    const fth_position *position = validator->with.position;
+    return fth_period_ends(validator->with.setup->options->validate_every, position->step, position->steps_per_epoch);
+}
+
+bool fth_validator_is_due(const fth_validator *validator)
+{
+    const fth_position *position = validator->with.position;
+    return position->state.batches % position->batches_per_epoch != 0 &&
+           position->state.validation_step != position->step && ends_period(validator);
+}
+
+fth_status fth_validator_validate_within_epoch(fth_validator *validator)
+{
+    fth_status status = FTH_OK;
+    fth_reporter *reporter = validator->with.reporter;
+    fth_evaluation evaluation;
+
+    fth_reporter_write_step(reporter);
+    FTH_TRY(fth_validator_follow(validator, true)); /* of the last epoch */
+    FTH_TRY(evaluate_now(validator, (fth_deadline){INFINITY}, &evaluation));
+    fth_reporter_write_validation(reporter, &evaluation);
+    FTH_TRY(keep_current_if_best(validator));
+    fth_reporter_skip_pause(reporter);
+
+out:
+    return status;
+}
 
 fth_status fth_validator_finish_epoch(fth_validator *validator, bool alongside)
 {
     fth_status status = FTH_OK;
     const fth_validator_options *with = &validator->with;
     fth_position *position = with->position;
-    int64_t epoch = position->state.batches / position->batches_per_epoch;
-    bool validated = epoch % with->setup->options->validate_every == 0;
+    bool validated = ends_period(validator);
 
     fth_reporter_write_step(with->reporter);
     FTH_TRY(fth_validator_follow(validator, true)); /* epochs are recorded in order */

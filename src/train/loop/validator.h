@@ -49,6 +49,10 @@ fth_status fth_validator_keep_best(fth_validator *validator);
 /* Records the epoch that ended, with its validation if one is due. With `alongside`, the validation
  * starts here and the epoch is recorded when it is done. */
 fth_status fth_validator_finish_epoch(fth_validator *validator, bool alongside);
+/* True within an epoch if --validate-every asks for a validation now, which has not been made. */
+bool fth_validator_is_due(const fth_validator *validator);
+/* Makes it: fth_validator_validate() without a deadline, and records it. */
+fth_status fth_validator_validate_within_epoch(fth_validator *validator);
 /* Records a validation that is done, and starts one that an earlier process left. With `wait`,
  * waits for it; FTH_INTERRUPTED if a stop is asked for meanwhile. */
 fth_status fth_validator_follow(fth_validator *validator, bool wait);

@@ -148,9 +148,9 @@ static const fth_option options[] = {
     {ROW("until", TEXT, limits.until), .argument = "GOAL",
      .help = "stop when validation reaches accuracy=0.99 or loss=0.05", .check = fth_option_check_until,
      .identity = true, .limit = true, .commands = FTH_FOR_TRAIN, .side = FTH_SIDE_ONE_WORKER},
-    {ROW("validate-every", INTEGER, validate_every), .fallback = "1", .argument = "EPOCHS",
-     .help = "epochs between validations", .minimum = 1, .maximum = 1e9, .identity = true, .commands = FTH_FOR_TRAIN,
-     .side = FTH_SIDE_OWN_RUN},
+    {ROW("validate-every", PERIOD, validate_every), .fallback = "1", .argument = "EPOCHS|Nsteps",
+     .help = "epochs between validations (2, 0.5, 25%), or steps (200steps)", .maximum = 1e9, .identity = true,
+     .commands = FTH_FOR_TRAIN, .side = FTH_SIDE_OWN_RUN},
     /* Not part of the identity: the weights that are trained are the same. A resume keeps the run's
      * own choice. */
     {ROW("best-by", ENUM, saving.best_by), .fallback = "loss", .argument = "WHAT",
