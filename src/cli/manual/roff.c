@@ -5,19 +5,29 @@
 
 #include "cli/manual/manual.h"
 
-enum { LINE_BYTES = 72 };
+enum { LINE_BYTES = 76 }; /* of 80: mandoc reads a letter like × as an escape of 8 */
+
+/* NULL: the letter stands for itself. */
+static const char *escape_of(char letter)
+{
+    switch (letter) {
+    case '\\': return "\\e";
+    case '-': return "\\-";
+    case '~': return "\\(ti";
+    case '^': return "\\(ha";
+    case '\'': return "\\(aq";
+    case '"': return "\\(dq";
+    default: return NULL;
+    }
+}
 
 static void put_escaped(FILE *out, char letter)
 {
-    switch (letter) {
-    case '\\': fputs("\\e", out); break;
-    case '-': fputs("\\-", out); break;
-    case '~': fputs("\\(ti", out); break;
-    case '^': fputs("\\(ha", out); break;
-    case '\'': fputs("\\(aq", out); break;
-    case '"': fputs("\\(dq", out); break;
-    default: putc(letter, out);
-    }
+    const char *escape = escape_of(letter);
+    if (escape)
+        fputs(escape, out);
+    else
+        putc(letter, out);
 }
 
 void fth_roff_literal(FILE *out, const char *text)
@@ -53,20 +63,31 @@ static bool put_word(FILE *out, const char *word, size_t length, bool bold)
     return bold;
 }
 
+/* The bytes that put_word() writes. */
+static size_t measure_word(const char *word, size_t length)
+{
+    size_t bytes = *word == '.' ? strlen("\\&") : 0;
+    for (size_t i = 0; i < length; i++) {
+        const char *escape = word[i] == '`' ? "\\fB" : escape_of(word[i]);
+        bytes += escape ? strlen(escape) : 1;
+    }
+    return bytes;
+}
+
 void fth_roff_text(FILE *out, const char *text)
 {
     size_t at = 0;
     bool bold = false, sentence_ended = false;
     while (*(text += strspn(text, " \n"))) {
-        size_t length = strcspn(text, " \n");
-        if (at > 0 && (sentence_ended || at + 1 + length > LINE_BYTES)) {
+        size_t length = strcspn(text, " \n"), bytes = measure_word(text, length);
+        if (at > 0 && (sentence_ended || at + 1 + bytes > LINE_BYTES)) {
             putc('\n', out);
             at = 0;
         }
         if (at > 0)
             putc(' ', out);
         bold = put_word(out, text, length, bold);
-        at += length + 1;
+        at += bytes + (at > 0);
         sentence_ended = text[length - 1] == '.' && !bold;
         text += length;
     }
