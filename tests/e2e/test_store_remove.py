@@ -162,5 +162,5 @@ def test_a_copy_that_leaves_something_out_fails(farthing):
     os.mkfifo(folder / "pipe")
     (folder / "new\nline").write_text("a")
     result = farthing("store", "cp", "-r", "--json", "from", "to", code=1)
-    assert "4 entries left out" in result.err and result.events[0]["left_out"] == 4
+    assert "4 entries skipped" in result.err and result.events[0]["left_out"] == 4
     assert tree(farthing.folder / "to") == ["a"]
