@@ -52,7 +52,7 @@ static const fth_choice forms[] = {
     [SEND_F32] = {.name = "none"},
     [SEND_F16] = {.name = "f16"},
     [SEND_BF16] = {.name = "bf16"},
-    [SEND_LARGEST] = {.name = "topk:SHARE", .summary = "topk:0.01 is the largest 1 %"},
+    [SEND_LARGEST] = {.name = "topk:SHARE", .summary = "topk:1% is the largest 1 %"},
 };
 
 fth_choice fth_compression_choice(size_t index)
@@ -70,6 +70,10 @@ static fth_status parse(const char *text, compression *kind, double *part)
     if (strncmp(text, "topk:", 5) != 0)
         return fth_fail_choice("compression", text, fth_compression_choice);
     *part = strtod(text + 5, &end);
+    if (end > text + 5 && strcmp(end, "%") == 0) {
+        *part /= 100;
+        end++;
+    }
     if (end == text + 5 || *end || !(*part > 0) || *part > 1)
         return fth_fail(FTH_INVALID, "expected a share above 0 and at most 1 after the colon of \"%s\"", text);
     return FTH_OK;

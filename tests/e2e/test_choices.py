@@ -74,9 +74,9 @@ def test_what_follows_a_colon(farthing, value, expected):
 
 
 def test_a_share_that_does_not_fit(farthing):
-    for value in ("topk:0", "topk:2", "topk:x"):
+    for value in ("topk:0", "topk:2", "topk:200%", "topk:%", "topk:x"):
         done = farthing("train", "--strategy", "parameter-server", "--compress", value, code=2)
-        assert "expected a share above 0, at most 1" in done.err
+        assert "expected a share above 0 and at most 1" in done.err
 
 
 @pytest.mark.parametrize("words, choices", [

@@ -74,7 +74,7 @@ static void send(fixture *f, fth_encoder *encoder, bool accepted)
 static void test_refused_pushes_keep_the_rest(void **state)
 {
     (void)state;
-    static const char *const ways[] = {"f16", "bf16", "topk:0.3"};
+    static const char *const ways[] = {"f16", "bf16", "topk:30%"};
     for (size_t way = 0; way < FTH_COUNT_OF(ways); way++) {
         fixture f = open_fixture("linear");
         fth_encoder *encoder = NULL;
