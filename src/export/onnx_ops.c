@@ -133,6 +133,7 @@ static fth_status write_max_pool(fth_onnx_writer *writer, const fth_node *node)
     add_pair(&pool, "kernel_shape", a->kernel);
     add_pair(&pool, "strides", a->stride);
     add_padding(&pool, a->padding);
+    fth_onnx_add_integer(&pool, "ceil_mode", a->ceil);
     fth_onnx_end_node(writer, &pool, fth_onnx_output_name(writer, node));
     return FTH_OK;
 }
@@ -145,6 +146,7 @@ static fth_status write_average_pool(fth_onnx_writer *writer, const fth_node *no
     add_pair(&pool, "strides", a->stride);
     add_padding(&pool, a->padding);
     fth_onnx_add_integer(&pool, "count_include_pad", a->count_padding);
+    fth_onnx_add_integer(&pool, "ceil_mode", a->ceil);
     fth_onnx_end_node(writer, &pool, fth_onnx_output_name(writer, node));
     return FTH_OK;
 }

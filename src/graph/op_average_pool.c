@@ -51,8 +51,6 @@ const fth_op fth_op_average_pool_grad = {
 
 fth_status fth_op_add_average_pool(fth_graph *graph, fth_pool_attributes attributes, fth_value x, fth_value *y)
 {
-    const fth_value_info *input = fth_graph_value(graph, x);
-    if (input)
-        attributes.input_shape = input->type.shape;
+    fth_rule_complete_pool(graph, x, &attributes);
     return fth_graph_add_node(graph, &fth_op_average_pool, &attributes, &x, 1, y);
 }

@@ -91,11 +91,33 @@ out:
     return status;
 }
 
+/* Of a transposed convolution: backward, it is the convolution itself. */
+static fth_status build_transposed_gradient(fth_graph *graph, const fth_node *node, const fth_value *output_gradients,
+                                            fth_value *input_gradients)
+{
+    fth_status status = FTH_OK;
+    const fth_value dy = output_gradients[0];
+    fth_value parameters[2];
+
+    if (fth_rule_wants(graph, node, 1)) {
+        FTH_TRY(fth_graph_add_node(graph, &fth_op_convolution_grad_weights, node->attributes,
+                                   (fth_value[]){dy, node->inputs[0]}, 2, parameters));
+        input_gradients[1] = parameters[0];
+    }
+    if (fth_rule_wants(graph, node, 0))
+        FTH_TRY(fth_graph_add_node(graph, &fth_op_convolution, node->attributes, (fth_value[]){dy, node->inputs[1]}, 2,
+                                   &input_gradients[0]));
+
+out:
+    return status;
+}
+
 const fth_op fth_op_convolution_grad_input = {
     .name = "convolution_grad_input",
     .attributes_size = sizeof(fth_convolution_attributes),
     .output_count = 1,
     .infer = infer_grad_input,
+    .build_gradient = build_transposed_gradient,
 };
 
 static fth_status infer_grad_weights(const void *attributes_pointer, const fth_type *inputs, int input_count,
@@ -139,4 +161,48 @@ fth_status fth_op_add_convolution(fth_graph *graph, fth_convolution_attributes a
         attributes.kernel[i] = (int)weights->type.shape.dims[2 + i];
     return fth_graph_add_node(graph, &fth_op_convolution, &attributes, (fth_value[]){x, weight, bias_or_none},
                               bias_or_none == FTH_NO_VALUE ? 2 : 3, y);
+}
+
+/* The shape of a transposed convolution's output: the input of the convolution that it is the
+ * gradient of. */
+static fth_status find_transposed_output(const fth_convolution_attributes *attributes, const int output_padding[2],
+                                         const fth_type *x, const fth_shape *weight, fth_shape *output)
+{
+    fth_status status = FTH_OK;
+    FTH_TRY(check_attributes(attributes));
+    FTH_TRY(fth_rule_check_float(x, "the input", 4));
+    FTH_REQUIRE(weight->rank == 4 && weight->dims[0] == x->shape.dims[1], FTH_INVALID,
+                "the weight has shape %s; it must be (in, out / groups, height, width) with %lld channels in",
+                FTH_SHAPE_TEXT(weight), (long long)x->shape.dims[1]);
+    *output = FTH_SHAPE(x->shape.dims[0], weight->dims[1] * attributes->groups, 0, 0);
+    for (int i = 0; i < 2; i++) {
+        FTH_REQUIRE(output_padding[i] >= 0 && output_padding[i] < attributes->stride[i], FTH_UNSUPPORTED,
+                    "output padding %d with stride %d; it must be at least 0 and less than the stride",
+                    output_padding[i], attributes->stride[i]);
+        output->dims[2 + i] = (x->shape.dims[2 + i] - 1) * attributes->stride[i] - 2 * (int64_t)attributes->padding[i] +
+                              (int64_t)attributes->dilation[i] * (weight->dims[2 + i] - 1) + 1 + output_padding[i];
+        FTH_REQUIRE(output->dims[2 + i] >= 1, FTH_INVALID, "a padding of %d leaves nothing of the output",
+                    attributes->padding[i]);
+    }
+out:
+    return status;
+}
+
+fth_status fth_op_add_transposed_convolution(fth_graph *graph, fth_convolution_attributes attributes,
+                                             const int output_padding[2], fth_value x, fth_value weight,
+                                             fth_value bias_or_none, fth_value *y)
+{
+    fth_status status = FTH_OK;
+    const fth_value_info *input = fth_graph_value(graph, x), *weights = fth_graph_value(graph, weight);
+
+    FTH_REQUIRE(input && weights, FTH_INVALID, "a transposed convolution of a value that is not in the graph");
+    FTH_REQUIRE(bias_or_none == FTH_NO_VALUE, FTH_UNSUPPORTED, "a transposed convolution with a bias");
+    FTH_TRY(find_transposed_output(&attributes, output_padding, &input->type, &weights->type.shape,
+                                   &attributes.input_shape));
+    for (int i = 0; i < 2; i++)
+        attributes.kernel[i] = (int)weights->type.shape.dims[2 + i];
+    FTH_REQUIRE(!attributes.relu, FTH_UNSUPPORTED, "a transposed convolution with a ReLU inside");
+    FTH_TRY(fth_graph_add_node(graph, &fth_op_convolution_grad_input, &attributes, (fth_value[]){x, weight}, 2, y));
+out:
+    return status;
 }

@@ -16,7 +16,7 @@
  * fth_graph_differentiate() alone. */
 #define FTH_OPS(ROW)                                                                                                   \
     ROW(convolution)              /* x, weight, [bias] -> y */                                                         \
-    ROW(convolution_grad_input)   /* dy, weight -> dx */                                                               \
+    ROW(convolution_grad_input)   /* dy, weight -> dx; forward, a transposed convolution */                            \
     ROW(convolution_grad_weights) /* x, dy -> dweight, dbias (dbias always; unused if no bias) */                      \
     ROW(linear)                   /* x, weight, [bias] -> y */                                                         \
     ROW(linear_grad_input)        /* dy, weight -> dx */                                                               \
@@ -29,6 +29,8 @@
     ROW(average_pool_grad)     /* dy -> dx */                                                                          \
     ROW(adaptive_average_pool) /* x -> y */                                                                            \
     ROW(adaptive_average_pool_grad) /* dy -> dx */                                                                     \
+    ROW(resize)                     /* x -> y */                                                                       \
+    ROW(resize_grad)                /* dy -> dx */                                                                     \
     ROW(add)                        /* a, b -> y; its gradient is dy itself (through relu_grad) for both */            \
     ROW(concat)                     /* x... -> y */                                                                    \
     ROW(slice)                      /* y -> y[:, begin:end] */                                                         \

@@ -56,9 +56,7 @@ const fth_op fth_op_max_pool_grad = {
 fth_status fth_op_add_max_pool(fth_graph *graph, fth_pool_attributes attributes, fth_value x, fth_value *y)
 {
     fth_value outputs[2];
-    const fth_value_info *input = fth_graph_value(graph, x);
-    if (input)
-        attributes.input_shape = input->type.shape;
+    fth_rule_complete_pool(graph, x, &attributes);
     fth_status status = fth_graph_add_node(graph, &fth_op_max_pool, &attributes, &x, 1, outputs);
     if (status == FTH_OK)
         *y = outputs[0];

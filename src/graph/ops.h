@@ -31,6 +31,14 @@ typedef struct fth_convolution_attributes {
 fth_status fth_op_add_convolution(fth_graph *graph, fth_convolution_attributes attributes, fth_value x,
                                   fth_value weight, fth_value bias_or_none, fth_value *y);
 
+/* Transposed convolution, the gradient of a convolution as a forward op: x (N,C,H,W), weight (C,
+ * O/groups, KH, KW) -> y (N,O,...), stride * (H - 1) + dilation * (KH - 1) + 1 - 2 * padding +
+ * output_padding high. output_padding must be less than the stride. The node is a
+ * convolution_grad_input; `attributes` are those of that convolution. */
+fth_status fth_op_add_transposed_convolution(fth_graph *graph, fth_convolution_attributes attributes,
+                                             const int output_padding[2], fth_value x, fth_value weight,
+                                             fth_value bias_or_none, fth_value *y);
+
 /* ---- linear: x (N,F), weight (O,F), [bias (O)] -> y (N,O) ---- */
 typedef struct fth_linear_attributes {
     bool relu;
@@ -58,6 +66,7 @@ fth_status fth_op_add_batch_norm(fth_graph *graph, fth_batch_norm_attributes att
 typedef struct fth_pool_attributes {
     int kernel[2], stride[2], padding[2];
     bool count_padding;    /* average only: padding counts in the divisor (PyTorch's default) */
+    bool ceil;             /* the last window may reach beyond the padding, but begins before it (ceil_mode) */
     fth_shape input_shape; /* filled in by the rule */
 } fth_pool_attributes;
 fth_status fth_op_add_max_pool(fth_graph *graph, fth_pool_attributes attributes, fth_value x, fth_value *y);
@@ -71,6 +80,16 @@ typedef struct fth_adaptive_pool_attributes {
 } fth_adaptive_pool_attributes;
 fth_status fth_op_add_adaptive_average_pool(fth_graph *graph, int height, int width, fth_value x, fth_value *y);
 fth_status fth_op_add_global_average_pool(fth_graph *graph, fth_value x, fth_value *y); /* -> (N, C, 1, 1) */
+
+/* ---- resize: images to a given size, as PyTorch does (backend/resize_place.h) ---- */
+typedef struct fth_resize_attributes {
+    int height, width;       /* of the output */
+    bool bilinear;           /* else nearest */
+    bool align_corners;      /* bilinear only: the corners' centres stay where they are */
+    double scale_factors[2]; /* height, width: as PyTorch was given them; 0: they follow from the sizes */
+    fth_shape input_shape;   /* filled in by the rule */
+} fth_resize_attributes;
+fth_status fth_op_add_resize(fth_graph *graph, fth_resize_attributes attributes, fth_value x, fth_value *y);
 
 /* ---- add: a, b of one shape -> a + b [relu] ---- */
 typedef struct fth_add_attributes {

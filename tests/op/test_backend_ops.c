@@ -18,7 +18,9 @@ typedef struct op_case {
     bool fixed; /* batch norm by its running statistics */
     fth_convolution_attributes convolution;
     fth_pool_attributes pool;
-    int output[2]; /* adaptive pooling */
+    int output[2];         /* adaptive pooling */
+    int output_padding[2]; /* transposed convolution */
+    fth_resize_attributes resize;
     fth_status (*activation)(fth_graph *graph, fth_value x, fth_value *y);
     float probability, label_smoothing;
 } op_case;
@@ -126,7 +128,7 @@ static void build_network(const op_case *with, op_network *network)
 
 /* ---- the ops ---- */
 
-static fth_status build_convolution(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+static fth_convolution_attributes complete(const op_case *with)
 {
     fth_convolution_attributes attributes = with->convolution;
     for (int axis = 0; axis < 2; axis++) {
@@ -135,7 +137,33 @@ static fth_status build_convolution(fth_graph *graph, const op_case *with, fth_v
     }
     attributes.groups = attributes.groups > 0 ? attributes.groups : 1;
     attributes.relu = with->relu;
-    return add_convolution(graph, "op", attributes, with->outputs, with->kernel, with->bias, x, y);
+    return attributes;
+}
+
+static fth_status build_convolution(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+{
+    return add_convolution(graph, "op", complete(with), with->outputs, with->kernel, with->bias, x, y);
+}
+
+static fth_status build_transposed(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+{
+    fth_status status = FTH_OK;
+    const fth_convolution_attributes attributes = complete(with);
+    const int64_t channels = shape_of(graph, x)->dims[1], outputs = with->outputs / attributes.groups;
+    fth_value weight, shift = FTH_NO_VALUE;
+
+    FTH_TRY(fth_graph_add_parameter(graph, "op.weight", FTH_SHAPE(channels, outputs, with->kernel[0], with->kernel[1]),
+                                    uniform(outputs * with->kernel[0] * with->kernel[1]), &weight));
+    if (with->bias)
+        FTH_TRY(fth_graph_add_parameter(graph, "op.bias", FTH_SHAPE(with->outputs), zero, &shift));
+    FTH_TRY(fth_op_add_transposed_convolution(graph, attributes, with->output_padding, x, weight, shift, y));
+out:
+    return status;
+}
+
+static fth_status build_resize(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
+{
+    return fth_op_add_resize(graph, with->resize, x, y);
 }
 
 static fth_status build_linear(fth_graph *graph, const op_case *with, fth_value x, fth_value *y)
@@ -346,6 +374,10 @@ out:
 #define INPUT(n, c, h, w) .batch = (n), .channels = (c), .height = (h), .width = (w)
 #define CONVOLUTION(n, c, h, w, o, kh, kw)                                                                             \
     .build = build_convolution, INPUT(n, c, h, w), .outputs = (o), .kernel = {(kh), (kw)}
+#define TRANSPOSED(n, c, h, w, o, kh, kw)                                                                              \
+    .build = build_transposed, INPUT(n, c, h, w), .outputs = (o), .kernel = {(kh), (kw)}
+#define RESIZE(n, c, h, w, to_h, to_w, ...)                                                                            \
+    .build = build_resize, INPUT(n, c, h, w), .resize = {.height = (to_h), .width = (to_w), __VA_ARGS__}
 #define POOLED(n, c, h, w, o)                                                                                          \
     .build = build_pooled_convolution, INPUT(n, c, h, w), .outputs = (o), .kernel = {3, 3}, .kinks = true,             \
     .pool = {.kernel = {2, 2}, .stride = {2, 2}}
@@ -456,6 +488,37 @@ static const op_case cases[] = {
      .convolution = {.groups = 7, .padding = {1, 1}, .stride = {2, 2}}},
     {"convolution depthwise with multiplier", CONVOLUTION(1, 3, 6, 6, 6, 3, 3), .convolution = {.groups = 3}},
 
+    {"convolution 1x3 of one row", CONVOLUTION(3, 16, 1, 19, 24, 1, 3), .bias = true,
+     .convolution = {.padding = {0, 1}}},
+    {"convolution 1x5 of one row, stride 2, dilation 2", CONVOLUTION(5, 7, 1, 23, 9, 1, 5),
+     .convolution = {.padding = {0, 3}, .stride = {1, 2}, .dilation = {1, 2}}},
+    {"convolution 1x7 of one row, depthwise", CONVOLUTION(3, 16, 1, 19, 16, 1, 7),
+     .convolution = {.padding = {0, 3}, .groups = 16}},
+
+    {"transposed convolution 2x2, stride 2", TRANSPOSED(3, 16, 5, 6, 32, 2, 2), .convolution = {.stride = {2, 2}}},
+    {"transposed convolution 3x3, stride 2, padding 1, output padding 1", TRANSPOSED(3, 32, 6, 5, 16, 3, 3),
+     .convolution = {.stride = {2, 2}, .padding = {1, 1}}, .output_padding = {1, 1}},
+    {"transposed convolution 4x4, stride 2, padding 1", TRANSPOSED(2, 7, 5, 4, 9, 4, 4),
+     .convolution = {.stride = {2, 2}, .padding = {1, 1}}},
+    {"transposed convolution 3x3, padding 1", TRANSPOSED(8, 32, 7, 7, 16, 3, 3), .convolution = {.padding = {1, 1}}},
+    {"transposed convolution 3x2, uneven, dilation 2 and 1", TRANSPOSED(3, 5, 4, 6, 3, 3, 2),
+     .convolution = {.stride = {3, 2}, .dilation = {2, 1}, .padding = {1, 0}}, .output_padding = {2, 0}},
+    {"transposed convolution 1x1, 16 to 48", TRANSPOSED(3, 16, 5, 7, 48, 1, 1)},
+    {"transposed convolution 3x3, 2 groups", TRANSPOSED(3, 16, 5, 5, 32, 3, 3),
+     .convolution = {.stride = {2, 2}, .groups = 2}},
+    {"transposed convolution 4x4, depthwise", TRANSPOSED(3, 16, 5, 5, 16, 4, 4),
+     .convolution = {.stride = {2, 2}, .padding = {1, 1}, .groups = 16}},
+
+    {"resize nearest, doubled", RESIZE(3, 16, 4, 5, 8, 10)},
+    {"resize nearest, 5x7 to 8x3", RESIZE(3, 7, 5, 7, 8, 3)},
+    {"resize nearest by 1.5", RESIZE(2, 3, 5, 7, 7, 10, .scale_factors = {1.5, 1.5})},
+    {"resize nearest to its own size", RESIZE(2, 17, 5, 4, 5, 4)},
+    {"resize bilinear, doubled", RESIZE(3, 16, 4, 5, 8, 10, .bilinear = true)},
+    {"resize bilinear, 5x7 to 8x3", RESIZE(3, 7, 5, 7, 8, 3, .bilinear = true)},
+    {"resize bilinear by 2.5, of one row", RESIZE(3, 5, 1, 9, 1, 22, .bilinear = true, .scale_factors = {1, 2.5})},
+    {"resize bilinear, corners aligned", RESIZE(3, 32, 4, 5, 11, 7, .bilinear = true, .align_corners = true)},
+    {"resize bilinear to 1x1, corners aligned", RESIZE(3, 3, 4, 5, 1, 1, .bilinear = true, .align_corners = true)},
+
     {"linear", .build = build_linear, INPUT(3, 7, 3, 3), .outputs = 17, .bias = true},
     {"linear, no bias", .build = build_linear, INPUT(8, 3, 5, 4), .outputs = 32},
     {"linear, relu", .build = build_linear, INPUT(8, 16, 4, 4), .outputs = 33, .bias = true, .relu = true},
@@ -514,6 +577,22 @@ static const op_case cases[] = {
      .pool = {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}, .count_padding = true}},
     {"average pool 3x2, uneven", .build = build_average_pool, INPUT(1, 3, 8, 9),
      .pool = {.kernel = {3, 2}, .stride = {1, 2}, .padding = {1, 0}, .count_padding = true}},
+    {"max pool 3, stride 2, up", .build = build_max_pool, INPUT(3, 16, 8, 10), .kinks = true,
+     .pool = {.kernel = {3, 3}, .stride = {2, 2}, .ceil = true}},
+    {"max pool 2, up", .build = build_max_pool, INPUT(3, 3, 7, 5), .kinks = true,
+     .pool = {.kernel = {2, 2}, .stride = {2, 2}, .ceil = true}},
+    {"max pool 3, stride 2, padding 1, up", .build = build_max_pool, INPUT(3, 17, 8, 9), .kinks = true,
+     .pool = {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}, .ceil = true}},
+    {"max pool 2, stride 3, up", .build = build_max_pool, INPUT(3, 7, 6, 7), .kinks = true,
+     .pool = {.kernel = {2, 2}, .stride = {3, 3}, .ceil = true}},
+    {"convolution 3x3, max pool, up", .build = build_pooled_convolution, INPUT(6, 32, 15, 13), .outputs = 32,
+     .kernel = {3, 3}, .kinks = true, .pool = {.kernel = {2, 2}, .stride = {2, 2}, .ceil = true}},
+    {"average pool 3, stride 2, up", .build = build_average_pool, INPUT(3, 16, 8, 10),
+     .pool = {.kernel = {3, 3}, .stride = {2, 2}, .ceil = true, .count_padding = true}},
+    {"average pool 3, stride 2, padding 1, up", .build = build_average_pool, INPUT(3, 7, 8, 7),
+     .pool = {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}, .ceil = true, .count_padding = true}},
+    {"average pool 3x2, padding not counted, up", .build = build_average_pool, INPUT(3, 17, 8, 9),
+     .pool = {.kernel = {3, 2}, .stride = {2, 2}, .padding = {1, 1}, .ceil = true}},
     {"adaptive pool to 1x1", .build = build_adaptive_pool, INPUT(3, 16, 7, 5), .output = {1, 1}},
     {"adaptive pool to 3x2", .build = build_adaptive_pool, INPUT(3, 7, 8, 7), .output = {3, 2}},
     {"adaptive pool to 7x7 from 3x3", .build = build_adaptive_pool, INPUT(3, 3, 3, 3), .output = {7, 7}},

@@ -147,6 +147,10 @@ fth_status cpu_read_chosen(fth_plan *plan, fth_plan_value value, const_dnnl_prim
 fth_status cpu_write_chosen(fth_plan *plan, fth_plan_value value, const_dnnl_primitive_desc_t descriptor,
                             dnnl_query_t what, fth_plan_value *as);
 
+/* Computes a node by a kernel of plain/plain.h, on plain f32 and I32 tensors (plain.c). */
+struct plain_kernel;
+fth_status cpu_add_plain(fth_plan *plan, const fth_node *node, const struct plain_kernel *kernel);
+
 /* Reads the dy of an activation's gradient in the layout of the node's first input, and makes a
  * place for dx (elementwise.c). */
 fth_status cpu_begin_gradient(fth_plan *plan, const fth_node *node, fth_plan_value *dy, fth_plan_value *dx);

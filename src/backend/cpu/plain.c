@@ -3,7 +3,7 @@
 #include "backend/plain/plain.h"
 #include "backend/cpu/cpu_internal.h"
 
-static fth_status prepare(fth_plan *plan, const fth_node *node, const plain_kernel *kernel)
+fth_status cpu_add_plain(fth_plan *plan, const fth_node *node, const plain_kernel *kernel)
 {
     fth_status status = FTH_OK;
     fth_plan_value inputs[FTH_MAX_STEP_VALUES];
@@ -19,10 +19,12 @@ out:
 #define DEFINE(name)                                                                                                   \
     static fth_status prepare_##name(fth_plan *plan, const fth_node *node)                                             \
     {                                                                                                                  \
-        return prepare(plan, node, &plain_##name);                                                                     \
+        return cpu_add_plain(plan, node, &plain_##name);                                                               \
     }                                                                                                                  \
     const fth_kernel cpu_##name = {&fth_op_##name, prepare_##name};
 
+DEFINE(resize)
+DEFINE(resize_grad)
 DEFINE(squared_error)
 DEFINE(squared_error_grad)
 DEFINE(sigmoid_cross_entropy)

@@ -55,7 +55,7 @@ static fth_status run_unpool(const cpu_call *call, const fth_run *run)
 bool cpu_plain_max_pool_fits(const fth_pool_attributes *a, const cpu_format *x)
 {
     return x->data_type == dnnl_f32 && a->kernel[0] == 2 && a->kernel[1] == 2 && a->stride[0] == 2 &&
-           a->stride[1] == 2 && a->padding[0] == 0 && a->padding[1] == 0 && cpu_is_plain(x);
+           a->stride[1] == 2 && a->padding[0] == 0 && a->padding[1] == 0 && !a->ceil && cpu_is_plain(x);
 }
 
 bool cpu_plain_max_pool_made(const cpu_format *where)

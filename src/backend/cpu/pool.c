@@ -5,6 +5,7 @@
 #include "backend/cpu/nan_max_pool.h"
 #include "backend/cpu/plain_max_pool.h"
 #include "backend/cpu/winograd_convolution.h"
+#include "backend/plain/plain.h"
 
 static cpu_pool_description window_of(const fth_pool_attributes *a, const fth_shape *x, const fth_shape *y,
                                       dnnl_alg_kind_t algorithm)
@@ -81,7 +82,7 @@ out:
 
 static dnnl_alg_kind_t average_algorithm(const fth_pool_attributes *a)
 {
-    return a->count_padding ? dnnl_pooling_avg_include_padding : dnnl_pooling_avg_exclude_padding;
+    return a->count_padding && !a->ceil ? dnnl_pooling_avg_include_padding : dnnl_pooling_avg_exclude_padding;
 }
 
 static cpu_pool_description node_window(const fth_plan *plan, const fth_node *node, bool backward,
@@ -133,14 +134,25 @@ static fth_status prepare_max_grad(fth_plan *plan, const fth_node *node)
     return prepare_backward(plan, node, &window, "max_pool_grad");
 }
 
+/* oneDNN divides by the whole window where padding counts; PyTorch leaves out what lies beyond
+ * the padding. */
+static bool divides_by_less(const fth_pool_attributes *a)
+{
+    return a->ceil && a->count_padding && (a->padding[0] > 0 || a->padding[1] > 0);
+}
+
 static fth_status prepare_average(fth_plan *plan, const fth_node *node)
 {
+    if (divides_by_less(node->attributes))
+        return cpu_add_plain(plan, node, &plain_average_pool);
     cpu_pool_description window = node_window(plan, node, false, average_algorithm(node->attributes));
     return prepare_forward(plan, node, &window, "average_pool");
 }
 
 static fth_status prepare_average_grad(fth_plan *plan, const fth_node *node)
 {
+    if (divides_by_less(node->attributes))
+        return cpu_add_plain(plan, node, &plain_average_pool_grad);
     cpu_pool_description window = node_window(plan, node, true, average_algorithm(node->attributes));
     return prepare_backward(plan, node, &window, "average_pool_grad");
 }

@@ -23,7 +23,7 @@ static bool is_pool_2x2(const fth_node *node)
 {
     const fth_pool_attributes *a = node->attributes;
     return node->op == &fth_op_max_pool && a->kernel[0] == 2 && a->kernel[1] == 2 && a->stride[0] == 2 &&
-           a->stride[1] == 2 && a->padding[0] == 0 && a->padding[1] == 0;
+           a->stride[1] == 2 && a->padding[0] == 0 && a->padding[1] == 0 && !a->ceil;
 }
 
 /* Whether the gradient goes from the pool straight into this convolution's gradients, or

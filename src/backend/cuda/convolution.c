@@ -251,11 +251,11 @@ static fth_status prepare_grad_input(fth_plan *plan, const fth_node *node)
     fth_value input = forward_input(plan, node->inputs[1], a);
     cuda_conv_plan *engine = NULL;
     fth_plan_value dy, w, dx, standard;
-    FTH_REQUIRE(input != FTH_NO_VALUE, FTH_UNSUPPORTED, "a gradient without its convolution");
     /* dx is never an image's gradient in a model; if it is, its layout is that of any other
-     * value. */
-    const fth_value as =
-        fth_graph_value(fth_plan_graph(plan), input)->kind == FTH_VALUE_INPUT ? node->outputs[0] : input;
+     * value. A transposed convolution has no input of that kind. */
+    const bool has_input =
+        input != FTH_NO_VALUE && fth_graph_value(fth_plan_graph(plan), input)->kind != FTH_VALUE_INPUT;
+    const fth_value as = has_input ? input : node->outputs[0];
     const geometry g = {cuda_convolution_input(plan, a, as), cuda_weight_layout(plan, a, &weight, as),
                         cuda_convolution_output(plan, a, node->inputs[0]), a};
     const cuda_conv conv = describe(plan, &g, CUDA_CONV_DATA);

@@ -16,6 +16,7 @@
 
 #include "backend/clip_and_scale.h"
 #include "backend/optimizers.h"
+#include "backend/resize_place.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -210,6 +211,16 @@ cudaError_t cuda_launch_max_pool_grad(cudaStream_t stream, const cuda_pool *pool
                                       void *dx);
 cudaError_t cuda_launch_average_pool(cudaStream_t stream, const cuda_pool *pool, const void *x, void *y);
 cudaError_t cuda_launch_average_pool_grad(cudaStream_t stream, const cuda_pool *pool, const void *dy, void *dx);
+
+/* ---- resizing ---- */
+
+typedef struct cuda_resizing {
+    cuda_type type;
+    int batch, channels; /* physical */
+    fth_resize_axis rows, columns;
+} cuda_resizing;
+cudaError_t cuda_launch_resize(cudaStream_t stream, const cuda_resizing *resize, const void *x, void *y);
+cudaError_t cuda_launch_resize_grad(cudaStream_t stream, const cuda_resizing *resize, const void *dy, void *dx);
 
 /* ---- convolution, for what cuDNN has no engine for ---- */
 

@@ -17,6 +17,7 @@ typedef struct cuda_call {
     union {
         cuda_norm norm;
         cuda_pool pool;
+        cuda_resizing resize;
         cuda_direct direct;
         cuda_row_norm row_norm;
         cuda_lookup lookup;

@@ -169,7 +169,9 @@ cuda_layout cuda_convolution_output(const fth_plan *plan, const fth_convolution_
 {
     cuda_layout l = cuda_standard(plan, y);
     fth_type type = fth_plan_type(plan, y);
-    return a->groups > 1 ? cuda_channels_last(&type.shape, l.type, l.c) : l;
+    /* An image, which a transposed convolution may read here, has fewer channels of padding. */
+    const int channels = a->groups > 1 ? l.c : cuda_padded_channels(l.type, l.c, false);
+    return cuda_channels_last(&type.shape, l.type, channels);
 }
 
 cuda_layout cuda_weight_layout(const fth_plan *plan, const fth_convolution_attributes *a, const fth_shape *weight,
@@ -285,12 +287,13 @@ static fth_status cast_all(fth_plan *plan)
             FTH_TRY(collect_joined(plan, &node->inputs[1], 3, cuda_compute_type(plan), casts, &count));
             FTH_TRY(collect_joined(plan, &node->inputs[4], 3, cuda_compute_type(plan), casts, &count));
         }
-        if (node->op != &fth_op_convolution && node->op != &fth_op_linear)
+        const bool transposed = node->op == &fth_op_convolution_grad_input;
+        if (node->op != &fth_op_convolution && !transposed && node->op != &fth_op_linear)
             continue;
         fth_shape weight = fth_plan_type(plan, node->inputs[1]).shape;
-        cuda_layout layout = node->op == &fth_op_linear
-                                 ? cuda_plain(&weight, cuda_compute_type(plan))
-                                 : cuda_weight_layout(plan, node->attributes, &weight, node->inputs[0]);
+        const fth_value image = transposed ? node->outputs[0] : node->inputs[0];
+        cuda_layout layout = node->op == &fth_op_linear ? cuda_plain(&weight, cuda_compute_type(plan))
+                                                        : cuda_weight_layout(plan, node->attributes, &weight, image);
         FTH_TRY(collect(plan, node->inputs[1], &layout, casts, &count));
         if (node->input_count > 2) {
             cuda_layout bias =

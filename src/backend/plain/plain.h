@@ -80,6 +80,7 @@ extern const plain_kernel plain_gelu, plain_gelu_grad, plain_dropout;
 extern const plain_kernel plain_gelu_tanh, plain_gelu_tanh_grad, plain_tanh, plain_tanh_grad;
 extern const plain_kernel plain_average_pool, plain_average_pool_grad;
 extern const plain_kernel plain_adaptive_average_pool, plain_adaptive_average_pool_grad;
+extern const plain_kernel plain_resize, plain_resize_grad;
 extern const plain_kernel plain_concat, plain_slice, plain_pad, plain_reshape;
 extern const plain_kernel plain_softmax_cross_entropy, plain_softmax_cross_entropy_grad;
 extern const plain_kernel plain_squared_error, plain_squared_error_grad;

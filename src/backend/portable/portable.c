@@ -49,6 +49,8 @@ static fth_status check_precision(fth_device *device, fth_precision precision)
     ROW(average_pool_grad)                                                                                             \
     ROW(adaptive_average_pool)                                                                                         \
     ROW(adaptive_average_pool_grad)                                                                                    \
+    ROW(resize)                                                                                                        \
+    ROW(resize_grad)                                                                                                   \
     ROW(concat)                                                                                                        \
     ROW(slice)                                                                                                         \
     ROW(pad)                                                                                                           \

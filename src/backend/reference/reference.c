@@ -110,6 +110,8 @@ static fth_status describe_plain(fth_plan *plan, fth_value value)
     ROW(average_pool_grad, plain)                                                                                      \
     ROW(adaptive_average_pool, plain)                                                                                  \
     ROW(adaptive_average_pool_grad, plain)                                                                             \
+    ROW(resize, plain)                                                                                                 \
+    ROW(resize_grad, plain)                                                                                            \
     ROW(concat, plain)                                                                                                 \
     ROW(slice, plain)                                                                                                  \
     ROW(pad, plain)                                                                                                    \
