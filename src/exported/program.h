@@ -10,6 +10,7 @@
 
 #include "base/base.h"
 #include "tensor/tensor.h"
+#include "tensor/torch_dtype.h"
 
 typedef struct fth_exported fth_exported;
 
@@ -30,33 +31,11 @@ typedef enum fth_exported_kind {
     FTH_EXPORTED_RESULT /* of a node */
 } fth_exported_kind;
 
-/* PyTorch's codes of element types, as .pt2 files have them. */
-enum {
-    FTH_TORCH_U8 = 1,
-    FTH_TORCH_I8 = 2,
-    FTH_TORCH_I16 = 3,
-    FTH_TORCH_I32 = 4,
-    FTH_TORCH_I64 = 5,
-    FTH_TORCH_F16 = 6,
-    FTH_TORCH_F32 = 7,
-    FTH_TORCH_F64 = 8,
-    FTH_TORCH_BOOL = 12,
-    FTH_TORCH_BF16 = 13,
-    FTH_TORCH_U16 = 28,
-    FTH_TORCH_U32 = 34,
-    FTH_TORCH_U64 = 35
-};
-
-/* "int64"; "type 9" for a code without a name here. */
-const char *fth_torch_dtype_name(int torch_dtype);
-/* False where farthing has no such type. */
-bool fth_torch_dtype_find(int torch_dtype, fth_dtype *dtype);
-
 typedef struct fth_exported_value {
     const char *name;       /* in the graph: "p_conv1_weight", "conv2d_3" */
     const char *state_name; /* in the state_dict: "conv1.weight"; of a constant, its attribute; NULL for others */
     fth_exported_kind kind;
-    int torch_dtype;
+    int torch_dtype; /* torch_dtype.h */
     bool trainable;  /* a parameter that requires a gradient */
     bool persistent; /* a parameter, or a buffer that is in the state_dict */
     int rank;
@@ -140,6 +119,8 @@ int fth_exported_get_output(const fth_exported *program, size_t index);
 const char *fth_exported_torch_version(const fth_exported *program); /* "2.15.0+cu132"; "" if unknown */
 const char *fth_exported_origin(const fth_exported *program);        /* the path, for errors */
 
+/* True if the size is `size`, whatever N and L are. */
+bool fth_exported_dim_is(const fth_exported_dim *dim, int64_t size);
 /* The argument of that name, or NULL where the file leaves it out. */
 const fth_exported_argument *fth_exported_find_argument(const fth_exported_node *node, const char *name);
 

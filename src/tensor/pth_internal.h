@@ -1,6 +1,6 @@
 /* PyTorch's .pth files: two containers around one pickle. pth.c opens the containers and finds the
  * storages, pth_state.c finds the dictionary of weights among whatever else was saved, pth_tensor.c
- * makes views of its tensors. */
+ * makes a view of one of its tensors, pth_tensors.c of all of them. */
 #ifndef FTH_TENSOR_PTH_INTERNAL_H
 #define FTH_TENSOR_PTH_INTERNAL_H
 
@@ -35,5 +35,19 @@ void fth_pth_place_release(fth_pth_place *place);
  * as in fth_strided_view(). */
 fth_status fth_pth_view_tensor(fth_pth *pth, const fth_pickle_tensor *tensor, const char *name, const char *origin,
                                fth_tensor_view *view, const void **first);
+
+/* The tensors of a dictionary, in its order; other values are passed over. */
+typedef struct fth_pth_tensors {
+    char *names; /* one after another */
+    fth_tensor_view *views;
+    const void **firsts; /* where each begins in the file, as fth_strided_view() gives it */
+    size_t count;
+} fth_pth_tensors;
+
+enum { FTH_PTH_MAX_NAME = 1000 };
+
+fth_status fth_pth_read_tensors(fth_pth *pth, const fth_pickle_node *state, const char *origin,
+                                fth_pth_tensors *tensors);
+void fth_pth_tensors_release(fth_pth_tensors *tensors);
 
 #endif

@@ -1,6 +1,5 @@
 /* Recognizes a file's format by its content and reads its tensors: safetensors, and PyTorch's files
  * in either container. What is recognized and not read is refused by name. */
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,70 +20,6 @@ static fth_status open_safetensors(fth_weights *weights, const void *bytes, size
         weights->views[i] = *fth_safetensors_get(weights->safetensors, i);
     FTH_TRY(fth_weights_copy_names(weights));
     FTH_TRY(fth_weights_choose_part(weights, origin, key));
-out:
-    return status;
-}
-
-static bool is_named_tensor(const fth_pickle_node *key, const fth_pickle_node *value)
-{
-    return key->kind == FTH_PICKLE_TEXT && value->kind == FTH_PICKLE_TENSOR;
-}
-
-static fth_status check_name(const fth_pickle_node *key, const char *origin)
-{
-    char shown[80];
-    bool good = key->count > 0 && key->count <= FTH_WEIGHTS_MAX_NAME;
-    for (size_t i = 0; good && i < key->count; i++)
-        good = !iscntrl((unsigned char)key->bytes[i]);
-    if (good)
-        return FTH_OK;
-    return fth_fail(FTH_CORRUPT, "%s: '%s' is no name for a tensor", origin,
-                    fth_pickle_printable(key->bytes, key->count, shown, sizeof shown));
-}
-
-/* A tensor of a kind that is not read must not go missing without a word. */
-static fth_status check_readable(const fth_pickle_node *key, const fth_pickle_node *value, const char *origin)
-{
-    char shown[80] = "";
-    const fth_pickle_global *maker = fth_pickle_unread_tensor(value);
-    if (!maker)
-        return FTH_OK;
-    if (key->kind == FTH_PICKLE_TEXT)
-        fth_pickle_printable(key->bytes, key->count, shown, sizeof shown);
-    return fth_fail(FTH_UNSUPPORTED,
-                    "%s: tensor '%s' is refused: it is made by %s, as sparse, quantized and other special tensors are; "
-                    "save an ordinary one (.to_dense(), .dequantize())",
-                    origin, shown, fth_pickle_global_text(maker));
-}
-
-static fth_status read_tensors(fth_weights *weights, const fth_pickle_node *state, const char *origin)
-{
-    fth_status status = FTH_OK;
-    size_t names_size = 0, count = 0;
-    for (size_t i = 0; i + 1 < state->count; i += 2) {
-        FTH_TRY(check_readable(state->items[i], state->items[i + 1], origin));
-        if (!is_named_tensor(state->items[i], state->items[i + 1]))
-            continue;
-        FTH_TRY(check_name(state->items[i], origin));
-        /* Many uses of one long text would be a small file that takes much memory. */
-        FTH_REQUIRE(!state->items[i]->visited, FTH_CORRUPT, "%s: two tensors are called '%.*s'", origin,
-                    (int)state->items[i]->count, state->items[i]->bytes);
-        state->items[i]->visited = true;
-        names_size += state->items[i]->count + 1;
-        count++;
-    }
-    FTH_TRY(fth_allocate(names_size, 1, &weights->names));
-    FTH_TRY(fth_allocate(count, sizeof *weights->views, &weights->views));
-    char *name = weights->names;
-    for (size_t i = 0; i + 1 < state->count; i += 2) {
-        const fth_pickle_node *key = state->items[i], *value = state->items[i + 1];
-        if (!is_named_tensor(key, value))
-            continue;
-        memcpy(name, key->bytes, key->count); /* the NUL is there already */
-        FTH_TRY(fth_pth_view_tensor(weights->pth, value->tensor, name, origin, &weights->views[weights->count], NULL));
-        weights->count++;
-        name += key->count + 1;
-    }
 out:
     return status;
 }
@@ -111,6 +46,7 @@ static fth_status open_pth(fth_weights *weights, const void *bytes, size_t size_
                            const char *key)
 {
     fth_status status = FTH_OK;
+    fth_pth_tensors tensors;
     if (fth_zip_recognize(bytes, size_bytes))
         FTH_TRY(fth_pth_open_zip(bytes, size_bytes, origin, &weights->pth));
     else
@@ -118,7 +54,11 @@ static fth_status open_pth(fth_weights *weights, const void *bytes, size_t size_
     weights->format = weights->pth->format;
     weights->skipped = list_skipped(weights->pth->pickle);
     FTH_TRY(fth_pth_find_state(weights->pth, key, origin, &weights->place));
-    FTH_TRY(read_tensors(weights, weights->place.state, origin));
+    FTH_TRY(fth_pth_read_tensors(weights->pth, weights->place.state, origin, &tensors));
+    weights->names = tensors.names;
+    weights->views = tensors.views;
+    weights->count = tensors.count;
+    free(tensors.firsts);
 out:
     return status;
 }
