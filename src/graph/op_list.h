@@ -37,8 +37,8 @@
     ROW(pad)                        /* x -> y; its gradient is a slice */                                              \
     ROW(reshape)                    /* x -> y; row-major order of the logical elements is kept */                      \
     ROW(dropout)                    /* x -> y; its gradient is the same op on dy */                                    \
-    ROW(softmax_cross_entropy)      /* logits, labels -> loss, probabilities */                                        \
-    ROW(softmax_cross_entropy_grad) /* probabilities, labels -> dlogits */                                             \
+    ROW(softmax_cross_entropy)      /* logits, labels -> loss, probabilities, count */                                 \
+    ROW(softmax_cross_entropy_grad) /* probabilities, labels, count -> dlogits */                                      \
     ROW(squared_error)              /* outputs, targets -> loss */                                                     \
     ROW(squared_error_grad)         /* outputs, targets -> doutputs */                                                 \
     ROW(sigmoid_cross_entropy)      /* logits, targets -> loss */                                                      \
@@ -54,6 +54,12 @@
     ROW(attention_grad)             /* qkv, ends, y, statistics, dy -> dqkv */                                         \
     ROW(first_tokens)               /* x, ends -> y */                                                                 \
     ROW(first_tokens_grad)          /* dy, ends -> dx */                                                               \
-    ROW(matrix_product)             /* a, b -> y */
+    ROW(matrix_product)             /* a, b -> y */                                                                    \
+    ROW(softmax)                    /* x -> y */                                                                       \
+    ROW(softmax_grad)               /* y, dy -> dx */                                                                  \
+    ROW(normalize)                  /* x -> y, inverse */                                                              \
+    ROW(normalize_grad)             /* y, dy, inverse -> dx */                                                         \
+    ROW(dot_product_attention)      /* q, k, v or all in one, [mask] -> y, statistics */                               \
+    ROW(dot_product_attention_grad) /* q, k, v or all in one, [mask], y, statistics, dy -> dq, dk, dv, dmask */
 
 #endif

@@ -225,17 +225,78 @@ typedef struct fth_matrix_product_attributes {
 fth_status fth_op_add_matrix_product(fth_graph *graph, fth_matrix_product_attributes attributes, fth_value a,
                                      fth_value b, fth_value *y);
 
-/* ---- losses beside softmax_cross_entropy; gradients are scaled alike ----
- * squared_error: outputs (N, C), targets (N, C) F32 -> loss (2): the mean of (output - target)², and 0.
- * sigmoid_cross_entropy: logits (N, C), targets (N, C) F32 of 0 and 1 -> loss (2): the mean over all labels as PyTorch's
- * BCEWithLogitsLoss, and the number of samples all of whose labels are right (logit > 0 where the target is
- * 1). */
+/* ---- softmax, normalize, attention among sequences of one length ---- */
+
+/* softmax over the last axis: x (..., F) -> y */
+typedef struct fth_softmax_attributes {
+    bool log; /* y = log(softmax(x)) */
+} fth_softmax_attributes;
+fth_status fth_op_add_softmax(fth_graph *graph, bool log, fth_value x, fth_value *y);
+
+/* normalize: x (R, F) -> y, inverse (R): y = (x - mean) * inverse, inverse = 1 / sqrt(variance +
+ * epsilon) over each row (biased variance); with rms y = x * inverse, inverse = 1 / sqrt(mean of x²
+ * + epsilon). The gradient reads y. Scale and shift are left to other ops; layer_norm has them in
+ * one. */
+typedef struct fth_normalize_attributes {
+    float epsilon;
+    bool rms;
+} fth_normalize_attributes;
+fth_status fth_op_add_normalize(fth_graph *graph, float epsilon, bool rms, fth_value x, fth_value *y);
+
+/* dot_product_attention: q (B * queries, heads * D), k (B * keys, heads * D), v (B * keys, heads *
+ * Dv), [mask] -> y (B * queries, heads * Dv), statistics (B * queries, heads): for each of B
+ * sequences and each head, dropout(softmax(scale * q · kᵀ + mask)) · v. B is a multiple of the
+ * batch, or fixed where nothing depends on the inputs; the rows of one sequence follow one another.
+ * Causal: query i sees keys 0 to i. Where a query sees no key, as all of its mask is -infinity, y
+ * is zero and no gradient flows. Draws of dropout are those of attention, by the query's row in the
+ * whole batch.
+ *
+ * The mask is F32 (M, heads or 1, queries or 1, keys); sequence b has entry b % M. M divides the
+ * sequences of one sample, or is B itself. It gets a gradient.
+ *
+ * Where q, k and v are the columns [0, F), [F, 2F) and [2F, 3F) of one value (R, 3F), cut out by
+ * slice, the node reads that value itself: nothing is copied, and its gradient is made in one
+ * piece.
+ *
+ * statistics: the logarithm of each row's sum of exponentials, +infinity where a query sees no key.
+ * The gradient's outputs that belong to no input have shape (1) and are unused. */
+typedef struct fth_dot_product_attention_attributes {
+    int heads;
+    int64_t queries, keys; /* of a sequence */
+    bool causal;
+    float scale;       /* of scores: 1 / sqrt(D) as a rule */
+    float probability; /* of dropout; 0: none */
+    uint32_t dropout;  /* its id; this and the rest are set by the add function */
+    bool mask;         /* there is one: the input after q, k and v */
+    bool packed;       /* q, k and v are one input, (R, 3F) */
+} fth_dot_product_attention_attributes;
+fth_status fth_op_add_dot_product_attention(fth_graph *graph, fth_dot_product_attention_attributes attributes,
+                                            fth_value q, fth_value k, fth_value v, fth_value mask_or_none,
+                                            fth_value *y);
+
+/* ---- losses; gradients are scaled alike ---- */
+
+/* squared_error: outputs (R, C), targets (R, C) F32 -> loss (2): the mean of (output - target)²,
+ * and 0.
+ *
+ * sigmoid_cross_entropy: logits (R, C), targets (R, C) F32 of 0 and 1 -> loss (2): the mean over
+ * all labels as PyTorch's BCEWithLogitsLoss, and the number of rows all of whose labels are right
+ * (logit > 0 where the target is 1). */
 fth_status fth_op_add_squared_error(fth_graph *graph, fth_value outputs, fth_value targets, fth_value *loss);
 fth_status fth_op_add_sigmoid_cross_entropy(fth_graph *graph, fth_value logits, fth_value targets, fth_value *loss);
 
-/* ---- softmax_cross_entropy: logits (N,C), labels (N) I32 -> loss (2): mean loss, correct count; probabilities (N,C)
- * ---- With smoothing s the target is (1-s) * one_hot + s/C, as in PyTorch. The
- * gradient is (probabilities - target) * run's gradient_scale / N. */
+/* softmax_cross_entropy: logits (R, C), labels (R) I32 -> loss (2), probabilities (R, C), count
+ * (1). R is the batch or a multiple of it (tokens, pixels). A label of FTH_IGNORED_LABEL, PyTorch's
+ * ignore_index, leaves its row out: the loss is the mean over the rows that count, `count` of them,
+ * and how many of these are predicted right; both are 0 where no row counts. With smoothing s the
+ * target is (1-s) * one_hot + s/C, as in PyTorch. The gradient is (probabilities - target) * run's
+ * gradient_scale / count, and 0 in rows that do not count.
+ *
+ * The gradients of a batch's parts add up to those of the whole where each part's gradient_scale is
+ * its share of the labels that count. Its share of the samples is the same wherever every sample
+ * has as many of these, as in next-token prediction at one length; elsewhere the sum is a weighted
+ * mean of the parts' means, as with PyTorch's DistributedDataParallel and gradient accumulation. */
+enum { FTH_IGNORED_LABEL = -100 };
 typedef struct fth_cross_entropy_attributes {
     float label_smoothing;
 } fth_cross_entropy_attributes;

@@ -88,7 +88,8 @@ uint32_t fth_rule_next_dropout(const fth_graph *graph)
     uint32_t count = 0;
     for (int i = 0; i < fth_graph_node_count(graph); i++) {
         const fth_op *op = fth_graph_node(graph, i)->op;
-        count += op == &fth_op_dropout || op == &fth_op_layer_norm || op == &fth_op_attention;
+        count += op == &fth_op_dropout || op == &fth_op_layer_norm || op == &fth_op_attention ||
+                 op == &fth_op_dot_product_attention;
     }
     return count;
 }

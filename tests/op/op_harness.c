@@ -427,7 +427,11 @@ int op_compare(const op_network *network, const op_result *found, const op_resul
 static double softmax_cross_entropy(const op_network *network, const float *logits, int64_t rows, int64_t classes)
 {
     double total = 0, smoothing = network->label_smoothing;
+    int64_t count = 0;
     for (int64_t n = 0; n < rows; n++) {
+        if (network->labels[n] == FTH_IGNORED_LABEL)
+            continue;
+        count++;
         const float *z = logits + n * classes;
         double sum = 0, mean = 0;
         for (int64_t c = 0; c < classes; c++) {
@@ -436,7 +440,7 @@ static double softmax_cross_entropy(const op_network *network, const float *logi
         }
         total += log(sum) - (1 - smoothing) * z[network->labels[n]] - smoothing * mean;
     }
-    return total / (double)rows;
+    return total / (double)count;
 }
 
 /* The other losses, of targets, by their formulas. */

@@ -120,11 +120,11 @@ __global__ void __launch_bounds__(THREADS)
 /* One warp per row; the block that finishes last adds up the rows, in order. */
 __global__ void __launch_bounds__(THREADS)
     cross_entropy_kernel(const float *logits, const int32_t *labels, int64_t batch, int64_t classes, float smoothing,
-                         float *loss, float *probabilities, float *scratch, unsigned *counter,
+                         float *loss, float *probabilities, float *counted, float *scratch, unsigned *counter,
                          const cuda_run_values *run, cuda_announcement *announcement)
 {
     __shared__ bool last;
-    __shared__ double sums[2 * THREADS];
+    __shared__ double sums[3 * THREADS];
     const int lane = threadIdx.x % 32;
     const int64_t n = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
     if (n < batch) {
@@ -164,10 +164,11 @@ __global__ void __launch_bounds__(THREADS)
             p[k] *= scale;
         if (lane == 0) {
             int32_t label = labels[n];
-            bool valid = label >= 0 && label < classes;
+            bool valid = label >= 0 && label < classes, ignored = label == CUDA_IGNORED_LABEL;
             double own = valid ? (double)row[label] : (double)NAN;
-            scratch[n] = (float)(log((double)sum) + (double)largest - (1 - (double)smoothing) * own -
-                                 (double)smoothing * (double)logit_sum / (double)classes);
+            scratch[n] = ignored ? 0
+                                 : (float)(log((double)sum) + (double)largest - (1 - (double)smoothing) * own -
+                                           (double)smoothing * (double)logit_sum / (double)classes);
             scratch[batch + n] = best == label ? 1.0f : 0.0f;
         }
     }
@@ -183,23 +184,26 @@ __global__ void __launch_bounds__(THREADS)
     if (!last)
         return;
     __threadfence();
-    double total = 0, correct = 0;
+    double total = 0, correct = 0, count = 0;
     for (int64_t i = threadIdx.x; i < batch; i += THREADS) {
         total += __ldcg(scratch + i);
         correct += __ldcg(scratch + batch + i);
+        count += labels[i] != CUDA_IGNORED_LABEL;
     }
     sums[threadIdx.x] = total;
     sums[THREADS + threadIdx.x] = correct;
+    sums[2 * THREADS + threadIdx.x] = count;
     __syncthreads();
     for (int half = THREADS / 2; half > 0; half >>= 1) {
         if ((int)threadIdx.x < half) {
-            sums[threadIdx.x] += sums[threadIdx.x + half];
-            sums[THREADS + threadIdx.x] += sums[THREADS + threadIdx.x + half];
+            for (int k = 0; k < 3; k++)
+                sums[k * THREADS + threadIdx.x] += sums[k * THREADS + threadIdx.x + half];
         }
         __syncthreads();
     }
     if (threadIdx.x == 0) {
-        loss[0] = announcement->loss = (float)(sums[0] / (double)batch);
+        counted[0] = (float)sums[2 * THREADS];
+        loss[0] = announcement->loss = sums[2 * THREADS] > 0 ? (float)(sums[0] / sums[2 * THREADS]) : 0;
         loss[1] = announcement->correct = (float)sums[THREADS];
         __threadfence_system(); /* the host must not see the number before the loss */
         announcement->sequence = run->sequence;
@@ -209,13 +213,13 @@ __global__ void __launch_bounds__(THREADS)
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     cross_entropy_grad_kernel(const float *probabilities, const int32_t *labels, int64_t count, int64_t classes,
-                              float smoothing, float share, const cuda_run_values *run, T *gradient)
+                              float smoothing, const float *counted, const cuda_run_values *run, T *gradient)
 {
-    const float scale = run->gradient_scale * share, base = smoothing / (float)classes;
+    const float scale = run->gradient_scale / counted[0], base = smoothing / (float)classes;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += (int64_t)gridDim.x * THREADS) {
         int64_t n = i / classes, k = i % classes;
         float target = base + (labels[n] == k ? 1 - smoothing : 0);
-        gradient[i] = from_float<T>((probabilities[i] - target) * scale);
+        gradient[i] = from_float<T>(labels[n] == CUDA_IGNORED_LABEL ? 0 : (probabilities[i] - target) * scale);
     }
 }
 
@@ -245,23 +249,24 @@ cudaError_t cuda_launch_dropout(cudaStream_t stream, cuda_type type, const void 
 
 cudaError_t cuda_launch_cross_entropy(const cuda_launch *launch, const float *logits, const int32_t *labels,
                                       int64_t batch, int64_t classes, float smoothing, float *loss,
-                                      float *probabilities, float *scratch, const cuda_run_values *run,
+                                      float *probabilities, float *counted, float *scratch, const cuda_run_values *run,
                                       cuda_announcement *announcement)
 {
     cross_entropy_kernel<<<(unsigned)ceil_div(batch, THREADS / 32), THREADS, 0, launch->stream>>>(
-        logits, labels, batch, classes, smoothing, loss, probabilities, scratch, launch->counters, run, announcement);
+        logits, labels, batch, classes, smoothing, loss, probabilities, counted, scratch, launch->counters, run,
+        announcement);
     return cudaGetLastError();
 }
 
 cudaError_t cuda_launch_cross_entropy_grad(cudaStream_t stream, cuda_type type, const float *probabilities,
-                                           const int32_t *labels, int64_t batch, int64_t classes, float smoothing,
-                                           const cuda_run_values *run, void *gradient)
+                                           const int32_t *labels, const float *counted, int64_t batch, int64_t classes,
+                                           float smoothing, const cuda_run_values *run, void *gradient)
 {
     int64_t count = batch * classes, blocks = ceil_div(count, THREADS);
     return with_type(type, [&](auto zero) {
         using T = decltype(zero);
         cross_entropy_grad_kernel<T><<<(unsigned)(blocks < 4096 ? blocks : 4096), THREADS, 0, stream>>>(
-            probabilities, labels, count, classes, smoothing, 1 / (float)batch, run, (T *)gradient);
+            probabilities, labels, count, classes, smoothing, counted, run, (T *)gradient);
         return cudaGetLastError();
     });
 }

@@ -239,13 +239,16 @@ cudaError_t cuda_launch_direct_filter(cudaStream_t stream, const cuda_direct *c,
 
 /* ---- loss ---- */
 
+enum { CUDA_IGNORED_LABEL = -100 }; /* FTH_IGNORED_LABEL */
+/* counted: the number of labels that are not ignored. */
 cudaError_t cuda_launch_cross_entropy(const cuda_launch *launch, const float *logits, const int32_t *labels,
                                       int64_t batch, int64_t classes, float smoothing, float *loss,
-                                      float *probabilities, float *scratch, /* scratch: 2 * batch floats */
+                                      float *probabilities, float *counted,
+                                      float *scratch, /* scratch: 2 * batch floats */
                                       const cuda_run_values *run, cuda_announcement *announcement);
 cudaError_t cuda_launch_cross_entropy_grad(cudaStream_t stream, cuda_type type, const float *probabilities,
-                                           const int32_t *labels, int64_t batch, int64_t classes, float smoothing,
-                                           const cuda_run_values *run, void *gradient);
+                                           const int32_t *labels, const float *counted, int64_t batch, int64_t classes,
+                                           float smoothing, const cuda_run_values *run, void *gradient);
 
 /* ---- flat vectors ---- */
 

@@ -21,6 +21,7 @@ typedef struct cuda_call {
         cuda_direct direct;
         cuda_row_norm row_norm;
         cuda_lookup lookup;
+        cuda_row_op row_op;
         struct {
             cuda_layout from, to;
         } convert;

@@ -58,6 +58,23 @@ cudaError_t cuda_launch_first_tokens(const cuda_launch *launch, cuda_type type, 
 cudaError_t cuda_launch_first_tokens_grad(const cuda_launch *launch, cuda_type type, int64_t batch, int64_t tokens,
                                           int64_t features, const void *dy, const int32_t *ends, void *dx);
 
+/* ---- softmax, normalize (softmax.cu) ---- */
+
+typedef struct cuda_row_op {
+    cuda_type type;
+    int64_t rows, features;
+    bool option;   /* softmax: its logarithm; normalize: rms */
+    float epsilon; /* of normalize */
+} cuda_row_op;
+
+/* The results may be what is read. inverses: may be NULL. */
+cudaError_t cuda_launch_softmax(cudaStream_t stream, const cuda_row_op *op, const void *x, void *y);
+cudaError_t cuda_launch_softmax_grad(cudaStream_t stream, const cuda_row_op *op, const void *y, const void *dy,
+                                     void *dx);
+cudaError_t cuda_launch_normalize(cudaStream_t stream, const cuda_row_op *op, const void *x, void *y, float *inverses);
+cudaError_t cuda_launch_normalize_grad(cudaStream_t stream, const cuda_row_op *op, const void *y, const void *dy,
+                                       const float *inverses, void *dx);
+
 /* ---- losses of (batch, labels) f32 (losses.cu) ---- */
 
 typedef enum cuda_loss { CUDA_SQUARED_ERROR, CUDA_SIGMOID_CROSS_ENTROPY } cuda_loss;

@@ -9,53 +9,66 @@ static double target(const fth_cross_entropy_attributes *attributes, int64_t cla
     return (c == label ? 1 - smoothing : 0) + smoothing / (double)classes;
 }
 
-/* loss = mean over n of -sum over c of target[n,c] * log(probabilities[n,c]), with log p = z - max
- * - log sum exp(z - max). A prediction is the first largest logit. */
+/* -sum over c of target[c] * log(probabilities[c]), with log p = z - max - log sum exp(z - max); 0
+ * where the label is ignored. A prediction, *best, is the first largest logit. */
+static double row_loss(const fth_cross_entropy_attributes *attributes, const float *z, int64_t classes, int64_t label,
+                       float *probabilities, int64_t *best)
+{
+    double sum = 0, loss = 0;
+    *best = 0;
+    for (int64_t c = 1; c < classes; c++)
+        if (z[c] > z[*best])
+            *best = c;
+    for (int64_t c = 0; c < classes; c++)
+        sum += exp((double)z[c] - z[*best]);
+    for (int64_t c = 0; c < classes; c++) {
+        double log_probability = (double)z[c] - z[*best] - log(sum);
+        double share = label == FTH_IGNORED_LABEL ? 0 : target(attributes, classes, c, label);
+        if (share != 0)
+            loss -= share * log_probability;
+        probabilities[c] = (float)exp(log_probability);
+    }
+    return loss;
+}
+
+/* loss = mean over the rows that count */
 static fth_status run_cross_entropy(const plain_call *call, const fth_run *run)
 {
     (void)run;
-    const float *logits = call->inputs[0].floats; /* (N, C) */
-    const int32_t *labels = call->inputs[1].ints; /* (N) */
+    const float *logits = call->inputs[0].floats; /* (R, C) */
+    const int32_t *labels = call->inputs[1].ints; /* (R) */
     float *loss = call->outputs[0].floats;        /* (2) */
     float *probabilities = call->outputs[1].floats;
-    const int64_t batch = call->inputs[0].shape.dims[0], classes = call->inputs[0].shape.dims[1];
+    const int64_t rows = call->inputs[0].shape.dims[0], classes = call->inputs[0].shape.dims[1];
     double total = 0;
-    int64_t correct = 0;
-    for (int64_t n = 0; n < batch; n++) {
-        const float *z = &logits[n * classes];
-        int64_t best = 0;
-        for (int64_t c = 1; c < classes; c++)
-            if (z[c] > z[best])
-                best = c;
-        double sum = 0;
-        for (int64_t c = 0; c < classes; c++)
-            sum += exp((double)z[c] - z[best]);
-        for (int64_t c = 0; c < classes; c++) {
-            double log_probability = (double)z[c] - z[best] - log(sum);
-            double share = target(call->attributes, classes, c, labels[n]);
-            if (share != 0)
-                total -= share * log_probability;
-            probabilities[n * classes + c] = (float)exp(log_probability);
-        }
-        correct += best == labels[n];
+    int64_t correct = 0, count = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t best;
+        total +=
+            row_loss(call->attributes, logits + r * classes, classes, labels[r], probabilities + r * classes, &best);
+        correct += best == labels[r];
+        count += labels[r] != FTH_IGNORED_LABEL;
     }
-    loss[0] = (float)(total / (double)batch);
+    loss[0] = count > 0 ? (float)(total / (double)count) : 0;
     loss[1] = (float)correct;
+    call->outputs[2].floats[0] = (float)count;
     return FTH_OK;
 }
 
-/* dlogits = (probabilities - target) * gradient_scale / N */
+/* dlogits = (probabilities - target) * gradient_scale / count */
 static fth_status run_cross_entropy_grad(const plain_call *call, const fth_run *run)
 {
-    const float *probabilities = call->inputs[0].floats; /* (N, C) */
-    const int32_t *labels = call->inputs[1].ints;        /* (N) */
-    float *dlogits = call->outputs[0].floats;            /* (N, C) */
-    const int64_t batch = call->inputs[0].shape.dims[0], classes = call->inputs[0].shape.dims[1];
-    for (int64_t n = 0; n < batch; n++)
-        for (int64_t c = 0; c < classes; c++)
-            dlogits[n * classes + c] =
-                (float)((probabilities[n * classes + c] - target(call->attributes, classes, c, labels[n])) *
-                        run->gradient_scale / (double)batch);
+    const float *probabilities = call->inputs[0].floats; /* (R, C) */
+    const int32_t *labels = call->inputs[1].ints;        /* (R) */
+    float *dlogits = call->outputs[0].floats;            /* (R, C) */
+    const int64_t rows = call->inputs[0].shape.dims[0], classes = call->inputs[0].shape.dims[1];
+    const double scale = run->gradient_scale / (double)call->inputs[2].floats[0];
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < classes; c++) {
+            const double share = target(call->attributes, classes, c, labels[r]);
+            dlogits[r * classes + c] =
+                labels[r] == FTH_IGNORED_LABEL ? 0 : (float)((probabilities[r * classes + c] - share) * scale);
+        }
     return FTH_OK;
 }
 

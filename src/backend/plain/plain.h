@@ -91,6 +91,9 @@ extern const plain_kernel plain_qkv_linear, plain_qkv_linear_grad_input, plain_q
 extern const plain_kernel plain_attention, plain_attention_grad;
 extern const plain_kernel plain_first_tokens, plain_first_tokens_grad;
 extern const plain_kernel plain_matrix_product;
+extern const plain_kernel plain_softmax, plain_softmax_grad;
+extern const plain_kernel plain_normalize, plain_normalize_grad;
+extern const plain_kernel plain_dot_product_attention, plain_dot_product_attention_grad;
 
 /* ---- what a back end's table needs where device memory is the host's and work is done when a call returns
  * ---- */

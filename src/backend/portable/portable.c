@@ -73,7 +73,13 @@ static fth_status check_precision(fth_device *device, fth_precision precision)
     ROW(gelu_tanh)                                                                                                     \
     ROW(gelu_tanh_grad)                                                                                                \
     ROW(tanh)                                                                                                          \
-    ROW(tanh_grad)
+    ROW(tanh_grad)                                                                                                     \
+    ROW(softmax)                                                                                                       \
+    ROW(softmax_grad)                                                                                                  \
+    ROW(normalize)                                                                                                     \
+    ROW(normalize_grad)                                                                                                \
+    ROW(dot_product_attention)                                                                                         \
+    ROW(dot_product_attention_grad)
 
 #define DEFINE(name)                                                                                                   \
     static fth_status prepare_##name(fth_plan *plan, const fth_node *node)                                             \

@@ -138,7 +138,13 @@ static fth_status describe_plain(fth_plan *plan, fth_value value)
     ROW(gelu_tanh, plain)                                                                                              \
     ROW(gelu_tanh_grad, plain)                                                                                         \
     ROW(tanh, plain)                                                                                                   \
-    ROW(tanh_grad, plain)
+    ROW(tanh_grad, plain)                                                                                              \
+    ROW(softmax, plain)                                                                                                \
+    ROW(softmax_grad, plain)                                                                                           \
+    ROW(normalize, plain)                                                                                              \
+    ROW(normalize_grad, plain)                                                                                         \
+    ROW(dot_product_attention, plain)                                                                                  \
+    ROW(dot_product_attention_grad, plain)
 
 #define PREPARE(name, folder)                                                                                          \
     static fth_status prepare_##name(fth_plan *plan, const fth_node *node)                                             \
