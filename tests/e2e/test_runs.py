@@ -408,7 +408,7 @@ def test_runs_are_of_this_machine(farthing):
         for folder in ("s3://bucket/runs", "http://127.0.0.1:9/runs"):
             assert f"{folder} is not a folder on this machine" in farthing(command, "--runs", folder, code=2).err
     assert not any(farthing.folder.iterdir())
-    assert "which runs" in farthing("runs", "rm", code=2).err
+    assert "missing the runs to remove" in farthing("runs", "rm", code=2).err
     assert "list" in farthing("runs", "list", code=2).err
 
 
@@ -513,13 +513,13 @@ def test_without_a_model_one_is_chosen_by_the_data(farthing, data, model, shape)
     write_photos(farthing.folder / "photos", [90, 100, 110, 120])
     dry = farthing("train", "--data", data, "--batch", 2, "--steps", 1, "--dry-run", "--json")
     assert dry.events[0]["model"] == model and dry.events[0]["configuration"]["optimizer"]["value"] == "sgd"
-    assert f"training {model}, as is usual for images of {shape[0]} × {shape[1]} pixels" in dry.err
+    assert f"training {model}, the default for images of {shape[0]} × {shape[1]} pixels" in dry.err
 
 
 def test_a_chosen_model_stays_with_the_run(farthing, tiny):
     """The same command continues it, from the folder and from a store; its record says what was chosen."""
     train = ["train", "--data", tiny, "--batch", 64, "--name", "x"]
-    assert "no --model was given: training mnist-cnn" in farthing(*train, "--steps", 1).err
+    assert "no --model given: training mnist-cnn" in farthing(*train, "--steps", 1).err
     configuration = json.loads((farthing.folder / "runs/x/run.json").read_text())["configuration"]
     assert (configuration["model"], configuration["optimizer"], configuration["lr"]) == ("mnist-cnn", "sgd", 0.01)
     assert "already finished: mnist-cnn" in farthing(*train, "--steps", 1, "--resume").out
@@ -536,7 +536,7 @@ def test_a_chosen_model_stays_with_the_run(farthing, tiny):
 def test_a_chosen_model_is_the_servers(farthing, tiny):
     result = farthing("train", "--data", tiny, "--batch", 64, "--strategy", "parameter-server", "--workers", 1,
                       "--steps", 2, "--name", "x")
-    assert "mnist-cnn on" in result.out and result.err.count("no --model was given: training mnist-cnn") == 1
+    assert "mnist-cnn on" in result.out and result.err.count("no --model given: training mnist-cnn") == 1
     assert "which network to serve" in farthing("serve", "parameters", code=1).err
 
 

@@ -309,7 +309,7 @@ def configuration(run):
 
 def test_the_optimizer_is_the_usual_one_of_the_model(farthing, topics):
     arguments = ["train", "--data", topics, "--model", TINY, "--batch", 16, "--max-length", 16, "--name", "run"]
-    said = "no --optimizer was given: adamw at a learning rate of 0.0005"
+    said = "no --optimizer given: adamw at a learning rate of 0.0005"
     assert said in farthing(*arguments, "--steps", 1).err
     run = farthing.only_run()
     assert (configuration(run)["optimizer"], configuration(run)["lr"]) == ("adamw", 0.0005)
@@ -325,7 +325,7 @@ def test_the_optimizer_is_the_usual_one_of_the_model(farthing, topics):
 def test_without_a_model_text_is_for_a_bert(farthing, topics):
     arguments = ["train", "--data", topics, "--max-length", 8, "--batch", 4, "--vocab-size", 40, "--name", "run"]
     result = farthing(*arguments, "--steps", 1)
-    assert "no --model was given: training bert-mini, as is usual for text" in result.err
+    assert "no --model given: training bert-mini, the default for text" in result.err
     assert (configuration(farthing.only_run())["model"], configuration(farthing.only_run())["optimizer"]) == (
         "bert-mini", "adamw")
     assert "no --model" not in farthing(*arguments, "--steps", 2, "--resume").err

@@ -32,9 +32,9 @@ static void report_choice(const fth_train_options *options, const fth_dataset_in
     if (info->modality == FTH_MODALITY_IMAGES)
         snprintf(input, sizeof input, "images of %d × %d pixels", info->height, info->width);
     if (fth_usual_needs_data(options))
-        fth_log_info("no --model was given: training %s, as is usual for %s", usual->model, input);
+        fth_log_info("no --model given: training %s, the default for %s", usual->model, input);
     if (!fth_options_is_set(&fth_train_option_table, options, "optimizer") && strcmp(usual->optimizer, "sgd") != 0)
-        fth_log_info("no --optimizer was given: %s at a learning rate of %g, as is usual for %s", usual->optimizer,
+        fth_log_info("no --optimizer given: %s at a learning rate of %g, the default for %s", usual->optimizer,
                      usual->lr, usual->model);
 }
 
