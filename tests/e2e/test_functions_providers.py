@@ -235,12 +235,12 @@ def test_keys_are_refused_on_the_command_line(farthing, openwhisk, tmp_path):
 @pytest.mark.parametrize("arguments, words", [
     (("deploy", "--image", "x"), "--name"),
     (("deploy", "a", "--name", "b"), "one function"),
-    (("invoke",), "which function"),
+    (("invoke",), "missing the function's name"),
     (("invoke", "x", "-n", "0"), "-n"),
     (("invoke", "x", "-n", "many"), "-n"),
     (("invoke", "x", "--provider", "azure"), "openwhisk, lambda"),
-    (("logs",), "which function"),
-    (("remove",), "which"),
+    (("logs",), "missing the function's name"),
+    (("remove",), "missing the function's name"),
 ])
 def test_wrong_usage_is_exit_2(farthing, openwhisk, arguments, words):
     assert words in use(farthing, openwhisk, *arguments, code=2).err
