@@ -5,6 +5,7 @@
 #ifndef FTH_GRAPH_GRAPH_INTERNAL_H
 #define FTH_GRAPH_GRAPH_INTERNAL_H
 
+#include "graph/expression.h"
 #include "graph/graph.h"
 
 /* Forward nodes [first, end) that are computed again for their gradients. */
@@ -65,6 +66,11 @@ fth_status fth_rule_infer_elementwise(const void *attributes, const fth_type *in
                                       fth_type *outputs);
 fth_status fth_rule_infer_elementwise_grad(const void *attributes, const fth_type *inputs, int input_count,
                                            fth_type *outputs);
+
+/* Checks an expression and its inputs, and widens `shape` to what they are broadcast to
+ * together. */
+fth_status fth_rule_infer_expression(const fth_expression *expression, const fth_type *inputs, int input_count,
+                                     fth_shape *shape);
 
 /* `infer` of a loss of outputs (N, C) and targets (N, C), and of its gradient, (outputs, targets)
  * -> doutputs; and the gradient itself: nothing flows into a loss. */

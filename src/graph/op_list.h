@@ -60,6 +60,8 @@
     ROW(normalize)                  /* x -> y, inverse */                                                              \
     ROW(normalize_grad)             /* y, dy, inverse -> dx */                                                         \
     ROW(dot_product_attention)      /* q, k, v or all in one, [mask] -> y, statistics */                               \
-    ROW(dot_product_attention_grad) /* q, k, v or all in one, [mask], y, statistics, dy -> dq, dk, dv, dmask */
+    ROW(dot_product_attention_grad) /* q, k, v or all in one, [mask], y, statistics, dy -> dq, dk, dv, dmask */        \
+    ROW(pointwise)                  /* x... -> y; its gradients are pointwise and reduce */                            \
+    ROW(reduce)                     /* x... -> y */
 
 #endif

@@ -4,6 +4,7 @@
 #ifndef FTH_GRAPH_OPS_H
 #define FTH_GRAPH_OPS_H
 
+#include "graph/expression.h"
 #include "graph/graph.h"
 #include "graph/op_list.h"
 
@@ -273,6 +274,29 @@ typedef struct fth_dot_product_attention_attributes {
 fth_status fth_op_add_dot_product_attention(fth_graph *graph, fth_dot_product_attention_attributes attributes,
                                             fth_value q, fth_value k, fth_value v, fth_value mask_or_none,
                                             fth_value *y);
+
+/* ---- pointwise: an expression (expression.h) of up to 9 inputs, F32 or I32, -> y ----
+ * Inputs are broadcast as in NumPy; a batch only fits a batch or 1. `shape`: the result's, larger
+ * than that of the inputs together. At kinks, gradients are PyTorch's. */
+typedef struct fth_pointwise_attributes {
+    fth_expression expression;
+    bool expands; /* to `shape` */
+    fth_shape shape;
+} fth_pointwise_attributes;
+fth_status fth_op_add_pointwise(fth_graph *graph, const fth_expression *expression, const fth_value *inputs, int count,
+                                const fth_shape *shape_or_null, fth_value *y);
+
+/* ---- reduce: sums, means, and largest or smallest numbers along axes; NaN stays NaN ----
+ * Only sums go over the batch. A gradient spreads evenly over equal largest or smallest numbers.
+ * Gradients of pointwise reduce an expression of several inputs, which are broadcast. */
+typedef struct fth_reduce_attributes {
+    fth_reduction reduction;
+    unsigned axes;             /* bit i: axis i */
+    unsigned kept;             /* those of them that stay, with dimension 1 */
+    fth_expression expression; /* all zero: the input itself */
+} fth_reduce_attributes;
+fth_status fth_op_add_reduce(fth_graph *graph, fth_reduction reduction, unsigned axes, bool keep, fth_value x,
+                             fth_value *y);
 
 /* ---- losses; gradients are scaled alike ---- */
 

@@ -79,7 +79,9 @@ static fth_status check_precision(fth_device *device, fth_precision precision)
     ROW(normalize)                                                                                                     \
     ROW(normalize_grad)                                                                                                \
     ROW(dot_product_attention)                                                                                         \
-    ROW(dot_product_attention_grad)
+    ROW(dot_product_attention_grad)                                                                                    \
+    ROW(pointwise)                                                                                                     \
+    ROW(reduce)
 
 #define DEFINE(name)                                                                                                   \
     static fth_status prepare_##name(fth_plan *plan, const fth_node *node)                                             \

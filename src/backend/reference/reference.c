@@ -144,7 +144,9 @@ static fth_status describe_plain(fth_plan *plan, fth_value value)
     ROW(normalize, plain)                                                                                              \
     ROW(normalize_grad, plain)                                                                                         \
     ROW(dot_product_attention, plain)                                                                                  \
-    ROW(dot_product_attention_grad, plain)
+    ROW(dot_product_attention_grad, plain)                                                                             \
+    ROW(pointwise, plain)                                                                                              \
+    ROW(reduce, plain)
 
 #define PREPARE(name, folder)                                                                                          \
     static fth_status prepare_##name(fth_plan *plan, const fth_node *node)                                             \
