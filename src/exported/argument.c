@@ -52,7 +52,8 @@ static bool read_number(const json_t *value, double *number)
     return true;
 }
 
-/* A whole number, {"as_int": 3}, or the name of a size that was computed, {"as_name": "sym_size_int"}. */
+/* A whole number, {"as_int": 3}, or the name of a size that was computed, {"as_name":
+ * "sym_size_int"}. */
 static bool read_integer(const fth_exported_reader *reader, const json_t *value, fth_exported_dim *dim)
 {
     if (json_is_object(value)) {

@@ -1,9 +1,10 @@
-/* Sizes in programs: sympy's expressions, of which products are understood. Newer files have them in
- * sympy's constructors, older ones as Python prints them:
+/* Sizes in programs: sympy's expressions, of which products are understood. Newer files have them
+ * in sympy's constructors, older ones as Python prints them:
  *
  *     product  factor { ("*" | "//") factor }
  *     factor   integer | "Integer(" integer ")" | name | "Symbol('" name "'" anything ")" |
- *              "Mul(" product { "," product } ")" | "FloorDiv(" product "," product ")" | "(" product ")" */
+ *              "Mul(" product { "," product } ")" | "FloorDiv(" product "," product ")" |
+ *              "(" product ")" */
 #include <ctype.h>
 #include <string.h>
 

@@ -18,7 +18,8 @@ static void mark(const fth_exported_argument *argument, bool *marked)
         marked[argument->tensor] = true;
 }
 
-/* True for operators that change their first argument: "aten.add_.Tensor", not "aten.__and__.Tensor". */
+/* True for operators that change their first argument: "aten.add_.Tensor", not
+ * "aten.__and__.Tensor". */
 static bool is_in_place(const char *target)
 {
     const char *name = strchr(target, '.');

@@ -14,9 +14,10 @@
 
 typedef struct fth_exported fth_exported;
 
-/* A size: factor, times the batch's samples N where `batch`, times the length L where `length`. N is
- * the symbol of dimension 0 of the first user input that has one there; L is the next other symbol
- * in the user inputs. Sizes of any other form are `unknown`: an error only where one is used. */
+/* A size: factor, times the batch's samples N where `batch`, times the length L where `length`. N
+ * is the symbol of dimension 0 of the first user input that has one there; L is the next other
+ * symbol in the user inputs. Sizes of any other form are `unknown`: an error only where one is
+ * used. */
 typedef struct fth_exported_dim {
     int64_t factor; /* 0 where unknown */
     bool batch, length;
@@ -99,8 +100,8 @@ fth_status fth_exported_open_bytes(const void *bytes, size_t size_bytes, const c
 fth_status fth_exported_parse(const char *text, size_t size_bytes, const char *origin, fth_exported **program);
 void fth_exported_free(fth_exported *program);
 
-/* The program as compact JSON that needs no file: a .pt2's own schema without what is not read here,
- * with constants and the buffers that only the program has inline. free() the text. */
+/* The program as compact JSON that needs no file: a .pt2's own schema without what is not read
+ * here, with constants and the buffers that only the program has inline. free() the text. */
 fth_status fth_exported_to_text(const fth_exported *program, char **text);
 
 /* Everything lent lives as long as the program. Values are numbered from 0: parameters, buffers,

@@ -1,6 +1,7 @@
-/* program.c owns a program and finds the data of its values; read.c makes it from JSON, with
- * dimension.c for sizes, argument.c for arguments and where.c for the user's lines; write.c makes
- * JSON of it, inline_data.c the data in that. */
+/* program.c owns a program and finds the data of its values; read.c makes it from JSON
+ * (json_text.c), with dimension.c for sizes, argument.c for arguments, mutations.c for buffers
+ * that change, and where.c for the user's lines; write.c makes JSON of it, inline_data.c the data
+ * in that. */
 #ifndef FTH_EXPORTED_PROGRAM_INTERNAL_H
 #define FTH_EXPORTED_PROGRAM_INTERNAL_H
 
@@ -47,11 +48,15 @@ typedef struct fth_exported_symbols {
 
 /* The symbol that an expression consists of; false for any other expression. */
 bool fth_exported_is_symbol(const char *expression, char *name, size_t size);
-/* The size that an expression gives: "Mul(Integer(12), Symbol('s77', positive=True, integer=True))",
- * "12*s77". */
+/* The size that an expression gives: "Mul(Integer(12), Symbol('s77', positive=True,
+ * integer=True))", "12*s77". */
 fth_exported_dim fth_exported_read_dim(const char *expression, const fth_exported_symbols *symbols);
 /* The same of {"as_int": 3} or {"as_expr": {"expr_str": "..."}}; false if it is neither. */
 bool fth_exported_read_size(const json_t *size, const fth_exported_symbols *symbols, fth_exported_dim *dim);
+
+/* ---- json_text.c ---- */
+
+fth_status fth_exported_load_json(const char *text, size_t size_bytes, const char *origin, json_t **root);
 
 /* ---- read.c, argument.c ---- */
 
@@ -68,14 +73,20 @@ typedef struct fth_exported_reader {
 fth_status fth_exported_read(fth_exported *program, const char *text, size_t size_bytes, const char *origin,
                              bool inline_data);
 
-/* The number of the tensor called `name`, which something computed before; `reader` is what reads it, for
- * errors. */
+/* The number of the tensor called `name`, which something computed before; `reader` is what reads
+ * it, for errors. */
 fth_status fth_exported_find_tensor(const fth_exported_reader *reader, const char *name, const char *user, int *number);
 /* Reads {"as_ints": [1, 2]}; `user` is the node, for errors. */
 fth_status fth_exported_read_argument(fth_exported_reader *reader, const json_t *argument, const char *user,
                                       fth_exported_argument *result);
-/* The one member of a tagged union, {"as_int": 3}; false if it has none or several that are not null. */
+/* The one member of a tagged union, {"as_int": 3}; false if it has none or several that are not
+ * null. */
 bool fth_exported_untag(const json_t *tagged, const char **tag, json_t **value);
+
+/* ---- mutations.c ---- */
+
+/* Gives programs whose buffers change as outputs the form of those that change them in place. */
+fth_status fth_exported_undo_mutations(fth_exported_reader *reader, const json_t *output_specs);
 
 /* ---- where.c ---- */
 

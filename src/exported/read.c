@@ -1,4 +1,5 @@
-/* From a program's JSON (PyTorch's torch/_export/serde/schema.py, major version 8) to a program.
+/* From a program's JSON (PyTorch's torch/_export/serde/schema.py, major versions 7 and 8) to a
+ * program.
  *
  * What is not read costs nothing beyond its JSON: of the tables of values, which may have any
  * number of entries, only those are looked up that a node or the signature names. */
@@ -8,7 +9,8 @@
 
 #include "exported/program_internal.h"
 
-enum { MAX_PROGRAM_BYTES = 1 << 26, SCHEMA_MAJOR = 8, MAX_LINE = 600 };
+/* Major 7 is that of PyTorch 2.5, and differs in parts that are not read. */
+enum { MAX_PROGRAM_BYTES = 1 << 26, SCHEMA_OLDEST = 7, SCHEMA_NEWEST = 8, MAX_LINE = 600 };
 
 #define EXPORT_AGAIN                                                                                                   \
     "export the network again with PyTorch 2.5 to 2.15: "                                                              \
@@ -73,8 +75,8 @@ static fth_status read_meta(const fth_exported_reader *reader, const json_t *met
     return FTH_OK;
 }
 
-/* Adds the value called `name`; *number becomes -1 for one that the program does not describe, which nothing
- * can read then. */
+/* Adds the value called `name`; *number becomes -1 for one that the program does not describe,
+ * which nothing can read then. */
 static fth_status add_value(fth_exported_reader *reader, const char *name, fth_exported_kind kind,
                             const char *state_name, int *number)
 {
@@ -152,7 +154,8 @@ static const input_rule *find_input_rule(const char *tag)
     return NULL;
 }
 
-/* Weights that share another's storage: what a text says of it, where a file's own storage shows it. */
+/* Weights that share another's storage: what a text says of it, where a file's own storage shows
+ * it. */
 static fth_status read_tie(const fth_exported_reader *reader, const json_t *spec, int number)
 {
     fth_exported_value *value = &reader->program->values[number];
@@ -215,10 +218,16 @@ static fth_status read_outputs(fth_exported_reader *reader, const json_t *specs)
     FTH_REQUIRE(json_is_array(specs), FTH_CORRUPT, "%s: no output_specs in it", reader->origin);
     FTH_TRY(fth_exported_take(&program->arena, json_array_size(specs), sizeof(int), &program->outputs));
     for (size_t i = 0; i < json_array_size(specs); i++) {
-        const json_t *output = json_object_get(json_array_get(specs, i), "user_output");
-        const json_t *tensor = json_object_get(json_object_get(output, "arg"), "as_tensor");
+        const char *tag = "";
+        json_t *spec = NULL;
+        FTH_REQUIRE(fth_exported_untag(json_array_get(specs, i), &tag, &spec), FTH_CORRUPT, "%s: an output of no kind",
+                    reader->origin);
+        const json_t *tensor = json_object_get(json_object_get(spec, "arg"), "as_tensor");
         const char *name = json_string_value(json_object_get(tensor, "name"));
-        if (name) /* not None, a number, or a buffer that the program changes */
+        FTH_REQUIRE(strcmp(tag, "user_output") == 0 || strcmp(tag, "buffer_mutation") == 0 ||
+                        strcmp(tag, "user_input_mutation") == 0 || strcmp(tag, "token") == 0,
+                    FTH_UNSUPPORTED, "%s: an output of kind %.40s; " EXPORT_AGAIN, reader->origin, tag);
+        if (name && strcmp(tag, "user_output") == 0) /* not None, nor a number */
             FTH_TRY(fth_exported_find_tensor(reader, name, "the output", &program->outputs[program->output_count++]));
     }
     FTH_REQUIRE(program->output_count > 0, FTH_INVALID, "%s: the network returns no tensor", reader->origin);
@@ -370,11 +379,11 @@ static fth_status check_version(const fth_exported_reader *reader, const json_t 
     const char *torch_version = reader->program->torch_version;
     if (!json_is_integer(major))
         return corrupt(reader, "no schema_version in it: torch.export.save() did not write it");
-    if (json_integer_value(major) == SCHEMA_MAJOR)
+    if (json_integer_value(major) >= SCHEMA_OLDEST && json_integer_value(major) <= SCHEMA_NEWEST)
         return FTH_OK;
-    return fth_fail(FTH_UNSUPPORTED, "%s: schema version %lld%s%s; farthing reads version %d: " EXPORT_AGAIN,
+    return fth_fail(FTH_UNSUPPORTED, "%s: schema version %lld%s%s; farthing reads %d and %d: " EXPORT_AGAIN,
                     reader->origin, (long long)json_integer_value(major), *torch_version ? ", written by PyTorch " : "",
-                    torch_version, (int)SCHEMA_MAJOR);
+                    torch_version, (int)SCHEMA_OLDEST, (int)SCHEMA_NEWEST);
 }
 
 static fth_status check_dialect(const fth_exported_reader *reader, const char *dialect)
@@ -418,6 +427,7 @@ static fth_status read_root(fth_exported_reader *reader, const json_t *root, boo
     FTH_TRY(read_inputs(reader, json_object_get(signature, "input_specs")));
     FTH_TRY(read_nodes(reader, json_object_get(graph, "nodes")));
     FTH_TRY(read_outputs(reader, json_object_get(signature, "output_specs")));
+    FTH_TRY(fth_exported_undo_mutations(reader, json_object_get(signature, "output_specs")));
     if (inline_data)
         FTH_TRY(fth_exported_read_data(reader, json_object_get(root, "data")));
 out:
@@ -429,13 +439,11 @@ fth_status fth_exported_read(fth_exported *program, const char *text, size_t siz
 {
     fth_status status = FTH_OK;
     fth_exported_reader reader = {.program = program, .origin = origin};
-    json_error_t error;
     json_t *root = NULL;
 
     FTH_REQUIRE(size_bytes <= MAX_PROGRAM_BYTES, FTH_UNSUPPORTED, "%s: a program larger than %d MiB", origin,
                 MAX_PROGRAM_BYTES >> 20);
-    root = json_loadb(text, size_bytes, JSON_REJECT_DUPLICATES, &error);
-    FTH_REQUIRE(root, FTH_CORRUPT, "%s line %d: %s", origin, error.line, error.text);
+    FTH_TRY(fth_exported_load_json(text, size_bytes, origin, &root));
     reader.numbers = json_object();
     FTH_REQUIRE(reader.numbers, FTH_NO_MEMORY, "no memory for the names of %s", origin);
     FTH_TRY(read_root(&reader, root, inline_data));

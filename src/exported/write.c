@@ -8,7 +8,8 @@
 
 enum { MAX_EXPRESSION = 40 };
 
-/* A JSON object under construction; NULL from any of its functions becomes one failure at the end. */
+/* A JSON object under construction; NULL from any of its functions becomes one failure at the
+ * end. */
 typedef struct writer {
     const fth_exported *program;
     json_t *sym_int_values;

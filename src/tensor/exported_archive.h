@@ -2,10 +2,12 @@
  * its constants, wherever a version of PyTorch puts them. What the JSON says is src/exported's
  * matter.
  *
- *     since 2.9    NAME/models/model.json; NAME/data/weights/model_weights_config.json with the files of raw numbers
- *                  that it names; NAME/data/constants likewise
- *     2.8          the same folders, with a pickle for all weights, data/weights/model.pt, and one for the constants
- *     until 2.7    serialized_exported_program.json, serialized_state_dict.pt, serialized_constants.pt */
+ *     since 2.9   NAME/models/model.json; NAME/data/weights/model_weights_config.json with the
+ *                 files of raw numbers that it names; NAME/data/constants likewise
+ *     2.8         the same folders, with a pickle for all weights, data/weights/model.pt, and one
+ *                 for the constants
+ *     until 2.7   serialized_exported_program.json, serialized_state_dict.pt,
+ *                 serialized_constants.pt */
 #ifndef FTH_TENSOR_EXPORTED_ARCHIVE_H
 #define FTH_TENSOR_EXPORTED_ARCHIVE_H
 
@@ -22,8 +24,8 @@ typedef struct fth_exported_tensor {
 /* True for such an archive, of any version. */
 bool fth_exported_archive_recognize(const void *bytes, size_t size_bytes);
 
-/* The bytes, and `origin`, which names them in errors, outlive the archive. Nothing in it is executed. The caller
- * frees *archive with fth_exported_archive_free(). */
+/* The bytes outlive the archive; `origin` names them in errors. Nothing in it is executed. The
+ * caller frees *archive with fth_exported_archive_free(). */
 fth_status fth_exported_archive_parse(const void *bytes, size_t size_bytes, const char *origin,
                                       fth_exported_archive **archive);
 void fth_exported_archive_free(fth_exported_archive *archive);

@@ -1,7 +1,7 @@
 /* The lists of raw tensors in a .pt2 since PyTorch 2.9:
  *
- *     {"config": {NAME: {"path_name": FILE, "use_pickle": false, "tensor_meta": {"dtype", "sizes", "strides",
- *      "storage_offset", "layout"}}}} */
+ *     {"config": {NAME: {"path_name": FILE, "use_pickle": false, "tensor_meta":
+ *         {"dtype", "sizes", "strides", "storage_offset", "layout"}}}} */
 #ifndef FTH_TENSOR_EXPORTED_CONFIG_H
 #define FTH_TENSOR_EXPORTED_CONFIG_H
 

@@ -1,6 +1,6 @@
 /* Tensors in files: a part of a storage, with any strides. Every number comes from the file, so
- * each is checked before it is used. Contiguous tensors, nearly all, are used where they lie; others
- * are copied. */
+ * each is checked before it is used. Contiguous tensors, nearly all, are used where they lie;
+ * others are copied. */
 #ifndef FTH_TENSOR_STRIDED_INTERNAL_H
 #define FTH_TENSOR_STRIDED_INTERNAL_H
 
@@ -30,8 +30,8 @@ typedef struct fth_strided {
 } fth_strided;
 
 /* Checks the description and makes a view of the tensor, or of a copy. The view's name is the
- * description's. `first`, unless NULL, becomes where the first number lies in the file, which is the
- * same for tied tensors; NULL for a tensor without numbers. */
+ * description's. `first`, unless NULL, becomes where the first number lies in the file, which is
+ * the same for tied tensors; NULL for a tensor without numbers. */
 fth_status fth_strided_view(const fth_strided *tensor, fth_tensor_copies *copies, fth_tensor_view *view,
                             const void **first);
 

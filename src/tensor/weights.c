@@ -247,6 +247,7 @@ void fth_weights_free(fth_weights *weights)
         fth_weights_free(weights->shards[i]);
     free(weights->shards);
     fth_safetensors_free(weights->safetensors);
+    fth_exported_archive_free(weights->exported);
     fth_pth_free(weights->pth);
     fth_pth_place_release(&weights->place);
     free(weights->names);
@@ -296,11 +297,17 @@ const char *fth_weights_metadata(const fth_weights *weights, const char *key)
     return weights->safetensors ? fth_safetensors_metadata(weights->safetensors, key) : NULL;
 }
 
+static size_t count_copies(const fth_weights *weights)
+{
+    return (weights->pth ? weights->pth->copies.count : 0) +
+           (weights->exported ? fth_exported_archive_copied_count(weights->exported) : 0);
+}
+
 fth_weights_facts fth_weights_describe(const fth_weights *weights)
 {
-    size_t copied = weights->pth ? weights->pth->copies.count : 0;
+    size_t copied = count_copies(weights);
     for (size_t i = 0; i < weights->shard_count; i++)
-        copied += weights->shards[i]->pth ? weights->shards[i]->pth->copies.count : 0;
+        copied += count_copies(weights->shards[i]);
     return (fth_weights_facts){.format = weights->format,
                                .key = weights->place.key ? weights->place.key : "",
                                .removed_prefix = weights->prefix,

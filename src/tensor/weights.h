@@ -1,5 +1,5 @@
-/* Weights, from any file that people have them in: one way to read safetensors and PyTorch's .pth
- * and .pt.
+/* Weights, from any file that people have them in: one way to read safetensors and PyTorch's .pth,
+ * .pt and .pt2.
  *
  * What a file is shows in its content, not in its name. The file is mapped, and views lead into it;
  * only tensors that are not contiguous there are copied. Files may come from anywhere: nothing in
@@ -59,8 +59,9 @@ void fth_weights_visit_metadata(const fth_weights *weights,
 
 /* What was opened, in words for people; lent. */
 typedef struct fth_weights_facts {
-    const char *format;          /* "safetensors", "PyTorch's zip format", "PyTorch's old format" */
-    const char *key;             /* where in the file the weights were found; "" for the file itself */
+    const char
+        *format;     /* "safetensors", "PyTorch's zip format", "PyTorch's old format", "PyTorch's exported program" */
+    const char *key; /* where in the file the weights were found; "" for the file itself */
     const char *removed_prefix;  /* "module."; "" if none */
     const char *removed_markers; /* taken out of the middle of names: "_fsdp_wrapped_module."; "" if none */
     const char *skipped_classes; /* of objects in the file that are not tensors: "argparse.Namespace"; "" if none */

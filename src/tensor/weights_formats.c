@@ -1,5 +1,5 @@
 /* Recognizes a file's format by its content and reads its tensors: safetensors, and PyTorch's files
- * in either container. What is recognized and not read is refused by name. */
+ * in either container, exported programs. What is recognized and not read is refused by name. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +18,22 @@ static fth_status open_safetensors(fth_weights *weights, const void *bytes, size
     FTH_TRY(fth_allocate(weights->count, sizeof *weights->views, &weights->views));
     for (size_t i = 0; i < weights->count; i++)
         weights->views[i] = *fth_safetensors_get(weights->safetensors, i);
+    FTH_TRY(fth_weights_copy_names(weights));
+    FTH_TRY(fth_weights_choose_part(weights, origin, key));
+out:
+    return status;
+}
+
+static fth_status open_exported(fth_weights *weights, const void *bytes, size_t size_bytes, const char *origin,
+                                const char *key)
+{
+    fth_status status = FTH_OK;
+    FTH_TRY(fth_exported_archive_parse(bytes, size_bytes, origin, &weights->exported));
+    weights->format = "PyTorch's exported program";
+    weights->count = fth_exported_archive_state_count(weights->exported);
+    FTH_TRY(fth_allocate(weights->count, sizeof *weights->views, &weights->views));
+    for (size_t i = 0; i < weights->count; i++)
+        weights->views[i] = fth_exported_archive_get_state(weights->exported, i)->view;
     FTH_TRY(fth_weights_copy_names(weights));
     FTH_TRY(fth_weights_choose_part(weights, origin, key));
 out:
@@ -92,6 +108,8 @@ fth_status fth_weights_read(fth_weights *weights, const unsigned char *bytes, si
         return fth_fail(FTH_CORRUPT, "%s: an empty file", origin);
     if (looks_like_safetensors(bytes, size_bytes)) /* whatever the length's first byte looks like */
         return open_safetensors(weights, bytes, size_bytes, origin, key);
+    if (fth_exported_archive_recognize(bytes, size_bytes))
+        return open_exported(weights, bytes, size_bytes, origin, key);
     if (fth_zip_recognize(bytes, size_bytes))
         return open_pth(weights, bytes, size_bytes, origin, key);
     if (begins_with(bytes, size_bytes, TAR_MAGIC_AT, "ustar"))
@@ -103,7 +121,7 @@ fth_status fth_weights_read(fth_weights *weights, const unsigned char *bytes, si
     if (begins_with(bytes, size_bytes, 0, "version https://git-lfs"))
         return fth_fail(FTH_INVALID, "%s: a Git LFS pointer, not the weights; fetch them with 'git lfs pull'", origin);
     return fth_fail(FTH_INVALID,
-                    "%s: neither safetensors nor a file of torch.save(): these are what weights are read "
-                    "from",
+                    "%s: neither safetensors nor a file of torch.save() or torch.export.save(): these are what "
+                    "weights are read from",
                     origin);
 }

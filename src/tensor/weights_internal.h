@@ -3,6 +3,7 @@
 #ifndef FTH_TENSOR_WEIGHTS_INTERNAL_H
 #define FTH_TENSOR_WEIGHTS_INTERNAL_H
 
+#include "tensor/exported_archive.h"
 #include "tensor/pth_internal.h"
 #include "tensor/safetensors_internal.h"
 #include "tensor/weights.h"
@@ -15,8 +16,9 @@ struct fth_weights {
     char *origin;          /* what errors call it */
     char *folder, *config; /* where a folder was opened: its path, and its config.json or "" */
     const char *format;
-    fth_safetensors *safetensors; /* one of the three */
+    fth_safetensors *safetensors; /* one of the four */
     fth_pth *pth;
+    fth_exported_archive *exported;
     fth_weights **shards; /* (shard_count) the files of an index, whose views these are */
     size_t shard_count;
     fth_pth_place place; /* in a .pth file */
