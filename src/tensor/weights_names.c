@@ -148,9 +148,8 @@ fth_status fth_weights_choose_part(fth_weights *weights, const char *origin, con
     }
     if (*key && matching == 0)
         return fth_fail(FTH_INVALID,
-                        "%s: no '%s' in it: a file of this format has tensors' names alone, and none begins with %s.; "
-                        "leave out the key",
-                        origin, key, key);
+                        "%s: its format has no '%s' inside, and no tensor is called %s.*; leave out the key", origin,
+                        key, key);
     weights->place.part = fth_format("%s%s", key, *key ? "." : "");
     return weights->place.part ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for a name");
 }
