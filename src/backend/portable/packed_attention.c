@@ -1,4 +1,5 @@
 /* Attention of a packed batch, head by head. See packed_attention.h. */
+#include <math.h>
 #include <string.h>
 
 #include "backend/portable/packed_attention.h"
@@ -23,7 +24,9 @@ static int64_t longest_of(const packed_attention *p)
 
 int64_t packed_attention_scratch_floats(const packed_attention *p, bool gradient)
 {
-    return p->level->attention_floats(longest_of(p), p->size, gradient);
+    const portable_head longest = {
+        .queries = longest_of(p), .keys = longest_of(p), .size = p->size, .value_size = p->size};
+    return p->level->attention_floats(&longest, gradient);
 }
 
 fth_status packed_attention_begin(const packed_attention *p, const packed_tensors *tensors)
@@ -64,12 +67,18 @@ void packed_attention_run_head(const packed_attention *p, const packed_tensors *
     const int head = (int)(at % attributes->heads);
     const int64_t first = sequence > 0 ? tensors->ends[sequence - 1] : 0;
     const int64_t qkv = 3 * features * first + head * p->size, y = features * first + head * p->size;
+    const int64_t length = tensors->ends[sequence] - first;
     const portable_head one = {
-        .length = tensors->ends[sequence] - first,
+        .queries = length,
+        .keys = length,
         .size = p->size,
+        .value_size = p->size,
         .bf16 = p->bf16,
-        .stride = 3 * features,
+        .query_stride = 3 * features,
+        .key_stride = 3 * features,
+        .value_stride = 3 * features,
         .y_stride = features,
+        .scale = 1 / sqrtf((float)p->size),
         .query = element(p, tensors->qkv, qkv),
         .key = element(p, tensors->qkv, qkv + features),
         .value = element(p, tensors->qkv, qkv + 2 * features),
@@ -83,7 +92,7 @@ void packed_attention_run_head(const packed_attention *p, const packed_tensors *
         .heads = attributes->heads,
         .drops = p->training && attributes->probability > 0,
         .random = fth_dropout_key(run->seed, run->step, attributes->dropout),
-        .first_token = run->first_token + (uint64_t)first,
+        .first_row = run->first_token + (uint64_t)first,
         .threshold = fth_attention_threshold(attributes->probability),
         .kept = 1 / (1 - attributes->probability),
     };

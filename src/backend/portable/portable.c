@@ -78,8 +78,6 @@ static fth_status check_precision(fth_device *device, fth_precision precision)
     ROW(softmax_grad)                                                                                                  \
     ROW(normalize)                                                                                                     \
     ROW(normalize_grad)                                                                                                \
-    ROW(dot_product_attention)                                                                                         \
-    ROW(dot_product_attention_grad)                                                                                    \
     ROW(pointwise)                                                                                                     \
     ROW(reduce)
 

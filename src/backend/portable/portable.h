@@ -8,7 +8,8 @@
  *     layout.c           layouts, and the steps that change them
  *     step.c             steps
  *     convolution.c ...  one file per op or family: prepares its steps
- *     packed_attention.c attention head by head, which the CPU back end takes too
+ *     packed_attention.c, product_attention.c
+ *                        attention head by head, which the CPU back end takes too
  *     level/             the loops (level.h), compiled once per level of vector instructions; the device takes the best
  * that the processor has, or that FARTHING_MAX_ISA allows
  *
@@ -96,6 +97,8 @@ void portable_sum_columns(const portable_level *level, const float *x, int64_t r
     ROW(dropout)                                                                                                       \
     ROW(attention)                                                                                                     \
     ROW(attention_grad)                                                                                                \
+    ROW(dot_product_attention)                                                                                         \
+    ROW(dot_product_attention_grad)                                                                                    \
     ROW(max_pool)                                                                                                      \
     ROW(max_pool_grad)                                                                                                 \
     ROW(reshape)

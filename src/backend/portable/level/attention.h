@@ -1,9 +1,9 @@
 /* Attention of one head of one sequence.
  *
  * Queries, keys and values are first gathered into scratch as f32, keys and values turned around as
- * well where a product needs it. Then queries are taken a block at a time: their scores with all
- * keys, the exponentials, and the products with the values; so there is never more than one block
- * of scores. */
+ * well where a product needs it. Then queries are taken a block at a time: their scores with the
+ * keys that one of them sees, the exponentials, and the products with the values; so there is never
+ * more than one block of scores. */
 #include <math.h>
 
 #include "backend/portable/level/level.h"
@@ -161,14 +161,14 @@ INLINE vector power_of_2(vector x)
     return (vector)(~(x < -126) & (vector_mask)(sum * whole));
 }
 
-/* Bits of dropout for all keys of one query: 16 each. */
-static void draw_row(const portable_head *a, int64_t query, uint64_t *draws)
+/* Bits of dropout for the first `keys` keys of one query: 16 each. */
+static void draw_row(const portable_head *a, int64_t query, int64_t keys, uint64_t *draws)
 {
     const fth_random_key random = a->random;
-    const uint64_t token = a->first_token + (uint64_t)query;
-    const int heads = a->heads, head = a->head, count = ((int)a->length + 3) / 4;
+    const uint64_t row = a->first_row + (uint64_t)query;
+    const int heads = a->heads, head = a->head, count = ((int)keys + 3) / 4;
     for (int i = 0; i < count; i++)
-        draws[i] = fth_attention_draw(random, token, heads, head, 4 * i);
+        draws[i] = fth_attention_draw(random, row, heads, head, 4 * i);
 }
 
 /* What probabilities from `key` on are multiplied with: 1 where they are kept, else 0. */
@@ -200,45 +200,61 @@ INLINE int64_t whole_vectors(int64_t count)
     return (count + LANES - 1) / LANES * LANES;
 }
 
-/* What is behind the keys up to a whole vector gets the probability 0. */
-INLINE void end_scores(float *scores, int64_t length, float value)
+INLINE int64_t smaller(int64_t a, int64_t b)
 {
-    for (int64_t j = length; j < whole_vectors(length); j++)
-        scores[j] = value;
+    return a < b ? a : b;
+}
+
+/* How many keys the queries before `end` see. */
+INLINE int64_t seen_keys(const portable_head *a, int64_t end)
+{
+    return a->causal ? smaller(end, a->keys) : a->keys;
+}
+
+/* What is behind the first `count` up to `end`. */
+INLINE void end_row(float *row, int64_t count, int64_t end, float value)
+{
+    for (int64_t j = count; j < end; j++)
+        row[j] = value;
 }
 
 /* ---- scratch ---- */
 
-/* Places in it, in floats; `step` is the distance of rows of features, and `wide` that of rows of
- * scores, which is no power of two, as the caches would have room for few of those. */
+/* Places in it, in floats; `step` and `value_step` are the distances of rows of features, and `wide`
+ * that of rows of scores, which is no power of two, as the caches would have room for few of
+ * those. */
 typedef struct attention_scratch {
-    int64_t step, wide;
-    float *query, *key, *value, *dy;  /* (length, step) */
-    float *turned_key, *turned_value; /* (step, wide) */
-    float *dkey, *dvalue;             /* (length, step) */
-    float *scores, *slopes;           /* (QUERY_BLOCK, wide) */
-    float *result;                    /* (QUERY_BLOCK, step) */
-    float *row;                       /* (wide) */
-    uint64_t *draws;                  /* (wide / 4) */
+    int64_t step, value_step, wide;
+    float *query, *dy;      /* (queries, a step) */
+    float *key, *value;     /* (keys, a step) */
+    float *turned_key;      /* (step, wide) */
+    float *turned_value;    /* (value_step, wide) */
+    float *dkey, *dvalue;   /* (keys, a step) */
+    float *scores, *slopes; /* (QUERY_BLOCK, wide) */
+    float *result;          /* (QUERY_BLOCK, a step) */
+    float *row;             /* (wide) */
+    uint64_t *draws;        /* (wide / 4) */
 } attention_scratch;
 
-static int64_t part_scratch(int64_t length, int64_t size, bool gradient, float *at, attention_scratch *s)
+static int64_t part_scratch(const portable_head *a, bool gradient, float *at, attention_scratch *s)
 {
-    const int64_t step = whole_vectors(size), wide = whole_vectors(length) + LANES;
+    const int64_t step = whole_vectors(a->size), value_step = whole_vectors(a->value_size);
+    const int64_t wide = whole_vectors(a->keys) + LANES, widest = step > value_step ? step : value_step;
     const struct {
         float **place;
         int64_t floats;
         bool forward, gradient;
     } parts[] = {
-        {&s->query, length * step, true, true},       {&s->turned_key, step * wide, true, true},
-        {&s->key, length * step, false, true},        {&s->value, length * step, true, false},
-        {&s->dy, length * step, false, true},         {&s->turned_value, step * wide, false, true},
-        {&s->dkey, length * step, false, true},       {&s->dvalue, length * step, false, true},
-        {&s->scores, QUERY_BLOCK * wide, true, true}, {&s->slopes, QUERY_BLOCK * wide, false, true},
-        {&s->result, QUERY_BLOCK * step, true, true}, {&s->row, wide, false, true},
+        {&s->query, a->queries * step, true, true},     {&s->turned_key, step * wide, true, true},
+        {&s->key, a->keys * step, false, true},         {&s->value, a->keys * value_step, true, false},
+        {&s->dy, a->queries * value_step, false, true}, {&s->turned_value, value_step * wide, false, true},
+        {&s->dkey, a->keys * step, false, true},        {&s->dvalue, a->keys * value_step, false, true},
+        {&s->scores, QUERY_BLOCK * wide, true, true},   {&s->slopes, QUERY_BLOCK * wide, false, true},
+        {&s->result, QUERY_BLOCK * widest, true, true}, {&s->row, wide, false, true},
     };
     int64_t end = 0;
     s->step = step;
+    s->value_step = value_step;
     s->wide = wide;
     s->draws = (uint64_t *)at;
     end += wide / 2;
@@ -251,10 +267,10 @@ static int64_t part_scratch(int64_t length, int64_t size, bool gradient, float *
     return end;
 }
 
-static int64_t attention_floats(int64_t length, int64_t size, bool gradient)
+static int64_t attention_floats(const portable_head *a, bool gradient)
 {
     attention_scratch s;
-    return part_scratch(length, size, gradient, NULL, &s);
+    return part_scratch(a, gradient, NULL, &s);
 }
 
 static void *element(const portable_head *a, void *data, int64_t at)
@@ -262,79 +278,114 @@ static void *element(const portable_head *a, void *data, int64_t at)
     return (char *)data + at * (a->bf16 ? 2 : 4);
 }
 
+/* ---- scores ---- */
+
+/* Adds the mask to the first `keys` scores of a query, which are multiplied by the scale first.
+ * Where there is none they stay as they are. Gives what is left to multiply them with. */
+INLINE float mask_scores(const portable_head *a, int64_t query, int64_t keys, float *scores)
+{
+    const float *mask = a->mask ? a->mask + query * a->mask_step : NULL;
+    if (!mask && a->scale > 0)
+        return a->scale;
+    for (int64_t j = 0; j < keys; j += LANES) {
+        const vector added = mask ? load_part(mask + j, smaller(keys - j, LANES)) : (vector){0};
+        store(scores + j, load(scores + j) * a->scale + added);
+    }
+    return 1;
+}
+
 /* ---- forward ---- */
 
-/* Turns the scores of one query into exponentials, of which dropout has left out some; gives the
- * factor that is left to multiply them with, and the logarithm of their sum. */
-static float soften_row(const portable_head *a, int64_t query, float scale, float *scores, uint64_t *draws,
-                        float *logarithm)
+/* Turns the first `keys` scores of one query, all that it sees, into exponentials, of which dropout
+ * has left out some, and those behind them up to `end` into 0. Gives the factor that is left to
+ * multiply them with, and the logarithm of their sum. */
+static float soften_row(const portable_head *a, int64_t query, int64_t keys, int64_t end, float *scores,
+                        uint64_t *draws, float *logarithm)
 {
+    const float scale = mask_scores(a, query, keys, scores);
     vector most = (vector){0} - INFINITY, total = {0};
-    end_scores(scores, a->length, -INFINITY);
-    for (int64_t j = 0; j < a->length; j += LANES)
+    end_row(scores, keys, whole_vectors(keys), -INFINITY);
+    for (int64_t j = 0; j < keys; j += LANES)
         most = larger(load(scores + j), most);
     const float largest = largest_lane(most);
-    for (int64_t j = 0; j < a->length; j += LANES) {
-        const vector p = power_of_2((load(scores + j) - largest) * (scale * log2_e));
+    const float offset = largest == -INFINITY ? 0 : largest; /* no key is seen, or each score is NaN */
+    for (int64_t j = 0; j < keys; j += LANES) {
+        const vector p = power_of_2((load(scores + j) - offset) * (scale * log2_e));
         total += p;
         store(scores + j, p);
     }
     const float sum = sum_lanes(total);
-    *logarithm = largest * scale + logf(sum);
+    end_row(scores, whole_vectors(keys), end, 0);
+    if (sum == 0) {
+        *logarithm = INFINITY;
+        return 0;
+    }
+    *logarithm = offset * scale + logf(sum);
     if (!a->drops)
         return 1 / sum;
-    draw_row(a, query, draws);
-    for (int64_t j = 0; j < a->length; j += LANES)
+    draw_row(a, query, keys, draws);
+    for (int64_t j = 0; j < keys; j += LANES)
         store(scores + j, load(scores + j) * kept_from(draws, j, a->threshold));
     return a->kept / sum;
 }
 
 static void attend(const portable_head *a, float *scratch)
 {
-    const float scale = 1 / sqrtf((float)a->size);
-    const int64_t keys = whole_vectors(a->length), block = block_rows(a->length);
+    const int64_t block = block_rows(a->queries);
     attention_scratch s;
-    part_scratch(a->length, a->size, false, scratch, &s);
-    const float *query = a->bf16 ? s.query : a->query; /* read once, element by element: as good where they are */
-    const int64_t query_step = a->bf16 ? s.step : a->stride;
+    part_scratch(a, false, scratch, &s);
+    /* Queries are read once, element by element: as good where they are. */
+    const float *query = a->bf16 ? s.query : a->query;
+    const int64_t query_step = a->bf16 ? s.step : a->query_stride, used = seen_keys(a, a->queries);
     if (a->bf16)
-        gather_rows(a->query, a->stride, a->length, a->size, true, s.query, s.step);
-    gather_turned(a->key, a->stride, a->length, a->size, a->bf16, s.turned_key, s.wide);
-    gather_rows(a->value, a->stride, a->length, a->size, a->bf16, s.value, s.step);
-    for (int64_t begin = 0; begin < a->length; begin += block) {
-        const int64_t rows = a->length - begin < block ? a->length - begin : block;
+        gather_rows(a->query, a->query_stride, a->queries, a->size, true, s.query, s.step);
+    gather_turned(a->key, a->key_stride, used, a->size, a->bf16, s.turned_key, s.wide);
+    gather_rows(a->value, a->value_stride, used, a->value_size, a->bf16, s.value, s.value_step);
+    for (int64_t begin = 0; begin < a->queries; begin += block) {
+        const int64_t rows = smaller(a->queries - begin, block), keys = seen_keys(a, begin + rows);
         float factors[QUERY_BLOCK];
-        product(query + begin * query_step, query_step, 1, s.turned_key, s.wide, s.scores, s.wide, rows, keys, a->size,
-                false);
+        product(query + begin * query_step, query_step, 1, s.turned_key, s.wide, s.scores, s.wide, rows,
+                whole_vectors(keys), a->size, false);
         for (int64_t r = 0; r < rows; r++)
-            factors[r] =
-                soften_row(a, begin + r, scale, s.scores + r * s.wide, s.draws, a->statistics + (begin + r) * a->heads);
-        product(s.scores, s.wide, 1, s.value, s.step, s.result, s.step, rows, s.step, a->length, false);
-        scatter_rows(s.result, s.step, factors, rows, a->size, a->bf16, element(a, a->y, begin * a->y_stride),
-                     a->y_stride);
+            factors[r] = soften_row(a, begin + r, seen_keys(a, begin + r + 1), whole_vectors(keys),
+                                    s.scores + r * s.wide, s.draws, a->statistics + (begin + r) * a->heads);
+        product(s.scores, s.wide, 1, s.value, s.value_step, s.result, s.value_step, rows, s.value_step, keys, false);
+        scatter_rows(s.result, s.value_step, factors, rows, a->value_size, a->bf16,
+                     element(a, a->y, begin * a->y_stride), a->y_stride);
     }
 }
 
 /* ---- gradient ---- */
 
-/* scores -> probabilities behind dropout, slopes (gradients of those) -> gradients of the
- * scores. */
-static void differentiate_row(const portable_head *a, int64_t query, float scale, float *scores, float *slopes,
-                              float *row, uint64_t *draws)
+/* Adds the slopes of a query's masked scores to the mask's gradient. */
+static void add_mask_gradient(const portable_head *a, int64_t query, int64_t keys, const float *slopes)
 {
-    const float offset = a->statistics[query * a->heads] * log2_e;
+    float *to = a->dmask + query * a->mask_step;
+    for (int64_t j = 0; j < keys; j += LANES) {
+        const int64_t count = smaller(keys - j, LANES);
+        store_part(to + j, load_part(to + j, count) + load_part(slopes + j, count), count);
+    }
+}
+
+/* scores -> probabilities behind dropout, slopes (gradients of those) -> gradients of the scores:
+ * of the first `keys`, all that the query sees; those behind them up to `end` become 0. */
+static void differentiate_row(const portable_head *a, int64_t query, int64_t keys, int64_t end, float *scores,
+                              float *slopes, float *row, uint64_t *draws)
+{
+    const float scale = mask_scores(a, query, keys, scores) * log2_e;
+    const float offset = a->statistics[query * a->heads] * log2_e, factor = a->dmask ? 1 : a->scale;
     vector sums = {0};
-    end_scores(scores, a->length, -INFINITY);
-    end_scores(slopes, a->length, 0);
+    end_row(scores, keys, whole_vectors(keys), -INFINITY);
+    end_row(slopes, keys, whole_vectors(keys), 0);
     if (a->drops)
-        draw_row(a, query, draws);
-    for (int64_t j = 0; j < a->length; j += LANES) {
-        const vector p = power_of_2(load(scores + j) * (scale * log2_e) - offset);
+        draw_row(a, query, keys, draws);
+    for (int64_t j = 0; j < keys; j += LANES) {
+        const vector p = power_of_2(load(scores + j) * scale - offset);
         vector slope = load(slopes + j), dropped = p;
         if (a->drops) {
-            const vector factor = kept_from(draws, j, a->threshold) * a->kept;
-            slope *= factor;
-            dropped *= factor;
+            const vector kept = kept_from(draws, j, a->threshold) * a->kept;
+            slope *= kept;
+            dropped *= kept;
         }
         sums += p * slope;
         store(row + j, p);
@@ -342,34 +393,47 @@ static void differentiate_row(const portable_head *a, int64_t query, float scale
         store(slopes + j, slope);
     }
     const float shared = sum_lanes(sums);
-    for (int64_t j = 0; j < a->length; j += LANES)
-        store(slopes + j, load(row + j) * (load(slopes + j) - shared) * scale);
+    for (int64_t j = 0; j < keys; j += LANES)
+        store(slopes + j, load(row + j) * (load(slopes + j) - shared) * factor);
+    if (a->dmask) {
+        add_mask_gradient(a, query, keys, slopes);
+        for (int64_t j = 0; j < keys; j += LANES)
+            store(slopes + j, load(slopes + j) * a->scale);
+    }
+    end_row(scores, whole_vectors(keys), end, 0);
+    end_row(slopes, whole_vectors(keys), end, 0);
 }
 
+/* Blocks go from the last query to the first: the first of them sees all keys that any query
+ * sees, so it sets what the others add to. */
 static void attend_gradient(const portable_head *a, float *scratch)
 {
-    const float scale = 1 / sqrtf((float)a->size);
-    const int64_t length = a->length, size = a->size, keys = whole_vectors(length);
-    const int64_t block = block_rows(length);
+    const int64_t block = block_rows(a->queries), used = seen_keys(a, a->queries);
     attention_scratch s;
-    part_scratch(length, size, true, scratch, &s);
-    gather_rows(a->query, a->stride, length, size, a->bf16, s.query, s.step);
-    gather_rows(a->key, a->stride, length, size, a->bf16, s.key, s.step);
-    gather_turned(a->key, a->stride, length, size, a->bf16, s.turned_key, s.wide);
-    gather_turned(a->value, a->stride, length, size, a->bf16, s.turned_value, s.wide);
-    gather_rows(a->dy, a->y_stride, length, size, a->bf16, s.dy, s.step);
-    for (int64_t begin = 0; begin < length; begin += block) {
-        const int64_t rows = length - begin < block ? length - begin : block;
-        const float *query = s.query + begin * s.step, *dy = s.dy + begin * s.step;
-        product(query, s.step, 1, s.turned_key, s.wide, s.scores, s.wide, rows, keys, size, false);
-        product(dy, s.step, 1, s.turned_value, s.wide, s.slopes, s.wide, rows, keys, size, false);
+    part_scratch(a, true, scratch, &s);
+    gather_rows(a->query, a->query_stride, a->queries, a->size, a->bf16, s.query, s.step);
+    gather_rows(a->key, a->key_stride, used, a->size, a->bf16, s.key, s.step);
+    gather_turned(a->key, a->key_stride, used, a->size, a->bf16, s.turned_key, s.wide);
+    gather_turned(a->value, a->value_stride, used, a->value_size, a->bf16, s.turned_value, s.wide);
+    gather_rows(a->dy, a->y_stride, a->queries, a->value_size, a->bf16, s.dy, s.value_step);
+    end_row(s.dkey, used * s.step, a->keys * s.step, 0);
+    end_row(s.dvalue, used * s.value_step, a->keys * s.value_step, 0);
+    for (int64_t begin = (a->queries - 1) / block * block; begin >= 0; begin -= block) {
+        const int64_t rows = smaller(a->queries - begin, block), keys = seen_keys(a, begin + rows);
+        const float *query = s.query + begin * s.step, *dy = s.dy + begin * s.value_step;
+        const bool adds = begin + rows < a->queries;
+        product(query, s.step, 1, s.turned_key, s.wide, s.scores, s.wide, rows, whole_vectors(keys), a->size, false);
+        product(dy, s.value_step, 1, s.turned_value, s.wide, s.slopes, s.wide, rows, whole_vectors(keys), a->value_size,
+                false);
         for (int64_t r = 0; r < rows; r++)
-            differentiate_row(a, begin + r, scale, s.scores + r * s.wide, s.slopes + r * s.wide, s.row, s.draws);
-        product(s.slopes, s.wide, 1, s.key, s.step, s.result, s.step, rows, s.step, length, false);
-        scatter_rows(s.result, s.step, NULL, rows, size, a->bf16, element(a, a->dquery, begin * a->stride), a->stride);
-        product(s.slopes, 1, s.wide, query, s.step, s.dkey, s.step, length, s.step, rows, begin > 0);
-        product(s.scores, 1, s.wide, dy, s.step, s.dvalue, s.step, length, s.step, rows, begin > 0);
+            differentiate_row(a, begin + r, seen_keys(a, begin + r + 1), whole_vectors(keys), s.scores + r * s.wide,
+                              s.slopes + r * s.wide, s.row, s.draws);
+        product(s.slopes, s.wide, 1, s.key, s.step, s.result, s.step, rows, s.step, keys, false);
+        scatter_rows(s.result, s.step, NULL, rows, a->size, a->bf16, element(a, a->dquery, begin * a->query_stride),
+                     a->query_stride);
+        product(s.slopes, 1, s.wide, query, s.step, s.dkey, s.step, keys, s.step, rows, adds);
+        product(s.scores, 1, s.wide, dy, s.value_step, s.dvalue, s.value_step, keys, s.value_step, rows, adds);
     }
-    scatter_rows(s.dkey, s.step, NULL, length, size, a->bf16, a->dkey, a->stride);
-    scatter_rows(s.dvalue, s.step, NULL, length, size, a->bf16, a->dvalue, a->stride);
+    scatter_rows(s.dkey, s.step, NULL, a->keys, a->size, a->bf16, a->dkey, a->key_stride);
+    scatter_rows(s.dvalue, s.value_step, NULL, a->keys, a->value_size, a->bf16, a->dvalue, a->value_stride);
 }

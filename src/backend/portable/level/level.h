@@ -47,20 +47,25 @@ typedef struct portable_pool {
     int kernel[2], stride[2], padding[2];
 } portable_pool;
 
-/* One head of one sequence of a packed batch (ops.h). Rows of queries, keys, values and their
- * gradients are `stride` elements apart, those of y and dy `y_stride`; elements are f32 or bf16.
- * Gradients may take the place of queries, keys and values. */
+/* One head of one sequence (attention and dot_product_attention in ops.h). Rows of each operand are
+ * a stride apart; elements are f32 or bf16. Gradients have the strides of what they belong to, and
+ * may take its place. */
 typedef struct portable_head {
-    int64_t length, size; /* tokens, features */
+    int64_t queries, keys, size, value_size; /* rows; features of queries and keys, of values */
     bool bf16;
-    int64_t stride, y_stride;
+    int64_t query_stride, key_stride, value_stride, y_stride;
     const void *query, *key, *value, *dy;
     void *y, *dquery, *dkey, *dvalue;
     float *statistics; /* `heads` apart */
+    float scale;       /* of scores */
+    bool causal;       /* query i sees keys 0 to i */
+    const float *mask; /* added to the scores; NULL: none */
+    int64_t mask_step; /* from query to query */
+    float *dmask;      /* the mask's gradient is added to it; NULL: none */
     int head, heads;
     bool drops;
     fth_random_key random;
-    uint64_t first_token; /* of the sequence, in the whole batch */
+    uint64_t first_row; /* number of the first query in the whole batch */
     uint32_t threshold;
     float kept; /* what kept probabilities are multiplied with */
 } portable_head;
@@ -88,10 +93,11 @@ typedef struct portable_level {
                  float scale);
 
     /* query, key, value -> y, statistics; and query, key, value, statistics, dy -> dquery, dkey,
-     * dvalue. `scratch` is of attention_floats(), aligned to 8 bytes. */
+     * dvalue. `scratch` is of attention_floats(), which reads the sizes of a head alone, and aligned
+     * to 8 bytes. */
     void (*attend)(const portable_head *head, float *scratch);
     void (*attend_gradient)(const portable_head *head, float *scratch);
-    int64_t (*attention_floats)(int64_t length, int64_t size, bool gradient);
+    int64_t (*attention_floats)(const portable_head *head, bool gradient);
 
     void (*max_pool)(const portable_pool *pool, const float *x, float *y, int32_t *where);
     void (*max_pool_gradient)(const portable_pool *pool, const float *dy, const int32_t *where, float *dx);
