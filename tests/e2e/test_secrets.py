@@ -1,11 +1,12 @@
 """Passwords and signatures in the address of the data open it, and appear nowhere."""
 import base64
+import re
 import signal
 import subprocess
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from conftest import FARTHING, Program, environment, record, wait_for
+from conftest import FARTHING, ROOT, Program, environment, record, wait_for
 from test_data_download import Server, archive
 
 USER, PASSWORD = "somebody", "pa55word"
@@ -168,3 +169,15 @@ def test_an_address_in_the_wrong_place_is_told_without_its_secret(machine, words
         (machine.folder / "file.yaml").unlink()
         assert failed.code in (1, 2) and "error: " in failed.err
     machine.check_secrets()
+
+
+def test_no_example_puts_a_key_on_a_command_line():
+    """Where every user of the machine sees it; a shell's own echo is no command line."""
+    passed = re.compile(r"(?:--param|-p|--data|-d)\b[^\n]*secret_key")
+    assert passed.search("wsk action invoke mnist --param access_key a --param secret_key s")
+    assert passed.search("""curl -d '{"value": {"secret_key": "s"}}' localhost""")
+    for folder in ("examples", "docs", "deploy"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.is_file() and path.suffix in ("", ".md", ".sh", ".yaml", ".sbatch"):
+                found = passed.search(path.read_text().replace("\\\n", " "))
+                assert not found, f"{path}: {found.group()}"
