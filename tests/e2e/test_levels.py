@@ -93,9 +93,10 @@ def test_a_resumed_run_in_bf16_is_the_same_with_and_without_amx(farthing, tiny):
         assert ends["amx"] != ends["avx512"]
 
 
-def test_small_weight_gradients_are_not_oneDNNs_in_bf16(farthing):
+@pytest.mark.parametrize("model, batch", [("resnet20", 4), ("resnet18-small", 8)])
+def test_small_weight_gradients_are_not_oneDNNs_in_bf16(farthing, model, batch):
     """Its threads spin in a barrier: with 2 threads and a busy processor, steps took ten times as long as with 1."""
-    done = farthing("bench", "--device", "cpu", "--model", "resnet20", "--batch", 4, "--precision", "bf16", "--threads", 2,
+    done = farthing("bench", "--device", "cpu", "--model", model, "--batch", batch, "--precision", "bf16", "--threads", 2,
                     "--seconds", 0.01, env={"ONEDNN_VERBOSE": "1"}, code=None)
     if done.code != 0 and "bf16" in done.err:
         pytest.skip(f"no bf16 here: {done.err.strip()}")

@@ -18,11 +18,15 @@ static fth_shape weight_shape(const fth_convolution_attributes *a, const fth_sha
 }
 
 /* oneDNN's weight gradient in bf16 adds up the threads' parts behind a barrier that spins: while
- * another program has one of the processors, each call waits for the scheduler, for up to 30 ms. In
- * f32 it does not. Below so many multiply-adds, half a millisecond of a core in bf16, that is worth
- * more than the faster arithmetic: with 2 threads on 2 busy cores, resnet18 in bf16 (32x32, batch
- * 4) takes 31 ms a step instead of 80 to 420, and resnet20 10 instead of 45. */
-static const double few_products = 1e8;
+ * another program has one of the processors, each call waits for the scheduler, for up to 50 ms
+ * whatever its size. In f32 it does not. Below so many multiply-adds that is worth more than the
+ * faster arithmetic: 2e9 take 16 ms of a core in f32 and 8 in bf16, or 2 with AMX. With 2 threads on
+ * 2 busy cores, resnet18 in bf16 (32x32, batch 4) takes 31 ms a step instead of 80 to 420, resnet20
+ * 10 instead of 45, and resnet18-small at batch 8 95 instead of 840 to 1,720. */
+static bool waits_too_long(const fth_plan *plan, double products)
+{
+    return fth_plan_threads(plan) > 1 && products < (cpu_bf16_gain() > 2 ? 1e8 : 2e9);
+}
 
 /* FARTHING_CONVOLUTION=direct is for measurements: it uses the plan's dtype even where that is
  * slower. */
@@ -32,7 +36,7 @@ static dnnl_data_type_t arithmetic(const fth_plan *plan, const cpu_convolution_s
                             (double)shapes->y.dims[2] * (double)shapes->y.dims[3];
     if (cpu_device_of(plan)->convolution == &cpu_direct_convolution)
         return cpu_compute_dtype(plan);
-    return pass == CPU_GRAD_WEIGHTS && products < few_products ? dnnl_f32 : cpu_product_dtype(plan);
+    return pass == CPU_GRAD_WEIGHTS && waits_too_long(plan, products) ? dnnl_f32 : cpu_product_dtype(plan);
 }
 
 static fth_status describe(const fth_plan *plan, const fth_convolution_attributes *a,
