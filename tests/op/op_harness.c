@@ -28,6 +28,7 @@ static struct {
                {.name = "portable", .required = true},
                {.name = "portable avx2", .backend = "portable", .level = "avx2", .required = true},
                {.name = "portable baseline", .backend = "portable", .level = "baseline", .required = true},
+               {.name = "cpu depthwise", .backend = "cpu", .convolution = "depthwise", .threads = 3, .required = true},
                {.name = "cpu narrow", .backend = "cpu", .convolution = "narrow", .threads = 3, .required = true},
                {.name = "cpu winograd", .backend = "cpu", .convolution = "winograd", .threads = 3, .required = true},
                {.name = "cpu strided", .backend = "cpu", .convolution = "strided", .threads = 3, .required = true},

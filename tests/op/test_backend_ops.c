@@ -486,6 +486,35 @@ static const op_case cases[] = {
      .convolution = {.groups = 16, .padding = {1, 1}}},
     {"convolution depthwise 7, stride 2, relu", CONVOLUTION(8, 7, 8, 7, 7, 3, 3), .bias = true, .relu = true,
      .convolution = {.groups = 7, .padding = {1, 1}, .stride = {2, 2}}},
+    {"convolution depthwise 48, 12x13", CONVOLUTION(3, 48, 12, 13, 48, 3, 3), .bias = true,
+     .convolution = {.groups = 48, .padding = {1, 1}}},
+    {"convolution depthwise 24, one padded block, relu", CONVOLUTION(5, 24, 7, 7, 24, 3, 3), .bias = true, .relu = true,
+     .convolution = {.groups = 24, .padding = {1, 1}}},
+    {"convolution depthwise 32, stride 2", CONVOLUTION(4, 32, 14, 14, 32, 3, 3),
+     .convolution = {.groups = 32, .padding = {1, 1}, .stride = {2, 2}}},
+    {"convolution depthwise 40, stride 2, odd map, padding 0", CONVOLUTION(3, 40, 11, 8, 40, 3, 3), .bias = true,
+     .convolution = {.groups = 40, .stride = {2, 2}}},
+    {"convolution depthwise 16, strides 1 and 2, padding 2 and 3", CONVOLUTION(2, 16, 9, 10, 16, 3, 3),
+     .convolution = {.groups = 16, .stride = {1, 2}, .padding = {2, 3}}},
+    {"convolution depthwise 5x5", CONVOLUTION(3, 32, 7, 9, 32, 5, 5), .bias = true,
+     .convolution = {.groups = 32, .padding = {2, 2}}},
+    {"convolution depthwise 5x5, stride 2, relu", CONVOLUTION(3, 20, 15, 14, 20, 5, 5), .bias = true, .relu = true,
+     .convolution = {.groups = 20, .padding = {2, 2}, .stride = {2, 2}}},
+    {"convolution depthwise 7x7", CONVOLUTION(2, 32, 14, 15, 32, 7, 7), .bias = true,
+     .convolution = {.groups = 32, .padding = {3, 3}}},
+    {"convolution depthwise 7x7 on 4x3", CONVOLUTION(3, 16, 4, 3, 16, 7, 7), .bias = true,
+     .convolution = {.groups = 16, .padding = {3, 3}}},
+    {"convolution depthwise 7x3, stride 2", CONVOLUTION(3, 16, 13, 12, 16, 7, 3), .bias = true,
+     .convolution = {.groups = 16, .padding = {3, 1}, .stride = {2, 2}}},
+    {"convolution depthwise, dilation 2", CONVOLUTION(3, 32, 10, 9, 32, 3, 3), .bias = true,
+     .convolution = {.groups = 32, .padding = {2, 2}, .dilation = {2, 2}}},
+    {"convolution depthwise, dilation 3 and 2, stride 2", CONVOLUTION(3, 16, 13, 12, 16, 3, 3),
+     .convolution = {.groups = 16, .padding = {2, 2}, .dilation = {3, 2}, .stride = {2, 2}}},
+    {"convolution depthwise 4x2", CONVOLUTION(3, 16, 8, 9, 16, 4, 2), .convolution = {.groups = 16}},
+    {"convolution depthwise, batch 1, 40x70", CONVOLUTION(1, 16, 40, 70, 16, 3, 3), .bias = true,
+     .convolution = {.groups = 16, .padding = {1, 1}}},
+    {"convolution depthwise, batch 70", CONVOLUTION(70, 16, 4, 4, 16, 3, 3), .bias = true,
+     .convolution = {.groups = 16, .padding = {1, 1}}},
     {"convolution depthwise with multiplier", CONVOLUTION(1, 3, 6, 6, 6, 3, 3), .convolution = {.groups = 3}},
 
     {"convolution 1x3 of one row", CONVOLUTION(3, 16, 1, 19, 24, 1, 3), .bias = true,
@@ -695,7 +724,7 @@ static void compare(const op_case *with, fth_precision precision)
 /* Convolutions in f32 and bf16, by each of the CPU's ways wherever it can. */
 static void test_each_way(void **state)
 {
-    static const char *const names[] = {"cpu narrow",    "cpu winograd",  "cpu strided",
+    static const char *const names[] = {"cpu depthwise", "cpu narrow",    "cpu winograd", "cpu strided",
                                         "cpu pixelwise", "cpu pointwise", "cpu direct"};
     compare_devices(*state, FTH_PRECISION_F32, FTH_PRECISION_BF16, names, FTH_COUNT_OF(names));
 }

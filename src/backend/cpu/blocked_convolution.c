@@ -67,6 +67,24 @@ static fth_status run_grad_weights(const cpu_call *call, const fth_run *run)
 
 /* ---- planning ---- */
 
+static cpu_format blocks_of(const fth_plan *plan, fth_value value)
+{
+    const fth_shape shape = fth_plan_type(plan, value).shape;
+    return cpu_padded_blocks(plan, &shape, cpu_compute_dtype(plan));
+}
+
+static fth_status read_blocks(fth_plan *plan, fth_value value, fth_plan_value *as)
+{
+    const cpu_format blocks = blocks_of(plan, value);
+    return cpu_read_as(plan, fth_plan_value_of(plan, value), &blocks, as);
+}
+
+static fth_status begin_write_blocks(fth_plan *plan, fth_value value, fth_plan_value *as)
+{
+    const cpu_format blocks = blocks_of(plan, value);
+    return cpu_begin_write(plan, fth_plan_value_of(plan, value), &blocks, as);
+}
+
 fth_status cpu_add_blocked_forward(fth_plan *plan, const fth_node *node, const char *name,
                                    const blocked_kernels *kernels)
 {
@@ -75,11 +93,11 @@ fth_status cpu_add_blocked_forward(fth_plan *plan, const fth_node *node, const c
     const int threads = fth_plan_threads(plan);
     cpu_call call = {.run = run_forward, .kernels = kernels, .value_count = 5, .write_count = 2};
     CPU_SET_BLOCK(&call, &c);
-    FTH_TRY(cpu_read_stored(plan, node->inputs[0], &call.values[0]));
+    FTH_TRY(read_blocks(plan, node->inputs[0], &call.values[0]));
     call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
     call.values[2] = cpu_convolution_bias(plan, node);
     FTH_TRY(cpu_add_scratch_floats(plan, kernels->forward_floats(&c, threads), &call.values[3]));
-    FTH_TRY(cpu_begin_write_stored(plan, node->outputs[0], &call.values[4]));
+    FTH_TRY(begin_write_blocks(plan, node->outputs[0], &call.values[4]));
     FTH_TRY(cpu_add_call(plan, name, &call));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), call.values[4]));
 out:
@@ -95,13 +113,13 @@ fth_status cpu_add_blocked_grad_input(fth_plan *plan, const fth_node *node, cons
     const int threads = fth_plan_threads(plan);
     cpu_call call = {.run = run_grad_input, .kernels = kernels, .value_count = 5, .write_count = 2};
     CPU_SET_BLOCK(&call, &c);
-    FTH_TRY(cpu_read_stored(plan, node->inputs[0], &call.values[0]));
+    FTH_TRY(read_blocks(plan, node->inputs[0], &call.values[0]));
     call.values[1] = fth_plan_value_of(plan, node->inputs[1]);
     call.values[2] = FTH_NO_PLAN_VALUE;
     if (sum)
-        FTH_TRY(cpu_read_stored(plan, sum->inputs[sum->inputs[0] == node->outputs[0]], &call.values[2]));
+        FTH_TRY(read_blocks(plan, sum->inputs[sum->inputs[0] == node->outputs[0]], &call.values[2]));
     FTH_TRY(cpu_add_scratch_floats(plan, kernels->grad_input_floats(&c, threads), &call.values[3]));
-    FTH_TRY(cpu_begin_write_stored(plan, dx, &call.values[4]));
+    FTH_TRY(begin_write_blocks(plan, dx, &call.values[4]));
     fth_plan_may_overwrite(plan, call.values[4], call.values[2]);
     FTH_TRY(cpu_add_call(plan, name, &call));
     FTH_TRY(cpu_end_write(plan, fth_plan_value_of(plan, dx), call.values[4]));
@@ -117,8 +135,8 @@ fth_status cpu_add_blocked_grad_weights(fth_plan *plan, const fth_node *node, co
     const int threads = fth_plan_threads(plan);
     cpu_call call = {.run = run_grad_weights, .kernels = kernels, .value_count = 5, .write_count = 3};
     CPU_SET_BLOCK(&call, &c);
-    FTH_TRY(cpu_read_stored(plan, node->inputs[0], &call.values[0]));
-    FTH_TRY(cpu_read_stored(plan, node->inputs[1], &call.values[1]));
+    FTH_TRY(read_blocks(plan, node->inputs[0], &call.values[0]));
+    FTH_TRY(read_blocks(plan, node->inputs[1], &call.values[1]));
     FTH_TRY(cpu_add_scratch_floats(plan, kernels->grad_weights_floats(&c, threads), &call.values[2]));
     FTH_TRY(cpu_convolution_place_gradients(plan, node, &call.values[3], &call.values[4]));
     FTH_TRY(cpu_add_call(plan, name, &call));

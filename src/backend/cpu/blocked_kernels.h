@@ -1,6 +1,6 @@
-/* Convolutions of images in blocks of channels, as our own kernels see them: their description, and
- * the table of functions that each algorithm (strided, pointwise, pixelwise) has at each level of
- * vector instructions. blocked_convolution.h makes steps of them. */
+/* Convolutions of images in blocks of channels, as our own kernels see them: their description,
+ * and the table of functions that each algorithm (depthwise, strided, pointwise, pixelwise) has
+ * at each level of vector instructions. blocked_convolution.h makes steps of them. */
 #ifndef FTH_BACKEND_CPU_BLOCKED_KERNELS_H
 #define FTH_BACKEND_CPU_BLOCKED_KERNELS_H
 
@@ -8,8 +8,8 @@
 #include <stdint.h>
 
 /* x (batch, channels, height, width) to y (batch, outputs, out_height, out_width), in blocks of as
- * many channels as the level has lanes; both sides consist of whole blocks. Arrays of two are
- * height and width. */
+ * many channels as the level has lanes; both sides consist of whole blocks, except that those of
+ * depthwise convolutions may end with a padded one. Arrays of two are height and width. */
 typedef struct blocked_convolution {
     int64_t batch, channels, height, width, outputs, out_height, out_width;
     int32_t kernel[2], stride[2], padding[2], dilation[2];

@@ -40,6 +40,7 @@ typedef struct cpu_convolution_algorithm {
 /* Every algorithm, in order of preference. To add one, write a file that defines
  * cpu_NAME_convolution, and add a row here. */
 #define CPU_CONVOLUTION_ALGORITHMS(ROW)                                                                                \
+    ROW(depthwise)                                                                                                     \
     ROW(narrow)                                                                                                        \
     ROW(bf16)                                                                                                          \
     ROW(winograd)                                                                                                      \

@@ -62,6 +62,8 @@ cpu_format cpu_any(const fth_shape *shape, dnnl_data_type_t dtype);
 /* The layout that convolutions prefer: blocks of as many channels as the level has lanes if the
  * channels divide into them, else plain. */
 cpu_format cpu_blocked(const fth_plan *plan, const fth_shape *image, dnnl_data_type_t dtype);
+/* The same, where the last block may be padded with zeros. */
+cpu_format cpu_padded_blocks(const fth_plan *plan, const fth_shape *image, dnnl_data_type_t dtype);
 cpu_format cpu_channels_last(const fth_shape *image, dnnl_data_type_t dtype);
 bool cpu_is_plain(const cpu_format *layout);
 /* A layout for `shape` in the same order as `like`: blocks of 16, 8 or 4 channels, channels last,

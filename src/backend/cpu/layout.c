@@ -58,16 +58,19 @@ cpu_format cpu_any(const fth_shape *shape, dnnl_data_type_t dtype)
     return make_format(shape->rank, dims, dtype, dnnl_format_tag_any);
 }
 
-cpu_format cpu_blocked(const fth_plan *plan, const fth_shape *image, dnnl_data_type_t dtype)
+cpu_format cpu_padded_blocks(const fth_plan *plan, const fth_shape *image, dnnl_data_type_t dtype)
 {
     const int64_t lanes = cpu_level_of(plan)->lanes;
     const dnnl_format_tag_t tag = lanes == 16 ? dnnl_nChw16c : lanes == 8 ? dnnl_nChw8c : dnnl_nChw4c;
-    cpu_format layout;
     dnnl_dims_t dims;
     copy_dims(image, dims);
-    if (image->dims[1] % lanes != 0 || !cpu_format_make(4, dims, dtype, tag, &layout))
-        return cpu_plain(image, dtype);
-    return layout;
+    return make_format(4, dims, dtype, tag);
+}
+
+cpu_format cpu_blocked(const fth_plan *plan, const fth_shape *image, dnnl_data_type_t dtype)
+{
+    const bool whole = image->dims[1] % cpu_level_of(plan)->lanes == 0;
+    return whole ? cpu_padded_blocks(plan, image, dtype) : cpu_plain(image, dtype);
 }
 
 cpu_format cpu_channels_last(const fth_shape *image, dnnl_data_type_t dtype)
