@@ -524,10 +524,11 @@ static const op_case cases[] = {
     {"convolution 1x7 of one row, depthwise", CONVOLUTION(3, 16, 1, 19, 16, 1, 7),
      .convolution = {.padding = {0, 3}, .groups = 16}},
 
-    {"transposed convolution 2x2, stride 2", TRANSPOSED(3, 16, 5, 6, 32, 2, 2), .convolution = {.stride = {2, 2}}},
+    {"transposed convolution 2x2, stride 2", TRANSPOSED(3, 16, 5, 6, 32, 2, 2), .bias = true,
+     .convolution = {.stride = {2, 2}}},
     {"transposed convolution 3x3, stride 2, padding 1, output padding 1", TRANSPOSED(3, 32, 6, 5, 16, 3, 3),
      .convolution = {.stride = {2, 2}, .padding = {1, 1}}, .output_padding = {1, 1}},
-    {"transposed convolution 4x4, stride 2, padding 1", TRANSPOSED(2, 7, 5, 4, 9, 4, 4),
+    {"transposed convolution 4x4, stride 2, padding 1", TRANSPOSED(2, 7, 5, 4, 9, 4, 4), .bias = true,
      .convolution = {.stride = {2, 2}, .padding = {1, 1}}},
     {"transposed convolution 3x3, padding 1", TRANSPOSED(8, 32, 7, 7, 16, 3, 3), .convolution = {.padding = {1, 1}}},
     {"transposed convolution 3x2, uneven, dilation 2 and 1", TRANSPOSED(3, 5, 4, 6, 3, 3, 2),
