@@ -36,6 +36,13 @@ void fth_onnx_begin_text(fth_onnx_writer *writer);
 /* A linear layer of every token; Gemm takes matrices alone. */
 fth_status fth_onnx_write_rows(fth_onnx_writer *writer, const fth_node *node, bool relu);
 
+/* ---- onnx_images.c ---- */
+
+fth_status fth_onnx_write_max_pool(fth_onnx_writer *writer, const fth_node *node);
+fth_status fth_onnx_write_average_pool(fth_onnx_writer *writer, const fth_node *node);
+fth_status fth_onnx_write_transposed_convolution(fth_onnx_writer *writer, const fth_node *node);
+fth_status fth_onnx_write_resize(fth_onnx_writer *writer, const fth_node *node);
+
 /* ---- pieces (onnx_nodes.c) ---- */
 
 enum { FTH_ONNX_FLOAT = 1, FTH_ONNX_INT64 = 7 }; /* types of data */
@@ -51,6 +58,7 @@ fth_protobuf fth_onnx_begin_node(const char *op_type, const char *const *inputs,
 void fth_onnx_add_input(fth_protobuf *node, const char *name); /* one more */
 void fth_onnx_add_integer(fth_protobuf *node, const char *name, int64_t value);
 void fth_onnx_add_float(fth_protobuf *node, const char *name, float value);
+void fth_onnx_add_text(fth_protobuf *node, const char *name, const char *value);
 void fth_onnx_add_integers(fth_protobuf *node, const char *name, const int64_t *values, size_t count);
 void fth_onnx_end_node(fth_onnx_writer *writer, fth_protobuf *node, const char *output);
 /* A node without attributes; `b` may be NULL. */

@@ -126,31 +126,6 @@ static fth_status write_gelu_tanh(fth_onnx_writer *writer, const fth_node *node)
     return FTH_OK;
 }
 
-static fth_status write_max_pool(fth_onnx_writer *writer, const fth_node *node)
-{
-    const fth_pool_attributes *a = node->attributes;
-    fth_protobuf pool = fth_onnx_begin_node("MaxPool", (const char *[]){fth_onnx_input_name(writer, node, 0)}, 1);
-    add_pair(&pool, "kernel_shape", a->kernel);
-    add_pair(&pool, "strides", a->stride);
-    add_padding(&pool, a->padding);
-    fth_onnx_add_integer(&pool, "ceil_mode", a->ceil);
-    fth_onnx_end_node(writer, &pool, fth_onnx_output_name(writer, node));
-    return FTH_OK;
-}
-
-static fth_status write_average_pool(fth_onnx_writer *writer, const fth_node *node)
-{
-    const fth_pool_attributes *a = node->attributes;
-    fth_protobuf pool = fth_onnx_begin_node("AveragePool", (const char *[]){fth_onnx_input_name(writer, node, 0)}, 1);
-    add_pair(&pool, "kernel_shape", a->kernel);
-    add_pair(&pool, "strides", a->stride);
-    add_padding(&pool, a->padding);
-    fth_onnx_add_integer(&pool, "count_include_pad", a->count_padding);
-    fth_onnx_add_integer(&pool, "ceil_mode", a->ceil);
-    fth_onnx_end_node(writer, &pool, fth_onnx_output_name(writer, node));
-    return FTH_OK;
-}
-
 /* The matrix (to, from) that averages `from` numbers to `to` of them, in PyTorch's windows; (from,
  * to) if transposed. */
 static fth_status add_averaging_matrix(fth_onnx_writer *writer, int64_t from, int64_t to, bool transposed,
@@ -263,8 +238,10 @@ const fth_onnx_op fth_onnx_op_list[] = {
     {&fth_op_gelu, write_gelu},
     {&fth_op_gelu_tanh, write_gelu_tanh},
     {&fth_op_tanh, write_tanh},
-    {&fth_op_max_pool, write_max_pool},
-    {&fth_op_average_pool, write_average_pool},
+    {&fth_op_convolution_grad_input, fth_onnx_write_transposed_convolution},
+    {&fth_op_max_pool, fth_onnx_write_max_pool},
+    {&fth_op_average_pool, fth_onnx_write_average_pool},
+    {&fth_op_resize, fth_onnx_write_resize},
     {&fth_op_adaptive_average_pool, write_adaptive_average_pool},
     {&fth_op_add, write_add},
     {&fth_op_concat, write_concat},

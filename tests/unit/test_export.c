@@ -281,6 +281,83 @@ static void every_value_is_made_before_it_is_read(void **state)
     }
 }
 
+/* images -> `count` ops -> flatten -> linear; each of them is one of the table in
+ * images_are_resized. */
+typedef fth_status (*add_op)(fth_graph *graph, fth_value x, fth_value *y);
+
+static fth_status add_up_pool(fth_graph *graph, fth_value x, fth_value *y)
+{
+    const fth_pool_attributes pool = {.kernel = {3, 3}, .stride = {2, 2}, .ceil = true};
+    return fth_op_add_max_pool(graph, pool, x, y);
+}
+
+static fth_status add_padded_average(fth_graph *graph, fth_value x, fth_value *y)
+{
+    const fth_pool_attributes pool = {
+        .kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}, .count_padding = true, .ceil = true};
+    return fth_op_add_average_pool(graph, pool, x, y);
+}
+
+static fth_status add_transposed(fth_graph *graph, fth_value x, fth_value *y)
+{
+    const fth_convolution_attributes twice = {.stride = {2, 2}, .dilation = {1, 1}, .groups = 1};
+    const fth_initializer some = {FTH_INIT_UNIFORM, 1};
+    fth_value weight;
+    fth_status status = fth_graph_add_parameter(graph, "up.weight", FTH_SHAPE(3, 4, 2, 2), some, &weight);
+    return status == FTH_OK
+               ? fth_op_add_transposed_convolution(graph, twice, (const int[]){0, 1}, x, weight, FTH_NO_VALUE, y)
+               : status;
+}
+
+static fth_status add_nearest(fth_graph *graph, fth_value x, fth_value *y)
+{
+    return fth_op_add_resize(graph, (fth_resize_attributes){.height = 9, .width = 4}, x, y);
+}
+
+static fth_status add_bilinear(fth_graph *graph, fth_value x, fth_value *y)
+{
+    const fth_resize_attributes resize = {.height = 16, .width = 16, .bilinear = true, .scale_factors = {2, 2}};
+    return fth_op_add_resize(graph, resize, x, y);
+}
+
+static void images_are_pooled_and_resized(void **state)
+{
+    (void)state;
+    static const struct {
+        add_op add;
+        const char *nodes[4];
+    } cases[] = {{add_up_pool, {"MaxPool", "Flatten", "Gemm"}},
+                 {add_padded_average, {"Pad", "AveragePool", "Flatten", "Gemm"}},
+                 {add_transposed, {"ConvTranspose", "Flatten", "Gemm"}},
+                 {add_nearest, {"Shape", "Concat", "Resize", "Flatten"}},
+                 {add_bilinear, {"Resize", "Flatten", "Gemm"}}};
+    for (size_t i = 0; i < FTH_COUNT_OF(cases); i++) {
+        fth_graph *graph = NULL;
+        fth_value x, y, weight, labels, loss;
+        assert_int_equal(fth_graph_create(&graph), FTH_OK);
+        assert_int_equal(fth_graph_add_input(graph, "images", FTH_F32, FTH_SHAPE(FTH_BATCH, 3, 8, 8), &x), FTH_OK);
+        assert_int_equal(fth_graph_add_input(graph, "labels", FTH_I32, FTH_SHAPE(FTH_BATCH), &labels), FTH_OK);
+        assert_int_equal(cases[i].add(graph, x, &y), FTH_OK);
+        assert_int_equal(fth_op_add_flatten(graph, y, &y), FTH_OK);
+        const int64_t features = fth_graph_value(graph, y)->type.shape.dims[1];
+        assert_int_equal(fth_graph_add_parameter(graph, "head.weight", FTH_SHAPE(2, features),
+                                                 (fth_initializer){FTH_INIT_UNIFORM, 1}, &weight),
+                         FTH_OK);
+        assert_int_equal(fth_op_add_linear(graph, false, y, weight, FTH_NO_VALUE, &y), FTH_OK);
+        assert_int_equal(fth_op_add_softmax_cross_entropy(graph, 0, y, labels, &loss), FTH_OK);
+        fth_graph_set_outputs(graph, y, loss);
+        assert_int_equal(fth_graph_differentiate(graph), FTH_OK);
+        assert_int_equal(save(graph), FTH_OK);
+        fth_graph_free(graph);
+        onnx_model *model = read_model("");
+        for (size_t n = 0; n < FTH_COUNT_OF(cases[i].nodes) && cases[i].nodes[n]; n++)
+            assert_string_equal(model->nodes[n], cases[i].nodes[n]);
+        for (int n = 0; n < model->read_count; n++)
+            assert_true(model->read[n][0] == '\0' || has_made(model, model->read[n]));
+        free_model(model);
+    }
+}
+
 /* Sequences are padded there: the inputs are others, and everything is made of them. */
 static void text_has_the_inputs_of_transformers(void **state)
 {
@@ -461,6 +538,7 @@ int main(void)
         cmocka_unit_test(the_file_says_what_it_is),
         cmocka_unit_test(weights_are_in_it_as_they_are),
         cmocka_unit_test(every_value_is_made_before_it_is_read),
+        cmocka_unit_test(images_are_pooled_and_resized),
         cmocka_unit_test(fused_parts_are_taken_apart),
         cmocka_unit_test(adaptive_pooling_has_two_forms),
         cmocka_unit_test(text_has_the_inputs_of_transformers),
