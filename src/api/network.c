@@ -88,7 +88,7 @@ static fth_status add_to_graph(fth_graph *graph, const fth_model_options *option
     case LAYER_FLATTEN: return fth_op_add_flatten(graph, x[0], y);
     case LAYER_DROPOUT: return fth_layer_dropout(graph, options, (float)layer->probability, x[0], y);
     case LAYER_ADD: return fth_op_add_add(graph, relu, x[0], x[1], y);
-    case LAYER_CONCAT: return fth_op_add_concat(graph, x, 2, y);
+    case LAYER_CONCAT: return fth_op_add_concat(graph, 1, x, 2, y);
     }
     return fth_fail(FTH_INVALID, "unknown kind of layer");
 }

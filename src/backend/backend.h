@@ -210,7 +210,7 @@ typedef struct fth_backend_accelerator {
 
 /* ---- the table: functions without state; what is optional is in the tables above ---- */
 
-enum { FTH_BACKEND_ABI = 8 };
+enum { FTH_BACKEND_ABI = 9 };
 
 struct fth_backend {
     int abi; /* FTH_BACKEND_ABI */

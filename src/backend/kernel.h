@@ -34,7 +34,13 @@ static inline bool fth_plan_value_equal(fth_plan_value a, fth_plan_value b)
     return a.index == b.index;
 }
 
-typedef enum fth_storage { FTH_IN_ARENA, FTH_IN_PARAMETERS, FTH_IN_GRADIENTS, FTH_IN_BUFFERS } fth_storage;
+typedef enum fth_storage {
+    FTH_IN_ARENA,
+    FTH_IN_PARAMETERS,
+    FTH_IN_GRADIENTS,
+    FTH_IN_BUFFERS,
+    FTH_IN_CONSTANTS /* the plan's own memory, filled once */
+} fth_storage;
 
 enum { FTH_MAX_STEP_VALUES = 32 };
 

@@ -40,6 +40,11 @@ static fth_status add_main_values(fth_plan *plan)
         } else if (info->kind == FTH_VALUE_BUFFER) {
             value->storage = FTH_IN_BUFFERS;
             value->vector_offset = info->offset;
+        } else if (info->kind == FTH_VALUE_CONSTANT) {
+            value->storage = FTH_IN_CONSTANTS;
+            value->vector_offset = plan->constant_floats;
+            plan->constant_floats +=
+                fth_align_up((size_t)fth_shape_count(&info->type.shape), FTH_ALIGNMENT / sizeof(float));
         } else if (info->gradient_of != FTH_NO_VALUE) {
             value->storage = FTH_IN_GRADIENTS;
             value->vector_offset = fth_graph_value(plan->graph, info->gradient_of)->offset;
@@ -189,6 +194,8 @@ void fth_plan_free(fth_plan *plan)
         release_step(&plan->steps[s].step);
     for (size_t v = 0; v < plan->value_count; v++)
         free(plan->values[v].layout);
+    if (plan->constants)
+        plan->device->backend->release(plan->device, plan->constants);
     free(plan->steps);
     free(plan->values);
     free(plan->area_of);

@@ -12,7 +12,7 @@ enum { MAX_OVERWRITTEN = 2 };
 
 typedef struct plan_value {
     fth_storage storage;
-    size_t vector_offset; /* floats, for values in flat vectors */
+    size_t vector_offset; /* floats (or integers as large), for values in flat vectors and constants */
     void *layout;
     size_t size_bytes;
     fth_plan_value alias_of;              /* towards the family's root; none for a root */
@@ -42,6 +42,9 @@ struct fth_plan {
     size_t value_count, value_capacity;
     plan_step *steps;
     size_t step_count, step_capacity;
+
+    size_t constant_floats;
+    void *constants; /* on the device, from the first bind on; NULL: there are none */
 
     size_t arena_bytes;
     size_t *area_of; /* root -> offset in the arena */

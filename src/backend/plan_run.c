@@ -24,13 +24,35 @@ size_t fth_plan_arena_bytes(const fth_plan *plan)
     return plan->arena_bytes;
 }
 
+/* Puts the graph's constants on the device, once for all binds. */
+static fth_status place_constants(fth_plan *plan)
+{
+    fth_status status = FTH_OK;
+    const fth_backend *backend = plan->device->backend;
+
+    if (plan->constants || plan->constant_floats == 0)
+        return FTH_OK;
+    FTH_TRY(backend->allocate(plan->device, plan->constant_floats * sizeof(float), &plan->constants));
+    for (fth_value v = 0; v < fth_graph_value_count(plan->graph); v++) {
+        const fth_value_info *info = fth_graph_value(plan->graph, v);
+        if (info->kind == FTH_VALUE_CONSTANT)
+            FTH_TRY(
+                backend->copy_in(plan->device, (float *)plan->constants + plan->values[v].vector_offset, info->data,
+                                 (size_t)fth_shape_count(&info->type.shape) * fth_dtype_size_bytes(info->type.dtype)));
+    }
+out:
+    return status;
+}
+
 fth_status fth_plan_bind(fth_plan *plan, void *arena, fth_vectors vectors)
 {
     fth_status status = FTH_OK;
+    fth_plan_enter(plan);
+    FTH_TRY(place_constants(plan));
     float *const bases[] = {[FTH_IN_PARAMETERS] = vectors.parameters,
                             [FTH_IN_GRADIENTS] = vectors.gradients,
-                            [FTH_IN_BUFFERS] = vectors.buffers};
-    fth_plan_enter(plan);
+                            [FTH_IN_BUFFERS] = vectors.buffers,
+                            [FTH_IN_CONSTANTS] = plan->constants};
     fth_plan_drop_recordings(plan); /* they hold the old addresses */
     for (size_t v = 0; v < plan->value_count; v++) {
         const int32_t root = fth_plan_root(plan, (fth_plan_value){(int32_t)v}).index;

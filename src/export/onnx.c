@@ -30,7 +30,7 @@ enum { IR_VERSION = 8, OPSET = 17 };
 
 static const fth_onnx_op *find_op(const fth_op *op)
 {
-    const fth_onnx_op *const lists[] = {fth_onnx_op_list, fth_onnx_text_ops};
+    const fth_onnx_op *const lists[] = {fth_onnx_op_list, fth_onnx_arrange_ops, fth_onnx_text_ops};
     for (size_t i = 0; i < FTH_COUNT_OF(lists); i++) {
         for (const fth_onnx_op *row = lists[i]; row->op; row++) {
             if (row->op == op)
@@ -70,9 +70,18 @@ static fth_status write_nodes(fth_onnx_writer *writer, const bool *needed)
 {
     fth_status status = FTH_OK;
     const fth_graph *graph = writer->graph;
-    for (fth_value v = 0; v < fth_graph_value_count(graph); v++)
-        if (needed[v] && fth_graph_value(graph, v)->kind != FTH_VALUE_RESULT)
+    for (fth_value v = 0; v < fth_graph_value_count(graph); v++) {
+        const fth_value_info *info = fth_graph_value(graph, v);
+        fth_onnx_name constant;
+        if (!needed[v] || info->kind == FTH_VALUE_RESULT)
+            continue;
+        if (info->kind != FTH_VALUE_CONSTANT) {
             name_value(writer, v);
+            continue;
+        }
+        FTH_TRY(fth_onnx_write_constant(writer, info, &constant));
+        writer->names[v] = fth_format("%s", constant.text);
+    }
     if (fth_onnx_is_text(graph))
         fth_onnx_begin_text(writer);
     for (int n = 0; n < fth_graph_forward_node_count(graph); n++) {
@@ -129,7 +138,8 @@ static void add_inputs_and_outputs(fth_protobuf *message, const fth_graph *graph
     for (fth_value v = 0; !text && v < fth_graph_value_count(graph); v++) {
         const fth_value_info *info = fth_graph_value(graph, v);
         if (needed[v] && info->kind == FTH_VALUE_INPUT)
-            add_value(message, GRAPH_INPUT, info->name, FTH_ONNX_FLOAT, &info->type.shape);
+            add_value(message, GRAPH_INPUT, info->name, info->type.dtype == FTH_I32 ? FTH_ONNX_INT64 : FTH_ONNX_FLOAT,
+                      &info->type.shape);
     }
     add_value(message, GRAPH_OUTPUT, "logits", FTH_ONNX_FLOAT,
               &fth_graph_value(graph, fth_graph_logits(graph))->type.shape);

@@ -22,8 +22,9 @@ typedef struct fth_onnx_op {
     fth_status (*write)(fth_onnx_writer *writer, const fth_node *node);
 } fth_onnx_op;
 
-extern const fth_onnx_op fth_onnx_op_list[];  /* ends with a NULL op */
-extern const fth_onnx_op fth_onnx_text_ops[]; /* likewise: those of text (onnx_text.c) */
+extern const fth_onnx_op fth_onnx_op_list[];     /* ends with a NULL op */
+extern const fth_onnx_op fth_onnx_arrange_ops[]; /* likewise: those that move elements (onnx_arrange.c) */
+extern const fth_onnx_op fth_onnx_text_ops[];    /* and those of text (onnx_text.c) */
 
 /* ---- onnx_text.c: sequences that are packed here are padded in ONNX ---- */
 
@@ -35,13 +36,6 @@ void fth_onnx_begin_text(fth_onnx_writer *writer);
 
 /* A linear layer of every token; Gemm takes matrices alone. */
 fth_status fth_onnx_write_rows(fth_onnx_writer *writer, const fth_node *node, bool relu);
-
-/* ---- onnx_images.c ---- */
-
-fth_status fth_onnx_write_max_pool(fth_onnx_writer *writer, const fth_node *node);
-fth_status fth_onnx_write_average_pool(fth_onnx_writer *writer, const fth_node *node);
-fth_status fth_onnx_write_transposed_convolution(fth_onnx_writer *writer, const fth_node *node);
-fth_status fth_onnx_write_resize(fth_onnx_writer *writer, const fth_node *node);
 
 /* ---- pieces (onnx_nodes.c) ---- */
 
@@ -58,7 +52,6 @@ fth_protobuf fth_onnx_begin_node(const char *op_type, const char *const *inputs,
 void fth_onnx_add_input(fth_protobuf *node, const char *name); /* one more */
 void fth_onnx_add_integer(fth_protobuf *node, const char *name, int64_t value);
 void fth_onnx_add_float(fth_protobuf *node, const char *name, float value);
-void fth_onnx_add_text(fth_protobuf *node, const char *name, const char *value);
 void fth_onnx_add_integers(fth_protobuf *node, const char *name, const int64_t *values, size_t count);
 void fth_onnx_end_node(fth_onnx_writer *writer, fth_protobuf *node, const char *output);
 /* A node without attributes; `b` may be NULL. */
@@ -68,6 +61,9 @@ void fth_onnx_add_plain(fth_onnx_writer *writer, const char *op_type, const char
 fth_onnx_name fth_onnx_add_constant(fth_onnx_writer *writer, int data_type, const int64_t *dims, size_t rank,
                                     const void *values, size_t size_bytes);
 fth_onnx_name fth_onnx_add_number(fth_onnx_writer *writer, float value);
+
+/* The initializer of a constant of the graph (onnx_arrange.c). */
+fth_status fth_onnx_write_constant(fth_onnx_writer *writer, const fth_value_info *value, fth_onnx_name *name);
 
 const char *fth_onnx_input_name(const fth_onnx_writer *writer, const fth_node *node, int input);
 const char *fth_onnx_output_name(const fth_onnx_writer *writer, const fth_node *node);

@@ -126,6 +126,31 @@ static fth_status write_gelu_tanh(fth_onnx_writer *writer, const fth_node *node)
     return FTH_OK;
 }
 
+static fth_status write_max_pool(fth_onnx_writer *writer, const fth_node *node)
+{
+    const fth_pool_attributes *a = node->attributes;
+    fth_protobuf pool = fth_onnx_begin_node("MaxPool", (const char *[]){fth_onnx_input_name(writer, node, 0)}, 1);
+    add_pair(&pool, "kernel_shape", a->kernel);
+    add_pair(&pool, "strides", a->stride);
+    add_padding(&pool, a->padding);
+    fth_onnx_add_integer(&pool, "ceil_mode", a->ceil);
+    fth_onnx_end_node(writer, &pool, fth_onnx_output_name(writer, node));
+    return FTH_OK;
+}
+
+static fth_status write_average_pool(fth_onnx_writer *writer, const fth_node *node)
+{
+    const fth_pool_attributes *a = node->attributes;
+    fth_protobuf pool = fth_onnx_begin_node("AveragePool", (const char *[]){fth_onnx_input_name(writer, node, 0)}, 1);
+    add_pair(&pool, "kernel_shape", a->kernel);
+    add_pair(&pool, "strides", a->stride);
+    add_padding(&pool, a->padding);
+    fth_onnx_add_integer(&pool, "count_include_pad", a->count_padding);
+    fth_onnx_add_integer(&pool, "ceil_mode", a->ceil);
+    fth_onnx_end_node(writer, &pool, fth_onnx_output_name(writer, node));
+    return FTH_OK;
+}
+
 /* The matrix (to, from) that averages `from` numbers to `to` of them, in PyTorch's windows; (from,
  * to) if transposed. */
 static fth_status add_averaging_matrix(fth_onnx_writer *writer, int64_t from, int64_t to, bool transposed,
@@ -185,51 +210,6 @@ static fth_status write_add(fth_onnx_writer *writer, const fth_node *node)
     return FTH_OK;
 }
 
-static fth_status write_concat(fth_onnx_writer *writer, const fth_node *node)
-{
-    fth_protobuf concat = fth_onnx_begin_node("Concat", NULL, 0);
-    for (int i = 0; i < node->input_count; i++)
-        fth_onnx_add_input(&concat, fth_onnx_input_name(writer, node, i));
-    fth_onnx_add_integer(&concat, "axis", 1);
-    fth_onnx_end_node(writer, &concat, fth_onnx_output_name(writer, node));
-    return FTH_OK;
-}
-
-/* ONNX's pads are those before each axis, then those after. */
-static fth_status write_pad(fth_onnx_writer *writer, const fth_node *node)
-{
-    const fth_pad_attributes *a = node->attributes;
-    const int rank = fth_graph_value(writer->graph, node->inputs[0])->type.shape.rank;
-    int64_t pads[2 * FTH_MAX_RANK] = {0}, count = 2 * (int64_t)rank;
-    pads[1] = a->before;
-    pads[rank + 1] = a->after;
-    fth_onnx_name amounts =
-        fth_onnx_add_constant(writer, FTH_ONNX_INT64, &count, 1, pads, (size_t)count * sizeof *pads);
-    fth_onnx_add_plain(writer, "Pad", fth_onnx_input_name(writer, node, 0), amounts.text,
-                       fth_onnx_output_name(writer, node));
-    return FTH_OK;
-}
-
-static fth_status write_reshape(fth_onnx_writer *writer, const fth_node *node)
-{
-    const fth_reshape_attributes *a = node->attributes;
-    const char *x = fth_onnx_input_name(writer, node, 0);
-    const fth_shape *from = &fth_graph_value(writer->graph, node->inputs[0])->type.shape;
-    const bool keeps_rows = from->dims[0] == a->shape.dims[0];
-    if (a->shape.rank == 2 && keeps_rows) {
-        fth_protobuf flatten = fth_onnx_begin_node("Flatten", &x, 1);
-        fth_onnx_add_integer(&flatten, "axis", 1);
-        fth_onnx_end_node(writer, &flatten, fth_onnx_output_name(writer, node));
-        return FTH_OK;
-    }
-    int64_t dims[FTH_MAX_RANK], rank = a->shape.rank;
-    for (int64_t i = 0; i < rank; i++)
-        dims[i] = i > 0 ? a->shape.dims[i] : keeps_rows ? 0 : -1; /* as the input's; what is left, by the batch */
-    fth_onnx_name shape = fth_onnx_add_constant(writer, FTH_ONNX_INT64, &rank, 1, dims, (size_t)rank * sizeof *dims);
-    fth_onnx_add_plain(writer, "Reshape", x, shape.text, fth_onnx_output_name(writer, node));
-    return FTH_OK;
-}
-
 const fth_onnx_op fth_onnx_op_list[] = {
     {&fth_op_convolution, write_convolution},
     {&fth_op_linear, write_linear},
@@ -238,15 +218,10 @@ const fth_onnx_op fth_onnx_op_list[] = {
     {&fth_op_gelu, write_gelu},
     {&fth_op_gelu_tanh, write_gelu_tanh},
     {&fth_op_tanh, write_tanh},
-    {&fth_op_convolution_grad_input, fth_onnx_write_transposed_convolution},
-    {&fth_op_max_pool, fth_onnx_write_max_pool},
-    {&fth_op_average_pool, fth_onnx_write_average_pool},
-    {&fth_op_resize, fth_onnx_write_resize},
+    {&fth_op_max_pool, write_max_pool},
+    {&fth_op_average_pool, write_average_pool},
     {&fth_op_adaptive_average_pool, write_adaptive_average_pool},
     {&fth_op_add, write_add},
-    {&fth_op_concat, write_concat},
-    {&fth_op_pad, write_pad},
-    {&fth_op_reshape, write_reshape},
     {&fth_op_dropout, NULL},
     {NULL, NULL},
 };

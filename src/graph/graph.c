@@ -22,6 +22,7 @@ static void free_value(fth_value_info *value)
     if (!value)
         return;
     free((char *)value->name);
+    free((void *)value->data);
     free(value);
 }
 
@@ -160,6 +161,27 @@ fth_status fth_graph_add_buffer(fth_graph *graph, const char *name, fth_shape sh
         (fth_value_info){
             .kind = FTH_VALUE_BUFFER, .name = name, .type = {.dtype = FTH_F32, .shape = shape}, .init = init},
         value);
+}
+
+/* Gradients bring constants of their own. */
+fth_status fth_op_add_constant(fth_graph *graph, fth_type type, const void *data, fth_value *value)
+{
+    fth_status status = FTH_OK;
+    void *copy = NULL;
+
+    FTH_TRY(fth_rule_check_numbers(&type, "the constant"));
+    FTH_TRY(check_shape(&type.shape, false));
+    const size_t size_bytes = (size_t)fth_shape_count(&type.shape) * fth_dtype_size_bytes(type.dtype);
+    FTH_TRY(fth_allocate_aligned(size_bytes, &copy));
+    memcpy(copy, data, size_bytes);
+    FTH_TRY(append_value(
+        graph, (fth_value_info){.kind = FTH_VALUE_CONSTANT, .name = "", .type = type, .producer = -1, .data = copy},
+        value));
+    copy = NULL;
+
+out:
+    free(copy);
+    return status;
 }
 
 fth_status fth_graph_add_node(fth_graph *graph, const fth_op *op, const void *attributes, const fth_value *inputs,
@@ -352,7 +374,7 @@ void fth_graph_node_layer(const fth_graph *graph, int index, char *layer, size_t
 fth_value fth_graph_find(const fth_graph *graph, const char *name)
 {
     for (size_t i = 0; i < graph->value_count; i++)
-        if (graph->values[i]->kind != FTH_VALUE_RESULT && strcmp(graph->values[i]->name, name) == 0)
+        if (*name && strcmp(graph->values[i]->name, name) == 0)
             return (fth_value)i;
     return FTH_NO_VALUE;
 }

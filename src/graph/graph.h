@@ -26,6 +26,7 @@ typedef enum fth_value_kind {
     FTH_VALUE_INPUT,     /* filled before each run: images, labels */
     FTH_VALUE_PARAMETER, /* in the flat parameter vector */
     FTH_VALUE_BUFFER,    /* state that is not trained, in the flat buffer vector: running statistics */
+    FTH_VALUE_CONSTANT,  /* the same numbers in every run, a part of the graph: masks, indices */
     FTH_VALUE_RESULT     /* computed by a node */
 } fth_value_kind;
 
@@ -41,11 +42,12 @@ typedef struct fth_type {
 
 typedef struct fth_value_info {
     fth_value_kind kind;
-    const char *name; /* "" for results */
+    const char *name; /* "" for results and constants */
     fth_type type;
     int producer;          /* node that computes it, -1 for others */
     bool needs_gradient;   /* a trainable parameter, or depends on one */
     fth_initializer init;  /* parameters and buffers */
+    const void *data;      /* constants: row-major, little-endian, aligned to FTH_ALIGNMENT */
     size_t offset;         /* parameters and buffers: first float in the flat vector (after differentiate) */
     fth_value gradient;    /* parameters: the result that ends up in the gradient vector, or FTH_NO_VALUE */
     fth_value gradient_of; /* results: the parameter whose gradient this is, or FTH_NO_VALUE */

@@ -44,6 +44,8 @@ fth_status fth_rule_check_count(int input_count, int minimum, int maximum);
 fth_status fth_rule_check_float(const fth_type *type, const char *what, int rank);
 /* Floats or integers of at least one dimension, for ops that move them and compute nothing. */
 fth_status fth_rule_check_numbers(const fth_type *type, const char *what);
+/* An axis of fixed size: any but one that begins with the batch or tokens. */
+fth_status fth_rule_check_axis(const fth_type *type, const char *what, int axis);
 /* A vector of I32: of `count`, or of any length where that is 0. */
 fth_status fth_rule_check_integers(const fth_type *type, const char *what, int64_t count);
 /* A probability of dropout. */

@@ -188,21 +188,6 @@ out:
     return status;
 }
 
-/* y = x (N, C, H, W) + bias (C) */
-static fth_status add_bias(fth_graph *graph, fth_value x, fth_value bias, fth_value *y)
-{
-    fth_status status = FTH_OK;
-    fth_expression sum = {0};
-    fth_value planes;
-    fth_expression_apply(&sum, FTH_FUNCTION_ADD, fth_expression_input(0), fth_expression_input(1), FTH_NO_OPERAND);
-    FTH_TRY(fth_rule_check_shape(&fth_graph_value(graph, bias)->type, "the bias",
-                                 &FTH_SHAPE(fth_graph_value(graph, x)->type.shape.dims[1])));
-    FTH_TRY(fth_op_add_reshape(graph, FTH_SHAPE(fth_graph_value(graph, x)->type.shape.dims[1], 1, 1), bias, &planes));
-    FTH_TRY(fth_op_add_pointwise(graph, &sum, (fth_value[]){x, planes}, 2, NULL, y));
-out:
-    return status;
-}
-
 fth_status fth_op_add_transposed_convolution(fth_graph *graph, fth_convolution_attributes attributes,
                                              const int output_padding[2], fth_value x, fth_value weight,
                                              fth_value bias_or_none, fth_value *y)
@@ -211,14 +196,13 @@ fth_status fth_op_add_transposed_convolution(fth_graph *graph, fth_convolution_a
     const fth_value_info *input = fth_graph_value(graph, x), *weights = fth_graph_value(graph, weight);
 
     FTH_REQUIRE(input && weights, FTH_INVALID, "a transposed convolution of a value that is not in the graph");
+    FTH_REQUIRE(bias_or_none == FTH_NO_VALUE, FTH_UNSUPPORTED, "a transposed convolution with a bias");
     FTH_TRY(find_transposed_output(&attributes, output_padding, &input->type, &weights->type.shape,
                                    &attributes.input_shape));
     for (int i = 0; i < 2; i++)
         attributes.kernel[i] = (int)weights->type.shape.dims[2 + i];
     FTH_REQUIRE(!attributes.relu, FTH_UNSUPPORTED, "a transposed convolution with a ReLU inside");
     FTH_TRY(fth_graph_add_node(graph, &fth_op_convolution_grad_input, &attributes, (fth_value[]){x, weight}, 2, y));
-    if (bias_or_none != FTH_NO_VALUE)
-        FTH_TRY(add_bias(graph, *y, bias_or_none, y));
 out:
     return status;
 }

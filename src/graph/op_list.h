@@ -32,9 +32,12 @@
     ROW(resize)                     /* x -> y */                                                                       \
     ROW(resize_grad)                /* dy -> dx */                                                                     \
     ROW(add)                        /* a, b -> y; its gradient is dy itself (through relu_grad) for both */            \
-    ROW(concat)                     /* x... -> y */                                                                    \
-    ROW(slice)                      /* y -> y[:, begin:end] */                                                         \
+    ROW(concat)                     /* x... -> y; its gradients are slices */                                          \
+    ROW(slice)                      /* x -> x[begin:end:step]; its gradient is a pad */                                \
     ROW(pad)                        /* x -> y; its gradient is a slice */                                              \
+    ROW(permute)                    /* x -> y, axes in another order; its gradient is a permute */                     \
+    ROW(gather)                     /* x, indices -> y */                                                              \
+    ROW(gather_grad)                /* dy, order, ends -> dx */                                                        \
     ROW(reshape)                    /* x -> y; row-major order of the logical elements is kept */                      \
     ROW(dropout)                    /* x -> y; its gradient is the same op on dy */                                    \
     ROW(softmax_cross_entropy)      /* logits, labels -> loss, probabilities, count */                                 \

@@ -98,21 +98,54 @@ typedef struct fth_add_attributes {
 } fth_add_attributes;
 fth_status fth_op_add_add(fth_graph *graph, bool relu, fth_value a, fth_value b, fth_value *y);
 
-/* ---- concat along channels (axis 1) and its inverse ---- */
-typedef struct fth_slice_attributes {
-    int64_t begin, end; /* on axis 1 */
-} fth_slice_attributes;
-fth_status fth_op_add_concat(fth_graph *graph, const fth_value *inputs, int input_count, fth_value *y);
+/* ---- ops that move elements, F32 or I32, and compute nothing ----
+ * An axis that begins with the batch or tokens stays first and whole. */
 
-/* ---- pad: channels of zeros before and after those of x; its gradient is a slice ---- */
+/* constant: numbers that are a part of the graph, which copies them; of a fixed shape. */
+fth_status fth_op_add_constant(fth_graph *graph, fth_type type, const void *data, fth_value *value);
+
+/* concat: any number of inputs, one after the other along an axis. */
+typedef struct fth_concat_attributes {
+    int axis;
+} fth_concat_attributes;
+enum { FTH_MAX_CONCAT_INPUTS = 30 }; /* of one node; of more, several nodes are made */
+fth_status fth_op_add_concat(fth_graph *graph, int axis, const fth_value *inputs, int input_count, fth_value *y);
+
+/* slice: every step-th entry of an axis, from begin up to end. */
+typedef struct fth_slice_attributes {
+    int axis;
+    int64_t begin, end, step;
+} fth_slice_attributes;
+fth_status fth_op_add_slice(fth_graph *graph, int axis, int64_t begin, int64_t end, int64_t step, fth_value x,
+                            fth_value *y);
+
+/* pad: entries of one value before, after and between those of an axis. */
 typedef struct fth_pad_attributes {
-    int64_t before, after; /* on axis 1 */
+    int axis;
+    int64_t before, after;
+    float value;     /* of F32; integers are padded with its whole part */
+    int64_t between; /* so many between two neighbours; 0 but in the gradients of slices */
 } fth_pad_attributes;
 fth_status fth_op_add_pad(fth_graph *graph, fth_pad_attributes attributes, fth_value x, fth_value *y);
 
-/* ---- reshape: another shape for the same elements, in the same row-major order ----
- * Factors may move between dims[0] and the others, (197N, 768) <-> (N, 197, 768): each sample keeps
- * its elements. flatten: (N, ...) -> (N, F). */
+/* permute: y's axis i is x's axis axes[i]. */
+typedef struct fth_permute_attributes {
+    int axes[FTH_MAX_RANK];
+} fth_permute_attributes;
+fth_status fth_op_add_permute(fth_graph *graph, const int *axes, fth_value x, fth_value *y);
+
+/* gather: entry k of an axis of y is entry indices[k] of x's; indices (K) I32 is a constant. The
+ * gradient adds up dy's entries order[ends[i - 1]], ..., order[ends[i] - 1] for entry i, in this
+ * order. */
+typedef struct fth_gather_attributes {
+    int axis;
+    int64_t size; /* of x's axis */
+} fth_gather_attributes;
+fth_status fth_op_add_gather(fth_graph *graph, int axis, fth_value x, fth_value indices, fth_value *y);
+
+/* reshape: another shape for the same elements, in the same row-major order. Factors may move
+ * between dims[0] and the others, (197N, 768) <-> (N, 197, 768): each sample keeps its elements.
+ * flatten: (N, ...) -> (N, F). */
 typedef struct fth_reshape_attributes {
     fth_shape shape;
 } fth_reshape_attributes;

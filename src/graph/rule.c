@@ -41,6 +41,16 @@ fth_status fth_rule_check_numbers(const fth_type *type, const char *what)
     return FTH_OK;
 }
 
+fth_status fth_rule_check_axis(const fth_type *type, const char *what, int axis)
+{
+    if (axis < 0 || axis >= type->shape.rank)
+        return fth_fail(FTH_INVALID, "%s has shape %s, and no axis %d", what, FTH_SHAPE_TEXT(&type->shape), axis);
+    if (type->shape.dims[axis] < 0)
+        return fth_fail(FTH_INVALID, "axis %d of %s, of shape %s, is the batch's and must stay whole", axis, what,
+                        FTH_SHAPE_TEXT(&type->shape));
+    return FTH_OK;
+}
+
 fth_status fth_rule_check_integers(const fth_type *type, const char *what, int64_t count)
 {
     if (type->dtype != FTH_I32 || type->shape.rank != 1)

@@ -37,7 +37,8 @@ static fth_status add_shortcut(fth_graph *graph, int filters, fth_value x, fth_v
     const int64_t missing = filters - fth_graph_value(graph, x)->type.shape.dims[1];
 
     FTH_TRY(fth_op_add_average_pool(graph, every_other, x, &x));
-    FTH_TRY(fth_op_add_pad(graph, (fth_pad_attributes){missing / 2, missing - missing / 2}, x, y));
+    FTH_TRY(fth_op_add_pad(
+        graph, (fth_pad_attributes){.axis = 1, .before = missing / 2, .after = missing - missing / 2}, x, y));
 
 out:
     return status;

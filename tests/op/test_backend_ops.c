@@ -288,7 +288,7 @@ static fth_status build_convolution_pooled_twice(fth_graph *graph, const op_case
     FTH_TRY(build_convolution(graph, with, x, &x));
     FTH_TRY(fth_op_add_max_pool(graph, with->pool, x, &parts[0]));
     FTH_TRY(fth_op_add_average_pool(graph, with->pool, x, &parts[1]));
-    FTH_TRY(fth_op_add_concat(graph, parts, 2, y));
+    FTH_TRY(fth_op_add_concat(graph, 1, parts, 2, y));
 out:
     return status;
 }
@@ -331,7 +331,7 @@ static fth_status build_concat(fth_graph *graph, const op_case *with, fth_value 
     fth_value parts[3] = {x};
     FTH_TRY(add_branch(graph, "branch1", with->outputs, x, &parts[1]));
     FTH_TRY(add_branch(graph, "branch2", 2, x, &parts[2]));
-    FTH_TRY(fth_op_add_concat(graph, parts, 3, y));
+    FTH_TRY(fth_op_add_concat(graph, 1, parts, 3, y));
 out:
     return status;
 }
@@ -342,7 +342,7 @@ static fth_status build_pad(fth_graph *graph, const op_case *with, fth_value x, 
     fth_status status = FTH_OK;
     const fth_pool_attributes every_other = {.kernel = {1, 1}, .stride = {2, 2}};
     FTH_TRY(fth_op_add_average_pool(graph, every_other, x, &x));
-    FTH_TRY(fth_op_add_pad(graph, (fth_pad_attributes){with->outputs, with->outputs / 2}, x, y));
+    FTH_TRY(fth_op_add_pad(graph, (fth_pad_attributes){.axis = 1, .before = with->outputs, .after = with->outputs / 2}, x, y));
 out:
     return status;
 }
@@ -524,11 +524,10 @@ static const op_case cases[] = {
     {"convolution 1x7 of one row, depthwise", CONVOLUTION(3, 16, 1, 19, 16, 1, 7),
      .convolution = {.padding = {0, 3}, .groups = 16}},
 
-    {"transposed convolution 2x2, stride 2", TRANSPOSED(3, 16, 5, 6, 32, 2, 2), .bias = true,
-     .convolution = {.stride = {2, 2}}},
+    {"transposed convolution 2x2, stride 2", TRANSPOSED(3, 16, 5, 6, 32, 2, 2), .convolution = {.stride = {2, 2}}},
     {"transposed convolution 3x3, stride 2, padding 1, output padding 1", TRANSPOSED(3, 32, 6, 5, 16, 3, 3),
      .convolution = {.stride = {2, 2}, .padding = {1, 1}}, .output_padding = {1, 1}},
-    {"transposed convolution 4x4, stride 2, padding 1", TRANSPOSED(2, 7, 5, 4, 9, 4, 4), .bias = true,
+    {"transposed convolution 4x4, stride 2, padding 1", TRANSPOSED(2, 7, 5, 4, 9, 4, 4),
      .convolution = {.stride = {2, 2}, .padding = {1, 1}}},
     {"transposed convolution 3x3, padding 1", TRANSPOSED(8, 32, 7, 7, 16, 3, 3), .convolution = {.padding = {1, 1}}},
     {"transposed convolution 3x2, uneven, dilation 2 and 1", TRANSPOSED(3, 5, 4, 6, 3, 3, 2),

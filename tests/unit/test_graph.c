@@ -146,11 +146,11 @@ static void test_other_shapes_and_errors(void **state)
     assert_shape(graph, y, FTH_SHAPE(FTH_BATCH, 3, 1, 1));
     assert_int_equal(fth_op_add_flatten(graph, x, &y), FTH_OK);
     assert_shape(graph, y, FTH_SHAPE(FTH_BATCH, 189));
-    assert_int_equal(fth_op_add_concat(graph, (fth_value[]){x, wide, x}, 3, &y), FTH_OK);
+    assert_int_equal(fth_op_add_concat(graph, 1, (fth_value[]){x, wide, x}, 3, &y), FTH_OK);
     assert_shape(graph, y, FTH_SHAPE(FTH_BATCH, 11, 7, 9));
-    assert_int_equal(fth_op_add_concat(graph, (fth_value[]){x, narrow}, 2, &y), FTH_INVALID);
+    assert_int_equal(fth_op_add_concat(graph, 1, (fth_value[]){x, narrow}, 2, &y), FTH_INVALID);
     assert_message_has("only in axis 1");
-    assert_int_equal(fth_op_add_concat(graph, NULL, 0, &y), FTH_INVALID);
+    assert_int_equal(fth_op_add_concat(graph, 1, NULL, 0, &y), FTH_INVALID);
     assert_int_equal(fth_op_add_add(graph, false, x, wide, &y), FTH_INVALID);
     assert_message_has("(N, 3, 7, 9)");
     assert_int_equal(fth_op_add_dropout(graph, 1.0F, x, &y), FTH_INVALID);

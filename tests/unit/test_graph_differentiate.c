@@ -153,7 +153,7 @@ static void test_concat_slices_only_what_is_wanted(void **state)
     (void)state;
     network net = create();
     fth_value a = convolve(net.graph, net.images, "a", 3, false), y = FTH_NO_VALUE;
-    assert_int_equal(fth_op_add_concat(net.graph, (fth_value[]){net.images, a}, 2, &y), FTH_OK);
+    assert_int_equal(fth_op_add_concat(net.graph, 1, (fth_value[]){net.images, a}, 2, &y), FTH_OK);
     finish(net, y);
     check_sound(net.graph);
     assert_int_equal(count_backward(net.graph, &fth_op_slice), 1);

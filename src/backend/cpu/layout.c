@@ -44,10 +44,11 @@ static cpu_format make_format(int rank, const dnnl_dims_t dims, dnnl_data_type_t
 
 cpu_format cpu_plain(const fth_shape *shape, dnnl_data_type_t dtype)
 {
-    static const dnnl_format_tag_t tags[] = {0, dnnl_a, dnnl_ab, dnnl_abc, dnnl_abcd, dnnl_abcde, dnnl_abcdef};
+    static const dnnl_format_tag_t tags[] = {0,          dnnl_a,      dnnl_ab,      dnnl_abc,     dnnl_abcd,
+                                             dnnl_abcde, dnnl_abcdef, dnnl_abcdefg, dnnl_abcdefgh};
     dnnl_dims_t dims;
     copy_dims(shape, dims);
-    assert(shape->rank >= 1 && shape->rank <= 6);
+    assert(shape->rank >= 1 && shape->rank <= FTH_MAX_RANK);
     return make_format(shape->rank, dims, dtype, tags[shape->rank]);
 }
 

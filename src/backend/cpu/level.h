@@ -22,6 +22,7 @@
     ROW(plain_max_pool_kernels, plain_max_pool)                                                                        \
     ROW(blocked_kernels, pointwise)                                                                                    \
     ROW(blocked_kernels, strided)                                                                                      \
+    ROW(strided_copy_kernels, strided_copy)                                                                            \
     ROW(thin_linear_kernels, thin_linear)                                                                              \
     ROW(winograd_kernels, winograd)
 

@@ -216,7 +216,7 @@ static const fth_kernel *const kernels[] = {
         NULL,
 };
 
-static const fth_backend_batches batches = {.copy = cuda_copy_batch, .gather = cuda_gather};
+static const fth_backend_batches batches = {.copy = cuda_copy_batch, .gather = cuda_gather_batch};
 
 static const fth_backend_accelerator accelerator = {
     .sample = cuda_sample,

@@ -17,7 +17,7 @@ out:
     return status;
 }
 
-fth_status cuda_gather(fth_device *device, const fth_gather *gather, float *images)
+fth_status cuda_gather_batch(fth_device *device, const fth_gather *gather, float *images)
 {
     fth_status status = FTH_OK;
     cuda_device *cuda = (cuda_device *)device;

@@ -11,7 +11,7 @@ extern const fth_backend_updater cuda_updater;     /* updater.c */
 extern const fth_backend_snapshots cuda_snapshots; /* snapshot.c */
 extern const fth_backend_collectives cuda_nccl;    /* nccl.c, where FARTHING_NCCL is defined */
 fth_status cuda_sample(fth_device *device, fth_device_sample *result);
-fth_status cuda_gather(fth_device *device, const fth_gather *gather, float *images);
+fth_status cuda_gather_batch(fth_device *device, const fth_gather *gather, float *images);
 
 /* Brings run_values on the device up to date; nothing while capturing, when the replay does it. */
 fth_status cuda_set_run_values(cuda_device *device, const fth_run *run);

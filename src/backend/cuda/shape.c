@@ -1,79 +1,6 @@
-/* Ops that move elements: concat, slice, pad, reshape; and dropout, which depends on where an
- * element is. */
+/* Reshape, which moves nothing; and dropout, which depends on where an element is. */
 #include "backend/cuda/kernel_list.h"
 #include "backend/cuda/step.h"
-
-static cudaError_t run_copy_channels(const cuda_call *call)
-{
-    return cuda_launch_copy_channels(call->device->launch.stream, call->type, call->sizes[0], call->data[0],
-                                     call->sizes[1], call->sizes[2], call->data[1], call->sizes[3], call->sizes[4],
-                                     call->sizes[5], call->sizes[6]);
-}
-
-/* Channels [from_begin, from_begin + count) of `from` become those of `to` from to_begin on;
- * `last`: what comes after them in `to` is padding. */
-static fth_status add_copy(fth_plan *plan, const char *name, fth_plan_value from, int64_t from_begin, fth_plan_value to,
-                           int64_t to_begin, int64_t count, bool last)
-{
-    const cuda_layout *source = cuda_layout_of(plan, from), *target = cuda_layout_of(plan, to);
-    cuda_call call = {.run = run_copy_channels, .values = {from, to}, .value_count = 2, .write_count = 1};
-    const int64_t sizes[] = {
-        cuda_rows(source),           source->channels, from_begin, target->channels, to_begin, count,
-        last ? to_begin + count : -1};
-    for (size_t i = 0; i < FTH_COUNT_OF(sizes); i++)
-        call.sizes[i] = sizes[i];
-    call.type = source->type;
-    return cuda_add_call(plan, name, &call);
-}
-
-static fth_status prepare_concat(fth_plan *plan, const fth_node *node)
-{
-    fth_status status = FTH_OK;
-    const cuda_layout layout = cuda_standard(plan, node->outputs[0]);
-    fth_plan_value y, part;
-    int64_t begin = 0;
-    FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &y));
-    for (int i = 0; i < node->input_count; i++) {
-        int64_t channels = fth_plan_type(plan, node->inputs[i]).shape.dims[1];
-        FTH_TRY(cuda_read(plan, node->inputs[i], &part));
-        FTH_TRY(add_copy(plan, "concat", part, 0, y, begin, channels, i == node->input_count - 1));
-        begin += channels;
-    }
-    FTH_TRY(cuda_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
-out:
-    return status;
-}
-
-static fth_status prepare_slice(fth_plan *plan, const fth_node *node)
-{
-    fth_status status = FTH_OK;
-    const fth_slice_attributes *a = node->attributes;
-    const cuda_layout layout = cuda_standard(plan, node->outputs[0]);
-    fth_plan_value x, y;
-    FTH_TRY(cuda_read(plan, node->inputs[0], &x));
-    FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &y));
-    FTH_TRY(add_copy(plan, "slice", x, a->begin, y, 0, a->end - a->begin, true));
-    FTH_TRY(cuda_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
-out:
-    return status;
-}
-
-/* Zeros everywhere, then the input's channels into their place. */
-static fth_status prepare_pad(fth_plan *plan, const fth_node *node)
-{
-    fth_status status = FTH_OK;
-    const fth_pad_attributes *a = node->attributes;
-    const cuda_layout layout = cuda_standard(plan, node->outputs[0]);
-    const int64_t channels = fth_plan_type(plan, node->inputs[0]).shape.dims[1];
-    fth_plan_value x, y;
-    FTH_TRY(cuda_read(plan, node->inputs[0], &x));
-    FTH_TRY(cuda_begin_write(plan, fth_plan_value_of(plan, node->outputs[0]), &layout, &y));
-    FTH_TRY(add_copy(plan, "pad", x, 0, y, 0, 0, true));
-    FTH_TRY(add_copy(plan, "pad", x, 0, y, a->before, channels, false));
-    FTH_TRY(cuda_end_write(plan, fth_plan_value_of(plan, node->outputs[0]), y));
-out:
-    return status;
-}
 
 /* A view of the row-major elements; costs a conversion only if the input lies otherwise. */
 static fth_status prepare_reshape(fth_plan *plan, const fth_node *node)
@@ -147,8 +74,5 @@ out:
     return status;
 }
 
-const fth_kernel cuda_concat = {&fth_op_concat, prepare_concat};
-const fth_kernel cuda_slice = {&fth_op_slice, prepare_slice};
-const fth_kernel cuda_pad = {&fth_op_pad, prepare_pad};
 const fth_kernel cuda_reshape = {&fth_op_reshape, prepare_reshape};
 const fth_kernel cuda_dropout = {&fth_op_dropout, prepare_dropout};

@@ -2,6 +2,7 @@
 #ifndef FTH_BACKEND_CUDA_STEP_H
 #define FTH_BACKEND_CUDA_STEP_H
 
+#include "backend/cuda/arrange_kernels.h"
 #include "backend/cuda/layout.h"
 #include "backend/cuda/text_kernels.h"
 
@@ -22,6 +23,8 @@ typedef struct cuda_call {
         cuda_row_norm row_norm;
         cuda_lookup lookup;
         cuda_row_op row_op;
+        cuda_strided strided;
+        cuda_entries entries;
         struct {
             cuda_layout from, to;
         } convert;

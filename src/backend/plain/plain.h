@@ -81,7 +81,8 @@ extern const plain_kernel plain_gelu_tanh, plain_gelu_tanh_grad, plain_tanh, pla
 extern const plain_kernel plain_average_pool, plain_average_pool_grad;
 extern const plain_kernel plain_adaptive_average_pool, plain_adaptive_average_pool_grad;
 extern const plain_kernel plain_resize, plain_resize_grad;
-extern const plain_kernel plain_concat, plain_slice, plain_pad, plain_reshape;
+extern const plain_kernel plain_concat, plain_slice, plain_pad, plain_permute, plain_reshape;
+extern const plain_kernel plain_gather, plain_gather_grad;
 extern const plain_kernel plain_softmax_cross_entropy, plain_softmax_cross_entropy_grad;
 extern const plain_kernel plain_squared_error, plain_squared_error_grad;
 extern const plain_kernel plain_sigmoid_cross_entropy, plain_sigmoid_cross_entropy_grad;

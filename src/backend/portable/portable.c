@@ -54,6 +54,9 @@ static fth_status check_precision(fth_device *device, fth_precision precision)
     ROW(concat)                                                                                                        \
     ROW(slice)                                                                                                         \
     ROW(pad)                                                                                                           \
+    ROW(permute)                                                                                                       \
+    ROW(gather)                                                                                                        \
+    ROW(gather_grad)                                                                                                   \
     ROW(softmax_cross_entropy)                                                                                         \
     ROW(softmax_cross_entropy_grad)                                                                                    \
     ROW(squared_error)                                                                                                 \

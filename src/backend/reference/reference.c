@@ -115,6 +115,9 @@ static fth_status describe_plain(fth_plan *plan, fth_value value)
     ROW(concat, plain)                                                                                                 \
     ROW(slice, plain)                                                                                                  \
     ROW(pad, plain)                                                                                                    \
+    ROW(permute, plain)                                                                                                \
+    ROW(gather, plain)                                                                                                 \
+    ROW(gather_grad, plain)                                                                                            \
     ROW(reshape, plain)                                                                                                \
     ROW(dropout, plain)                                                                                                \
     ROW(softmax_cross_entropy, plain)                                                                                  \

@@ -83,6 +83,13 @@ INLINE void store_bf16_part(uint16_t *to, vector v, int64_t count)
     copy_part(to, &halves, 2 * count, 2 * LANES);
 }
 
+INLINE void store_bf16_bits_part(uint16_t *to, vector v, int64_t count)
+{
+    const __m256i bits = _mm256_srli_epi32((__m256i)v, 16);
+    const __m128i halves = _mm_packus_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
+    copy_part(to, &halves, 2 * count, 2 * LANES);
+}
+
 INLINE vector blend(vector_mask where, vector yes, vector no)
 {
     return (vector)_mm256_blendv_ps((__m256)no, (__m256)yes, (__m256)where);

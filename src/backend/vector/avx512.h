@@ -77,6 +77,11 @@ INLINE void store_bf16_past_caches(uint16_t *to, vector first, vector second)
 }
 #endif
 
+INLINE void store_bf16_bits_part(uint16_t *to, vector v, int64_t count)
+{
+    _mm512_mask_cvtepi32_storeu_epi16(to, bits_of_first(count), _mm512_srli_epi32((__m512i)v, 16));
+}
+
 INLINE vector load_strided_part(const float *from, int64_t stride, int64_t count)
 {
     const __m512i places = (__m512i)(LANE_NUMBERS * (int32_t)stride);

@@ -63,6 +63,12 @@ INLINE void store_bf16_part(uint16_t *to, vector v, int64_t count)
     copy_part(to, &halves, 2 * count, 2 * LANES);
 }
 
+INLINE void store_bf16_bits_part(uint16_t *to, vector v, int64_t count)
+{
+    const vector_halves halves = __builtin_convertvector((vector_mask)v >> 16, vector_halves);
+    copy_part(to, &halves, 2 * count, 2 * LANES);
+}
+
 INLINE vector blend(vector_mask where, vector yes, vector no)
 {
     return (vector)((where & (vector_mask)yes) | (~where & (vector_mask)no));

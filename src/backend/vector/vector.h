@@ -107,6 +107,9 @@ INLINE void store_bytes_part(uint8_t *to, vector_mask v, int64_t count);
 INLINE vector load_bf16_part(const uint16_t *from, int64_t count);
 INLINE void store_bf16_part(uint16_t *to, vector v, int64_t count);
 
+/* Stores what load_bf16_part() loaded, bit by bit. */
+INLINE void store_bf16_bits_part(uint16_t *to, vector v, int64_t count);
+
 /* Stores two vectors as bf16 to an address aligned to VECTOR_BYTES; non-temporal with AVX-512. */
 INLINE void store_bf16_past_caches(uint16_t *to, vector first, vector second);
 
