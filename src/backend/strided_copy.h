@@ -9,7 +9,8 @@
 
 #include "graph/ops.h"
 
-/* Distances in elements. One axis may be in blocks: entry i is at i / block * of_axis + i % block. */
+/* Distances in elements. One axis may be in blocks: its entry i is at i / block * of_axis +
+ * i % block. */
 typedef struct fth_strides {
     fth_shape shape;
     int64_t of_axis[FTH_MAX_RANK];

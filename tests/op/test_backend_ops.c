@@ -342,7 +342,8 @@ static fth_status build_pad(fth_graph *graph, const op_case *with, fth_value x, 
     fth_status status = FTH_OK;
     const fth_pool_attributes every_other = {.kernel = {1, 1}, .stride = {2, 2}};
     FTH_TRY(fth_op_add_average_pool(graph, every_other, x, &x));
-    FTH_TRY(fth_op_add_pad(graph, (fth_pad_attributes){.axis = 1, .before = with->outputs, .after = with->outputs / 2}, x, y));
+    FTH_TRY(fth_op_add_pad(graph, (fth_pad_attributes){.axis = 1, .before = with->outputs, .after = with->outputs / 2},
+                           x, y));
 out:
     return status;
 }

@@ -1,5 +1,5 @@
-/* Ops that move elements: concat, slice, pad and permute are one step of strided copies, which reads
- * and writes any order of channels, unless an order can be kept and the result is a view. */
+/* Ops that move elements: concat, slice, pad and permute are one step of strided copies, which
+ * reads and writes channels in any order, unless the result is a view. */
 #include <stdlib.h>
 
 #include "backend/cpu/rows.h"

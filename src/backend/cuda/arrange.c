@@ -1,6 +1,6 @@
-/* Ops that move elements: concat, slice, pad and permute are strided copies between any two layouts,
- * one launch each; gather and its gradient. Along channels, whole rows of channels are copied by a
- * kernel of their own (elementwise.cu). */
+/* Ops that move elements: concat, slice, pad and permute are strided copies between any two
+ * layouts, one launch each; gather and its gradient. Along channels, rows of channels are copied by
+ * a kernel of their own (convert.cu). */
 #include <string.h>
 
 #include "backend/cuda/kernel_list.h"

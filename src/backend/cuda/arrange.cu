@@ -1,8 +1,8 @@
 /* Copies of strided tensors, and entries of an axis by indices.
  *
- * A copy whose last loop is adjacent on both sides is made of the widest items, up to 16 bytes, that
- * all distances allow. One that turns rows into columns goes through tiles in shared memory, so that
- * both sides are read and written by whole lines. */
+ * A copy whose last loop is adjacent on both sides is made of the widest items, up to 16 bytes,
+ * that all distances allow. One that turns rows into columns goes through tiles in shared memory,
+ * so that both sides are read and written by whole lines. */
 #include "backend/cuda/arrange_kernels.h"
 #include "backend/cuda/device.cuh"
 

@@ -35,7 +35,7 @@ INLINE void store_items(char *to, vector v, int64_t count, const int64_t item)
         store_part((float *)to, v, count);
 }
 
-/* `rows` × `columns` items, at most LANES of each: the source's rows become the result's columns. */
+/* `rows` × `columns` items, at most LANES of each: the source's rows become columns. */
 INLINE void transpose_block(const copy_tile *t, const char *from, char *to, int64_t rows, int64_t columns,
                             const int64_t item)
 {
