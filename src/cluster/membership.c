@@ -28,7 +28,7 @@ static fth_status copy_options(fth_membership *membership, const fth_membership_
     fth_membership_options *copy = &membership->options;
     *copy = *options;
     membership->blamed = -1;
-    membership->address = strdup(options->rendezvous);
+    membership->rendezvous.address = strdup(options->rendezvous);
     copy->rendezvous = strdup(options->rendezvous);
     copy->token = strdup(options->token ? options->token : "");
     copy->run = strdup(options->run);
@@ -40,8 +40,8 @@ static fth_status copy_options(fth_membership *membership, const fth_membership_
     membership->who = options->rank >= 0
                           ? fth_format("rank %d on %s (process %d)", options->rank, options->node, (int)getpid())
                           : fth_format("%s (process %d)", options->node, (int)getpid());
-    if (!membership->address || !copy->rendezvous || !copy->token || !copy->run || !copy->node || !copy->host ||
-        !copy->address || !copy->configuration || !copy->facts || !membership->who)
+    if (!membership->rendezvous.address || !copy->rendezvous || !copy->token || !copy->run || !copy->node ||
+        !copy->host || !copy->address || !copy->configuration || !copy->facts || !membership->who)
         return fth_fail(FTH_NO_MEMORY, "no memory for a membership");
     return FTH_OK;
 }
@@ -60,14 +60,14 @@ fth_status fth_membership_open(const fth_membership_options *options, fth_deadli
     FTH_TRY(copy_options(membership, options));
     const char *token = membership->options.token;
     FTH_TRY(fth_rendezvous_client_open(options->rendezvous, token, membership->who, &membership->caller));
-    FTH_TRY(fth_rendezvous_client_open(options->rendezvous, token, membership->who, &membership->beater));
+    FTH_TRY(fth_rendezvous_client_open(options->rendezvous, token, membership->who, &membership->heartbeat.client));
     FTH_TRY(fth_succession_create(options->rendezvous, token, membership->options.run, membership->options.node,
                                   membership->who, &membership->succession));
     FTH_TRY(fth_rendezvous_client_reach(membership->caller, deadline, NULL, NULL));
     FTH_TRY(fth_membership_ask(membership, NULL, NULL, NULL, deadline, &code, NULL));
-    FTH_REQUIRE(fth_thread_start(&membership->thread, "membership", fth_membership_beat, membership) == 0,
+    FTH_REQUIRE(fth_thread_start(&membership->heartbeat.thread, "membership", fth_membership_beat, membership) == 0,
                 FTH_NO_MEMORY, "no thread for a membership");
-    membership->beating = true;
+    membership->heartbeat.running = true;
     *result = membership;
     membership = NULL;
 
@@ -80,21 +80,21 @@ void fth_membership_close(fth_membership *membership)
 {
     if (!membership)
         return;
-    if (membership->beating) {
+    if (membership->heartbeat.running) {
         pthread_mutex_lock(&membership->mutex);
         membership->closing = true;
         pthread_cond_signal(&membership->changed);
         pthread_mutex_unlock(&membership->mutex);
-        pthread_join(membership->thread, NULL);
+        pthread_join(membership->heartbeat.thread, NULL);
     }
     if (membership->member)
         FTH_IGNORE(fth_membership_leave(membership, "the process ended"), "the rendezvous notices the silence");
     fth_rendezvous_client_free(membership->caller);
-    fth_rendezvous_client_free(membership->beater);
+    fth_rendezvous_client_free(membership->heartbeat.client);
     fth_succession_free(membership->succession);
     fth_presence_release(&membership->presence);
     json_decref(membership->run);
-    free(membership->address);
+    free(membership->rendezvous.address);
     free(membership->found);
     const fth_membership_options *options = &membership->options;
     free((char *)options->rendezvous);
@@ -222,7 +222,7 @@ fth_status fth_membership_join(fth_membership *membership, fth_stop *stop, fth_g
         FTH_REQUIRE(json_unpack(answer, "{s:s, s:b, s:i, s:o}", "waiting", &waiting, "few", &few, "before", &before,
                                 "ready", &ready) == 0,
                     FTH_CORRUPT, "the answer of the rendezvous to %s says nothing", membership->who);
-        char *address = few ? fth_succession_find_others(membership->succession, membership->address,
+        char *address = few ? fth_succession_find_others(membership->succession, membership->rendezvous.address,
                                                          fth_membership_patience_spent, &patience)
                             : NULL;
         if (address)
@@ -235,7 +235,8 @@ fth_status fth_membership_join(fth_membership *membership, fth_stop *stop, fth_g
     }
     FTH_TRY(fth_group_view_read(answer, view));
     take_group(membership, view);
-    fth_succession_set_members(membership->succession, membership->address, json_object_get(answer, "members"));
+    fth_succession_set_members(membership->succession, membership->rendezvous.address,
+                               json_object_get(answer, "members"));
 
 out:
     json_decref(request);

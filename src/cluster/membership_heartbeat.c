@@ -35,7 +35,7 @@ static bool is_outdated(void *context)
 static void note_heard(fth_membership *membership)
 {
     pthread_mutex_lock(&membership->mutex);
-    membership->heard_s = fth_clock_seconds();
+    membership->rendezvous.heard_s = fth_clock_seconds();
     pthread_mutex_unlock(&membership->mutex);
 }
 
@@ -68,14 +68,14 @@ static fth_status beat(fth_membership *membership, int64_t *generation, json_t *
     json_t *request = json_pack("{s:I, s:I, s:b, s:I, s:s}", "member", (json_int_t)member, "generation",
                                 (json_int_t)*generation, "ending", membership->group.ending, "step",
                                 (json_int_t)membership->report.step, "activity", membership->report.activity);
-    fth_status status = fth_rendezvous_client_point(membership->beater, membership->address);
+    fth_status status = fth_rendezvous_client_point(membership->heartbeat.client, membership->rendezvous.address);
     /* Until just after the rendezvous counts as lost, so that this beat finds that out; but long
      * enough for a slow answer. */
-    double left_s = membership->heard_s + membership->lost_after_s + 0.05 - fth_clock_seconds();
+    double left_s = membership->rendezvous.heard_s + membership->rendezvous.lost_after_s + 0.05 - fth_clock_seconds();
     pthread_mutex_unlock(&membership->mutex);
     if (status == FTH_OK)
-        status = fth_rendezvous_client_post(membership->beater, "/beat", request, fth_deadline_in(fmax(left_s, 1.5)),
-                                            is_outdated, membership, code, answer);
+        status = fth_rendezvous_client_post(membership->heartbeat.client, "/beat", request,
+                                            fth_deadline_in(fmax(left_s, 1.5)), is_outdated, membership, code, answer);
     json_decref(request);
     if (fth_membership_is_gone(*code)) { /* this incarnation may have joined a group meanwhile */
         pthread_mutex_lock(&membership->mutex);

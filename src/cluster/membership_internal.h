@@ -30,19 +30,21 @@ struct fth_membership {
     char *found;                    /* sent with joins, or NULL */
     char instance[33];              /* a random name of this membership */
     char *who;                      /* "rank 2 on b (process 4711)", for messages */
-    fth_rendezvous_client *caller, *beater;
+    fth_rendezvous_client *caller;
     fth_succession *succession; /* where the rendezvous is when it is lost */
     fth_presence presence;      /* of the nodes of groups so far */
     json_t *run;                /* the run that was found, or NULL */
     int blamed;                 /* a rank of the newest group, for the next join; -1: none */
-    pthread_t thread;
-    bool beating; /* the thread runs */
+    struct {
+        fth_rendezvous_client *client;
+        pthread_t thread;
+        bool running;
+    } heartbeat;
 
     pthread_mutex_t delivery;
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t changed;
     bool closing;
-    char *address;  /* of the rendezvous */
     int64_t member; /* the incarnation; 0: not a member */
     struct {
         int64_t generation; /* 0: there was none yet */
@@ -56,8 +58,11 @@ struct fth_membership {
         int64_t step;
         char activity[FTH_MEMBERSHIP_MAX_ACTIVITY + 1];
     } report;
-    double lost_after_s; /* as the rendezvous has it */
-    double heard_s;      /* when the rendezvous answered last */
+    struct {
+        char *address;
+        double lost_after_s; /* how long it waits for a member */
+        double heard_s;      /* when it answered last */
+    } rendezvous;
 };
 
 /* How long a call continues after a stop was requested; NULL: it ignores stops. */

@@ -56,8 +56,8 @@ int64_t fth_membership_get_member(fth_membership *membership)
 bool fth_membership_is_unreachable(fth_membership *membership, double *silent_s)
 {
     pthread_mutex_lock(&membership->mutex);
-    *silent_s = fth_clock_seconds() - membership->heard_s;
-    bool unreachable = *silent_s >= membership->lost_after_s;
+    *silent_s = fth_clock_seconds() - membership->rendezvous.heard_s;
+    bool unreachable = *silent_s >= membership->rendezvous.lost_after_s;
     pthread_mutex_unlock(&membership->mutex);
     return unreachable;
 }
@@ -87,7 +87,7 @@ static json_t *describe_self(fth_membership *membership)
                      options->local_size, "rank", options->rank, "facts", options->facts, "generation",
                      (json_int_t)membership->group.generation, "former_rank", membership->group.rank, "expected",
                      fth_succession_count_expected(membership->succession), "known_run", membership->run, "hosts",
-                     fth_rendezvous_is_here(membership->address));
+                     fth_rendezvous_is_here(membership->rendezvous.address));
 }
 
 static void compare_clocks(const fth_membership *membership, double wall_s)
@@ -102,8 +102,8 @@ static void compare_clocks(const fth_membership *membership, double wall_s)
 void fth_membership_move(fth_membership *membership, char *address)
 {
     pthread_mutex_lock(&membership->mutex);
-    free(membership->address);
-    membership->address = address;
+    free(membership->rendezvous.address);
+    membership->rendezvous.address = address;
     membership->member = 0;
     pthread_mutex_unlock(&membership->mutex);
 }
@@ -129,7 +129,7 @@ static fth_status enter(fth_membership *membership, fth_stop_patience *patience,
     double lost_after_s = 0, wall_s = 0;
 
     *code = 0;
-    FTH_TRY(fth_rendezvous_client_point(membership->caller, membership->address));
+    FTH_TRY(fth_rendezvous_client_point(membership->caller, membership->rendezvous.address));
     FTH_TRY(fth_rendezvous_client_probe(membership->caller, fth_deadline_left_seconds(deadline),
                                         fth_membership_patience_spent, patience));
     request = describe_self(membership);
@@ -142,9 +142,9 @@ static fth_status enter(fth_membership *membership, fth_stop_patience *patience,
     fth_succession_set_limits(membership->succession, limits);
     compare_clocks(membership, wall_s);
     pthread_mutex_lock(&membership->mutex);
-    membership->lost_after_s = lost_after_s;
+    membership->rendezvous.lost_after_s = lost_after_s;
     membership->member = member;
-    membership->heard_s = fth_clock_seconds();
+    membership->rendezvous.heard_s = fth_clock_seconds();
     pthread_cond_signal(&membership->changed);
     pthread_mutex_unlock(&membership->mutex);
 
@@ -158,7 +158,7 @@ out:
 
 static bool is_at_home(const fth_membership *membership)
 {
-    return strcmp(membership->address, membership->options.rendezvous) == 0;
+    return strcmp(membership->rendezvous.address, membership->options.rendezvous) == 0;
 }
 
 /* A request gives up when a stop is requested, or when the rendezvous itself hangs: it then accepts
@@ -187,12 +187,12 @@ static fth_status ask_once(fth_membership *membership, const char *path, json_t 
         goto out;
     int64_t member = fth_membership_get_member(membership);
     json_object_set_new(request, "member", json_integer(member));
-    FTH_TRY(fth_rendezvous_client_point(membership->caller, membership->address));
+    FTH_TRY(fth_rendezvous_client_point(membership->caller, membership->rendezvous.address));
     status = fth_rendezvous_client_post(membership->caller, path, request, fth_deadline_in(FTH_MEMBERSHIP_REQUEST_S),
                                         is_exhausted, &(waiter){membership, patience}, code, answer);
     if (status == FTH_INTERRUPTED && !is_spent(patience))
-        status =
-            fth_fail(FTH_PEER_LOST, "the rendezvous at %s does not answer %s", membership->address, membership->who);
+        status = fth_fail(FTH_PEER_LOST, "the rendezvous at %s does not answer %s", membership->rendezvous.address,
+                          membership->who);
     if (*code == FTH_RENDEZVOUS_GONE) {
         fth_log_warning("%s joins again as a new member: %s", membership->who, fth_error_message());
         fth_membership_forget(membership, member);
@@ -219,7 +219,7 @@ fth_status fth_membership_ask(fth_membership *membership, const char *path, json
         if ((!unreachable && !refused) || fth_deadline_passed(give_up))
             return status;
         fth_membership_is_unreachable(membership, &silent_s);
-        char *address = fth_succession_find(membership->succession, membership->address, silent_s,
+        char *address = fth_succession_find(membership->succession, membership->rendezvous.address, silent_s,
                                             fth_membership_patience_spent, patience);
         if (address)
             fth_membership_move(membership, address);

@@ -126,7 +126,7 @@ void fth_roster_remove(fth_roster *roster, double now_s, fth_roster_member *memb
 static bool is_known_by_launcher(const fth_roster *roster)
 {
     for (size_t i = 0; i < roster->count; i++)
-        if (roster->members[i]->launcher_rank >= 0)
+        if (roster->members[i]->launched.rank >= 0)
             return true;
     return false;
 }
@@ -160,9 +160,9 @@ fth_status fth_roster_add(fth_roster *roster, double now_s, const fth_newcomer *
     }
     member->id = ++roster->newest_member;
     member->process = newcomer->process;
-    member->local_rank = newcomer->local_rank;
-    member->local_size = newcomer->local_size;
-    member->launcher_rank = newcomer->rank;
+    member->launched.local_rank = newcomer->local_rank;
+    member->launched.local_size = newcomer->local_size;
+    member->launched.rank = newcomer->rank;
     member->heard_s = member->state_s = member->moved_s = roster->arrival_s = now_s;
     member->hung_up_s = -1;
     member->group.generation = newcomer->generation;
@@ -320,7 +320,7 @@ static bool should_find(const fth_roster *roster, double now_s, const fth_roster
 {
     if (now_s - roster->created_s < roster->options.find_after_s)
         return false;
-    if (member->launcher_rank == 0)
+    if (member->launched.rank == 0)
         return true;
     if (!is_known_by_launcher(roster))
         return member->hosts || now_s - roster->began_s >= HOST_S;
@@ -328,8 +328,8 @@ static bool should_find(const fth_roster *roster, double now_s, const fth_roster
         return false;
     for (size_t i = 0; i < roster->count; i++) {
         const fth_roster_member *other = roster->members[i];
-        if (other->asks_run && other->launcher_rank >= 0 &&
-            (member->launcher_rank < 0 || other->launcher_rank < member->launcher_rank))
+        if (other->asks_run && other->launched.rank >= 0 &&
+            (member->launched.rank < 0 || other->launched.rank < member->launched.rank))
             return false;
     }
     return true;

@@ -69,7 +69,7 @@ static int former_rank(const fth_roster *roster, const fth_roster_member *member
 
 static int launcher_rank(const fth_roster_member *member)
 {
-    return member->launcher_rank >= 0 ? member->launcher_rank : INT_MAX;
+    return member->launched.rank >= 0 ? member->launched.rank : INT_MAX;
 }
 
 /* Who comes first, and so whose node; then, in a node, who does. */
@@ -79,7 +79,7 @@ static int compare(const fth_roster *roster, const fth_roster_member *a, const f
         {former_rank(roster, a), former_rank(roster, b)},
         {a->id != roster->finder, b->id != roster->finder},
         {launcher_rank(a), launcher_rank(b)},
-        {in_node ? a->local_rank : 0, in_node ? b->local_rank : 0},
+        {in_node ? a->launched.local_rank : 0, in_node ? b->launched.local_rank : 0},
         {a->id, b->id},
     };
     for (size_t i = 0; i < FTH_COUNT_OF(keys); i++)
@@ -122,7 +122,7 @@ static bool awaits_all(const fth_roster *roster)
  * whoever is there. */
 static int needed_on_node(const fth_roster_member *member, bool beginning)
 {
-    return beginning && member->group.generation == 0 ? member->local_size : 1;
+    return beginning && member->group.generation == 0 ? member->launched.local_size : 1;
 }
 
 /* Nodes with waiting members, in order, without those that need more. */
@@ -188,7 +188,7 @@ static bool is_complete(const fth_roster *roster, candidate_node *nodes, int cou
     int ranked = 0, preparing = 0;
     for (size_t i = 0; i < roster->count; i++) {
         const fth_roster_member *member = roster->members[i];
-        ranked += member->state == FTH_ROSTER_WAITING && member->launcher_rank >= 0;
+        ranked += member->state == FTH_ROSTER_WAITING && member->launched.rank >= 0;
         preparing += member->state == FTH_ROSTER_PREPARING && find_node(nodes, count, member->node);
     }
     return is_reunited(roster) || ranked >= roster->options.most || (count >= roster->options.most && preparing == 0);

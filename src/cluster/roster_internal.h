@@ -19,7 +19,9 @@ typedef struct fth_roster_member {
     char *instance;
     char *node, *host, *address;
     int64_t process;
-    int local_rank, local_size, launcher_rank;
+    struct { /* as its launcher numbered it; rank -1: it did not */
+        int rank, local_rank, local_size;
+    } launched;
     json_t *facts;
     fth_roster_state state;
     double state_s;   /* since when */

@@ -139,25 +139,25 @@ void fth_exchange_set_header(fth_exchange *exchange, const char *name, const cha
 
 void fth_exchange_unlist(fth_exchange *exchange)
 {
-    if (!exchange->list)
+    if (!exchange->link.list)
         return;
-    if (exchange->previous)
-        exchange->previous->next = exchange->next;
+    if (exchange->link.previous)
+        exchange->link.previous->link.next = exchange->link.next;
     else
-        *exchange->list = exchange->next;
-    if (exchange->next)
-        exchange->next->previous = exchange->previous;
-    exchange->previous = exchange->next = NULL;
-    exchange->list = NULL;
+        *exchange->link.list = exchange->link.next;
+    if (exchange->link.next)
+        exchange->link.next->link.previous = exchange->link.previous;
+    exchange->link.previous = exchange->link.next = NULL;
+    exchange->link.list = NULL;
 }
 
 void fth_exchange_list(fth_exchange *exchange, fth_exchange **list)
 {
     fth_exchange_unlist(exchange);
-    exchange->list = list;
-    exchange->next = *list;
+    exchange->link.list = list;
+    exchange->link.next = *list;
     if (*list)
-        (*list)->previous = exchange;
+        (*list)->link.previous = exchange;
     *list = exchange;
 }
 

@@ -324,7 +324,7 @@ static void *run_timer(void *context)
         double now = fth_clock_seconds(), next = now + (fth_readers_look(server) ? LOOK_AT_READERS_S : 3600);
         next = fmin(next, fth_server_connections_look(server, now));
         for (fth_exchange *exchange = server->held, *following; exchange; exchange = following) {
-            following = exchange->next;
+            following = exchange->link.next;
             if (exchange->hold.until_s > now) {
                 next = fmin(next, exchange->hold.until_s);
                 continue;

@@ -108,8 +108,10 @@ struct fth_exchange {
         uint64_t received_before; /* by the client, of what was sent on its connection before this answer */
     } reading;
 
-    fth_exchange **list;           /* the server's that it is in; NULL: none */
-    fth_exchange *previous, *next; /* in it */
+    struct {
+        fth_exchange **list; /* the server's that it is in; NULL: none */
+        fth_exchange *previous, *next;
+    } link;
 };
 
 /* exchange.c */

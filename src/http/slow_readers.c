@@ -26,7 +26,7 @@ void fth_readers_add(fth_exchange *exchange)
     exchange->reading.since_s = fth_clock_seconds();
     exchange->reading.received_before = received_by_client(exchange);
     fth_exchange_list(exchange, &server->readers);
-    if (!exchange->next) /* the first one: the timer was not looking */
+    if (!exchange->link.next) /* the first one: the timer was not looking */
         pthread_cond_signal(&server->changed);
 }
 
@@ -34,7 +34,7 @@ static int end_slow(fth_server *server, double grace_s, double least_bytes_per_s
 {
     int count = 0;
     double now = fth_clock_seconds();
-    for (fth_exchange *exchange = server->readers; exchange; exchange = exchange->next) {
+    for (fth_exchange *exchange = server->readers; exchange; exchange = exchange->link.next) {
         double counted_s = now - exchange->reading.since_s - grace_s;
         if (counted_s <= 0 ||
             (double)(received_by_client(exchange) - exchange->reading.received_before) >= counted_s * least_bytes_per_s)

@@ -276,14 +276,14 @@ static void answer_registration(const fth_applier *applier, const fth_server_req
     const fth_served_model *model = applier->parts->model;
     char consistency[32];
     fth_consistency_format(applier->parts->options->consistency, consistency, sizeof consistency);
-    fth_exchange_answer_json(request->exchange, 200,
-                             json_pack("{s:i, s:s, s:s, s:I, s:I, s:f, s:s, s:s, s:s, s:i, s:o, s:I, s:I}", "code", 200,
-                                       "worker", worker->name, "instance", worker->instance, "version",
-                                       (json_int_t)version_of(applier), "sequence", (json_int_t)worker->sequence,
-                                       "lease_s", worker->lease_s, "consistency", consistency, "model",
-                                       model->train->model, "input", model->input, "classes", model->classes,
-                                       "normalization", describe_normalization(&model->normalization), "max_body_bytes",
-                                       (json_int_t)model->max_body_bytes, "unfit", (json_int_t)worker->unfit));
+    fth_exchange_answer_json(
+        request->exchange, 200,
+        json_pack("{s:i, s:s, s:s, s:I, s:I, s:f, s:s, s:s, s:s, s:i, s:o, s:I, s:I}", "code", 200, "worker",
+                  worker->name, "instance", worker->instance, "version", (json_int_t)version_of(applier), "sequence",
+                  (json_int_t)worker->sequence, "lease_s", worker->lease_s, "consistency", consistency, "model",
+                  model->train->model, "input", model->input.text, "classes", model->classes, "normalization",
+                  describe_normalization(&model->input.normalization), "max_body_bytes",
+                  (json_int_t)model->max_body_bytes, "unfit", (json_int_t)worker->unfit));
 }
 
 static void take_registration(fth_applier *applier, fth_server_request *request)

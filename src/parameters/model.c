@@ -99,8 +99,10 @@ static fth_status find_tokenizer(fth_served_model *model, const char *checkpoint
 /* Chooses the network and its optimizer if the options leave them to the data. */
 static fth_status choose_model(fth_served_model *model)
 {
-    const fth_dataset_info images = {
-        .channels = model->channels, .height = model->height, .width = model->width, .classes = model->classes};
+    const fth_dataset_info images = {.channels = model->input.channels,
+                                     .height = model->input.height,
+                                     .width = model->input.width,
+                                     .classes = model->classes};
     const fth_dataset_info *info = model->dataset ? fth_dataset_get_info(model->dataset) : &images;
     const bool open = fth_usual_needs_data(model->train);
     fth_status status = fth_usual_find(model->train, info, &model->usual);
@@ -122,7 +124,7 @@ static fth_status take_text(fth_served_model *model, const fth_dataset_info *inf
 
     if (info->modality != FTH_MODALITY_TEXT)
         return FTH_OK;
-    model->longest = info->text.longest;
+    model->input.longest = info->text.longest;
     model->task = fth_task_of_labels(info->text.label);
     FTH_TRY(fth_options_fit_vocabulary(model->train, info, &model->fitting_model));
     if (model->fitting_model)
@@ -135,10 +137,10 @@ out:
 /* The engine's options that describe samples and labels. */
 static fth_engine_options describe_sample(const fth_served_model *model)
 {
-    return (fth_engine_options){.channels = model->channels,
-                                .height = model->height,
-                                .width = model->width,
-                                .longest = model->longest,
+    return (fth_engine_options){.channels = model->input.channels,
+                                .height = model->input.height,
+                                .width = model->input.width,
+                                .longest = model->input.longest,
                                 .task = model->task,
                                 .classes = model->classes};
 }
@@ -149,9 +151,9 @@ static fth_status open_data(fth_served_model *model, const fth_parameters_option
     const fth_train_options *train = options->train;
     const fth_shard_manifest *shards = model->shards;
 
-    model->channels = shards ? shards->channels : options->channels;
-    model->height = shards ? shards->height : options->height;
-    model->width = shards ? shards->width : options->width;
+    model->input.channels = shards ? shards->channels : options->channels;
+    model->input.height = shards ? shards->height : options->height;
+    model->input.width = shards ? shards->width : options->width;
     model->classes = shards ? shards->classes : options->classes;
     model->epoch_samples = shards ? shards->samples : options->epoch_samples;
     if (options->has_data) {
@@ -162,9 +164,9 @@ static fth_status open_data(fth_served_model *model, const fth_parameters_option
         const fth_dataset_info *info = fth_dataset_get_info(model->dataset);
         if (shards)
             FTH_TRY(check_against_shards(shards, info, train->data.address));
-        model->channels = info->channels;
-        model->height = info->height;
-        model->width = info->width;
+        model->input.channels = info->channels;
+        model->input.height = info->height;
+        model->input.width = info->width;
         model->classes = info->classes;
         if (model->epoch_samples == 0)
             model->epoch_samples = info->count[FTH_TRAIN];
@@ -172,19 +174,20 @@ static fth_status open_data(fth_served_model *model, const fth_parameters_option
                     train->data.address);
         FTH_TRY(choose_model(model));
         FTH_TRY(take_text(model, info));
-        model->normalization = info->normalization;
+        model->input.normalization = info->normalization;
     } else if (shards && !*train->images.normalize) {
-        model->normalization = shards->normalization;
+        model->input.normalization = shards->normalization;
     } else {
-        FTH_TRY(fth_service_find_normalization(train, &model->normalization));
-        if (model->normalization.channels > 0)
-            FTH_TRY(fth_normalization_spread(&model->normalization, model->channels, &model->normalization));
+        FTH_TRY(fth_service_find_normalization(train, &model->input.normalization));
+        if (model->input.normalization.channels > 0)
+            FTH_TRY(fth_normalization_spread(&model->input.normalization, model->input.channels,
+                                             &model->input.normalization));
     }
     if (!model->dataset)
         FTH_TRY(choose_model(model));
     const fth_engine_options sample = describe_sample(model);
     fth_service_describe_input(&sample, model->dataset ? fth_dataset_get_info(model->dataset)->text.tokenizer : NULL,
-                               model->input, sizeof model->input);
+                               model->input.text, sizeof model->input.text);
 
 out:
     return status;
@@ -310,12 +313,12 @@ json_t *fth_served_model_describe(const fth_served_model *model, const fth_param
     const char *name = info ? info->name : model->shards ? model->shards->dataset : "the workers'";
     if (!info)
         json_object_set_new(configuration, "data", json_string(name));
-    json_t *run =
-        json_pack("{s:s, s:o, s:{s:s, s:i, s:i, s:i, s:i, s:I, s:I}, s:I}", "identity", identity, "configuration",
-                  configuration, "data", "name", name, "classes", model->classes, "channels", model->channels, "height",
-                  model->height, "width", model->width, "training_samples", (json_int_t)model->epoch_samples,
-                  "validation_samples", (json_int_t)(info ? info->count[FTH_VALIDATION] : 0), "parameters",
-                  (json_int_t)fth_graph_trainable_count(fth_engine_graph(model->engine)));
+    json_t *run = json_pack("{s:s, s:o, s:{s:s, s:i, s:i, s:i, s:i, s:I, s:I}, s:I}", "identity", identity,
+                            "configuration", configuration, "data", "name", name, "classes", model->classes, "channels",
+                            model->input.channels, "height", model->input.height, "width", model->input.width,
+                            "training_samples", (json_int_t)model->epoch_samples, "validation_samples",
+                            (json_int_t)(info ? info->count[FTH_VALIDATION] : 0), "parameters",
+                            (json_int_t)fth_graph_trainable_count(fth_engine_graph(model->engine)));
     if (run && info && info->modality == FTH_MODALITY_TEXT)
         fth_text_describe(info, json_object_get(run, "data"));
     return run;
@@ -327,11 +330,11 @@ static fth_status describe_facts(const fth_served_model *model, fth_model_facts 
     if (model->dataset)
         return fth_model_facts_of_run(model->train, model->dataset, facts);
     *facts = (fth_model_facts){.model = fth_format("%s", model->train->model),
-                               .channels = model->channels,
-                               .height = model->height,
-                               .width = model->width,
+                               .channels = model->input.channels,
+                               .height = model->input.height,
+                               .width = model->input.width,
                                .classes = model->classes,
-                               .normalization = model->normalization};
+                               .normalization = model->input.normalization};
     return FTH_OK;
 }
 
@@ -340,7 +343,7 @@ fth_status fth_served_model_write_text(const fth_served_model *model, const char
     fth_status status = FTH_OK;
     fth_model_facts facts = {0};
 
-    if (model->longest == 0)
+    if (model->input.longest == 0)
         return FTH_OK;
     FTH_TRY(describe_facts(model, &facts));
     FTH_TRY(

@@ -17,12 +17,14 @@ typedef struct fth_served_model {
     fth_usual usual;                /* the choice before the model is fitted to the tokenizer */
     char *fitting_model;            /* name of the fitted model; or NULL */
     fth_tokenizer *tokenizer;       /* for text without a tokenizer of its own; or NULL */
-    int channels, height, width;    /* of images */
-    int longest;                    /* of text */
+    struct {
+        int channels, height, width;     /* of images */
+        int longest;                     /* of text */
+        char text[64];                   /* "1x28x28" */
+        fth_normalization normalization; /* of the workers' images; 0 channels: unknown */
+    } input;
     fth_task task;
     int classes;
-    char input[64];                   /* "1x28x28" */
-    fth_normalization normalization;  /* of the workers' images; 0 channels: unknown */
     fth_dataset *dataset;             /* to validate with; or NULL */
     const fth_shard_manifest *shards; /* leased to workers; or NULL */
     fth_device *device;

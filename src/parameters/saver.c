@@ -33,7 +33,7 @@ static json_t *describe_state(const fth_served_saver *saver)
     const fth_served_position *position = saver->parts->position;
     const fth_served_record *record = saver->parts->record;
     return json_pack("{s:s, s:s, s:I, s:I, s:f, s:f, s:s, s:s, s:o, s:o, s:o}", "kind", "parameter-server", "input",
-                     saver->parts->model->input, "version", (json_int_t)fth_served_position_version(position),
+                     saver->parts->model->input.text, "version", (json_int_t)fth_served_position_version(position),
                      "samples", (json_int_t)fth_served_position_samples(position), "elapsed_s",
                      fth_served_position_elapsed_s(position), "apply_s", fth_served_position_apply_s(position), "run",
                      fth_served_record_id(record), "run_folder", fth_served_record_folder(record), "workers",
@@ -45,11 +45,11 @@ static json_t *describe_state(const fth_served_saver *saver)
 static fth_status check_texts(const fth_served_saver *saver, const char *before)
 {
     const fth_served_model *model = saver->parts->model;
-    if (model->longest == 0 || !before || strcmp(before, model->input) == 0)
+    if (model->input.longest == 0 || !before || strcmp(before, model->input.text) == 0)
         return FTH_OK;
     return fth_fail(FTH_INVALID,
                     "%s holds a model for %s, and this server has %s: give --vocab the tokenizer.json of its run",
-                    saver->folder_path, before, model->input);
+                    saver->folder_path, before, model->input.text);
 }
 
 static fth_status restore_state(fth_served_saver *saver, const json_t *state, int64_t step)

@@ -313,8 +313,8 @@ fth_parameters_facts fth_parameters_get_facts(const fth_parameters *server)
     return (fth_parameters_facts){.model = model->train->model,
                                   .run_folder = fth_served_record_folder(server->parts.record),
                                   .validation_split = fth_validation_split_names[model->train->data.validation_split],
-                                  .normalization = &model->normalization,
-                                  .takes_text = model->longest > 0,
+                                  .normalization = &model->input.normalization,
+                                  .takes_text = model->input.longest > 0,
                                   .epoch_samples = model->epoch_samples};
 }
 

@@ -62,8 +62,10 @@ static fth_status create_snapshot(fth_parameter_snapshots *snapshots, int64_t ve
     *result = NULL;
     snprintf(version_text, sizeof version_text, "%" PRId64, version);
     snprintf(classes_text, sizeof classes_text, "%d", model->classes);
-    fth_metadata_entry metadata[] = {
-        {"version", version_text}, {"model", model->train->model}, {"input", model->input}, {"classes", classes_text}};
+    fth_metadata_entry metadata[] = {{"version", version_text},
+                                     {"model", model->train->model},
+                                     {"input", model->input.text},
+                                     {"classes", classes_text}};
     FTH_TRY(fth_allocate(1, sizeof *snapshot, &snapshot));
     snapshot->fd = -1;
     snapshot->references = 1;

@@ -102,11 +102,11 @@ static fth_status open_engine(fth_served_validator *v)
     fth_status status = FTH_OK;
     const fth_served_model *model = v->parts->model;
     fth_engine_options options = {.train = model->train,
-                                  .longest = model->longest,
+                                  .longest = model->input.longest,
                                   .task = model->task,
-                                  .channels = model->channels,
-                                  .height = model->height,
-                                  .width = model->width,
+                                  .channels = model->input.channels,
+                                  .height = model->input.height,
+                                  .width = model->input.width,
                                   .classes = model->classes,
                                   .training_samples = model->epoch_samples > 0 ? model->epoch_samples : 1,
                                   .evaluate_only = true};

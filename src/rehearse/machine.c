@@ -9,7 +9,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/child.h"
 #include "base/process.h"
 #include "rehearse/machine.h"
 
@@ -99,15 +98,15 @@ static void take_event(fth_trial *trial, const char *line)
 static fth_status take_bytes(fth_trial *trial, const char *bytes, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        if (trial->line_bytes == MAX_LINE_BYTES)
+        if (trial->line.count == MAX_LINE_BYTES)
             return fth_fail(FTH_CORRUPT, "the job writes a line of more than %d MiB", MAX_LINE_BYTES >> 20);
-        fth_status status = fth_grow(&trial->line, trial->line_bytes, &trial->line_capacity, 1);
+        fth_status status = fth_grow(&trial->line.text, trial->line.count, &trial->line.capacity, 1);
         if (status != FTH_OK)
             return status;
-        trial->line[trial->line_bytes++] = bytes[i] == '\n' ? '\0' : bytes[i];
+        trial->line.text[trial->line.count++] = bytes[i] == '\n' ? '\0' : bytes[i];
         if (bytes[i] == '\n') {
-            take_event(trial, trial->line);
-            trial->line_bytes = 0;
+            take_event(trial, trial->line.text);
+            trial->line.count = 0;
         }
     }
     return FTH_OK;
@@ -143,21 +142,19 @@ static fth_status read_board(fth_trial *trial)
     if (isnan(trial->first_step_s))
         trial->first_step_s = fth_clock_seconds();
     trial->step = step;
-    fth_status status = fth_grow(&trial->moments, trial->moment_count, &trial->moment_capacity, sizeof *trial->moments);
+    fth_status status =
+        fth_grow(&trial->moments.at, trial->moments.count, &trial->moments.capacity, sizeof *trial->moments.at);
     if (status == FTH_OK)
-        trial->moments[trial->moment_count++] = (fth_step_moment){fth_clock_seconds(), step};
+        trial->moments.at[trial->moments.count++] = (fth_step_moment){fth_clock_seconds(), step};
     return status;
 }
 
 static void reap(fth_trial *trial)
 {
-    fth_child_end end;
-    if (trial->ended || !fth_child_has_ended(trial->pid, &end))
+    if (trial->ended || !fth_child_has_ended(trial->pid, &trial->exit))
         return;
     trial->ended = true;
     trial->ended_s = fth_clock_seconds();
-    trial->exit_code = end.code;
-    trial->signal = end.signal;
 }
 
 fth_status fth_trial_look(fth_trial *trial, double seconds)
@@ -189,12 +186,12 @@ out:
 
 double fth_trial_time_of_step(const fth_trial *trial, int64_t step)
 {
-    if (step <= trial->begun_step || trial->moment_count == 0)
+    if (step <= trial->begun_step || trial->moments.count == 0)
         return trial->began_s;
-    for (size_t i = 0; i < trial->moment_count; i++)
-        if (trial->moments[i].step >= step)
-            return trial->moments[i].at_s;
-    return trial->moments[trial->moment_count - 1].at_s;
+    for (size_t i = 0; i < trial->moments.count; i++)
+        if (trial->moments.at[i].step >= step)
+            return trial->moments.at[i].at_s;
+    return trial->moments.at[trial->moments.count - 1].at_s;
 }
 
 int64_t fth_trial_count_in_log(const fth_trial *trial, const char *text)
@@ -236,8 +233,8 @@ void fth_trial_close(fth_trial *trial)
         munmap((void *)trial->board, sizeof *trial->board);
     json_decref(trial->end);
     json_decref(trial->error);
-    free(trial->line);
-    free(trial->moments);
+    free(trial->line.text);
+    free(trial->moments.at);
     free(trial->log_path);
     *trial = (fth_trial){.output = -1};
 }

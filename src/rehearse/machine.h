@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include "base/child.h"
 #include "rehearse/rehearse.h"
 
 typedef struct fth_step_moment {
@@ -16,8 +17,10 @@ typedef struct fth_step_moment {
 typedef struct fth_trial {
     pid_t pid;
     int output; /* the child's events, read without blocking; -1: closed */
-    char *line; /* the unfinished last one */
-    size_t line_bytes, line_capacity;
+    struct {    /* the unfinished last one */
+        char *text;
+        size_t count, capacity;
+    } line;
     FILE *copy; /* events.jsonl of this machine */
     const fth_progress_board *board;
     char *log_path;
@@ -29,11 +32,12 @@ typedef struct fth_trial {
     bool evaluating;
     double price_usd_per_hour; /* NAN: unknown */
     json_t *end, *error;       /* those events */
-    fth_step_moment *moments;  /* when which step was seen done, growing */
-    size_t moment_count, moment_capacity;
+    struct {                   /* when which step was seen done */
+        fth_step_moment *at;
+        size_t count, capacity;
+    } moments;
     bool ended;
-    int exit_code; /* -1: killed by `signal` */
-    int signal;
+    fth_child_end exit; /* once it has ended */
 } fth_trial;
 
 /* Starts `arguments` (a copy of the program's, NULL at the end) with `environment` added to ours

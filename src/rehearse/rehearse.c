@@ -230,11 +230,11 @@ static fth_status fail_job(const fth_trial *trial, const char *which)
     const char *said = json_string_value(json_object_get(trial->error, "message"));
     char *words = fth_trial_last_words(trial);
     fth_status status;
-    if (trial->exit_code < 0)
-        status = fth_fail(FTH_IO, "%s was ended by signal %d (%s); its log: %s", which, trial->signal,
-                          strsignal(trial->signal), trial->log_path);
+    if (trial->exit.code < 0)
+        status = fth_fail(FTH_IO, "%s was ended by signal %d (%s); its log: %s", which, trial->exit.signal,
+                          strsignal(trial->exit.signal), trial->log_path);
     else
-        status = fth_fail(FTH_IO, "%s failed with exit code %d: %s; its log: %s", which, trial->exit_code,
+        status = fth_fail(FTH_IO, "%s failed with exit code %d: %s; its log: %s", which, trial->exit.code,
                           said ? said : words, trial->log_path);
     free(words);
     return status;
@@ -307,7 +307,7 @@ static fth_status conclude_machine(fth_rehearsing *now, int64_t number, const ft
     if (trial->saved_step > now->best_saved_step)
         now->best_saved_step = trial->saved_step;
     account->saved_step = now->best_saved_step;
-    *finished = trial->exit_code == FTH_EXIT_OK;
+    *finished = trial->exit.code == FTH_EXIT_OK;
     if (*finished) {
         result->steps = (int64_t)json_integer_value(json_object_get(trial->end, "steps"));
         const char *model = json_string_value(json_object_get(trial->end, "model"));
@@ -317,8 +317,8 @@ static fth_status conclude_machine(fth_rehearsing *now, int64_t number, const ft
     }
     /* In its first milliseconds a process does not handle SIGTERM yet, and has nothing to save. */
     bool killed_by_us =
-        interrupted && (trial->signal == SIGKILL || (trial->signal == SIGTERM && isnan(trial->began_s)));
-    if (!interrupted || (trial->exit_code != FTH_EXIT_INTERRUPTED && !killed_by_us))
+        interrupted && (trial->exit.signal == SIGKILL || (trial->exit.signal == SIGTERM && isnan(trial->began_s)));
+    if (!interrupted || (trial->exit.code != FTH_EXIT_INTERRUPTED && !killed_by_us))
         return fail_job(trial, which);
     char used[64] = "";
     if (!isnan(account->notice_used_s))
@@ -390,7 +390,7 @@ static fth_status run_uninterrupted(fth_rehearsing *now)
         FTH_TRY(fth_trial_look(&trial, LOOK_S));
         FTH_TRY(check_going_on(now));
     }
-    if (trial.exit_code != FTH_EXIT_OK) {
+    if (trial.exit.code != FTH_EXIT_OK) {
         status = fail_job(&trial, "the uninterrupted job");
         goto out;
     }

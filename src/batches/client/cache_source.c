@@ -11,27 +11,18 @@
 #include <unistd.h>
 
 #include "base/process.h"
+#include "batches/client/host_patience.h"
 #include "http/http.h"
 
-/* A host that has not delivered within SILENCE_S is asked whether it is alive, and has ANSWER_S to
- * answer. If it is alive but slow, the client waits PATIENCE_S in all. After that it waits only
- * briefly, until an item that was waited for arrives or IMPATIENT_FOR_S have passed. Items that
- * were already there do not count: samples of an earlier epoch are found while nothing new is
- * made. */
-#define SILENCE_S       2.0
-#define ANSWER_S        1.0
-#define PATIENCE_S      4.0
-#define IMPATIENCE_S    0.05
-#define STEP_S          0.25
-#define REGISTER_S      3.0
-#define IMPATIENT_FOR_S 10.0
+/* An answer to a question of this client's. */
+#define ANSWER_S 1.0
+/* One wait for an item, after which the host is checked. */
+#define STEP_S     0.25
+#define REGISTER_S 3.0
 /* The first tries are shorter, because closing a source waits for the current one. */
 #define LEAST_REGISTER_S 1.0
 /* A source opened while the host is away, perhaps for a short evaluation, does not try at once. */
 #define LATER_S 0.5
-/* A host whose items are all there is checked this often: it may be gone, and only its memory be
- * left. */
-#define LOOK_EVERY_S 1.0
 /* For telling a restarted host that the job is done. */
 #define FINISH_S 0.5
 
@@ -47,14 +38,13 @@ struct fth_cache_source {
     fth_connection *connection;
     bool connected;
     uint64_t unreported[FTH_SLOT_COUNTERS]; /* counted while disconnected: added to the next slot */
-    double waiting_since; /* since when nothing has arrived that is waited for; 0: nothing is waited for */
-    double asked_at;      /* when the host last answered that it is alive */
-    double looked_at;     /* when its connection was last checked */
-    double impatient_until;
-    fth_status failure;        /* of the cache, since it last delivered an item that was waited for; FTH_OK: none */
-    char cause[480];           /* of the failure */
-    bool refused;              /* the cache has said that it cannot hold the job's batches */
-    int64_t next, stride, end; /* next is -1 until it is known */
+    fth_host_patience patience;
+    fth_status failure; /* of the cache, since it last delivered an item that was waited for; FTH_OK: none */
+    char cause[480];    /* of the failure */
+    bool refused;       /* the cache has said that it cannot hold the job's batches */
+    struct {
+        int64_t next, stride, end; /* next is -1 until it is known */
+    } position;
     pthread_t reconnector;
     double reconnect_at; /* not before this time */
     bool has_reconnector, closing;
@@ -140,14 +130,14 @@ static void replace(fth_cache_source *source, fth_connection *connection)
     fth_connection *before = source->connection;
     source->connection = connection;
     source->connected = true;
-    source->waiting_since = 0;
+    fth_host_patience_stop_waiting(&source->patience);
     source->refused = false; /* this was about the previous connection */
     fth_slot *slot = fth_connection_slot(connection);
     for (int i = 0; i < FTH_SLOT_COUNTERS; i++)
         fth_slot_count(slot, i, source->unreported[i]);
     memset(source->unreported, 0, sizeof source->unreported);
-    if (source->next >= 0)
-        fth_slot_set_position(slot, source->next, source->stride, source->end);
+    if (source->position.next >= 0)
+        fth_slot_set_position(slot, source->position.next, source->position.stride, source->position.end);
     fth_connection_release(before);
 }
 
@@ -231,8 +221,8 @@ fth_status fth_cache_source_open(const fth_batches_address *address, fth_job_spe
     pthread_cond_init(&opened->changed, NULL);
     opened->address = address;
     opened->job = job;
-    opened->next = -1;
-    opened->stride = 1;
+    opened->position.next = -1;
+    opened->position.stride = 1;
     if (time != FTH_REGISTER_LATER)
         status = register_first(opened, spec, deadline);
     if ((status == FTH_PEER_LOST || status == FTH_TIMEOUT) && time == FTH_REGISTER_NOW_OR_LATER)
@@ -305,10 +295,7 @@ static bool is_alive(fth_cache_source *source, fth_connection *connection, doubl
     if (fth_connection_is_lost(connection))
         return false;
     pthread_mutex_lock(&source->mutex);
-    double now = fth_clock_seconds();
-    bool due = waiting_s > SILENCE_S && now - source->asked_at > SILENCE_S;
-    if (due)
-        source->asked_at = now; /* only one thread asks */
+    bool due = fth_host_patience_must_ask(&source->patience, waiting_s, fth_clock_seconds());
     pthread_mutex_unlock(&source->mutex);
     if (!due)
         return true;
@@ -322,15 +309,11 @@ static bool is_alive(fth_cache_source *source, fth_connection *connection, doubl
 static bool note_progress(fth_cache_source *source, bool waited, double now_s)
 {
     pthread_mutex_lock(&source->mutex);
-    source->waiting_since = 0;
+    bool due = fth_host_patience_note_item(&source->patience, waited, now_s) && source->connected;
     if (waited) {
-        source->impatient_until = 0;
         source->failure = FTH_OK;
         *source->cause = '\0';
     }
-    bool due = source->connected && now_s > source->looked_at + LOOK_EVERY_S;
-    if (due)
-        source->looked_at = now_s;
     pthread_mutex_unlock(&source->mutex);
     return due;
 }
@@ -354,8 +337,7 @@ static void look_at_host(fth_cache_source *source)
 static void note_outage(fth_cache_source *source)
 {
     pthread_mutex_lock(&source->mutex);
-    source->waiting_since = 0;
-    source->impatient_until = fth_clock_seconds() + IMPATIENT_FOR_S;
+    fth_host_patience_end(&source->patience, fth_clock_seconds());
     pthread_mutex_unlock(&source->mutex);
 }
 
@@ -363,15 +345,7 @@ static void note_outage(fth_cache_source *source)
 static double note_waiting(fth_cache_source *source, double *left_s)
 {
     pthread_mutex_lock(&source->mutex);
-    double now = fth_clock_seconds();
-    if (source->waiting_since == 0)
-        source->waiting_since = now;
-    double waiting_s = now - source->waiting_since;
-    *left_s = (now < source->impatient_until ? IMPATIENCE_S : PATIENCE_S) - waiting_s;
-    if (*left_s <= 0) {
-        source->impatient_until = now + IMPATIENT_FOR_S;
-        source->waiting_since = 0;
-    }
+    double waiting_s = fth_host_patience_wait(&source->patience, fth_clock_seconds(), left_s);
     pthread_mutex_unlock(&source->mutex);
     return waiting_s;
 }
@@ -528,9 +502,9 @@ void fth_cache_source_report_lost(fth_cache_source *source, fth_item_id id)
 void fth_cache_source_set_position(fth_cache_source *source, int64_t next, int64_t stride, int64_t end)
 {
     pthread_mutex_lock(&source->mutex);
-    source->next = next;
-    source->stride = stride;
-    source->end = end;
+    source->position.next = next;
+    source->position.stride = stride;
+    source->position.end = end;
     if (source->connection)
         fth_slot_set_position(fth_connection_slot(source->connection), next, stride, end);
     pthread_mutex_unlock(&source->mutex);

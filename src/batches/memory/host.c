@@ -63,9 +63,11 @@ struct fth_host {
     _Atomic int count;
     pthread_t thread, answering[ANSWERING_THREADS];
     int threads; /* started so far: answering threads, then the host's own */
-    pthread_mutex_t mutex;
-    pthread_cond_t arrived;
-    client_queue asked, answered; /* guarded by mutex */
+    struct {
+        pthread_mutex_t mutex; /* guards the queues */
+        pthread_cond_t arrived;
+        client_queue asked, answered;
+    } requests;
     _Atomic bool stop;
 };
 
@@ -106,14 +108,14 @@ static json_t *describe_failure(fth_status status)
 static void *answer_requests(void *context)
 {
     fth_host *host = context;
-    pthread_mutex_lock(&host->mutex);
+    pthread_mutex_lock(&host->requests.mutex);
     while (!host->stop) {
-        host_client *client = dequeue(&host->asked);
+        host_client *client = dequeue(&host->requests.asked);
         if (!client) {
-            pthread_cond_wait(&host->arrived, &host->mutex);
+            pthread_cond_wait(&host->requests.arrived, &host->requests.mutex);
             continue;
         }
-        pthread_mutex_unlock(&host->mutex);
+        pthread_mutex_unlock(&host->requests.mutex);
         client->new_job = 0;
         fth_status status = host->handler.answer(host->handler.context, client->slot, client->request, &client->answer,
                                                  &client->new_job);
@@ -122,11 +124,11 @@ static void *answer_requests(void *context)
             client->answer = describe_failure(status);
             client->new_job = 0;
         }
-        pthread_mutex_lock(&host->mutex);
-        enqueue(&host->answered, client);
+        pthread_mutex_lock(&host->requests.mutex);
+        enqueue(&host->requests.answered, client);
         ring(host);
     }
-    pthread_mutex_unlock(&host->mutex);
+    pthread_mutex_unlock(&host->requests.mutex);
     return NULL;
 }
 
@@ -231,10 +233,10 @@ static void handle_request(fth_host *host, host_client *client, json_t *request)
         client->request = request;
         client->answering = true;
         watch(host, client, EPOLL_CTL_MOD, EPOLLRDHUP);
-        pthread_mutex_lock(&host->mutex);
-        enqueue(&host->asked, client);
-        pthread_cond_signal(&host->arrived);
-        pthread_mutex_unlock(&host->mutex);
+        pthread_mutex_lock(&host->requests.mutex);
+        enqueue(&host->requests.asked, client);
+        pthread_cond_signal(&host->requests.arrived);
+        pthread_mutex_unlock(&host->requests.mutex);
         return;
     }
     json_decref(request);
@@ -285,9 +287,9 @@ static void finish_answers(fth_host *host)
     if (read(host->bell, &rings, sizeof rings) < 0 && errno != EAGAIN)
         return;
     for (;;) {
-        pthread_mutex_lock(&host->mutex);
-        host_client *client = dequeue(&host->answered);
-        pthread_mutex_unlock(&host->mutex);
+        pthread_mutex_lock(&host->requests.mutex);
+        host_client *client = dequeue(&host->requests.answered);
+        pthread_mutex_unlock(&host->requests.mutex);
         if (!client)
             return;
         finish_answer(host, client);
@@ -464,10 +466,10 @@ fth_status fth_host_open(const char *socket_path, fth_segment_cache *segment, ft
     made->segment = segment;
     made->board = board;
     made->handler = *handler;
-    made->asked.end = &made->asked.first;
-    made->answered.end = &made->answered.first;
-    pthread_mutex_init(&made->mutex, NULL);
-    pthread_cond_init(&made->arrived, NULL);
+    made->requests.asked.end = &made->requests.asked.first;
+    made->requests.answered.end = &made->requests.answered.first;
+    pthread_mutex_init(&made->requests.mutex, NULL);
+    pthread_cond_init(&made->requests.arrived, NULL);
     FTH_REQUIRE((made->path = strdup(socket_path)) && asprintf(&made->lock_path, "%s.lock", socket_path) >= 0,
                 FTH_NO_MEMORY, "no memory for a path");
     FTH_TRY(lock_path(made));
@@ -491,10 +493,10 @@ out:
 
 static void stop_threads(fth_host *host)
 {
-    pthread_mutex_lock(&host->mutex);
+    pthread_mutex_lock(&host->requests.mutex);
     host->stop = true;
-    pthread_cond_broadcast(&host->arrived);
-    pthread_mutex_unlock(&host->mutex);
+    pthread_cond_broadcast(&host->requests.arrived);
+    pthread_mutex_unlock(&host->requests.mutex);
     if (host->bell >= 0)
         ring(host);
     for (int i = 0; i < host->threads; i++)
@@ -524,8 +526,8 @@ void fth_host_close(fth_host *host)
             unlink(host->lock_path);
         close(host->lock);
     }
-    pthread_cond_destroy(&host->arrived);
-    pthread_mutex_destroy(&host->mutex);
+    pthread_cond_destroy(&host->requests.arrived);
+    pthread_mutex_destroy(&host->requests.mutex);
     free(host->path);
     free(host->lock_path);
     free(host);

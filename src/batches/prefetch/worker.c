@@ -38,15 +38,16 @@ typedef struct fth_prefetch_worker {
     double cache_away_since_s;      /* 0: it can be reached */
     bool has_begun;                 /* the coordinator knows that earlier orders under this name are lost */
 
-    /* A session; of the thread that takes orders, except `ended`. */
-    char *cache;
-    double limit_s;
-    json_t *waiting; /* orders that no thread has taken */
-    bool samples;    /* the last order was for a sample */
-    fth_backoff backoff;
-    atomic_bool ended; /* something has changed, or failed */
-    fth_status status;
-    char message[512];
+    struct { /* of the thread that takes orders, except `ended` */
+        char *cache;
+        double limit_s;
+        json_t *waiting; /* orders that no thread has taken */
+        bool samples;    /* the last order was for a sample */
+        fth_backoff backoff;
+        atomic_bool ended; /* something has changed, or failed */
+        fth_status status;
+        char message[512];
+    } session;
 
     pthread_mutex_t mutex; /* guards the members below */
     pthread_cond_t changed;
@@ -63,11 +64,11 @@ static bool is_stopped(const fth_prefetch_worker *worker)
 
 static void end_session(fth_prefetch_worker *worker, fth_status status)
 {
-    if (status != FTH_OK && worker->status == FTH_OK) {
-        worker->status = status;
-        snprintf(worker->message, sizeof worker->message, "%s", fth_error_message());
+    if (status != FTH_OK && worker->session.status == FTH_OK) {
+        worker->session.status = status;
+        snprintf(worker->session.message, sizeof worker->session.message, "%s", fth_error_message());
     }
-    atomic_store(&worker->ended, true);
+    atomic_store(&worker->session.ended, true);
 }
 
 /* ---- orders ---- */
@@ -76,7 +77,7 @@ static void end_session(fth_prefetch_worker *worker, fth_status status)
 static void pause_for(fth_prefetch_worker *worker, double seconds)
 {
     fth_deadline until = fth_deadline_in(seconds);
-    while (!fth_deadline_passed(until) && !is_stopped(worker) && !atomic_load(&worker->ended))
+    while (!fth_deadline_passed(until) && !is_stopped(worker) && !atomic_load(&worker->session.ended))
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
 }
 
@@ -92,7 +93,7 @@ static bool bear_with(fth_prefetch_worker *worker, fth_status status)
     }
     if (now_s - worker->away_since_s > worker->with.patience_s)
         return false;
-    pause_for(worker, fmin(MAX_PAUSE_S, fth_backoff_next_s(&worker->backoff, 0)));
+    pause_for(worker, fmin(MAX_PAUSE_S, fth_backoff_next_s(&worker->session.backoff, 0)));
     return true;
 }
 
@@ -108,7 +109,7 @@ static fth_status ask_for_orders(fth_prefetch_worker *worker, int room, int wait
         return bear_with(worker, status) ? FTH_OK : status;
     if (atomic_exchange(&worker->away, false))
         fth_log_info("the coordinator %s answers again", fth_coordinator_link_url(worker->orders));
-    worker->backoff.tries = 0;
+    worker->session.backoff.tries = 0;
     worker->has_begun = true;
     if (!json_is_array(json_object_get(*answer, "orders")) || !json_is_string(json_object_get(*answer, "cache"))) {
         json_decref(*answer);
@@ -133,19 +134,19 @@ static bool fits(fth_prefetch_worker *worker, fth_remote_prefetcher *remote, con
 
 static bool take_waiting(fth_prefetch_worker *worker, fth_remote_prefetcher *remote, fth_order *order)
 {
-    while (json_array_size(worker->waiting) > 0) {
-        fth_status status = fth_order_load(json_array_get(worker->waiting, 0), order);
+    while (json_array_size(worker->session.waiting) > 0) {
+        fth_status status = fth_order_load(json_array_get(worker->session.waiting, 0), order);
         if (status == FTH_OK && !fits(worker, remote, order)) {
             end_session(worker, FTH_OK);
             return false; /* the waiting orders go to another prefetcher at their deadline */
         }
-        json_array_remove(worker->waiting, 0);
+        json_array_remove(worker->session.waiting, 0);
         if (status == FTH_OK) {
             pthread_mutex_lock(&worker->mutex);
             worker->orders_out++;
             pthread_cond_signal(&worker->changed);
             pthread_mutex_unlock(&worker->mutex);
-            worker->samples = order->kind != FTH_ITEM_BATCH;
+            worker->session.samples = order->kind != FTH_ITEM_BATCH;
             return true;
         }
         fth_log_warning("coordinator %s: %s", fth_coordinator_link_url(worker->orders), fth_error_message());
@@ -170,24 +171,25 @@ static bool take(void *context, fth_remote_prefetcher *remote, fth_deadline dead
 {
     fth_prefetch_worker *worker = context;
     json_t *answer = NULL;
-    if (atomic_load(&worker->ended))
+    if (atomic_load(&worker->session.ended))
         return pause_for(worker, fth_deadline_left_seconds(deadline)), false;
     if (take_waiting(worker, remote, order))
         return true;
-    if (fth_deadline_passed(deadline) || is_stopped(worker) || atomic_load(&worker->ended))
+    if (fth_deadline_passed(deadline) || is_stopped(worker) || atomic_load(&worker->session.ended))
         return false;
     wait_after_failures(worker);
-    fth_status status = ask_for_orders(worker, worker->samples ? SAMPLES_AT_ONCE : BATCHES_AT_ONCE, HELD_MS, &answer);
+    fth_status status =
+        ask_for_orders(worker, worker->session.samples ? SAMPLES_AT_ONCE : BATCHES_AT_ONCE, HELD_MS, &answer);
     if (status != FTH_OK) {
         end_session(worker, status);
         return false;
     }
     if (!answer)
         return false;
-    if (strcmp(json_string_value(json_object_get(answer, "cache")), worker->cache) != 0) {
+    if (strcmp(json_string_value(json_object_get(answer, "cache")), worker->session.cache) != 0) {
         end_session(worker, FTH_OK); /* it was restarted with another cache */
     } else {
-        json_array_extend(worker->waiting, json_object_get(answer, "orders"));
+        json_array_extend(worker->session.waiting, json_object_get(answer, "orders"));
     }
     json_decref(answer);
     return take_waiting(worker, remote, order);
@@ -216,7 +218,7 @@ static void done(void *context, const fth_order *order, fth_status status, const
 static void report_results(fth_prefetch_worker *worker, json_t *results)
 {
     json_t *request = json_pack("{s:s, s:O}", "prefetcher", worker->name, "results", results);
-    fth_deadline deadline = fth_deadline_in(is_stopped(worker) ? 2 : worker->limit_s);
+    fth_deadline deadline = fth_deadline_in(is_stopped(worker) ? 2 : worker->session.limit_s);
     fth_backoff backoff = {.most_s = MAX_PAUSE_S};
     fth_status status;
     do {
@@ -285,14 +287,15 @@ static fth_status make_contact(fth_prefetch_worker *worker)
     }
     if (!answer)
         return FTH_OK;
-    free(worker->cache);
-    worker->cache = fth_format("%s", json_string_value(json_object_get(answer, "cache")));
-    worker->limit_s = json_number_value(json_object_get(answer, "limit_s"));
-    json_array_extend(worker->waiting, json_object_get(answer, "orders")); /* some may be left from the last session */
-    if (!(worker->limit_s > 0 && worker->limit_s < 1e6))
-        worker->limit_s = 20;
+    free(worker->session.cache);
+    worker->session.cache = fth_format("%s", json_string_value(json_object_get(answer, "cache")));
+    worker->session.limit_s = json_number_value(json_object_get(answer, "limit_s"));
+    json_array_extend(worker->session.waiting,
+                      json_object_get(answer, "orders")); /* some may be left from the last session */
+    if (!(worker->session.limit_s > 0 && worker->session.limit_s < 1e6))
+        worker->session.limit_s = 20;
     json_decref(answer);
-    return worker->cache ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for an address");
+    return worker->session.cache ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for an address");
 }
 
 /* Returns untaken orders when the worker ends. */
@@ -300,13 +303,13 @@ static void return_orders(fth_prefetch_worker *worker)
 {
     size_t index;
     json_t *saved;
-    json_array_foreach(worker->waiting, index, saved)
+    json_array_foreach(worker->session.waiting, index, saved)
     {
         fth_order order;
         if (fth_order_load(saved, &order) == FTH_OK)
             done(worker, &order, FTH_INTERRUPTED, "the worker was stopped", NULL);
     }
-    json_array_clear(worker->waiting);
+    json_array_clear(worker->session.waiting);
 }
 
 static fth_status open_remote_prefetcher(fth_prefetch_worker *worker, fth_remote_prefetcher **remote)
@@ -315,9 +318,9 @@ static fth_status open_remote_prefetcher(fth_prefetch_worker *worker, fth_remote
         fth_remote_prefetcher_open(&(fth_remote_prefetcher_options){.url = worker->with.url,
                                                                     .pinned_key = worker->with.pinned_key,
                                                                     .ca_file = worker->with.ca_file,
-                                                                    .cache = worker->cache,
+                                                                    .cache = worker->session.cache,
                                                                     .threads = worker->with.threads,
-                                                                    .limit_s = worker->limit_s,
+                                                                    .limit_s = worker->session.limit_s,
                                                                     .context = worker,
                                                                     .take = take,
                                                                     .done = done},
@@ -349,7 +352,7 @@ static fth_status run_session(fth_prefetch_worker *worker)
     FTH_TRY(make_contact(worker));
     if (is_stopped(worker))
         goto out;
-    atomic_store(&worker->ended, false);
+    atomic_store(&worker->session.ended, false);
     worker->reporting = true;
     FTH_REQUIRE(fth_thread_start(&reporter, "report", report, worker) == 0, FTH_NO_MEMORY, "cannot start a thread");
     has_reporter = true;
@@ -357,19 +360,19 @@ static fth_status run_session(fth_prefetch_worker *worker)
     if (!remote)
         goto out;
     fth_log_info("prefetching for %s as %s, into %s", fth_coordinator_link_url(worker->orders), worker->name,
-                 worker->cache);
-    while (!is_stopped(worker) && !atomic_load(&worker->ended))
+                 worker->session.cache);
+    while (!is_stopped(worker) && !atomic_load(&worker->session.ended))
         nanosleep(&(struct timespec){.tv_nsec = (long)(look_every_s * 1e9)}, NULL);
 
 out:
-    atomic_store(&worker->ended, true);
+    atomic_store(&worker->session.ended, true);
     fth_remote_prefetcher_close(remote);
     if (is_stopped(worker) || status != FTH_OK)
         return_orders(worker);
     if (has_reporter)
         stop_reporting(worker, reporter);
-    if (status == FTH_OK && worker->status != FTH_OK)
-        status = fth_fail(worker->status, "%s", worker->message);
+    if (status == FTH_OK && worker->session.status != FTH_OK)
+        status = fth_fail(worker->session.status, "%s", worker->session.message);
     return status;
 }
 
@@ -387,7 +390,7 @@ static void make_name(const fth_prefetch_worker_options *options, char *name, si
 fth_status fth_prefetch_worker_run(const fth_prefetch_worker_options *options)
 {
     fth_status status = FTH_OK;
-    fth_prefetch_worker worker = {.with = *options, .results = json_array(), .waiting = json_array()};
+    fth_prefetch_worker worker = {.with = *options, .results = json_array(), .session.waiting = json_array()};
     const fth_coordinator_link_options link = {
         .url = options->url, .pinned_key = options->pinned_key, .ca_file = options->ca_file};
 
@@ -404,9 +407,9 @@ fth_status fth_prefetch_worker_run(const fth_prefetch_worker_options *options)
 out:
     fth_coordinator_link_free(worker.orders);
     fth_coordinator_link_free(worker.reports);
-    json_decref(worker.waiting);
+    json_decref(worker.session.waiting);
     json_decref(worker.results);
-    free(worker.cache);
+    free(worker.session.cache);
     pthread_cond_destroy(&worker.changed);
     pthread_mutex_destroy(&worker.mutex);
     return status;

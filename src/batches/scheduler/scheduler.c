@@ -64,10 +64,10 @@ static void stop_wanting(fth_scheduler *scheduler, uint32_t item)
         return;
     known->wanted = false;
     size_t kept = 0;
-    for (size_t i = 0; i < scheduler->wanted_count; i++)
-        if (scheduler->wanted[i] != item)
-            scheduler->wanted[kept++] = scheduler->wanted[i];
-    scheduler->wanted_count = kept;
+    for (size_t i = 0; i < scheduler->wanted.count; i++)
+        if (scheduler->wanted.items[i] != item)
+            scheduler->wanted.items[kept++] = scheduler->wanted.items[i];
+    scheduler->wanted.count = kept;
 }
 
 /* Whether another prefetcher has taken so long that this one should make the item as well. */
@@ -88,8 +88,8 @@ static uint32_t find_wanted(const fth_scheduler *scheduler, int prefetcher, doub
 {
     uint32_t found = 0;
     *needed_s = INFINITY;
-    for (size_t i = 0; i < scheduler->wanted_count; i++) {
-        uint32_t item = scheduler->wanted[i];
+    for (size_t i = 0; i < scheduler->wanted.count; i++) {
+        uint32_t item = scheduler->wanted.items[i];
         if ((scheduler->items.items[item].state != FTH_ITEM_WAITING && !is_overdue(scheduler, item, prefetcher)) ||
             !fth_prefetcher_may_try(scheduler, item, prefetcher, scheduler->now_s))
             continue;
@@ -153,7 +153,7 @@ static void give(fth_scheduler *scheduler, uint32_t item, uint64_t size_bytes, i
 {
     uint32_t earliest = 0;
     const double needed_s = fth_item_needed_s(scheduler, item, &earliest);
-    const fth_item_need *need = &scheduler->needs[earliest];
+    const fth_item_need *need = &scheduler->needs.at[earliest];
     const fth_consumer *consumer = scheduler->consumers[need->consumer];
     fth_known_item *known = &scheduler->items.items[item];
     known->job = consumer->job->id;

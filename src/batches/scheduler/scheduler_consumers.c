@@ -63,8 +63,8 @@ double fth_consumer_time(const fth_scheduler *scheduler, const fth_consumer *con
 double fth_item_needed_s(const fth_scheduler *scheduler, uint32_t item, uint32_t *earliest)
 {
     double needed = INFINITY;
-    for (uint32_t need = scheduler->items.items[item].needs; need; need = scheduler->needs[need].next) {
-        const fth_item_need *each = &scheduler->needs[need];
+    for (uint32_t need = scheduler->items.items[item].needs; need; need = scheduler->needs.at[need].next) {
+        const fth_item_need *each = &scheduler->needs.at[need];
         double time = fth_consumer_time(scheduler, scheduler->consumers[each->consumer], each->turn);
         if (time < needed) {
             needed = time;
@@ -79,17 +79,17 @@ double fth_item_needed_s(const fth_scheduler *scheduler, uint32_t item, uint32_t
 
 static uint32_t take_need(fth_scheduler *scheduler)
 {
-    uint32_t need = scheduler->free_need;
+    uint32_t need = scheduler->needs.unused;
     if (need) {
-        scheduler->free_need = scheduler->needs[need].next;
+        scheduler->needs.unused = scheduler->needs.at[need].next;
         return need;
     }
-    need = scheduler->need_count > 0 ? scheduler->need_count : 1;
-    size_t capacity = scheduler->need_capacity;
-    if (fth_grow(&scheduler->needs, need, &capacity, sizeof *scheduler->needs) != FTH_OK)
+    need = scheduler->needs.count > 0 ? scheduler->needs.count : 1;
+    size_t capacity = scheduler->needs.capacity;
+    if (fth_grow(&scheduler->needs.at, need, &capacity, sizeof *scheduler->needs.at) != FTH_OK)
         return 0;
-    scheduler->need_capacity = (uint32_t)capacity;
-    scheduler->need_count = need + 1;
+    scheduler->needs.capacity = (uint32_t)capacity;
+    scheduler->needs.count = need + 1;
     return need;
 }
 
@@ -100,10 +100,10 @@ static bool add_need(fth_scheduler *scheduler, fth_consumer *consumer, uint32_t 
         return false;
     fth_known_item *known = &scheduler->items.items[item];
     fth_consumer_step *step = step_at(consumer, turn);
-    scheduler->needs[need] = (fth_item_need){
+    scheduler->needs.at[need] = (fth_item_need){
         .item = item, .next = known->needs, .sibling = step->needs, .consumer = consumer->index, .turn = turn};
     if (known->needs)
-        scheduler->needs[known->needs].previous = need;
+        scheduler->needs.at[known->needs].previous = need;
     known->needs = need;
     step->needs = step->untried = need;
     step->missing += known->state != FTH_ITEM_READY;
@@ -122,24 +122,24 @@ static bool add_need(fth_scheduler *scheduler, fth_consumer *consumer, uint32_t 
 /* Removes a need from its item's list, and frees it. */
 static void end_need(fth_scheduler *scheduler, uint32_t number)
 {
-    fth_item_need *need = &scheduler->needs[number];
+    fth_item_need *need = &scheduler->needs.at[number];
     uint32_t item = need->item;
-    *(need->previous ? &scheduler->needs[need->previous].next : &scheduler->items.items[item].needs) = need->next;
+    *(need->previous ? &scheduler->needs.at[need->previous].next : &scheduler->items.items[item].needs) = need->next;
     if (need->next)
-        scheduler->needs[need->next].previous = need->previous;
-    *need = (fth_item_need){.next = scheduler->free_need};
-    scheduler->free_need = number;
+        scheduler->needs.at[need->next].previous = need->previous;
+    *need = (fth_item_need){.next = scheduler->needs.unused};
+    scheduler->needs.unused = number;
     if (!scheduler->items.items[item].needs)
         fth_item_settle(scheduler, item);
 }
 
 void fth_needs_ready(fth_scheduler *scheduler, uint32_t item)
 {
-    for (uint32_t need = scheduler->items.items[item].needs; need; need = scheduler->needs[need].next) {
-        fth_consumer *consumer = scheduler->consumers[scheduler->needs[need].consumer];
-        fth_consumer_step *step = step_at(consumer, scheduler->needs[need].turn);
+    for (uint32_t need = scheduler->items.items[item].needs; need; need = scheduler->needs.at[need].next) {
+        fth_consumer *consumer = scheduler->consumers[scheduler->needs.at[need].consumer];
+        fth_consumer_step *step = step_at(consumer, scheduler->needs.at[need].turn);
         step->missing--;
-        if (consumer->asked_s == 0 || scheduler->needs[need].turn != consumer->first || step->missing > 0)
+        if (consumer->asked_s == 0 || scheduler->needs.at[need].turn != consumer->first || step->missing > 0)
             continue;
         consumer->answered_s = scheduler->now_s;
         if (consumer->waiting_s > 0)
@@ -150,15 +150,15 @@ void fth_needs_ready(fth_scheduler *scheduler, uint32_t item)
 
 void fth_needs_missing(fth_scheduler *scheduler, uint32_t item)
 {
-    for (uint32_t need = scheduler->items.items[item].needs; need; need = scheduler->needs[need].next)
-        step_at(scheduler->consumers[scheduler->needs[need].consumer], scheduler->needs[need].turn)->missing++;
+    for (uint32_t need = scheduler->items.items[item].needs; need; need = scheduler->needs.at[need].next)
+        step_at(scheduler->consumers[scheduler->needs.at[need].consumer], scheduler->needs.at[need].turn)->missing++;
 }
 
 void fth_needs_rewind(fth_scheduler *scheduler, uint32_t item)
 {
-    for (uint32_t need = scheduler->items.items[item].needs; need; need = scheduler->needs[need].next) {
-        fth_consumer *consumer = scheduler->consumers[scheduler->needs[need].consumer];
-        uint32_t turn = scheduler->needs[need].turn;
+    for (uint32_t need = scheduler->items.items[item].needs; need; need = scheduler->needs.at[need].next) {
+        fth_consumer *consumer = scheduler->consumers[scheduler->needs.at[need].consumer];
+        uint32_t turn = scheduler->needs.at[need].turn;
         fth_consumer_step *step = step_at(consumer, turn);
         step->untried = step->needs;
         if (turn - consumer->first < consumer->untried - consumer->first)
@@ -170,8 +170,8 @@ uint32_t fth_consumer_candidate(fth_scheduler *scheduler, fth_consumer *consumer
 {
     for (; consumer->untried != consumer->end_turn; consumer->untried++) {
         fth_consumer_step *step = step_at(consumer, consumer->untried);
-        for (; step->untried; step->untried = scheduler->needs[step->untried].sibling) {
-            uint32_t item = scheduler->needs[step->untried].item;
+        for (; step->untried; step->untried = scheduler->needs.at[step->untried].sibling) {
+            uint32_t item = scheduler->needs.at[step->untried].item;
             const fth_known_item *known = &scheduler->items.items[item];
             if (known->state == FTH_ITEM_WAITING && !known->failure)
                 return item;
@@ -249,9 +249,9 @@ static void close_step(fth_scheduler *scheduler, fth_consumer *consumer, bool us
     consumer->first++;
     consumer->next += consumer->stride;
     for (uint32_t need = step_at(consumer, turn)->needs, sibling; need; need = sibling) {
-        sibling = scheduler->needs[need].sibling;
+        sibling = scheduler->needs.at[need].sibling;
         if (used)
-            count_use(job, &scheduler->items.items[scheduler->needs[need].item]);
+            count_use(job, &scheduler->items.items[scheduler->needs.at[need].item]);
         end_need(scheduler, need);
     }
 }
@@ -376,8 +376,8 @@ static void learn_pace(fth_consumer *consumer, int64_t steps, double now_s)
 static void go_on_waiting(const fth_scheduler *scheduler, fth_consumer *consumer)
 {
     uint32_t need = consumer->first != consumer->end_turn ? step_at(consumer, consumer->first)->needs : 0;
-    while (need && !scheduler->items.items[scheduler->needs[need].item].wanted)
-        need = scheduler->needs[need].sibling;
+    while (need && !scheduler->items.items[scheduler->needs.at[need].item].wanted)
+        need = scheduler->needs.at[need].sibling;
     if (!need)
         return;
     consumer->asked_s = scheduler->now_s + rank_s * consumer->index;
@@ -440,13 +440,13 @@ bool fth_scheduler_want(fth_scheduler *scheduler, uint64_t id, fth_item_id item_
     scheduler->now_s = fmax(scheduler->now_s, now_s);
     uint32_t item = fth_item_table_find(&scheduler->items, item_id);
     bool known = false;
-    for (uint32_t need = item ? scheduler->items.items[item].needs : 0; need; need = scheduler->needs[need].next) {
-        fth_consumer *consumer = scheduler->consumers[scheduler->needs[need].consumer];
+    for (uint32_t need = item ? scheduler->items.items[item].needs : 0; need; need = scheduler->needs.at[need].next) {
+        fth_consumer *consumer = scheduler->consumers[scheduler->needs.at[need].consumer];
         if (consumer->job->id != id)
             continue;
         known = true;
         /* With threads that wait for later batches, it waits for what its first one lacks, too. */
-        if (scheduler->needs[need].turn != consumer->first && step_at(consumer, consumer->first)->missing == 0)
+        if (scheduler->needs.at[need].turn != consumer->first && step_at(consumer, consumer->first)->missing == 0)
             continue;
         if (consumer->asked_s == 0)
             consumer->asked_s = now_s + rank_s * consumer->index;
@@ -458,9 +458,9 @@ bool fth_scheduler_want(fth_scheduler *scheduler, uint64_t id, fth_item_id item_
     fth_known_item *wanted = &scheduler->items.items[item];
     bool to_come = wanted->state == FTH_ITEM_WAITING || wanted->state == FTH_ITEM_BEING_MADE;
     if (to_come && !wanted->wanted &&
-        fth_grow(&scheduler->wanted, scheduler->wanted_count, &scheduler->wanted_capacity, sizeof *scheduler->wanted) ==
-            FTH_OK) {
-        scheduler->wanted[scheduler->wanted_count++] = item;
+        fth_grow(&scheduler->wanted.items, scheduler->wanted.count, &scheduler->wanted.capacity,
+                 sizeof *scheduler->wanted.items) == FTH_OK) {
+        scheduler->wanted.items[scheduler->wanted.count++] = item;
         wanted->wanted = true;
     }
     return true;
@@ -494,6 +494,6 @@ void fth_consumers_release(fth_scheduler *scheduler)
             free(scheduler->consumers[i]);
         }
     free(scheduler->consumers);
-    free(scheduler->needs);
-    free(scheduler->wanted);
+    free(scheduler->needs.at);
+    free(scheduler->wanted.items);
 }

@@ -204,10 +204,14 @@ struct fth_scheduler {
     size_t consumer_count, consumer_capacity;
     fth_item_group *groups; /* by index less 1 */
     size_t group_count, group_capacity;
-    fth_item_need *needs;
-    uint32_t need_count, need_capacity, free_need;
-    uint32_t *wanted;
-    size_t wanted_count, wanted_capacity;
+    struct {
+        fth_item_need *at;
+        uint32_t count, capacity, unused; /* unused: the first of a list of free ones; 0: none */
+    } needs;
+    struct {
+        uint32_t *items;
+        size_t count, capacity;
+    } wanted;
     fth_costs costs[FTH_ITEM_KINDS];
     fth_scheduler_figures totals;
 };

@@ -124,7 +124,7 @@ static void settle_group(fth_scheduler *scheduler, uint32_t number)
 /* An item with needs must have a group: that of a job that needs it. */
 static void move_to_group_of_need(fth_scheduler *scheduler, uint32_t item)
 {
-    const fth_item_need *need = &scheduler->needs[scheduler->items.items[item].needs];
+    const fth_item_need *need = &scheduler->needs.at[scheduler->items.items[item].needs];
     const fth_consumer *consumer = scheduler->consumers[need->consumer];
     const fth_scheduled_job *job = consumer->job;
     put_in_group(scheduler, item, job->group, fth_job_place(job, fth_consumer_number(consumer, need->turn)));
@@ -422,11 +422,11 @@ void fth_item_drop(fth_scheduler *scheduler, uint32_t item)
         group->samples[known->place] = 0;
     if (group && group->memos)
         forget_memo(group, known->place, item);
-    for (size_t i = 0; known->wanted && i < scheduler->wanted_count; i++)
-        if (scheduler->wanted[i] == item) {
-            scheduler->wanted_count--;
-            memmove(scheduler->wanted + i, scheduler->wanted + i + 1,
-                    (scheduler->wanted_count - i) * sizeof *scheduler->wanted);
+    for (size_t i = 0; known->wanted && i < scheduler->wanted.count; i++)
+        if (scheduler->wanted.items[i] == item) {
+            scheduler->wanted.count--;
+            memmove(scheduler->wanted.items + i, scheduler->wanted.items + i + 1,
+                    (scheduler->wanted.count - i) * sizeof *scheduler->wanted.items);
             break;
         }
     fth_item_table_forget(&scheduler->items, item);

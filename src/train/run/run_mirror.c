@@ -21,19 +21,19 @@ static fth_status put_part(fth_run_store *run, const char *events, size_t end)
 {
     fth_status status = FTH_OK;
     char key[64];
-    if (run->part == 0)
+    if (run->mirror.part == 0)
         snprintf(key, sizeof key, "events/%06" PRId64 ".jsonl", run->owner);
     else
-        snprintf(key, sizeof key, "events/%06" PRId64 "-%04" PRId64 ".jsonl", run->owner, run->part);
+        snprintf(key, sizeof key, "events/%06" PRId64 "-%04" PRId64 ".jsonl", run->owner, run->mirror.part);
     fth_store_progress progress = {.context = run, .moved = fth_run_store_may_go_on};
     FTH_TRY(fth_run_store_guard(run));
-    FTH_TRY(fth_store_put(run->store, key, events + run->part_begin, end - run->part_begin,
+    FTH_TRY(fth_store_put(run->store, key, events + run->mirror.part_begin, end - run->mirror.part_begin,
                           &(fth_store_put_options){.content_type = "application/x-ndjson", .progress = &progress}, NULL,
                           NULL));
-    run->stored = end;
-    if (end - run->part_begin >= PART_BYTES) {
-        run->part_begin = end;
-        run->part++;
+    run->mirror.stored = end;
+    if (end - run->mirror.part_begin >= PART_BYTES) {
+        run->mirror.part_begin = end;
+        run->mirror.part++;
     }
 
 out:
@@ -57,19 +57,19 @@ fth_status fth_run_store_flush(fth_run_store *run)
     size_t size = 0;
     char *path = NULL;
 
-    pthread_mutex_lock(&run->uploading);
-    if (!run->folder)
+    pthread_mutex_lock(&run->mirror.mutex);
+    if (!run->mirror.folder)
         goto out;
-    path = fth_path_join(run->folder, "events.jsonl");
+    path = fth_path_join(run->mirror.folder, "events.jsonl");
     FTH_TRY(fth_file_map(path, &events, &size));
     size_t end = size;
     while (end > 0 && ((const char *)events)[end - 1] != '\n')
-        end--;                /* a line that is being written comes next time */
-    while (end > run->stored) /* several parts where the store was away for long */
-        FTH_TRY(put_part(run, events, end_of_part(events, run->part_begin, end)));
+        end--;                       /* a line that is being written comes next time */
+    while (end > run->mirror.stored) /* several parts where the store was away for long */
+        FTH_TRY(put_part(run, events, end_of_part(events, run->mirror.part_begin, end)));
 
 out:
-    pthread_mutex_unlock(&run->uploading);
+    pthread_mutex_unlock(&run->mirror.mutex);
     fth_file_unmap(events, size);
     free(path);
     return status;
@@ -103,10 +103,10 @@ static void *mirror(void *context)
 
 fth_status fth_run_store_begin(fth_run_store *run, const char *folder, size_t stored_bytes)
 {
-    pthread_mutex_lock(&run->uploading);
-    run->folder = fth_format("%s", folder);
-    run->part_begin = run->stored = stored_bytes;
-    pthread_mutex_unlock(&run->uploading);
+    pthread_mutex_lock(&run->mirror.mutex);
+    run->mirror.folder = fth_format("%s", folder);
+    run->mirror.part_begin = run->mirror.stored = stored_bytes;
+    pthread_mutex_unlock(&run->mirror.mutex);
     pthread_mutex_lock(&run->mutex);
     run->ending = false; /* no thread yet: the record of an earlier try may have been discarded */
     bool running = run->running = fth_thread_start(&run->thread, "mirror", mirror, run) == 0;
@@ -116,9 +116,9 @@ fth_status fth_run_store_begin(fth_run_store *run, const char *folder, size_t st
 
 bool fth_run_store_is_mirrored(fth_run_store *run)
 {
-    pthread_mutex_lock(&run->uploading);
-    bool mirrored = run->folder != NULL;
-    pthread_mutex_unlock(&run->uploading);
+    pthread_mutex_lock(&run->mirror.mutex);
+    bool mirrored = run->mirror.folder != NULL;
+    pthread_mutex_unlock(&run->mirror.mutex);
     return mirrored;
 }
 
@@ -137,10 +137,10 @@ void fth_run_mirror_stop(fth_run_store *run)
 void fth_run_mirror_end(fth_run_store *run)
 {
     fth_run_mirror_stop(run);
-    pthread_mutex_lock(&run->uploading);
-    free(run->folder);
-    run->folder = NULL;
-    pthread_mutex_unlock(&run->uploading);
+    pthread_mutex_lock(&run->mirror.mutex);
+    free(run->mirror.folder);
+    run->mirror.folder = NULL;
+    pthread_mutex_unlock(&run->mirror.mutex);
 }
 
 void fth_run_store_poke(fth_run_store *run)
@@ -159,7 +159,7 @@ fth_status fth_run_store_put_run(fth_run_store *run, bool is_new)
     json_t *json = NULL;
     char *text = NULL;
 
-    FTH_TRY(fth_record_read_run(run->folder, &json));
+    FTH_TRY(fth_record_read_run(run->mirror.folder, &json));
     json_object_set_new(json, "owner", json_integer(run->owner)); /* so that no two owners' are the same version */
     text = json_dumps(json, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
     FTH_REQUIRE(text, FTH_NO_MEMORY, "no memory for run.json");

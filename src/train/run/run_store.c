@@ -21,7 +21,7 @@ static fth_status open_run(const char *url, const char *lease, const fth_store_o
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *run, &run));
     pthread_mutex_init(&run->mutex, NULL);
-    pthread_mutex_init(&run->uploading, NULL);
+    pthread_mutex_init(&run->mirror.mutex, NULL);
     pthread_cond_init(&run->changed, NULL);
     run->best_step = run->best_tidied = -1;
     run->leased = strcmp(lease, "off") != 0;
@@ -52,9 +52,9 @@ void fth_run_store_free(fth_run_store *run)
     fth_lease_free(run->lease);
     fth_store_free(run->store);
     pthread_mutex_destroy(&run->mutex);
-    pthread_mutex_destroy(&run->uploading);
+    pthread_mutex_destroy(&run->mirror.mutex);
     pthread_cond_destroy(&run->changed);
-    free(run->folder);
+    free(run->mirror.folder);
     free(run);
 }
 

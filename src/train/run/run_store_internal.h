@@ -16,10 +16,12 @@ struct fth_run_store {
     atomic_bool lost;           /* another machine has it */
     int64_t owner, last_owner;  /* set before anything is written */
 
-    pthread_mutex_t uploading; /* one upload of the record at a time; guards the next four */
-    char *folder;              /* of the local record; NULL: it is not mirrored */
-    int64_t part;
-    size_t part_begin, stored; /* bytes of events.jsonl before this part, and that are stored */
+    struct {
+        pthread_mutex_t mutex; /* one upload of the record at a time; guards the members below */
+        char *folder;          /* of the local record; NULL: it is not mirrored */
+        int64_t part;
+        size_t part_begin, stored; /* bytes of events.jsonl before this part, and that are stored */
+    } mirror;
 
     _Atomic int64_t best_step;   /* of the best model that this owner has stored; -1: none */
     _Atomic int64_t best_tidied; /* the same when the others were last removed */
