@@ -154,7 +154,7 @@ def test_orders_of_a_killed_worker_go_to_another(tmp_path, job, expected):
                 stuck.process.kill()
                 assert names["well"]["done"] > 0 and names.get("stuck", {}).get("done", 0) == 0
                 if names.get("stuck", {}).get("tries"):  # not if its request was cut off before
-                    wait_for(lambda: "nothing was heard of it" in prefetchers(coordinator)["stuck"]["last_failure"],
+                    wait_for(lambda: "it has been silent" in prefetchers(coordinator)["stuck"]["last_failure"],
                              "the stuck worker's orders are taken back")
 
 
@@ -289,7 +289,7 @@ def test_functions_that_fail_leave_jobs_alone(tmp_path, job, expected, fault):
             if fault != "silent":
                 assert one["failures"] == one["tries"] or one["tries"] - one["failures"] <= 8  # those under way
                 if one["failures"]:
-                    assert {"500": "answered 500", "garbage": "not JSON", "cached": "which it is not", "other item": "another item",
+                    assert {"500": "answered 500", "garbage": "not JSON", "cached": "an item that is not cached", "other item": "another item",
                             "closed": "the bucket is closed"}[fault] in one["last_failure"]
 
 

@@ -48,10 +48,10 @@ def test_cached_means_cached(tmp_path, farthing, job):  # noqa: F811
         url = honest.serving() + "/"
         with Coordinator(tmp_path, "--data", f"photos={photos}", "--prefetch", f"{liar.url},{url}") as coordinator:
             assert same(job(coordinator, "photos", *more), direct)
-            makers, work = prefetchers(coordinator), coordinator.status()["work"]
-            assert makers[liar.url]["done"] == 0 and makers[url]["done"] == work["prepared"] > 0
-            assert makers[liar.url]["tries"] == 0 or "which it is not" in makers[liar.url]["last_failure"]
-            assert makers[url]["failures"] == 0 and work["bad_samples"] == 0
+            prefetched, work = prefetchers(coordinator), coordinator.status()["work"]
+            assert prefetched[liar.url]["done"] == 0 and prefetched[url]["done"] == work["prepared"] > 0
+            assert prefetched[liar.url]["tries"] == 0 or "an item that is not cached" in prefetched[liar.url]["last_failure"]
+            assert prefetched[url]["failures"] == 0 and work["bad_samples"] == 0
 
 
 needs_package = pytest.mark.skipif(SANITIZED or not package.LIBRARY.exists(),

@@ -77,7 +77,7 @@ def test_a_job_of_this_machine(serve):
 
 
 @pytest.mark.parametrize("request_, words", [
-    ({"op": "describe", "data": "other"}, "there is tiny"),
+    ({"op": "describe", "data": "other"}, "expected tiny"),
     ({"op": "register", "job": {"data": "tiny"}}, "job: "),
     ({"op": "register", "job": spec("tiny", version="0" * 64)}, "has changed"),
     ({"op": "join", "job": 7}, "no job 7"),
@@ -252,7 +252,7 @@ def test_cached_is_not_believed_without_the_entry(serve):
         {"id": order["id"], "preparation": preparation}]})
     status = server.status
     assert status["cache"]["items"] == 0 and status["prefetchers"][0]["failures"] == 1
-    assert "which it is not" in status["prefetchers"][0]["last_failure"]
+    assert "an item that is not cached" in status["prefetchers"][0]["last_failure"]
     (again,) = take(server, "honest")
     assert again["id"] == order["id"]
 
