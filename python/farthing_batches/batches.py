@@ -58,7 +58,7 @@ class Epochs:
 
     @property
     def current(self) -> int:
-        """The epoch that was begun last; the next one if there is none."""
+        """The epoch that was started last; the next one if there is none."""
         return int(self._shared[self.EPOCH if self.begun else self.NEXT])
 
     @property

@@ -9,8 +9,7 @@
  *     logarithm    k = 2^e m with m around 1; log m = 2 atanh((m - 1) / (m + 1)), a series in the
  *                  odd powers
  *     cosine       cos 2πt = sin 2πy with y = 1/4 - min(t, 1 - t), which is within a quarter turn
- *                  of
- * 0 */
+ *                  of 0 */
 #include <math.h>
 #include <stddef.h>
 #include <string.h>

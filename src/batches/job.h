@@ -46,8 +46,8 @@ typedef struct fth_job_spec {
     fth_sharing sharing;
     uint64_t order_seed, augment_seed; /* the job's own, or the coordinator's for the data set */
     fth_share share, part;             /* as in fth_loader_options */
-    /* Samples, including whole epochs, by which its epochs begin later in a shared order. -1: chosen
-     * at registration. */
+    /* Samples, including whole epochs, by which its epochs begin later in a shared order. -1:
+     * chosen at registration. */
     int64_t rotation;
     fth_cache_format format;
 } fth_job_spec;

@@ -3,8 +3,9 @@
  * A checkpoint of step 1200 in a store is two objects:
  *
  *     step-000000001200.safetensors   every tensor: parameters, buffers, optimizer state
- *     step-000000001200.json          the manifest: size and SHA-256 of the tensors, and the run's state;
- *                                     written last and removed first, so it is the mark of a whole checkpoint
+ *     step-000000001200.json          the manifest: size and SHA-256 of the tensors, and the run's
+ *                                     state; written last and removed first, so it is the mark of a
+ *                                     whole checkpoint
  *
  * Where machines take turns on a run, names and manifests carry the owner's fencing number
  * (step-000000001200-f000003): the newest checkpoint is the one of the highest fence, and among
@@ -13,7 +14,8 @@
  *
  * A kill at any moment leaves the previous checkpoint intact.
  *
- * publish.c    puts a checkpoint into a store (listing.c: names and retention; manifest.c; space.c: full disks)
+ * publish.c    puts a checkpoint into a store (listing.c: names and retention; manifest.c; space.c:
+ *              full disks)
  * load.c       finds the newest good one
  * move.c       brings one from a folder to a store
  * writer.h     the thread that does this during training */

@@ -2,8 +2,8 @@
  *
  *     list -> manifest -> tensors fetched and verified -> loaded
  *               |              |
- *               +--------------+--> torn, gone or unreadable: the next older one; or, where others removed it
- *                                   meanwhile, the list again
+ *               +--------------+--> torn, gone or unreadable: the next older one; or, where others
+ *                                   removed it meanwhile, the list again
  *
  * A store that does not answer ends the search: an older checkpoint would undo work that is
  * safe. */
@@ -81,8 +81,8 @@ out:
 
 /* What becomes of the search after a checkpoint could not be loaded. A torn object, one that is
  * gone, and one that the store does not give although it answers are reasons to go back to an older
- * checkpoint. A store that does not answer is none. Where the manifest has gone too, somebody
- * tidies up, and may have saved a newer one: the list is old. */
+ * checkpoint. A store that does not answer is none. Where the manifest has gone too,
+ * another process is tidying up, and may have saved a newer one: the list is old. */
 typedef enum verdict { GIVE_UP, TRY_AGAIN, SKIP, LIST_AGAIN } verdict;
 
 static verdict judge(const fth_checkpoint_place *place, const fth_checkpoint_entry *entry, fth_status status,

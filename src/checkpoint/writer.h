@@ -6,7 +6,8 @@
  *
  *     free --claim--> claimed --submit--> waiting --> writing --> free, and a result to take
  *                                            |
- *                                            +--claim with `replace`--> claimed   (a newer snapshot takes its place)
+ *                                            +--claim with `replace`--> claimed: a newer snapshot
+ *                                                                       takes its place
  *
  * A job's `details` are the owner's. They come back exactly once: with the job that a claim
  * replaced, with the result, or through `drop` if the result is never taken. Every call but

@@ -1,4 +1,4 @@
-/* Who is in a group, read from the answer of the rendezvous: see membership.h. */
+/* The members of a group, read from the answer of the rendezvous; see membership.h. */
 #include <stdlib.h>
 #include <string.h>
 

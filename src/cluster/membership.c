@@ -1,7 +1,8 @@
 /* See membership.h. A client of the rendezvous (rendezvous.c):
  *
  *     not a member -- open --> preparing -- join --> in a group -- it ends --> joining again ...
- *                                                                         `-- leave, close --> not a member
+ *                                                        |
+ *                                                        '-- leave, close --> not a member
  *
  * If the rendezvous is lost, the next call finds its successor (succession.h) and enters there as a
  * new member, which brings along its generation, its rank and the run. */

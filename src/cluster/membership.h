@@ -5,12 +5,12 @@
  * of its members is lost or leaves, or when new members wait to join it; those that are left join
  * again and get the next one.
  *
- *     open -> find_run -> prepare: data, device, plans -> join -> train ... the group ends: on_end() -> join -> train
- * ...
- *          -> leave -> close
+ *     open -> find_run -> prepare (data, device, plans) -> join -> train -> leave -> close
+ *                                                            ^       |
+ *                                                            '-------' the group ends: on_end()
  *
  * One member finds the run (which may be in a store, with a lease to wait for) and shares what it
- * found; the others wait for that, and whoever comes later gets it at once. A process that comes
+ * found. The others wait for that; members that come later get it at once. A process that comes
  * while others train prepares itself before it joins, so that they wait for it as little as
  * possible.
  *
@@ -40,11 +40,11 @@ typedef struct fth_membership_options {
     json_t *facts;             /* for the other members and the record: machine, price, ...; borrowed */
     void *context;
     /* From the membership's thread: the group of this generation has ended, for this reason ("rank
-     * 2 on b.example was lost: ..."). Whoever waits for a member must stop waiting. */
+     * 2 on b.example was lost: ..."). Threads that wait for a member must stop waiting. */
     void (*on_end)(void *context, int64_t generation, const char *reason);
 } fth_membership_options;
 
-/* Who is in a group: the same list, in the same order, in every member. */
+/* A member of a group: the list is the same, in the same order, in every member. */
 typedef struct fth_group_member {
     char *node, *host, *address;
     int node_number; /* 0 for the first member's */

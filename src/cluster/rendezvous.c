@@ -147,7 +147,8 @@ void fth_rendezvous_hold(fth_rendezvous *rendezvous, fth_exchange *exchange, con
     fth_long_polls_add(&rendezvous->waiting, &copy->poll, exchange, seconds);
 }
 
-/* A live member always has a beat waiting here: if its connection closes, the member may be dead. */
+/* A live member always has a beat waiting here: if its connection closes, the member may be
+ * dead. */
 static void note_abandoned(void *context, const fth_long_poll *poll)
 {
     const fth_wait *request = (const fth_wait *)poll;

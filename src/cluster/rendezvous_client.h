@@ -38,8 +38,8 @@ fth_status fth_rendezvous_client_post(fth_rendezvous_client *client, const char 
 /* The newest group's generation, as the last successful probe found it. */
 int64_t fth_rendezvous_client_generation(const fth_rendezvous_client *client);
 
-/* The rendezvous's new address, if the last request was refused with FTH_RENDEZVOUS_MOVED or a probe
- * found that it would be; else NULL. Valid until the next request. */
+/* The rendezvous's new address, if the last request was refused with FTH_RENDEZVOUS_MOVED or a
+ * probe found that it would be; else NULL. Valid until the next request. */
 const char *fth_rendezvous_client_moved(const fth_rendezvous_client *client);
 
 typedef struct fth_rendezvous_bytes {

@@ -3,13 +3,20 @@
  *
  *     GET  /rendezvous  which service this is; needs no token
  *     POST /open        adds a process as a member
- *     POST /beat        a sign of life; answered after BEAT_S, or at once when the member's group has ended, when
- * others wait to join, or when the caller is no longer a member (410) POST /join        answered with a group, or with
- * 202 and what is missing POST /find        answered with the run, with "find" if this member is to find it, or with
- * 202 POST /share       the run that was found POST /leave POST /lost        from an agent: a process, or all of a
- * node, has ended PUT  /key, GET /key   ?member=&generation=&key=, bytes; a GET waits for the key, and gets 202 if it
- * does not come POST /moved       from a successor (succession.h): for MOVED_S, members are answered
- * FTH_RENDEZVOUS_MOVED GET  /members     the whole roster, for people and agents
+ *     POST /beat        a sign of life; answered after BEAT_S, or at once when the member's group
+ *                       has ended, when others wait to join, or when the caller is no longer a
+ *                       member (410)
+ *     POST /join        answered with a group, or with 202 and what is missing
+ *     POST /find        answered with the run, with "find" if this member is to find it, or with
+ *                       202
+ *     POST /share       the run that was found
+ *     POST /leave
+ *     POST /lost        from an agent: a process, or all of a node, has ended
+ *     PUT  /key,        ?member=&generation=&key=, bytes; a GET waits for the key, and gets 202 if
+ *     GET  /key         it does not come
+ *     POST /moved       from a successor (succession.h): for MOVED_S, members are answered
+ *                       FTH_RENDEZVOUS_MOVED
+ *     GET  /members     the whole roster, for people and agents
  *
  * Beats, joins, finds and gets of keys are long polls: they are answered after a change, or when
  * their time is over. */

@@ -230,7 +230,7 @@ bool fth_roster_join(fth_roster *roster, double now_s, int64_t id, int64_t after
 }
 
 /* When the last one that had the run has left, it is over, or is found again. When that one was
- * lost, whoever comes next goes on with the same. */
+ * lost, the next member continues the same run. */
 static void drop_forgotten_run(fth_roster *roster)
 {
     for (size_t i = 0; i < roster->count; i++)

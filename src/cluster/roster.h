@@ -1,6 +1,6 @@
-/* The rendezvous's roster: who is a member of the run, and the groups that members form. A state
- * machine without clock, thread or socket: whoever calls says what time it is, so that every course
- * of events can be tested.
+/* The rendezvous's roster: the members of a run, and the groups that they form. A state machine
+ * without clock, thread or socket: callers pass the time, so that every course of events can be
+ * tested.
  *
  *                    add                  join                 a group is formed
  *     (a process) ---------> preparing ---------> waiting ---------------------------> in the group
@@ -69,8 +69,8 @@ void fth_roster_blame(fth_roster *roster, int64_t member, int64_t generation, in
 /* It wants a group newer than `after`. */
 bool fth_roster_join(fth_roster *roster, double now_s, int64_t member, int64_t after);
 bool fth_roster_leave(fth_roster *roster, double now_s, int64_t member, const char *reason);
-/* Somebody knows that this process, or every process of the node (0), ended. Gives how many members
- * that were. */
+/* This process, or every process of the node (0), has ended, as an agent reports. Gives how many
+ * members that were. */
 int fth_roster_lose(fth_roster *roster, double now_s, const char *node, int64_t process, const char *reason);
 /* Time passes: finds lost and stuck members and forms groups. At least every half second, or the
  * roster takes it that it was itself stopped, and gives everybody that time. */

@@ -3,7 +3,7 @@
  * Nobody knows it who does not try: while a group exchanges, everybody waits. An exchange that
  * takes much longer than those before it therefore ends the group, and members connect again. If
  * all of them can, the next one may take longer still. Those that cannot connect say to whom. Only
- * two who say so of each other are apart: others may have waited in vain for one of them. The later
+ * two who say so of each other are apart: others may have waited for one of them. The later
  * rank is left out, and its node is kept out of groups for a while: each try costs the others some
  * seconds, so it is twice as long after each. */
 #include "cluster/roster_internal.h"

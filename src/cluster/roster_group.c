@@ -72,7 +72,7 @@ static int launcher_rank(const fth_roster_member *member)
     return member->launched.rank >= 0 ? member->launched.rank : INT_MAX;
 }
 
-/* Who comes first, and so whose node; then, in a node, who does. */
+/* Orders members, and so their nodes; `in_node`: the members of one node. */
 static int compare(const fth_roster *roster, const fth_roster_member *a, const fth_roster_member *b, bool in_node)
 {
     const int64_t keys[][2] = {
@@ -118,8 +118,8 @@ static bool awaits_all(const fth_roster *roster)
     return roster->group.generation == 0 && begins(roster);
 }
 
-/* How many members its node needs to count: all that were started there, where they begin; later
- * whoever is there. */
+/* How many members its node needs to count: at the beginning all that were started there, later
+ * one. */
 static int needed_on_node(const fth_roster_member *member, bool beginning)
 {
     return beginning && member->group.generation == 0 ? member->launched.local_size : 1;
@@ -421,8 +421,8 @@ char *fth_roster_missing(const fth_roster *roster, int64_t id, bool *few)
 
 /* ---- who is stuck ---- */
 
-/* A live group in which nothing has moved for too long while some wait in the exchange of a step:
- * whoever is not there holds them up. Where everybody is in the same exchange: roster_apart.c. */
+/* In a live group nothing has moved for too long while some members wait in the exchange of a step:
+ * the others hold them up. If all are in the same exchange, see roster_apart.c. */
 void fth_roster_remove_stuck(fth_roster *roster, double now_s)
 {
     double limit_s = roster->options.stuck_after_s;

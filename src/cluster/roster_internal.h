@@ -36,7 +36,7 @@ typedef struct fth_roster_member {
     int64_t step;
     char activity[FTH_ROSTER_MAX_ACTIVITY];
     double moved_s;    /* when step or activity changed */
-    int64_t unreached; /* whom it could not connect to; 0: nobody */
+    int64_t unreached; /* the member that it could not connect to; 0: none */
 } fth_roster_member;
 
 typedef struct fth_formed_group {
@@ -63,7 +63,7 @@ struct fth_roster {
     fth_formed_group group; /* the newest */
     double created_s;
     double began_s;   /* when the first member came */
-    double arrival_s; /* when somebody new came last */
+    double arrival_s; /* when a new member came last */
     double enough_s;  /* since when there are enough nodes for the first group */
     bool enough;
     double advanced_s;

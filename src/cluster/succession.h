@@ -2,9 +2,11 @@
  * another.
  *
  *     member     -> searching   no answer for lost_after_s
- *     searching  -> waiting     at the first rendezvous, if it answers; at a candidate that answers; or its node's turn
- *                               has come: it becomes a candidate, and waits there itself
- *     waiting    -> member      a group is formed there: the candidate has the rendezvous from now on, and says so
+ *     searching  -> waiting     at the first rendezvous, if it answers; at a candidate that
+ *                               answers; or its node's turn has come: it becomes a candidate, and
+ *                               waits there itself
+ *     waiting    -> member      a group is formed there: the candidate has the rendezvous from now
+ *                               on, and says so
  *                -> waiting     elsewhere: the first rendezvous answers, or a better candidate
  *                -> searching   no answer any more
  *
@@ -47,8 +49,8 @@ void fth_succession_set_limits(fth_succession *succession, const json_t *limits)
  * rendezvous from now on. */
 void fth_succession_set_members(fth_succession *succession, const char *address, const json_t *members);
 
-/* How many members of the last group are expected where this process goes: those that are not lost
- * with its rendezvous, nor have had their turn in vain. */
+/* How many members of the last group are expected where this process goes: all but those that were
+ * lost with its rendezvous or did not become its successor at their turn. */
 int fth_succession_count_expected(const fth_succession *succession);
 /* Where to go after `silent_s` without an answer from the one at `former`: to a rendezvous or a
  * candidate, which may be in this process. NULL: nowhere yet. free() it. */

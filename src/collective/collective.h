@@ -52,8 +52,8 @@ typedef struct fth_collective_options {
     int *unreached; /* set to a member's rank if open cannot connect to it; may be NULL */
 } fth_collective_options;
 
-/* Connects to all members; returns when all are connected. `keys` and `memory` must stay valid until
- * close, the other options during the call. A failed call of the collective leaves values
+/* Connects to all members; returns when all are connected. `keys` and `memory` must stay valid
+ * until close, the other options during the call. A failed call of the collective leaves values
  * undefined, and its message names the member that was lost. */
 fth_status fth_collective_open(const fth_collective_options *options, fth_collective **collective);
 void fth_collective_close(fth_collective *collective); /* NULL is fine */

@@ -1,5 +1,5 @@
-/* The transport "gloo" is the plugin farthing_gloo.so (gloo_plugin.cc), so that the program is C and
- * starts on machines without libgloo. */
+/* The transport "gloo" is the plugin farthing_gloo.so (gloo_plugin.cc), so that the program is C
+ * and starts on machines without libgloo. */
 #include "base/plugin.h"
 #include "collective/transport.h"
 

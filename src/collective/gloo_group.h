@@ -13,9 +13,11 @@
  * closed connection has it reset, loses what it has not read yet, such as a farewell, and would
  * take the member that closed it for lost.
  *
- *     open --> calls ... --> close: says goodbye, waits until all others have (at most GOODBYE_WAIT)
- *                `- reason --> farewell with the reason --> all others have ended or failed (at most FAREWELL_WAIT)
- *                                                       --> closed; every further call fails with the reason
+ *     open --> calls ... --> close: says goodbye, waits until all others have, GOODBYE_WAIT at most
+ *                 |
+ *                 '- a reason to end --> farewell with the reason
+ *                                    --> all others have ended or failed, FAREWELL_WAIT at most
+ *                                    --> closed: every further call fails with the reason
  *
  * Two threads watch. One waits for farewells and closed connections, and sends this member's
  * farewell. The other waits for deadlines: gloo's own close every connection before a reason could
@@ -58,7 +60,8 @@ using steady_clock = std::chrono::steady_clock;
 struct group_ended : std::exception {
 };
 
-/* A write to a connection that has closed raises SIGPIPE in its thread; a program may not ignore that. */
+/* A write to a connection that has closed raises SIGPIPE in its thread; a program may not ignore
+ * that. */
 class sigpipe_blocked
 {
   public:
@@ -97,10 +100,10 @@ enum lane { CONTRIBUTIONS, RESULTS, LANES };
 
 struct member {
     std::string name;
-    /* For data to and from this member, anywhere in memory: gloo adds an offset to the address it was made with, which
-     * is 0. */
+    /* For data to and from this member, anywhere in memory: gloo adds an offset to the address that
+     * it was made with, which is 0. */
     std::unique_ptr<gloo::transport::UnboundBuffer> lanes[LANES];
-    /* For an empty message, to and from this member, that whoever sends it has a reason to end. */
+    /* For an empty message to and from this member: its sender has a reason to end. */
     std::unique_ptr<gloo::transport::UnboundBuffer> ended;
 };
 
@@ -174,8 +177,9 @@ class group
     std::unique_ptr<char[]> scratch_;
     size_t scratch_size_ = 0;
 
-    /* Of the others: written by gloo's thread before it completes the receive that `watcher_` waits for. This member's
-     * own, which `own_farewell_` sends: written once, by the thread that says it. */
+    /* Of the others: written by gloo's thread before it completes the receive that `watcher_` waits
+     * for. This member's own, which `own_farewell_` sends: written once, by the thread that says
+     * it. */
     std::vector<farewell> farewells_;
     std::unique_ptr<gloo::transport::UnboundBuffer> watcher_, own_farewell_;
     std::thread watching_, watching_deadlines_;

@@ -18,8 +18,8 @@ size_t fth_shared_memory_size(const fth_shared_memory *memory);
 /* Where other processes find it, as a line of text. */
 void fth_shared_memory_describe(const fth_shared_memory *memory, char place[FTH_SHARED_PLACE]);
 /* Puts other memory in its place: at the same address and with the same contents, except that what
- * lies from `from` up to `to` is undefined. Whoever has mapped the old memory reaches it no more.
- * What other threads write meanwhile may be lost. */
+ * lies from `from` up to `to` is undefined. A process that has mapped the old memory does
+ * not see the new. What other threads write meanwhile may be lost. */
 fth_status fth_shared_memory_replace(const fth_shared_memory *memory, size_t from, size_t to);
 /* Maps what another process, or this one, has described; fth_shared_memory_free() it.
  * FTH_UNSUPPORTED where this process cannot reach it: other user, other container. */

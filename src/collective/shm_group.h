@@ -9,9 +9,9 @@
  *
  * Time is counted in steps, a number that only grows, on each member's board. All members make the
  * same calls, and each call has the same steps in all of them: to wait for a member is to wait
- * until its step has come to a number. Who waits spins briefly and then sleeps on a futex, a few
- * milliseconds at a time, between which it looks whether the one it waits for has ended (a pidfd),
- * has left the group, or took too long. */
+ * until its step has come to a number. A waiting member spins briefly and then sleeps on a
+ * futex, a few milliseconds at a time, between which it looks whether the one it waits for has
+ * ended (a pidfd), has left the group, or took too long. */
 #ifndef FTH_COLLECTIVE_SHM_GROUP_H
 #define FTH_COLLECTIVE_SHM_GROUP_H
 

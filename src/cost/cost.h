@@ -1,12 +1,12 @@
 /* Costs: the hourly price of a machine, and the cost of a run on all its machines.
  *
- * catalogue.c        prices from a YAML file; one with dated examples is built in
- *                    (share/prices.yaml)
- * price.c            which price a machine or a function has, and where the catalogue is looked for
- * ledger.c           the record's machines with their dollars: useful, lost, per epoch, to an
- *                    accuracy
- * ledger_functions.c the same for the functions that worked for a parameter server
- * function_model.h   what a job would take and cost in functions, and on a VM  */
+ *     catalogue.c          prices from a YAML file; one with dated examples is built in
+ *                          (share/prices.yaml)
+ *     price.c              the price of a machine or a function, and where the catalogue is
+ *     ledger.c             the record's machines with their dollars: useful, lost, per epoch, to an
+ *                          accuracy
+ *     ledger_functions.c   the same for the functions that worked for a parameter server
+ *     function_model.h     what a job would take and cost in functions, and on a VM */
 #ifndef FTH_COST_COST_H
 #define FTH_COST_COST_H
 

@@ -34,7 +34,7 @@ typedef struct fth_text_options {
     const char *text_column, *pair_column,
         *label_column; /* names or numbers from 1; NULL or "": the usual ones are searched */
     fth_label_kind label;
-    /* The class names of an existing model, in order, ending with NULL: other labels are an error. */
+    /* The class names of an existing model, in order, ending with NULL; no others may occur. */
     const char *const *class_names;
     bool keep_text; /* for fth_text_set_inspect() */
 } fth_text_options;
@@ -228,12 +228,15 @@ void fth_augment(const fth_dataset_info *info, const fth_augmentation *augmentat
  *
  *     resize=N | resize=HxW            the shorter side to N, or both
  *     centre-crop=N                    N × N from the middle, padded if the image is smaller
- *     random-resized-crop=N[:MIN]      a part of MIN (0.08) to all of the area, 3:4 to 4:3, resized to N × N
+ *     random-resized-crop=N[:MIN]      a part of MIN (0.08) to all of the area, 3:4 to 4:3, resized
+ *                                      to N × N
  *     pad-crop=P                       P black pixels around, then a crop of the size before
  *     flip                             left-right, half of the time
  *     colour-jitter=B:C:S:H            brightness, contrast, saturation, hue
- *     size=HxW                         the output size, if no step says it: images are resized and cropped to it
- *     normalize=HOW                    imagenet, cifar, mnist, none or MEAN/STD (normalization.h) */
+ *     size=HxW                         the output size, if no step says it: images are resized and
+ *                                      cropped to it
+ *     normalize=HOW                    imagenet, cifar, mnist, none or MEAN/STD
+ *                                      (normalization.h) */
 fth_status fth_transform_check(const char *text);
 /* True if the steps determine the output size: centre-crop=224 does, flip does not. */
 bool fth_transform_has_size(const char *text);

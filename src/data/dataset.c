@@ -1,6 +1,6 @@
-/* Opens data sets: built-in ones by name, others by their files. A new file format is a file with an
- * fth_dataset_format and a row of FTH_DATASET_FORMATS; a new built-in set is a file with an
- * fth_generator and a row of FTH_GENERATORS. */
+/* Opens data sets: built-in ones by name, others by their files. A new file format is a file
+ * with an fth_dataset_format and a row of FTH_DATASET_FORMATS; a new built-in set is a file with
+ * an fth_generator and a row of FTH_GENERATORS. */
 #include <stdlib.h>
 #include <string.h>
 

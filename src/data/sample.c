@@ -1,9 +1,9 @@
 /* One sample of a data set: as it is stored, and through a loader's transform. All kinds of images
  * take this path, so they are treated alike:
  *
- *     kind->look   pixels in memory  ---------+
- *                                             +-> transform, or augmentation of untransformed sets -> planes
- *     kind->read   an encoded file or pixels -+
+ *     kind->look   pixels in memory  ---------+    transform, or
+ *                                             +--> augmentation of ----> planes
+ *     kind->read   an encoded file or pixels -+    untransformed sets
  *                  unreadable: noted as bad, and the next sample takes its place */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
 /* The connections of a server: how long each may take to send a request, and which are closed when
  * there are too many.
  *
- *     accepted -> headers of a request within HEADERS_S -> request, answer -> headers of the next within idle_s -> ...
+ *     accepted -> headers of a request within HEADERS_S -> request, answer -> headers of the
+ *         next within idle_s -> ...
  *
  * A client that sends headers a byte at a time never looks idle, so the time to the end of the
  * headers is limited as a whole. That alone does not keep a server reachable: within the limit,

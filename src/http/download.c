@@ -239,8 +239,8 @@ static void ask_for_rest(transfer_state *transfer, struct curl_slist **headers)
     free(tag);
 }
 
-/* One request for what is missing. *again: the transfer broke off, and another try may bring the
- * rest. */
+/* One request for what is missing. *again: the transfer was interrupted, and another try may bring
+ * the rest. */
 static fth_status attempt(transfer_state *transfer, bool *again)
 {
     fth_status status = FTH_OK;
@@ -342,7 +342,7 @@ static fth_status lock_part(transfer_state *transfer)
         }
         close(descriptor);
         if (fth_deadline_passed(transfer->deadline))
-            return fth_fail(FTH_TIMEOUT, "waited in vain for another process that is downloading %s to %s",
+            return fth_fail(FTH_TIMEOUT, "another process that is downloading %s to %s did not finish in time",
                             transfer->told_url, path);
         if (!said)
             fth_log_info("another process is downloading %s; waiting for it", transfer->told_url);

@@ -1,7 +1,8 @@
 /* One request and its answer: what a handler reads, and the ways to answer.
  *
  *     received -> handler answers                                         sent
- *     received -> handler holds -> connection suspended -> answered later -> connection resumed -> sent
+ *     received -> handler holds -> connection suspended -> answered later -> connection resumed
+ *         -> sent
  *                                                       -> nobody answers: the timer does
  *
  * A held exchange has two owners, the connection and the holder, and lives until both are done: an

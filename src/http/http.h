@@ -1,6 +1,6 @@
 /* HTTP: downloads, a client for everything else, and a server.
  *
- * download.c    large files, resumed where they broke off
+ * download.c    large files, resumed where they were interrupted
  * client.c      one request at a time over kept connections (libcurl)
  * server.c      a table of routes over libmicrohttpd
  * tls.c         certificates made here and pinned by fingerprint
@@ -28,9 +28,9 @@ typedef struct fth_download {
 } fth_download;
 
 /* Downloads into `path`.part and renames that to `path` when it is whole and its checksum, where
- * one is given, is right. A transfer that breaks off is taken up again where it stopped, now or by
- * a later call, if the server can do that and says that the file is still the same one. Another
- * process that downloads the same file is waited for. TLS certificates are checked; proxies come
+ * one is given, is right. An interrupted transfer is resumed where it stopped, now or by a later
+ * call, if the server can do that and says that the file is still the same one. Waits while another
+ * process downloads the same file. TLS certificates are checked; proxies come
  * from the environment, as curl takes them. `sha256` gets the checksum. */
 fth_status fth_http_download(const fth_download *download, char sha256[65]);
 
@@ -51,7 +51,7 @@ typedef struct fth_http_client_options {
     const char *pinned_key;  /* "sha256//..." of the server's public key: trusts that key and no other; NULL: none */
     const char *unix_socket; /* NULL: TCP */
     bool no_proxy;           /* metadata services: never through a proxy */
-    bool insecure;           /* any certificate will do: whoever stands between can read and answer */
+    bool insecure;           /* any certificate will do: an attacker in between can read and answer */
     bool attentive;          /* `progress` is called every 50 ms, also when nothing moves: long polls end quickly */
     fth_http_reach reach;    /* what it may connect to, whatever a name resolves to. Refused: FTH_INVALID */
 } fth_http_client_options;

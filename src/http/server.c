@@ -3,7 +3,7 @@
  * libmicrohttpd calls on_request() once when the headers are there, then for each piece of the
  * body, then once more; a handler runs in that last call. Room for a body is reserved before it is
  * read, so that all bodies together stay within max_memory_bytes; a body must arrive at a least
- * speed, or its reservation would last as long as somebody likes. A refused body that is small is
+ * speed, or its reservation would last as long as the client likes. A refused body that is small is
  * read and thrown away, so that the connection can go on; a large one ends it. */
 #include "http/server.h"
 

@@ -77,7 +77,8 @@ typedef struct fth_server_options {
 
 fth_status fth_server_start(const fth_server_options *options, fth_server **server);
 int fth_server_port(const fth_server *server);
-/* Answers held exchanges with 503, closes connections, joins the threads; bounded by `deadline_s`. */
+/* Answers held exchanges with 503, closes connections, joins the threads; bounded by
+ * `deadline_s`. */
 void fth_server_stop(fth_server *server, double deadline_s);
 /* Bytes reserved now: for bodies (being received, received, or with a handler) and for large
  * answers. */

@@ -63,8 +63,8 @@ typedef enum exchange_state {
     EXCHANGE_HANDLED  /* the handler was called */
 } exchange_state;
 
-/* Owned by MHD's connection, from the request line to the end of the answer; and by whoever holds
- * it. */
+/* Owned by MHD's connection, from the request line to the end of the answer, and by the handler
+ * that holds it. */
 struct fth_exchange {
     fth_server *server;
     struct MHD_Connection *connection;

@@ -189,7 +189,7 @@ fth_status fth_keys_parse(const char *text, const char *origin, fth_keys **resul
 out:
     fth_keys_free(keys);
     if (copy)
-        fth_wipe(copy, strlen(text)); /* lines end in NULs by now */
+        fth_wipe(copy, strlen(text)); /* lines end in NULs */
     free(copy);
     return status;
 }

@@ -111,7 +111,7 @@ fth_status fth_keys_generate(fth_role role, const char *data, char **line);
 /* For tests: seconds that a time may differ, and how many requests are remembered; 0 leaves
  * them. */
 void fth_keys_set_limits(fth_keys *keys, double window_s, uint64_t remembered);
-/* For tests: as if `seconds` had passed for whoever checks. Before another thread does. */
+/* For tests: as if `seconds` had passed. Before another thread checks. */
 void fth_keys_advance(fth_keys *keys, double seconds);
 
 #endif

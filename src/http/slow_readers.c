@@ -1,6 +1,6 @@
-/* Who is being sent a file, and how fast they take it. A file may be something that there are few
- * of (a version of a model's parameters), so a reader must keep to a least speed: one that anybody
- * can, and a higher one while others wait for what it holds.
+/* The clients that are being sent a file, and how fast they read it. A file may be scarce (a
+ * version of a model's parameters), so a reader must keep a minimum speed: one that any client
+ * reaches, and a higher one while others wait for what it holds.
  *
  * The kernel says how much of a connection's bytes the other side has acknowledged. A reader that
  * is too slow has its socket shut down; the thread that serves it notices, and ends the exchange as

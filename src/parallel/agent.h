@@ -1,12 +1,15 @@
 /* The agent of a node: what `farthing launch` is on each machine.
  *
- * It has the rendezvous where that is to be on this machine, starts the node's workers (this program again, with `train
- * --strategy data-parallel`), watches them, and reports an end to the rendezvous at once, so that nobody waits for a worker
- * that is gone. A worker that is lost starts again and joins; one that fails ends the node.
+ * It has the rendezvous where that is to be on this machine, starts the node's workers (this
+ * program again, with `train --strategy data-parallel`), watches them, and reports an end to the
+ * rendezvous at once, so that no worker waits for one that is gone. A worker that is lost starts
+ * again and joins; one that fails ends the node.
  *
  *     find the rendezvous -> start workers -> watch ... all are done -> let others leave -> end
- *                                               | a stop was asked for: passed on, the workers save and end together
- *                                               ' a worker failed: the others are stopped, and the launch fails
+ *                                               | a stop was asked for: passed on, the workers save
+ *                                               |   and end together
+ *                                               ' a worker failed: the others are stopped, and the
+ *                                                 launch fails
  *
  * All of it is in the calling thread; the rendezvous has threads of its own. When the agent ends,
  * however, its workers do. */

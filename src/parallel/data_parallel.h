@@ -23,7 +23,7 @@ typedef struct fth_data_parallel {
     fth_update_shards *shards; /* NULL: each worker makes whole updates */
     fth_worker_times *times;
     fth_update_tally tally;
-    int64_t number;            /* of the update that was begun last */
+    int64_t number;            /* of the update that was started last */
     const char *activity;      /* as the rendezvous knows it */
     int64_t next_batch;        /* after the last one that is part of an update, or of one being made */
     fth_device_group *devices; /* of the members, which sum gradients themselves; NULL: through the host */

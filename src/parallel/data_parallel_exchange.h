@@ -1,6 +1,7 @@
 /* The exchange of gradients: after it every worker's engine has the sum over all of them.
  *
- *     create -> begin_group (again in every new group) -> start, the backward pass, finish ... -> free
+ *     create -> begin_group (again in every new group) -> start, the backward pass, finish ...
+ *         -> free
  *
  * The gradient vector is cut into buckets. A thread sums them over the workers one after the other,
  * each as soon as the backward pass has its gradients, so that most of the exchange goes on beside

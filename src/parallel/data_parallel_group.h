@@ -1,9 +1,10 @@
 /* The workers that train one model together, as one of them sees them: what started this process,
  * its membership in the run, and the collective of the present group.
  *
- *     open (the rendezvous is reached) -> find_run, share_run -> form -> sums ... one is lost, or waits to join
- *                                                                  ^                                 |
- *                                                                  '---------------------------------'
+ *     open (the rendezvous is reached) -> find_run, share_run -> form -> sums ...
+ *                                                                 ^        |
+ *                                                                 '--------' one is lost, or waits
+ *                                                                            to join
  *
  * A process that was started by hand is alone: its group has one member and needs no rendezvous.
  *
@@ -26,7 +27,7 @@ typedef struct fth_worker_group fth_worker_group;
  * says; it is taken over. The options must outlive the group; `stop` may be NULL. */
 fth_status fth_worker_group_open(fth_launched *launched, const fth_train_options *options, fth_stop *stop,
                                  fth_worker_group **group);
-/* Leaves first, if it has not: to the others this process has ended, and is not lost. */
+/* Leaves the group first, so that the others see this process end and not as lost. */
 void fth_worker_group_close(fth_worker_group *group);
 
 /* How many processors each of the workers of this machine has to itself. */
@@ -41,8 +42,8 @@ fth_status fth_worker_group_share_run(fth_worker_group *group, const json_t *run
 fth_status fth_worker_group_announce(fth_worker_group *group, const json_t *found);
 
 /* Waits for a group with this process and connects to its members. `memory` holds the gradients, or
- * is NULL. FTH_PEER_LOST if a member cannot be reached: try again. FTH_TIMEOUT while there are fewer nodes than the
- * least number; FTH_INTERRUPTED when a stop is asked. */
+ * is NULL. FTH_PEER_LOST if a member cannot be reached: try again. FTH_TIMEOUT while there are
+ * fewer nodes than the least number; FTH_INTERRUPTED when a stop is asked. */
 fth_status fth_worker_group_form(fth_worker_group *group, const fth_shared_memory *memory);
 
 /* All members end, or stop, and each leaves when it has done its part: from now on that is no

@@ -331,7 +331,8 @@ fth_status fth_update_shards_update(fth_update_shards *shards, fth_worker_group 
     shards->pending = true;
     FTH_TRY(fth_engine_update_ranges(shards->engine, learning_rate, update, shards->held, HELD));
     FTH_TRY(check_together(shards, group));
-    FTH_TRY(gather_parameters(shards, group)); /* the last call of an update: whoever has got through has made it */
+    FTH_TRY(gather_parameters(shards,
+                              group)); /* the last call of an update: a process that passes it has made the update */
     shards->pending = false;
 
 out:

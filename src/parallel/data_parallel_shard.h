@@ -2,7 +2,8 @@
  * ranges are gathered then. Of the optimizer's state it keeps its own range, and that of the next
  * worker, which it updates too: when a worker is lost, the one before it has its state.
  *
- *     create -> settle, spread (all workers have all of the state), begin_group -> update ... -> settle, spread, ...
+ *     create -> settle, spread (all workers have all of the state), begin_group -> update ...
+ *         -> settle, spread, ...
  *
  * State that a worker does not keep takes no memory, where that is the host's. The numbers are
  * those of an update by everyone.

@@ -5,10 +5,11 @@
  * wakes the other for every small batch. A drain waits until nothing is under way: every batch
  * handed out is then part of the weights, once.
  *
- * Whose momentum. By default the optimizer's vectors are shared as the weights are: N workers then follow, with a delay
- * of N - 1 updates, the path that one would, they are part of every checkpoint, and memory does not grow with N. With
- * --hogwild-momentum worker each has its own, as in PyTorch's example, which averages over its own batches only;
- * a checkpoint then has their mean, and a resume gives that to each. A worker's own count of updates, for adamw's
+ * Whose momentum. By default the optimizer's vectors are shared as the weights are: N workers
+ * then follow, with a delay of N - 1 updates, the path that one would, they are part of every
+ * checkpoint, and memory does not grow with N. With --hogwild-momentum worker each has its own,
+ * as in PyTorch's example, which averages over its own batches only; a checkpoint then has their
+ * mean, and a resume gives that to each. A worker's own count of updates, for adamw's
  * correction, is the N-th part of all. */
 #include <inttypes.h>
 #include <math.h>

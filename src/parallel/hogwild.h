@@ -14,10 +14,11 @@
  *     hogwild_worker.c    what a worker does
  *     hogwild_process.c   workers that are processes: starting them, noticing that one is gone
  *
- * Batches travel in slots of the region. A slot's state is one atomic word, so whoever is killed,
- * wherever, holds no lock and leaves a slot that says who had it:
+ * Batches travel in slots of the region. A slot's state is one atomic word, so a process that is
+ * killed at any point holds no lock and leaves a slot that names it:
  *
- *     free -> full (by the trainer's thread) -> busy (a worker, by compare-and-swap) -> done -> free (results gathered)
+ *     free -> full (by the trainer's thread) -> busy (a worker, by compare-and-swap) -> done ->
+ *         free (results gathered)
  *               ^                                 |
  *               '------- its worker is gone ------' */
 #ifndef FTH_PARALLEL_HOGWILD_H

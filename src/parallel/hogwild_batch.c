@@ -1,7 +1,8 @@
 /* Batches in the region: how one lies in its slot.
  *
  *     images     (batch, channels, height, width) f32, or recipes of which the worker makes them
- *     text       tokens, segments and positions, each with room for the longest samples there are, and the ends
+ *     text       tokens, segments and positions, each with room for the longest samples there are,
+ *                and the ends
  *     answers    labels, or targets where labels are not classes */
 #include <string.h>
 

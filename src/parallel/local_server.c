@@ -1,11 +1,11 @@
 /* `farthing train --strategy parameter-server` without --server: a server in this process, and
  * worker processes.
  *
- * The run is the server's; the workers' own are in its folder (workers/1, workers/2, ...). Each worker is this program
- * again, with the options given here, a share of every epoch, one thread, and the server's address. A worker that is
- * lost starts again and continues from its own checkpoint; what it does twice counts, so that the server ends after
- * --epochs or --steps of all of them together. A stop is passed on to all of them, and the server saves
- * last. */
+ * The run is the server's; the workers' own are in its folder (workers/1, workers/2, ...). Each
+ * worker is this program again, with the options given here, a share of every epoch, one thread,
+ * and the server's address. A worker that is lost starts again and continues from its own
+ * checkpoint; what it does twice counts, so that the server ends after --epochs or --steps of
+ * all of them together. A stop is passed on to all of them, and the server saves last. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -160,7 +160,7 @@ static fth_status exchange(worker *w, fth_step_result *result)
     w->last_was_stale = outcome == FTH_PUSH_STALE;
     status = fth_replica_pull_next(w->replica, outcome);
     if (status == FTH_INTERRUPTED)
-        status = FTH_OK; /* the gradient is with the server; whoever goes on pulls first */
+        status = FTH_OK; /* the server has the gradient; a process that continues pulls first */
 
 out:
     return status;

@@ -37,7 +37,7 @@ typedef enum fth_scaling_rounds {
     FTH_ROUNDS_RING    /* 2 (n - 1) */
 } fth_scaling_rounds;
 
-/* Who takes part. Processes of one machine sum in its memory first; then one of each machine
+/* The processes of a group. Those of one machine sum in its memory first; then one of each machine
  * exchanges. */
 typedef struct fth_scaling_group {
     int nodes, workers_per_node;

@@ -3,10 +3,12 @@
  * (ssh).
  *
  *     start -> running -> exit status 0                 done
- *                 ^    -> exit status 75                done, where it means that the process has stopped and saved
- *                 |    -> exit status 1 or 2            failed: so does the whole, with the last line that it wrote
- *                 |    -> a signal, or another status   lost: starts again after a pause that doubles each time,
- *                 '------------ pause <--------'        until it was lost more than max_restarts times
+ *                 ^    -> exit status 75                done, if it means stopped and saved
+ *                 |    -> exit status 1 or 2            failed: so does the whole, with the last
+ *                 |                                     line that it wrote
+ *                 |    -> a signal, or another status   lost: starts again after a pause that
+ *                 '------------ pause <--------'        doubles each time, until it was lost more
+ *                                                       than max_restarts times
  *
  * A supervised process ends with its supervisor: see fth_supervisor_follow_parent(). Not safe for
  * several threads. */

@@ -57,8 +57,8 @@ static bool identify_aws(fth_metadata *metadata, fth_deadline deadline, fth_iden
     return here;
 }
 
-/* The value of one key of a Google instance, "" if there is none; false: nobody answers, or
- * somebody else. */
+/* The value of one key of a Google instance, "" if there is none; false: no answer, or not
+ * Google's. */
 static bool get_google(fth_metadata *metadata, const char *key, fth_deadline deadline, char *text, size_t size)
 {
     fth_http_response response = {0};

@@ -337,9 +337,9 @@ static fth_status pause_before_next_look(const fth_lease *lease)
     return sleep_unless_stopped(lease, fmin(lease->own.period_s / 10, 1));
 }
 
-/* Whether a failure of the store is to be waited out. Whoever waits for another machine, perhaps
- * for days, does not give up because the store is away for a while. A store that could never be
- * read, or cannot be written although nobody holds the lease, will not get better by waiting. */
+/* Whether a failure of the store is to be waited out. A process that waits for another machine,
+ * perhaps for days, does not give up because the store is away for a while. Waiting does not help
+ * with a store that could never be read, or that cannot be written although the lease is free. */
 static bool may_get_better(const waiting *w, fth_status status, fth_deadline deadline)
 {
     if ((status != FTH_IO && status != FTH_NO_SPACE && status != FTH_TIMEOUT) || fth_deadline_passed(deadline))

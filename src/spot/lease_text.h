@@ -24,7 +24,8 @@ bool fth_lease_text_has_owner(const fth_lease_text *text);
 /* "host-7 (g4dn.xlarge)" */
 void fth_lease_text_name_owner(const fth_lease_text *text, char *name, size_t size);
 /* Writes owner, host, instance, fence and period with the present time, if the store still has
- * version `match`; NULL: if it has none. *lost: it has another. Otherwise *version is the new one. */
+ * version `match`; NULL: if it has none. *lost: it has another. Otherwise *version is the new
+ * one. */
 fth_status fth_lease_text_write(fth_store *store, const fth_lease_text *text, int64_t renewals,
                                 const fth_store_version *match, double deadline_s, bool *lost,
                                 fth_store_version *version);

@@ -190,7 +190,7 @@ static fth_status add_listener(fth_watch *watch, const fth_notice_source *source
     if (status == FTH_OK && fth_thread_start(&listener->thread, "notice", listen_in_thread, listener) != 0)
         status = fth_fail(FTH_NO_MEMORY, "no thread to watch %s", source->name);
     listener->running = status == FTH_OK;
-    /* Whoever walks the list sees complete listeners only. */
+    /* Other threads see complete listeners only. */
     pthread_mutex_lock(&watch->mutex);
     watch->listener_count++;
     pthread_mutex_unlock(&watch->mutex);

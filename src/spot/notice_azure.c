@@ -112,7 +112,7 @@ static void listen_azure(fth_listener *listener)
     bool answered_once = false, told_freeze = false;
     do {
         if (!*found.name && !fth_identify_with(&listener->metadata, PATIENCE_S, &found) && answered_once)
-            gethostname(found.name, sizeof found.name - 1); /* the VM's name, unless somebody changed it */
+            gethostname(found.name, sizeof found.name - 1); /* the VM's name, unless it was changed */
         fth_http_response response = {0};
         fth_status status = fth_metadata_get(&listener->metadata, events_path,
                                              answered_once ? PATIENCE_S : FIRST_PATIENCE_S, &response);

@@ -42,8 +42,8 @@ fth_status fth_watch_open(const char *sources, fth_stop *stop, fth_watch **watch
 /* For tests: the pauses between two looks at a source last `pace` times as long as they should. */
 fth_status fth_watch_open_paced(const char *sources, double pace, fth_stop *stop, fth_watch **watch);
 fth_status fth_watch_check(const char *sources); /* is the text valid? for the options table */
-/* After the state is safely stored: tells whoever wants to know (Azure: StartRequests). Bounded by
- * a second or two. */
+/* After the state is safely stored: tells the clouds that ask for it (Azure: StartRequests). Takes
+ * two seconds at most. */
 void fth_watch_acknowledge(fth_watch *watch);
 enum { FTH_NEWS_BYTES = 512 };
 /* A piece of news that is no reason to stop ("AWS recommends rebalancing", "the metadata service
@@ -58,11 +58,11 @@ void fth_watch_free(fth_watch *watch);
  * "instance"}, changed by conditional writes only. The fencing number grows by one with every new
  * owner.
  *
- *     free             -> held, by who acquires it
+ *     free             -> held, by the first to acquire it
  *     held             -> held, renewed every third of a period
  *                      -> free at once, when its owner releases it
- *     held by another  -> held by us, once its text has not changed for a whole period of OUR clock; or after a moment,
- * if it is held by our group, which we lead
+ *     held by another  -> held by us, once its text has not changed for a whole period of OUR
+ *                         clock; or after a moment, if our group holds it and we lead the group
  *
  * A group is of processes that train one run together and agree on which of them leads. That one
  * takes the lease from the former leader, which finds out at its next renewal if it is only cut

@@ -1,6 +1,7 @@
 /* What the files of src/spot share: the table of notice sources, and the listeners that run them.
  *
- *     fth_watch_open      a listener per source (for "auto": once it is known where this runs), each with a thread
+ *     fth_watch_open      a listener per source (for "auto": once it is known where this runs),
+ *                         each with a thread
  *     listening           source->listen asks, pauses, asks again
  *     notice              fth_listener_notice: the stop is asked; the thread ends
  *     fth_watch_free      `closing` is set; pauses and requests end at once; threads are joined */

@@ -108,7 +108,7 @@ static const fth_cloud_error errors[] = {
      "it is not public; set AZURE_STORAGE_SAS_TOKEN or AZURE_STORAGE_KEY"},
     {"NoAuthenticationInformation", FTH_INVALID, FTH_NAMES_NOTHING, "set AZURE_STORAGE_SAS_TOKEN or AZURE_STORAGE_KEY"},
     {"ContainerBeingDeleted", FTH_INVALID, FTH_NAMES_NOTHING, "the container is being deleted"},
-    {"LeaseIdMissing", FTH_INVALID, FTH_NAMES_NOTHING, "somebody holds an Azure lease on the object; break it first"},
+    {"LeaseIdMissing", FTH_INVALID, FTH_NAMES_NOTHING, "the object has an Azure lease; break it first"},
     {"Md5Mismatch", FTH_CORRUPT, FTH_NAMES_NOTHING, "what arrived is not what was sent (MD5)"},
     {"BlobImmutableDueToPolicy", FTH_INVALID, FTH_NAMES_NOTHING,
      "the container's policy does not let objects be changed"},

@@ -1,11 +1,11 @@
 /* See azure_internal.h: writing. A small object is one request; a large one goes in blocks:
  *
- *     ask which blocks are there already -> put those that are missing, in parallel -> commit the list of them
+ *     ask which blocks are there already -> put those that are missing, in parallel -> commit
+ *         the list of them
  *
- * A block's id is its number and the MD5 of its content. So an upload that broke off is taken up
- * again by whoever sends the same bytes to the same key, for as long as the service keeps blocks
- * that were never committed (a week), and a block of other content can never be taken for one of
- * ours. */
+ * A block's id is its number and the MD5 of its content. So an interrupted upload is resumed
+ * by any process that sends the same bytes to the same key, for as long as the service keeps
+ * uncommitted blocks (a week), and a block of other content can never be taken for one of ours. */
 #include <inttypes.h>
 #include <math.h>
 #include <openssl/evp.h>

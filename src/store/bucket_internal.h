@@ -1,6 +1,7 @@
 /* Buckets: what the object stores of all clouds have in common.
  *
- * bucket_request.c  a request with its retries; what error codes mean; versions, conditions, metadata
+ * bucket_request.c  a request with its retries; what error codes mean; versions, conditions,
+ *                   metadata
  * bucket_read.c     get, ranges, stat
  * bucket_list.c     lists, page by page
  * bucket_write.c    writes under a condition, delete

@@ -1,6 +1,7 @@
 /* Access keys: where they come from, and renewing those that expire.
  *
- * credentials.c           the order in which they are looked for; the keys in use, renewed before they expire
+ * credentials.c           the order in which they are looked for; the keys in use, renewed before
+ *                         they expire
  * credentials_file.c      ~/.aws/credentials and ~/.aws/config
  * credentials_service.c   a container's and an instance's role, over HTTP
  *

@@ -1,8 +1,9 @@
 /* See credentials.h: profiles in the INI files of AWS's tools.
  *
- *     ~/.aws/credentials   [name]           aws_access_key_id = ..., aws_secret_access_key = ..., aws_session_token =
- * ...
- *     ~/.aws/config        [profile name]   region = ..., endpoint_url = ..., and keys too; [default] has no "profile"
+ *     ~/.aws/credentials   [name]           aws_access_key_id = ..., aws_secret_access_key = ...,
+ *                                           aws_session_token = ...
+ *     ~/.aws/config        [profile name]   region = ..., endpoint_url = ..., and keys too;
+ *                                           [default] has no "profile"
  *
  * Lines that begin with white space belong to nested settings and are passed over; '#' and ';'
  * begin comments. */

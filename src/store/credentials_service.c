@@ -30,7 +30,7 @@ static fth_status ask(const char *method, const char *url, const char *header, f
                                 .deadline = fth_deadline_in(REQUEST_S)};
     FTH_TRY(fth_http_client_open(&options, &client));
     status = fth_http_perform(client, &request, response);
-    if (status == FTH_PEER_LOST) /* which means something else to whoever owns a run (request.c) */
+    if (status == FTH_PEER_LOST) /* means something else to the owner of a run (request.c) */
         status = fth_fail(FTH_IO, "%s", fth_error_message());
 
 out:
@@ -135,7 +135,7 @@ fth_status fth_credentials_from_instance(fth_cloud_keys *keys)
     FTH_REQUIRE(base, FTH_NO_MEMORY, "no memory for an address");
     url = fth_format("%slatest/api/token", base);
     status = ask("PUT", url, "X-aws-ec2-metadata-token-ttl-seconds: 21600", &response);
-    /* Nobody there, or somebody else (404, 405), or the service is switched off (403). */
+    /* No answer, or another service (404, 405), or the service is switched off (403). */
     if (status != FTH_OK || (response.code >= 403 && response.code <= 405)) {
         status = FTH_UNSUPPORTED;
         goto out;

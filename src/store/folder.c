@@ -3,9 +3,11 @@
  * An object is written under a temporary name beside its place, synced, and then takes its place by
  * one rename; a full disk or a crash leaves the old object. What conditional writes need:
  *
- *     if absent   a rename that replaces nothing, or a hard link where the file system has no such rename: atomic
- *     if match    compare the version, then rename, under an exclusive flock() on the object's folder; every other
- * write in that folder holds the same lock shared while it renames, so that none slips in between
+ *     if absent   a rename that replaces nothing, or a hard link where the file system has no such
+ *                 rename: atomic
+ *     if match    compare the version, then rename, under an exclusive flock() on the object's
+ *                 folder; every other write in that folder holds the same lock shared while it
+ *                 renames, so that none slips in between
  *
  * The lock is taken on the folder itself, which leaves no file behind and is the same one wherever
  * a store is rooted. NFS cannot lock folders: there a hidden file in the folder stands for it,
@@ -172,8 +174,8 @@ int fth_folder_begin_version(const struct stat *facts, fth_store_version *versio
                     facts->st_mtim.tv_nsec);
 }
 
-/* The point is in the time, the last part of what a list gives: whoever has it has all but the
- * checksum. */
+/* The point is in the time, the last part of what a list gives: a version that has it lacks at most
+ * the checksum. */
 static bool matches(const fth_store_version *wanted, const fth_store_version *found)
 {
     size_t length = strlen(wanted->text);

@@ -3,7 +3,7 @@
  * A query after the address (a presigned link's, a token's) goes with every request and into no
  * message. Redirects are followed, a few, and never from https to http. Lists there are none. Where
  * a server does not say that it takes ranges, a file is fetched as one piece, resumed where it
- * broke off (http/download.c). */
+ * was interrupted (http/download.c). */
 #include <curl/curl.h>
 #include <inttypes.h>
 #include <stdio.h>

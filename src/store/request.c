@@ -144,8 +144,8 @@ static fth_status explain_cancelled(const fth_store_call *call)
     return fth_fail(FTH_INTERRUPTED, "%s: cancelled", call->what);
 }
 
-/* To whoever owns a run FTH_PEER_LOST says that another machine has it; a server out of reach is no
- * such thing. */
+/* To the owner of a run, FTH_PEER_LOST means that another machine has the run, and not that a
+ * server is out of reach. */
 static fth_status status_of_giving_up(fth_status status)
 {
     return status == FTH_PEER_LOST ? FTH_IO : status;

@@ -1,8 +1,9 @@
 /* See s3_internal.h: addresses of buckets, and the tables of s3:// and gs://.
  *
- *     host style   https://BUCKET.s3.REGION.amazonaws.com/KEY   AWS's own wish
- *     path style   http://localhost:9000/BUCKET/KEY             any server; buckets with dots, which certificates of
- *                                                               the host style do not cover */
+ *     host style   https://BUCKET.s3.REGION.amazonaws.com/KEY   what AWS asks for
+ *     path style   http://localhost:9000/BUCKET/KEY             other servers; buckets with dots,
+ *                                                               which the certificates of the host
+ *                                                               style do not cover */
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,8 +2,8 @@
  * bucket_internal.h.
  *
  * s3.c             opening and addresses; the tables of s3:// and gs://
- * s3_cloud.c       the two clouds: names, error codes, signing, with the clock, the region or the keys mended where the
- *                  server asks for it
+ * s3_cloud.c       the two clouds: names, error codes, signing, with the clock, the region or the
+ *                  keys mended where the server asks for it
  * s3_read.c        verifying what came; files
  * s3_write.c       put; do conditions hold?
  * s3_multipart.c   large objects in parts
@@ -79,8 +79,8 @@ typedef struct fth_s3_orphans {
     int failed_tries; /* what they may be of */
 } fth_s3_orphans;
 
-/* After upload `id` was begun at the last of several tries, which took `took_s` in all: notes those
- * that the others may have begun. */
+/* After upload `id` was started by the last of several tries, which took `took_s` in all: notes the
+ * uploads that the others may have started. */
 void fth_s3_note_orphans(fth_store *store, const char *key, const char *id, int failed_tries, double took_s,
                          fth_deadline deadline, fth_s3_orphans *orphans);
 /* Ends those that are still without parts, unless there are too many for all to be ours; and frees

@@ -1,12 +1,13 @@
 /* See s3_internal.h: large objects in parts, several at a time.
  *
  *     checksums of all parts -> create (with their checksum as metadata) -> parts -> complete
- *                                                                            failed -> abort (a file: kept, noted)
+ *                                                                             |
+ *                                            failed: abort; a file's is kept -'
  *
  * The checksums come first since the metadata must be there before the first part; they are the
  * same that go with each part, so nothing is computed twice. A part is retried by itself.
  *
- * A condition goes with the last step. Servers differ in what they make of it there, so large
+ * A condition goes with the last step. Servers differ in how they treat it there, so large
  * objects that must be new go in parts only where a trial has shown that it holds, and otherwise as
  * a single put, up to its limit. */
 #include <inttypes.h>

@@ -1,13 +1,14 @@
-/* See s3_internal.h: uploads that were begun without our hearing of it.
+/* See s3_internal.h: uploads that a lost answer left behind.
  *
- * A request to begin an upload whose answer is lost is sent again, and what the first one began
- * stays on the server, invisible but paid for. The server's list tells of each upload its key, when
- * it was begun and by which account, but not by which process; another machine may upload to the
- * same key. So only such are ended as can hardly be anyone else's:
+ * A request to start an upload is sent again if its answer is lost, and the upload that the first
+ * request started stays on the server, invisible but paid for. The server lists each upload with
+ * its key, account and time of start, but not its process; another machine may upload to the same
+ * key. So only uploads are aborted that can hardly belong to anyone else:
  *
- *     noted right after ours was begun   those of the same key and account that were begun between our first try and
- * the answer, by the server's clock ended when ours is over            those of them that have not got a single part
- * meanwhile, if there are no more of these than tries of ours that failed */
+ *     noted right after our start    those of the same key and account that were started between
+ *                                    our first try and the answer, by the server's clock
+ *     aborted when ours is over      those of them that still have no part, if there are no more of
+ *                                    these than tries of ours that failed */
 #include <stdlib.h>
 #include <string.h>
 

@@ -261,7 +261,8 @@ void fth_store_object_release(fth_store_object *object)
     *object = (fth_store_object){0};
 }
 
-/* A list on its way to the caller: what no other call would take as a key is left out, aloud. */
+/* A list on its way to the caller: what no other call would take as a key is left out and
+ * reported. */
 typedef struct sieve {
     const fth_store *store;
     const char *after;

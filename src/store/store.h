@@ -103,7 +103,7 @@ uint64_t fth_store_left_out(const fth_store *store);
 /* ---- many requests at once ---- */
 
 /* Calls piece(context, i) for every i < count from up to `threads` threads (the caller's is one of
- * them). After the first failure no further piece is begun, *cancelled (may be NULL) is set, and
+ * them). After the first failure no further piece is started, *cancelled (may be NULL) is set, and
  * that failure is returned, with its message, once all threads have ended. */
 fth_status fth_store_in_parallel(int threads, uint64_t count, fth_status (*piece)(void *context, uint64_t i),
                                  void *context, _Atomic bool *cancelled);
@@ -167,8 +167,8 @@ fth_status fth_store_put(fth_store *store, const char *key, const void *bytes, s
  * every part. A condition that does not hold is FTH_INVALID here. */
 fth_status fth_store_put_source(fth_store *store, const char *key, const fth_store_source *source,
                                 const fth_store_put_options *options, fth_store_version *version);
-/* A file; interrupted multipart uploads of the same file (size and time) to the same key are taken
- * up where they stopped. */
+/* A file; interrupted multipart uploads of the same file (size and time) to the same key are
+ * resumed. */
 fth_status fth_store_put_file(fth_store *store, const char *key, const char *path, const fth_store_put_options *options,
                               fth_store_version *version);
 /* Gone or never there: FTH_OK. In a folder, a key that leads through a symbolic link is

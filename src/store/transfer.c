@@ -1,7 +1,8 @@
 /* See store_internal.h: what large transfers of every kind share: threads, the meter, and parallel
  * ranges into a file.
  *
- *     stat -> temporary beside the target, of the object's size -> ranges, each into its place -> sync, rename
+ *     stat -> temporary beside the target, of the object's size -> ranges, each into its place
+ *         -> sync, rename
  *
  * A thread of its own has the disk begin with what is there, so that the sync at the end is short;
  * it may wait for a disk that is busy, and those that fetch go on.

@@ -1,8 +1,10 @@
 /* The containers that torch.save() writes.
  *
- *     since 1.6    a zip archive, nothing compressed: NAME/data.pkl, NAME/data/KEY for each storage, NAME/byteorder
- *     before       five pickles: magic number, protocol version, facts about the machine, the object, the keys of its
- *                  storages; then for each key an int64 count and the elements
+ *     since 1.6    a zip archive, nothing compressed: NAME/data.pkl, NAME/data/KEY for each
+ *                  storage, NAME/byteorder
+ *     before       five pickles: magic number, protocol version, facts about the machine, the
+ *                  object, the keys of its storages; then for each key an int64 count and the
+ *                  elements
  *     before 0.1.10  a tar archive; refused */
 #include "tensor/pth_internal.h"
 

@@ -1,8 +1,8 @@
 /* The index of weights in several files, as the Hugging Face hub has them:
  * model.safetensors.index.json.
  *
- *     {"metadata": {...}, "weight_map": {"bert.pooler.dense.bias": "model-00002-of-00003.safetensors",
- * ...}} */
+ *     {"metadata": {...},
+ *      "weight_map": {"bert.pooler.dense.bias": "model-00002-of-00003.safetensors", ...}} */
 #ifndef FTH_TENSOR_SHARD_INDEX_H
 #define FTH_TENSOR_SHARD_INDEX_H
 

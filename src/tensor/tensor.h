@@ -61,7 +61,7 @@ void fth_shape_format(const fth_shape *shape, char *text, size_t size);  /* "(N,
 
 /* ---- safetensors ---- */
 
-/* A named tensor in memory that somebody else owns. */
+/* A named tensor in memory that another object owns. */
 typedef struct fth_tensor_view {
     const char *name;
     fth_dtype dtype;
@@ -78,8 +78,9 @@ typedef struct fth_metadata_entry {
 fth_status fth_safetensors_write(fth_file *file, const fth_tensor_view *views, size_t view_count,
                                  const fth_metadata_entry *metadata, size_t metadata_count);
 
-/* The beginning of a file whose tensors follow one another in the order given, for who has them so
- * in memory (each tensor's data is left alone). Its size is a multiple of 8. free() the bytes. */
+/* The beginning of a file whose tensors follow one another in the order given, for callers that
+ * have them so in memory (each tensor's data is left alone). Its size is a multiple of 8. free()
+ * the bytes. */
 fth_status fth_safetensors_header(const fth_tensor_view *views, size_t view_count, const fth_metadata_entry *metadata,
                                   size_t metadata_count, char **bytes, size_t *size_bytes);
 

@@ -1,7 +1,8 @@
 /* Reads the directory at the end of a zip archive (PKWARE's APPNOTE.TXT, sections 4.3 and 4.5.3):
  *
  *     local header, name, extra, data     for each entry
- *     central directory                   for each entry: sizes, method, place of the local header, name
+ *     central directory                   for each entry: sizes, method, place of the local header,
+ *                                         name
  *     zip64 end record, zip64 locator     where 16 or 32 bits are too few
  *     end record                          where the directory is */
 #include <stdlib.h>

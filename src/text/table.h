@@ -1,8 +1,8 @@
 /* Tables of texts and labels: CSV, TSV and JSON lines, read row by row from memory.
  *
  *     CSV           RFC 4180: quoted fields may hold commas, newlines and doubled quotes. Lines end
- *                   with LF, CRLF or CR. If the first line has no comma, semicolons or tabs separate
- *                   fields.
+ *                   with LF, CRLF or CR. If the first line has no comma, semicolons or tabs
+ *                   separate fields.
  *     TSV           fields separated by tabs, one row a line; quotes are ordinary, as in GLUE
  *     JSON lines    an object a line; the columns are the keys of the first
  *

@@ -1,6 +1,7 @@
 /* Training: options, the loop, and what it reports while it runs.
  *
- *     engine      a model on a device: graph, flat vectors, plans, forward-backward, update, evaluation
+ *     engine      a model on a device: graph, flat vectors, plans, forward-backward, update,
+ *                 evaluation
  *     optimizers, schedules    rules by name, in tables
  *     trainer.c   the loop, over these objects:
  *         selection   which run, and with which options

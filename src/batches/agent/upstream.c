@@ -1,7 +1,9 @@
 /* See upstream.h. One thread:
  *
- *     take orders ─> sync with the coordinator ─> fetch what is ready, for a while ─> take orders ...
- *                        └─ away: try again after a pause; clients that wait are told after a second
+ *     take orders ─> sync with the coordinator ─> fetch what is ready, for a while ─> take
+ *         orders ...
+ *                        └─ away: try again after a pause; clients that wait are told after a
+ *                        second
  *
  * An order is held until its item is here, has failed, or is no longer needed. Clients that wait
  * while the coordinator or Redis is away get FTH_PEER_LOST; the order stays. */
@@ -25,7 +27,7 @@ enum {
 #define SYNC_S      1.5  /* deadline of a sync */
 #define FETCH_S     2.0  /* deadline of a fetch */
 #define FETCH_FOR_S 0.05 /* fetches between two syncs */
-#define REST_S      0.02 /* between syncs while nothing is wanted */
+#define REST_S      0.02 /* between syncs while no item is asked for */
 #define IDLE_S      0.5  /* the same without jobs */
 #define AWAY_TELL_S 1.0  /* without a coordinator for this long, waiting clients are told */
 #define MAX_PAUSE_S 0.5
@@ -380,7 +382,7 @@ static void *run(void *context)
     fth_upstream *upstream = context;
     double pause_s = 0;
     while (!atomic_load(&upstream->stop)) {
-        /* A new order ends the rest, unless the coordinator is away: orders do not bring it back. */
+        /* A new order ends the pause, unless the coordinator is away. */
         if (upstream->count == 0 && upstream->away_since_s == 0)
             take_orders(upstream, pause_s);
         else

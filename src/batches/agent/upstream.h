@@ -1,6 +1,6 @@
 /* An agent's only prefetcher. It takes orders from the agent's dispatcher as any other, and makes
- * an item by fetching it: it reports to the coordinator where the jobs are and which items are
- * wanted (POST /v1/sync), learns which are ready, and gets those from the coordinator or from
+ * an item by fetching it: it reports to the coordinator where the jobs are and which items they
+ * wait for (POST /v1/sync), learns which are ready, and gets those from the coordinator or from
  * Redis. */
 #ifndef FTH_BATCHES_UPSTREAM_H
 #define FTH_BATCHES_UPSTREAM_H

@@ -4,7 +4,8 @@
  *       session           of each loader: which batch is next (client_session.h)
  *         cache source    the job's registration, and items by id; reconnects (cache_source.h)
  *           connection    socket, segment and slot (client_connection.h)
- *       fallback reader   reads the data itself when the cache does not deliver (fallback_reader.h) */
+ *       fallback reader   reads the data itself when the cache does not deliver
+ *                         (fallback_reader.h) */
 #include "batches/client/client.h"
 
 #include <math.h>

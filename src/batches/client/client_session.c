@@ -18,8 +18,8 @@
 #define REGISTER_AGAIN_S 1.0 /* if registering later is possible */
 #define STEP_S           0.25
 
-/* Batches that a loader begins before they are requested. A run that ends has begun some in
- * vain. */
+/* Batches that a loader starts before they are requested. Some of them are unused when a run
+ * ends. */
 enum { LOADED_AHEAD = 4 };
 
 struct fth_session {

@@ -1,9 +1,9 @@
 /* How long a client waits for its host. Without a clock or lock: callers pass the time.
  *
  * A host that has delivered nothing for 2 s is asked whether it is alive. If it is alive but slow,
- * the client waits 4 s in all. After that it is impatient: it waits only briefly, until an item that
- * was waited for arrives or 10 s have passed. Items that were already there do not count, because
- * samples of an earlier epoch are found while nothing new is made. */
+ * the client waits 4 s in all. After that it is impatient: it waits only briefly, until an item
+ * that was waited for arrives or 10 s have passed. Items that were already there do not count,
+ * because samples of an earlier epoch are found while nothing new is made. */
 #ifndef FTH_BATCHES_CLIENT_HOST_PATIENCE_H
 #define FTH_BATCHES_CLIENT_HOST_PATIENCE_H
 

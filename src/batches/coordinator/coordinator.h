@@ -50,7 +50,7 @@
  * "jobs" is always the complete list: a job that is missing has no processes on this machine.
  * "counters" are totals since the job's first process there, including those that have ended. The
  * answer is held for at most "wait_ms", until an item in "wanted" is ready or has failed; it is
- * immediate if nothing is wanted. An agent that is silent for 10 s loses its processes.
+ * immediate if "wanted" is empty. An agent that is silent for 10 s loses its processes.
  *
  * {"op":"figures"} of host.h, which an agent passes on, and GET /v1/jobs/JOB:
  *

@@ -186,7 +186,7 @@ void fth_board_free(fth_board *board)
     if (!board)
         return;
     uint64_t holder = board->own_holder;
-    /* Not in a forked process. Another client may have the slot by now. */
+    /* Not in a forked process. Another client may already have the slot. */
     if (board->own && board->process == getpid())
         atomic_compare_exchange_strong(&board->own->holder, &holder, 0);
     fth_mapping_close(&board->mapping);

@@ -27,8 +27,8 @@ fth_status fth_segment_create(uint64_t memory_bytes, fth_board *board, fth_segme
  * board they must be gone. FTH_CORRUPT if it is not a segment, FTH_INVALID if its owner is
  * alive. */
 fth_status fth_segment_adopt(int fd, fth_board *board, fth_segment_cache **segment);
-/* Takes over what an owner of the same name and size has left in live clients, or else creates both
- * anew. So a killed owner finds its entries again. *found: there may be entries. */
+/* Takes over what an owner of the same name and size has left in live clients, or else creates
+ * both. So a killed owner finds its entries again. *found: there may be entries. */
 fth_status fth_segment_open(const char *name, uint64_t memory_bytes, fth_board **board, fth_segment_cache **segment,
                             bool *found);
 /* The name to be found under, a hash other than 0. */

@@ -1,5 +1,5 @@
-/* Orders, what they result in, and both as JSON, between the coordinator, its workers and functions.
- * Each member of what arrives is checked. */
+/* Orders, what they result in, and both as JSON, between the coordinator, its workers and
+ * functions. Each member of what arrives is checked. */
 #ifndef FTH_BATCHES_PREFETCH_ORDER_H
 #define FTH_BATCHES_PREFETCH_ORDER_H
 

@@ -2,7 +2,8 @@
  * --prefetch names one or several, separated by commas.
  *
  *     threads:4            threads of the coordinator
- *     workers              other machines that ask for orders: farthing worker prefetch --server URL
+ *     workers              other machines that ask for orders: farthing worker prefetch --server
+ *                          URL
  *     functions            deployed functions (OpenWhisk, Lambda), at the addresses of --functions
  *     http://…, https://…  one function by its address: an order is POSTed, the answer is a receipt
  *

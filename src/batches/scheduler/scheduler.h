@@ -7,7 +7,8 @@
  * is dropped while there is room. When memory is short, these are dropped first:
  *
  *     items that no job will ask for again, oldest first
- *     items that jobs reach after their lookahead; the last passed first, as it is farthest from all
+ *     items that jobs reach after their lookahead; the last passed first, as it is farthest
+ *         from all
  *     items needed last, but only for one that is needed earlier
  *
  * A job that is paused or stuck is expected to stay so for as long again, so that the items it

@@ -4,8 +4,8 @@
  *
  *     open -> next -> [decompress] -> read or skip, any number of times -> next ... -> free
  *
- * Reading fails with FTH_INTERRUPTED or FTH_TIMEOUT within about 64 KiB after a stop is asked or the
- * deadline has passed, and with FTH_CORRUPT where the archive is damaged or expands too far. */
+ * Reading fails with FTH_INTERRUPTED or FTH_TIMEOUT within about 64 KiB after a stop is asked or
+ * the deadline has passed, and with FTH_CORRUPT where the archive is damaged or expands too far. */
 #ifndef FTH_DATA_ARCHIVE_READER_H
 #define FTH_DATA_ARCHIVE_READER_H
 

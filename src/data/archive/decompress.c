@@ -1,6 +1,7 @@
 /* See blob.h. Gzip is decompressed by libdeflate, three times as fast as by zlib, if the length at
  * the end of the file is plausible. Files of several gzip members, xz and zstd are decompressed by
- * libarchive, which needs no length. Decompressed xz (about 20 MB/s) is kept in the cache folder. */
+ * libarchive, which needs no length. Decompressed xz (about 20 MB/s) is kept in the cache
+ * folder. */
 #include <libdeflate.h>
 #include <stdlib.h>
 #include <string.h>

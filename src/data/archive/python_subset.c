@@ -2,9 +2,9 @@
  *
  *     statement = docstring | import | NAME "=" value
  *     value     = VARIABLE
- *               | path "." SET "(" arguments ")"                  SET: MNIST, FashionMNIST, KMNIST; with train=True
+ *               | path "." SET "(" arguments ")"         SET: MNIST, FashionMNIST, KMNIST
  *               | path "." "Subset" "(" value "," indices ")"
- *               | path "." TRANSFORM "(" arguments ")"            TRANSFORM: Compose, ToTensor, Normalize
+ *               | path "." TRANSFORM "(" arguments ")"   TRANSFORM: Compose, ToTensor, Normalize
  *               | literal | "(" values ")" | "[" values "]"
  *     indices   = "range" "(" INTEGER ["," INTEGER ["," "1"]] ")" | "list" "(" indices ")"
  *

@@ -1,4 +1,5 @@
-/* Built-in sets: every image is a pure function of (split, index), drawn when it is first needed. */
+/* Built-in sets: every image is a pure function of (split, index), drawn when it is first
+ * needed. */
 #ifndef FTH_DATA_GENERATOR_H
 #define FTH_DATA_GENERATOR_H
 

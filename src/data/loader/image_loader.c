@@ -168,7 +168,7 @@ static loader_piece describe_piece(const image_loader *loader, int64_t place, co
                           .end = end};
 }
 
-/* Takes the next piece of the batch being filled; after its last one the next batch is begun. */
+/* Takes the next piece of the batch being filled; after its last one the next batch is started. */
 static loader_piece take_piece(image_loader *loader, ring_slot **slot)
 {
     batch_ring *ring = &loader->ring;

@@ -1,8 +1,8 @@
 /* Index files, which list the images of a set with their classes and perhaps splits, as CSV or JSON
  * lines:
  *
- *     path,label,split                            {"path": "a/1.jpg", "label": "cat", "split": "train"}
- *     a/1.jpg,cat,train                           {"path": "b/2.png", "label": 3}
+ *     path,label,split           {"path": "a/1.jpg", "label": "cat", "split": "train"}
+ *     a/1.jpg,cat,train          {"path": "b/2.png", "label": 3}
  *     "b, too/2.png",3,val
  *
  * Paths are relative to the index file. A label is the number or the name of a class. The split is

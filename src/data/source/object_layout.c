@@ -1,8 +1,10 @@
 /* See object_layout.h. The layouts:
  *
- *     class folders    train/<class>/x.jpg and val/<class>/x.jpg, or <class>/x.jpg: paths of objects
- *     tars             the paths in all of them together. A tar's folder or name may state the split
- *                      (val/0001.tar, train-000123.tar). Classes in .cls files take precedence.
+ *     class folders    train/<class>/x.jpg and val/<class>/x.jpg, or <class>/x.jpg: paths of
+ *                      objects
+ *     tars             the paths in all of them together. A tar's folder or name may state the
+ *                      split (val/0001.tar, train-000123.tar). Classes in .cls files take
+ *                      precedence.
  *     index file       as it states
  *
  * If a label states the class, the index gets a folder [split/]label for it. Classes are numbered

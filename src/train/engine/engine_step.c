@@ -107,7 +107,7 @@ out:
     return status;
 }
 
-/* Gradients on their way from the backward pass to whoever watches them. */
+/* Gradients on their way from the backward pass to their watcher. */
 typedef struct gradients_flow {
     fth_engine *engine;
     const fth_gradients_watch *watch;

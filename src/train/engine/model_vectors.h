@@ -1,6 +1,6 @@
 /* A model's flat vectors on its device. An engine has its own, or borrows parameters, buffers and
- * optimizer state from whoever lets several engines train one model in place (Hogwild!). Gradients
- * are its own, or where others can sum them.
+ * optimizer state from a caller that lets several engines train one model in place (Hogwild!).
+ * Gradients are its own, or where others can sum them.
  *
  * The pointers are open to the files of src/train: they are what plans, updates, snapshots and
  * loading work on. Only the functions below set them. */
@@ -17,7 +17,7 @@ typedef struct fth_model_vectors {
     bool borrowed;       /* parameters, buffers and state */
     float *gradients;    /* of the last batch; NULL for evaluation */
     float *accumulated;  /* gradients of several batches; NULL where each batch makes an update */
-    bool lent_gradients; /* those that an update uses are in memory of somebody else's */
+    bool lent_gradients; /* those that an update uses are in the caller's memory */
 } fth_model_vectors;
 
 /* What the vectors of an engine are made for. */

@@ -6,9 +6,9 @@
 
 #include "train/engine/engine.h"
 
-/* What the options ask for. For FTH_RECOMPUTE_AUTO: true if training on the largest batch, with all that is
- * kept, would take more than nine tenths of the device's free memory, and says so in the log.
- * `graph` is the one that keeps everything. */
+/* What the options ask for. For FTH_RECOMPUTE_AUTO: true if training on the largest batch, with
+ * all that is kept, would take more than nine tenths of the device's free memory, and says so in
+ * the log. `graph` is the one that keeps everything. */
 fth_status fth_recompute_choose(const fth_engine_options *options, const fth_graph *graph, fth_device *device,
                                 fth_precision precision, bool *recompute);
 

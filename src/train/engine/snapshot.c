@@ -6,7 +6,7 @@
  *     room for a header | counters | parameters | buffers | optimizer's vectors
  *
  * Tensors follow one another as in the flat vectors, so the copy is a few large pieces. A header is
- * put right before the data when it is wanted. Where the device takes snapshots of its own,
+ * put right before the data when it is asked for. Where the device takes snapshots of its own,
  * training does not wait for the copy either: it is queued on the device, and brought to the host
  * when the snapshot is finished. */
 #include "train/engine/snapshot.h"

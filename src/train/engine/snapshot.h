@@ -38,8 +38,8 @@ void fth_snapshot_free(fth_snapshot *snapshot);
 
 const fth_tensor_view *fth_snapshot_views(const fth_snapshot *snapshot, size_t *count);
 size_t fth_snapshot_size_bytes(const fth_snapshot *snapshot);
-/* The snapshot as a safetensors file in memory, without a copy: valid until the snapshot is begun
- * again or freed. */
+/* The snapshot as a safetensors file in memory, without a copy: valid until the snapshot is
+ * started again or freed. */
 fth_status fth_snapshot_as_file(fth_snapshot *snapshot, const void **bytes, size_t *size_bytes);
 /* FTH_DIVERGED, naming the first tensor and place, if a number in it is not finite. */
 fth_status fth_snapshot_check_finite(const fth_snapshot *snapshot);

@@ -1,6 +1,6 @@
-/* See deadline_watchdog.h. Everything that its thread and the training thread share is under one mutex; what
- * it needs of the saver, the reporter and the run in the store, it asks them, from functions that
- * any thread may call. */
+/* See deadline_watchdog.h. Everything that its thread and the training thread share is under one
+ * mutex; what it needs of the saver, the reporter and the run in the store, it asks them, from
+ * functions that any thread may call. */
 #include "train/loop/deadline_watchdog.h"
 
 #include <inttypes.h>

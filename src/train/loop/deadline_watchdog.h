@@ -6,9 +6,11 @@
  * the clock:
  *
  *     nothing is unsaved (start-up)     a second of grace, then the process ends
- *     in an update that ends too late   what is already snapshotted is published, then the process ends
+ *     in an update that ends too late   what is already snapshotted is published, then the process
+ *                                       ends
  *     the training thread is saving     it is left alone until the deadline
- *     a request, not a preemption       the time is up, and it is not an update of usual length or a disk that is slow
+ *     a request, not a preemption       the time is up, and it is not an update of usual length or
+ *                                       a disk that is slow
  *
  * The process is ended by the observer (src/cli); where there is none, the training thread takes as
  * long as it takes. */

@@ -1,6 +1,7 @@
 /* How a training ends.
  *
- *     a limit is reached    all processes finish, the owner of the run saves it, and nobody leaves before
+ *     a limit is reached    all processes finish, the owner of the run saves it, and nobody leaves
+ *                           before
  *     interrupted           the owner saves what fits before the deadline; the run can be continued
  *     this machine leaves   it is being preempted, and peers continue without it
  *     fenced                another machine has the run: nothing more is written to the store
@@ -21,7 +22,8 @@ typedef enum fth_run_phase {
 /* A limit was reached, in all processes: the last validation. */
 fth_status fth_ending_finish_training(const fth_run_parts *parts);
 /* Then: the owner of the run saves it, for `reason`, and the others wait for that. *event: the last
- * one. Changes *phase. FTH_PEER_LOST if the owner is lost while it saves: another process does it. */
+ * one. Changes *phase. FTH_PEER_LOST if the owner is lost while it saves: another process does
+ * it. */
 fth_status fth_ending_finish_run(const fth_run_parts *parts, const char *reason, fth_run_phase *phase, json_t **event);
 
 /* Any other end: training returned `status`. FTH_OK if it was interrupted or this process left. */

@@ -2,7 +2,8 @@
  *
  * Peers meet before any of them has a run. One looks for it, on its machine or in the store, and
  * shares what it found or why it found none (shared_run.h); the others follow. Where only the run
- * that was found says that it has peers, each process has found it by itself, and they meet then. */
+ * that was found says that it has peers, each process has found it by itself, and they meet
+ * then. */
 #ifndef FTH_TRAIN_MEETING_H
 #define FTH_TRAIN_MEETING_H
 

@@ -1,18 +1,18 @@
 /* Recovery: what a process of a run does when another one is lost.
  *
- *     training                                 a peer is lost, in agree(), step() or drain(); or new ones wait to join
- *        |  ^
+ *     training                          a peer is lost, in agree(), step() or drain(); or new ones
+ *        |  ^                           wait to join
  *        v  |
- *     FORMING -------------> WAITING           too few peers (FTH_TIMEOUT every few seconds). The first of those that
- *        |  ^                   |              wait takes the run over and saves it once
+ *     FORMING -------------> WAITING    too few peers (FTH_TIMEOUT every few seconds). The first of
+ *        |  ^                   |       those that wait takes the run over and saves it once
  *        |  '-------------------'
  *        v
- *     SYNCHRONIZING                            all get the weights and position of the furthest, and the loader reopens
- *        |  |                                  at that position
- *        |  '-> FORMING                        another peer was lost meanwhile
+ *     SYNCHRONIZING                     all get the weights and position of the furthest, and the
+ *        |  |                           loader reopens at that position
+ *        |  '-> FORMING                 another peer was lost meanwhile
  *        v
- *     training                                 the first of the group takes the run over (run_owner.h); another gives
- *                                              up the run, if it had it
+ *     training                          the first of the group takes the run over (run_owner.h);
+ *                                       another gives up the run, if it had it
  *
  * The start of training is the second half of this: the strategy has formed a group, and this
  * process synchronizes with it.

@@ -1,7 +1,8 @@
 /* What a run reports: events, which go into its record (record.h lists them) and to the observer,
  * and progress for a live display.
  *
- *     create -> open (there is a record) -> begin (where training begins is known) -> events and progress -> free
+ *     create -> open (there is a record) -> begin (where training begins is known) -> events
+ *         and progress -> free
  *
  * An event that cannot be recorded never stops training: the first in a row is a warning. Of peers
  * that train one run together, one has the record; the reporters of the others record nothing and

@@ -8,8 +8,9 @@
  * relatives, or --watch names a cloud. A run on a laptop asks nobody.
  *
  *     create -> set_takeover (a run in a store)
- *            -> begin_identify ... (device and data open) ... find_price -> start event, run.json
- *                                                                        -> budget_is_spent, before each step
+ *            -> begin_identify ... (device and data open) ... find_price
+ *                 -> start event, run.json
+ *                 -> budget_is_spent, before each step
  *
  * Belongs to the training thread. */
 #ifndef FTH_TRAIN_SPENDING_H

@@ -4,7 +4,8 @@
  *
  * The trainer calls, in this order:
  *
- *     meet         before the run is looked for: one of several peers finds it, the others get what it found
+ *     meet         before the run is looked for: one of several peers finds it, the others get what
+ *                  it found
  *     share_run    in the one that found it
  *     announce     the data are open and the model is built
  *     connect      joins peers and may refuse to begin; nothing of the run has been written yet
@@ -13,7 +14,8 @@
  *     describe     adds to the "start" event
  *     agree        between updates: peers end, stop and save together
  *     step ...     one call per batch; take_event after each update
- *     drain        before anything looks at the weights as a whole: a checkpoint, validation, the end
+ *     drain        before anything looks at the weights as a whole: a checkpoint, validation, the
+ *                  end
  *     close        always, once meet, connect or open has set the state
  *
  * Where a peer is lost in agree(), step() or drain(), they return FTH_PEER_LOST; with rejoin() the
@@ -66,8 +68,8 @@ struct fth_strategy {
     bool validates_alongside;  /* an epoch may be validated, on a copy of the weights, while the next one is trained */
     bool takes_checkpoints;    /* a checkpoint holds the whole run, so that it can live in a store (--checkpoints) */
     bool keeps_data_on_device; /* the engine may make batches from a data set that it keeps on its device */
-    /* Who may end the training with fth_step_result.finished, as the "end" event gives its reason;
-     * NULL: nobody. */
+    /* What may end the training with fth_step_result.finished, as the reason of the "end" event;
+     * NULL: nothing. */
     const char *ended_by;
 
     /* ---- functions ---- */

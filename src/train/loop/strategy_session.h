@@ -1,10 +1,11 @@
 /* Updates: takes batches from the loader, hands them to the strategy, and adds what comes back to
  * the position and the reporter.
  *
- *     create -> meet (peers share a run) -> connect -> open (weights are there) -> agree, update ... settle ... -> free
- *                                                                                      |  ^
- *                                                             a peer is lost: take_back '--' form, synchronize
- *                                                                              (recovery.h)
+ *     create -> meet (peers share a run) -> connect -> open (weights are there)
+ *            -> agree, update, agree, update ... settle ... -> free
+ *                 ^       |
+ *                 |       v a peer is lost (recovery.h)
+ *                 '-- take_back, form, synchronize
  *
  * A strategy with workers may have batches that are not part of the weights yet; settle() waits for
  * them. Belongs to the training thread. */

@@ -1,6 +1,7 @@
 /* The training loop.
  *
- *     begin    find the run (meeting.h); open device, data, engine and record; restore the newest checkpoint
+ *     begin    find the run (meeting.h); open device, data, engine and record; restore the newest
+ *              checkpoint
  *     loop     at the end of an epoch, or of --validate-every: validate, keep the best model
  *              stop if a limit is reached or a stop was asked for, here or of a peer
  *              checkpoint if one is due
@@ -26,7 +27,7 @@ typedef struct fth_trainer {
     fth_run_parts parts; /* these, and objects that are the trainer's */
     fth_run_phase phase;
     bool found;     /* the run was found by this process, and not by a peer */
-    bool undecided; /* a stop broke off what peers did together: they agree on it before anything else */
+    bool undecided; /* a stop interrupted what peers did together: they agree on it before anything else */
 } fth_trainer;
 
 static fth_saver *get_saver(const fth_trainer *trainer)

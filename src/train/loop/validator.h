@@ -5,9 +5,10 @@
  * at a time:
  *
  *     epoch ends -> state.pending is set, the weights are copied, the thread starts
- *                   -> done       its epoch is recorded, the copy kept if it is the best, state.pending set back
- *                   -> cancelled  (a stop, a failure) state.pending stays: a resumed run validates then, with the
- *                                 weights of the checkpoint
+ *                   -> done       its epoch is recorded, the copy kept if it is the best,
+ *                                 state.pending set back
+ *                   -> cancelled  (a stop, a failure) state.pending stays: a resumed run validates
+ *                                 then, with the weights of the checkpoint
  *
  * There is no checkpoint meanwhile, except the one of a stop, which cancels it. So whatever a run
  * is resumed from, an epoch's event was either written before that checkpoint, or is undone by the

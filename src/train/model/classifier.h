@@ -87,7 +87,7 @@ void fth_classifier_free(fth_classifier *classifier);
 
 /* That makes its tokens; NULL: it takes images. Lent. */
 const fth_tokenizer *fth_classifier_tokenizer(const fth_classifier *classifier);
-/* Everything but the names of the classes is known by now. */
+/* Everything but the names of the classes is known. */
 const fth_model_facts *fth_classifier_facts(const fth_classifier *classifier);
 fth_engine *fth_classifier_engine(const fth_classifier *classifier);
 /* What the batch norms' counters said in the file. */

@@ -1,5 +1,5 @@
-/* See confusion.h. Pairs are collected as they come, one number each, and sorted when somebody
- * asks: a cell of the matrix is then a run of equal numbers. */
+/* See confusion.h. Pairs are collected as they come, one number each, and sorted on
+ * request: a cell of the matrix is then a run of equal numbers. */
 #include "train/model/confusion.h"
 
 #include <assert.h>

@@ -1,7 +1,8 @@
 /* The models of a run in a store.
  *
- *     while it runs    best/step-<n>-f<owner>.safetensors, put before the checkpoint that knows it; what it replaces is
- *                      removed after that checkpoint, so that whatever a resume starts from has its best model
+ *     while it runs    best/step-<n>-f<owner>.safetensors, put before the checkpoint that knows it;
+ *                      what it replaces is removed after that checkpoint, so that whatever a resume
+ *                      starts from has its best model
  *     at the end       best.safetensors and last.safetensors
  *
  * A machine that sleeps between asking whether it owns the run and putting something may put it
@@ -146,7 +147,7 @@ static int64_t step_of_file(const char *path)
 /* Unless the file is of the same step already. */
 static fth_status fetch_model(fth_run_store *run, const char *key, const char *path)
 {
-    int64_t here = step_of_file(path); /* of an earlier end, where another machine has carried the run on since */
+    int64_t here = step_of_file(path); /* of an earlier end, if another machine has continued the run since */
     if (here >= 0 && here == step_of_object(run->store, key))
         return FTH_OK;
     return fth_store_get_file(run->store, key, path, NULL);

@@ -271,7 +271,7 @@ static void end_search(search *self)
     fth_run_selection_release(&self->found);
 }
 
-/* The store is this process's, and the selection says where the record is by now. */
+/* The store is this process's, and the selection says where the record is. */
 static void adopt(fth_run_owner *owner)
 {
     search *self = &owner->search;

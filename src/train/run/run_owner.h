@@ -3,13 +3,14 @@
  * leads does, and the others write nothing; when it is lost or leaves, another takes over:
  *
  *     create -> find_run ---> open (restore) -> begin ............ the run is kept
- *            '-> (a peer found it) -> follows -> take_over -> look: opens the run's record and takes its lease, in the
- *                                         ^                   background where that is in a store
- *                                         |                     |                     | it has the lease
- *                                         |                     v                     v
- *                                         '------- give_up <- waits for the lease   the run is kept
- *                                                     ^                               |
- *                                                     '-------------------------------'
+ *            '-> (a peer found it) -> follows -> take_over -> look: opens the run's record, takes
+ *                                        ^                    its lease, in the background where
+ *                                        |                    that is in a store
+ *                                        |                      |                     | has it
+ *                                        |                      v                     v
+ *                                        '------- give_up <- waits for the lease   the run is kept
+ *                                                    ^                                |
+ *                                                    '--------------------------------'
  *
  * A process that leads most of the nodes of its last group takes the lease of the former leader at
  * once (spot.h): if that one is only cut off, it finds out at its next renewal, and all that it

@@ -53,8 +53,7 @@ static bool limit_was_given(const fth_train_options *asked)
     return false;
 }
 
-/* Whoever says how long to go on means that, and not "at most until the old limit", which may be
- * reached already. */
+/* A new limit replaces the old ones, which may already be reached. */
 static fth_status replace_limits(const fth_train_options *asked, fth_train_options *options)
 {
     fth_status status = FTH_OK;

@@ -1,13 +1,15 @@
 /* Where a run begins: at step 0, or where an earlier process stopped; and with which options.
  *
  *     no --resume          a new run
- *     --resume             the newest run of this configuration: continued if unfinished, done if finished; else a new
- *                          one. Without any option of a configuration: the newest unfinished run, else the newest
- *     --resume ID|FOLDER   that run with its stored configuration; options given now win over stored ones, and a limit
- *                          given now replaces all the limits it had
+ *     --resume             the newest run of this configuration: continued if unfinished, done if
+ *                          finished; else a new one. Without any option of a configuration: the
+ *                          newest unfinished run, else the newest
+ *     --resume ID|FOLDER   that run with its stored configuration; options given now win over
+ *                          stored ones, and a limit given now replaces all the limits it had
  *     --resume --name ID   that run if it exists, else a new one of that name
- *     --checkpoints URL    the run in that store, if there is one, whose other options must be the same; a limit given
- *                          now replaces all the limits it had, but does not shorten it
+ *     --checkpoints URL    the run in that store, if there is one, whose other options must be the
+ *                          same; a limit given now replaces all the limits it had, but does not
+ *                          shorten it
  *
  * A limit is how long to train: --epochs, --steps, --for, --until. */
 #ifndef FTH_TRAIN_RUN_SELECTION_H

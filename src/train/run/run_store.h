@@ -2,13 +2,15 @@
  *
  *     <url>/run.json                      what was asked, as in a run folder
  *     <url>/tokenizer.json                of a run on text
- *     <url>/events/<owner>[-<part>].jsonl each owner's events; together, in order, they are the run's events.jsonl
+ *     <url>/events/<owner>[-<part>].jsonl each owner's events; together, in order, they are the
+ *         run's events.jsonl
  *     <url>/checkpoints/                  see checkpoint.h; names carry the owner's number
  *     <url>/best/step-<n>-f<owner>.safetensors  the best model so far
  *     <url>/best.safetensors, last.safetensors  when the run has ended
  *     <url>/lease.json                    who owns the run (spot.h)
  *
- *     open -> take (waits for the lease) -> fetch (the record becomes a local folder) -> begin (mirrors the record)
+ *     open -> take (waits for the lease) -> fetch (the record becomes a local folder) -> begin
+ *         (mirrors the record)
  *          -> put files, flush -> release
  *
  * Owners are numbered by the lease's fencing number. Every write is guarded: an owner that lost the

@@ -157,7 +157,7 @@ out:
     return status;
 }
 
-/* What is left to do in the run whose record is in the selection's folder by now. */
+/* What is left to do in the run whose record is in the selection's folder. */
 static fth_status judge_record(fth_run_selection *selection, const fth_stored_record *record)
 {
     fth_status status = FTH_OK;

@@ -1,8 +1,10 @@
 /* What a process that finds a run tells its peers about it, so that all of them train that run, and
  * one of them has its folder, its lease and its record.
  *
- *     {"id", "identity", "configuration": {option: value}, "run": {run.json of a run that is continued}, "lease_group",
- *      "finished": true and "end": {its last event}; or "failed": {"status", "message"} where it found none}
+ *     {"id", "identity", "configuration": {option: value}, "lease_group",
+ *      "run": {run.json of a run that is continued},
+ *      "finished": true and "end": {its last event}; or
+ *      "failed": {"status", "message"} where it found none}
  *
  * Addresses in it have no secrets (base/address.h): every process has those from its own command
  * line. */

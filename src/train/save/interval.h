@@ -2,10 +2,11 @@
  *
  * "auto" is Young's interval, sqrt(2 C M), for a save that costs C and a machine that lasts M:
  *
- *     C    what a save takes from training: the stall of its copy, and a tenth of the time in which it is written
- *          in the background (the writer's share of a processor by its priority)
- *     M    time between interruptions: of this run so far, with one hour and one interruption added as what is assumed
- *          of an unknown machine; clouds do much better on most days and much worse on some
+ *     C    what a save takes from training: the stall of its copy, and a tenth of the time in which
+ *          it is written in the background (the writer's share of a processor by its priority)
+ *     M    time between interruptions: of this run so far, with one hour and one interruption added
+ *          as what is assumed of an unknown machine; clouds do much better on most days and much
+ *          worse on some
  *
  * The interval is never so short that saving takes more than --checkpoint-overhead, nor shorter
  * than a save takes to be written. It is chosen again after each save, and changes when the new one

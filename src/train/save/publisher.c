@@ -245,7 +245,7 @@ char *fth_publisher_describe_copy(const fth_publisher *publisher)
         return NULL;
     return fth_format("%s has not taken the last checkpoint: step %" PRId64
                       " is saved in %s; the next start on this machine continues from there, unless another machine "
-                      "carries the run on first",
+                      "continues the run first",
                       fth_run_store_url(publisher->run_store), step, publisher->checkpoints_folder);
 }
 

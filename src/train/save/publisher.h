@@ -10,9 +10,12 @@
  * Where a store does not take the last checkpoint, a copy stays on this machine:
  *
  *     the store takes the checkpoint in time   nothing is left here
- *     it does not                              <run folder>/checkpoints/ gets the checkpoint, under this owner's number
- *     next start here, with the lease          the run had no owner since: the copy moves to the store
- *                                              it had one: the run has continued without it, and it is removed
+ *     it does not                              <run folder>/checkpoints/ gets the checkpoint, under
+ *                                              this owner's number
+ *     next start here, with the lease:
+ *         the run had no owner since           the copy moves to the store
+ *         it had one                           the run has continued without the copy, which is
+ *                                              removed
  *
  * Owners' numbers make this safe: the next owner has a higher one, and its events and checkpoints
  * say so.

@@ -1,9 +1,10 @@
 /* The saver: keeps a run's state safe during training.
  *
- *     a checkpoint is due -> the flat vectors are copied into one of two snapshots (training waits for that alone; on a
- *                            GPU not even for that: the copy is made there, between two updates)
- *                         -> the writer's thread fetches it from a GPU, checks the numbers and publishes it
- *                         -> the training thread collects the result between two updates, and records it
+ *     a checkpoint is due
+ *       -> the flat vectors are copied into one of two snapshots. Training waits for this alone; on
+ *          a GPU not even for this: the copy is made there, between two updates
+ *       -> the writer's thread fetches it from a GPU, checks the numbers and publishes it
+ *       -> the training thread collects the result between two updates, and records it
  *
  * While one save is under way and another waits, newer state replaces the one that waits. A save
  * that failed is a warning and is tried again at the next interval; only the last save of a process
