@@ -81,8 +81,8 @@ fth_status fth_checkpoint_move(const fth_checkpoint_place *from, const fth_check
                                const fth_stop *stop, int64_t *step, bool *moved);
 fth_status fth_checkpoint_remove_all(const fth_checkpoint_place *place);
 
-/* Writes a model file (parameters and buffers under PyTorch's names) atomically. FTH_DIVERGED, and
- * the file stays as it was, if a number is not finite. */
+/* Writes a model file (parameters and buffers under PyTorch's names) atomically. The
+ * caller has checked that they are finite. */
 fth_status fth_model_file_save(const char *path, const fth_tensor_view *views, size_t view_count,
                                const fth_metadata_entry *metadata, size_t metadata_count);
 

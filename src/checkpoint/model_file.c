@@ -7,7 +7,6 @@ fth_status fth_model_file_save(const char *path, const fth_tensor_view *views, s
     fth_status status = FTH_OK;
     fth_file *file = NULL;
 
-    FTH_TRY(fth_tensors_check_finite(views, view_count));
     FTH_TRY(fth_file_create(path, &file));
     FTH_TRY(fth_safetensors_write(file, views, view_count, metadata, metadata_count));
     FTH_TRY(fth_file_publish(file));

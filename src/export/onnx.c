@@ -264,7 +264,6 @@ fth_status fth_onnx_save(const char *path, const fth_graph *graph, const fth_ten
     FTH_REQUIRE(graph_bytes + model.size_bytes <= INT32_MAX, FTH_UNSUPPORTED,
                 "%s would be %.1f GB; an ONNX file cannot be larger than 2 GB: export to safetensors instead", path,
                 (double)(graph_bytes + model.size_bytes) * 1e-9);
-    FTH_TRY(fth_tensors_check_finite(views, view_count));
     FTH_TRY(write_file(path, &model, &body, &weights));
 
 out:

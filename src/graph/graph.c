@@ -50,6 +50,7 @@ void fth_graph_free(fth_graph *graph)
     free(graph->nodes);
     free(graph->counters);
     free(graph->blocks);
+    fth_graph_free_file_tensors(graph);
     free(graph);
 }
 
@@ -64,7 +65,7 @@ static fth_status copy_text(const char *text, char **copy)
     return status;
 }
 
-static fth_status check_new_name(const fth_graph *graph, const char *name)
+fth_status fth_graph_check_new_name(const fth_graph *graph, const char *name)
 {
     if (!name || !*name)
         return fth_fail(FTH_INVALID, "an input, parameter or buffer needs a name");
@@ -73,6 +74,8 @@ static fth_status check_new_name(const fth_graph *graph, const char *name)
     for (size_t i = 0; i < graph->counter_count; i++)
         if (strcmp(graph->counters[i], name) == 0)
             return fth_fail(FTH_INVALID, "the graph has a counter and a value named \"%s\"", name);
+    if (fth_graph_find_file_tensor(graph, name))
+        return fth_fail(FTH_INVALID, "the graph has two tensors named \"%s\"", name);
     return FTH_OK;
 }
 
@@ -123,7 +126,7 @@ static fth_status append_named(fth_graph *graph, fth_value_info info, fth_value 
 
     FTH_REQUIRE(!graph->differentiated, FTH_INVALID, "\"%s\" was added after the graph was differentiated",
                 info.name ? info.name : "");
-    FTH_TRY(check_new_name(graph, info.name));
+    FTH_TRY(fth_graph_check_new_name(graph, info.name));
     status = check_shape(&info.type.shape, info.kind == FTH_VALUE_INPUT);
     if (status != FTH_OK)
         return fth_fail_within(status, "%s", info.name);
@@ -255,13 +258,22 @@ fth_status fth_graph_add_counter(fth_graph *graph, const char *name)
     fth_status status = FTH_OK;
     char *copy = NULL;
 
-    FTH_TRY(check_new_name(graph, name));
+    FTH_TRY(fth_graph_check_new_name(graph, name));
     FTH_TRY(fth_grow(&graph->counters, graph->counter_count, &graph->counter_capacity, sizeof *graph->counters));
     FTH_TRY(copy_text(name, &copy));
     graph->counters[graph->counter_count++] = copy;
 
 out:
     return status;
+}
+
+fth_status fth_graph_set_initializer(fth_graph *graph, fth_value value, fth_initializer init)
+{
+    fth_value_info *info = fth_graph_value_to_change(graph, value);
+    if (!info || (info->kind != FTH_VALUE_PARAMETER && info->kind != FTH_VALUE_BUFFER))
+        return fth_fail(FTH_INVALID, "value %d is no parameter or buffer", value);
+    info->init = init;
+    return FTH_OK;
 }
 
 fth_status fth_graph_set_trainable(fth_graph *graph, fth_value parameter, bool trainable)

@@ -90,11 +90,23 @@ fth_status fth_graph_add_parameter(fth_graph *graph, const char *name, fth_shape
                                    fth_value *value);
 fth_status fth_graph_add_buffer(fth_graph *graph, const char *name, fth_shape shape, fth_initializer init,
                                 fth_value *value);
+/* Gives a parameter or buffer another initializer. */
+fth_status fth_graph_set_initializer(fth_graph *graph, fth_value value, fth_initializer init);
 /* `attributes` is copied; `outputs` has room for op->output_count. */
 fth_status fth_graph_add_node(fth_graph *graph, const fth_op *op, const void *attributes, const fth_value *inputs,
                               int input_count, fth_value *outputs);
 /* A batch norm's "num_batches_tracked": a count of training steps that exists only in files. */
 fth_status fth_graph_add_counter(fth_graph *graph, const char *name);
+
+/* A tensor that exists in model files alone: another name of a parameter or buffer ("lm_head.weight"
+ * of a tied embedding), or a constant of the network that its module keeps as a buffer. */
+typedef struct fth_file_tensor {
+    const char *name;
+    fth_value same_as; /* the parameter or buffer; FTH_NO_VALUE: a constant */
+    fth_type type;     /* of a constant; */
+    const void *data;  /* outlives the graph */
+} fth_file_tensor;
+fth_status fth_graph_add_file_tensor(fth_graph *graph, const fth_file_tensor *tensor);
 
 /* Parameters are trained unless they are said not to be: then no gradient is computed for them, nor
  * for what only they and other such parameters lead to, and they lie behind the trained ones in the
@@ -133,6 +145,10 @@ fth_value fth_graph_loss(const fth_graph *graph);
 fth_value fth_graph_find(const fth_graph *graph, const char *name); /* an input, parameter or buffer; or FTH_NO_VALUE */
 int fth_graph_counter_count(const fth_graph *graph);
 const char *fth_graph_counter(const fth_graph *graph, int index);
+int fth_graph_file_tensor_count(const fth_graph *graph);
+const fth_file_tensor *fth_graph_file_tensor(const fth_graph *graph, int index);
+/* By name; NULL if there is none. */
+const fth_file_tensor *fth_graph_find_file_tensor(const fth_graph *graph, const char *name);
 
 /* Length in floats of the flat vectors, each view padded to FTH_ALIGNMENT bytes; padding stays
  * zero. */

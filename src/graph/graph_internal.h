@@ -20,6 +20,8 @@ struct fth_graph {
     size_t node_count, node_capacity;
     char **counters;
     size_t counter_count, counter_capacity;
+    fth_file_tensor *file_tensors; /* names are owned */
+    size_t file_tensor_count, file_tensor_capacity;
     fth_graph_block *blocks; /* in order; one that is not ended yet has no end */
     size_t block_count, block_capacity;
 
@@ -31,6 +33,10 @@ struct fth_graph {
 
 /* The value to change it; NULL if there is none of that number. */
 fth_value_info *fth_graph_value_to_change(fth_graph *graph, fth_value value);
+
+/* Fails unless `name` is new among values, counters and tensors of files. */
+fth_status fth_graph_check_new_name(const fth_graph *graph, const char *name);
+void fth_graph_free_file_tensors(fth_graph *graph);
 
 /* ---- for the rules of ops ---- */
 

@@ -33,13 +33,27 @@ static bool is_counter(const fth_graph *graph, const char *name)
     return false;
 }
 
-/* True if the names under `prefix` are those of the graph; counters may be missing. */
+/* Whether the file has a value under its name, or another one of the same tensor. */
+static bool has_value(const fth_graph *graph, const fth_weights *weights, const char *prefix, fth_value value)
+{
+    if (find_under(weights, prefix, fth_graph_value(graph, value)->name))
+        return true;
+    for (int i = 0; i < fth_graph_file_tensor_count(graph); i++) {
+        const fth_file_tensor *tensor = fth_graph_file_tensor(graph, i);
+        if (tensor->same_as == value && find_under(weights, prefix, tensor->name))
+            return true;
+    }
+    return false;
+}
+
+/* True if the names under `prefix` are those of the graph; counters and what only files have may be
+ * missing. */
 static bool is_whole_network(const fth_graph *graph, const fth_weights *weights, const char *prefix)
 {
     size_t length = strlen(prefix);
     for (fth_value v = 0; v < fth_graph_value_count(graph); v++) {
         const fth_value_info *info = fth_graph_value(graph, v);
-        if (is_in_files(info) && !find_under(weights, prefix, info->name))
+        if (is_in_files(info) && !has_value(graph, weights, prefix, v))
             return false;
     }
     for (size_t i = 0; i < fth_weights_count(weights); i++) {
@@ -47,7 +61,8 @@ static bool is_whole_network(const fth_graph *graph, const fth_weights *weights,
         if (strncmp(name, prefix, length) != 0)
             continue;
         fth_value value = fth_graph_find(graph, name + length);
-        if ((value == FTH_NO_VALUE || !is_in_files(fth_graph_value(graph, value))) && !is_counter(graph, name + length))
+        if ((value == FTH_NO_VALUE || !is_in_files(fth_graph_value(graph, value))) &&
+            !is_counter(graph, name + length) && !fth_graph_find_file_tensor(graph, name + length))
             return false;
     }
     return true;

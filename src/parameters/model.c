@@ -364,7 +364,8 @@ fth_status fth_served_model_save_last(const fth_served_model *model, int64_t ver
     size_t count = 0;
 
     FTH_TRY(fth_engine_lend_model(model->engine, version, &snapshot));
-    const fth_tensor_view *views = fth_snapshot_views(snapshot, &count);
+    FTH_TRY(fth_snapshot_check_finite(snapshot));
+    const fth_tensor_view *views = fth_snapshot_file_views(snapshot, &count);
     FTH_TRY(describe_facts(model, &facts));
     FTH_TRY(fth_model_facts_to_metadata(&facts, &metadata));
     FTH_TRY(fth_model_file_save(path, views, count, metadata.entries, metadata.count));

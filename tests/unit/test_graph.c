@@ -39,6 +39,33 @@ static void assert_shape(const fth_graph *graph, fth_value value, fth_shape expe
     assert_true(fth_shape_equal(&fth_graph_value(graph, value)->type.shape, &expected));
 }
 
+static void test_tensors_that_only_files_have(void **state)
+{
+    (void)state;
+    static const float numbers[3] = {1, 2, 3};
+    fth_graph *graph = create();
+    fth_value weight = parameter(graph, "embedding.weight", FTH_SHAPE(5, 2)), value;
+    const fth_file_tensor tied = {.name = "head.weight", .same_as = weight};
+    const fth_file_tensor constant = {.name = "scale", .same_as = FTH_NO_VALUE, .type = {FTH_F32, FTH_SHAPE(3)}};
+    fth_file_tensor whole = constant;
+    whole.data = numbers;
+    assert_int_equal(fth_graph_add_file_tensor(graph, &tied), FTH_OK);
+    assert_int_equal(fth_graph_add_file_tensor(graph, &tied), FTH_INVALID); /* a name is used once */
+    assert_message_has("head.weight");
+    assert_int_equal(fth_graph_add_parameter(graph, "head.weight", FTH_SHAPE(3), zero, &value), FTH_INVALID);
+    assert_int_equal(fth_graph_add_file_tensor(graph, &constant), FTH_INVALID); /* no data */
+    assert_int_equal(fth_graph_add_file_tensor(graph, &whole), FTH_OK);
+    value = input(graph, "images", FTH_SHAPE(FTH_BATCH, 2));
+    assert_int_equal(fth_graph_add_file_tensor(graph, &(fth_file_tensor){.name = "other", .same_as = value}),
+                     FTH_INVALID);
+    assert_int_equal(fth_graph_file_tensor_count(graph), 2);
+    assert_true(fth_shape_equal(&fth_graph_file_tensor(graph, 0)->type.shape, &FTH_SHAPE(5, 2)));
+    assert_ptr_equal(fth_graph_find_file_tensor(graph, "scale")->data, numbers);
+    assert_null(fth_graph_find_file_tensor(graph, "embedding.weight"));
+    assert_null(fth_graph_file_tensor(graph, 2));
+    fth_graph_free(graph);
+}
+
 static void test_names_are_unique(void **state)
 {
     (void)state;
@@ -280,11 +307,11 @@ static void test_large_initial_values(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names_are_unique),        cmocka_unit_test(test_bad_shapes_are_refused),
-        cmocka_unit_test(test_convolution_shapes),      cmocka_unit_test(test_convolution_errors),
-        cmocka_unit_test(test_other_shapes_and_errors), cmocka_unit_test(test_dropouts_are_told_apart),
-        cmocka_unit_test(test_every_op_is_listed_once), cmocka_unit_test(test_initial_values),
-        cmocka_unit_test(test_large_initial_values),
+        cmocka_unit_test(test_names_are_unique),        cmocka_unit_test(test_tensors_that_only_files_have),
+        cmocka_unit_test(test_bad_shapes_are_refused),  cmocka_unit_test(test_convolution_shapes),
+        cmocka_unit_test(test_convolution_errors),      cmocka_unit_test(test_other_shapes_and_errors),
+        cmocka_unit_test(test_dropouts_are_told_apart), cmocka_unit_test(test_every_op_is_listed_once),
+        cmocka_unit_test(test_initial_values),          cmocka_unit_test(test_large_initial_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -466,7 +466,6 @@ static void weights_that_are_not_finite_are_not_written(void **state)
     (void)state;
     subject made;
     fth_snapshot *whole = NULL, *model = NULL;
-    size_t count = 0;
     assert_int_equal(make("linear", "", CLASSES, &made), FTH_OK);
     save(&made, NULL, NULL);
     made.engine->vectors.state[0][5] = INFINITY; /* the optimizer's: a checkpoint is as bad with it */
@@ -477,8 +476,7 @@ static void weights_that_are_not_finite_are_not_written(void **state)
 
     made.engine->vectors.parameters[5] = NAN;
     assert_int_equal(fth_engine_take_snapshot(made.engine, false, 1, &model), FTH_OK);
-    const fth_tensor_view *views = fth_snapshot_views(model, &count);
-    assert_int_equal(fth_model_file_save(path, views, count, NULL, 0), FTH_DIVERGED);
+    assert_int_equal(fth_snapshot_check_finite(model), FTH_DIVERGED);
     assert_int_equal(fth_engine_check_finite(made.engine), FTH_DIVERGED);
     subject reader;
     assert_int_equal(make("linear", "", CLASSES, &reader), FTH_OK);

@@ -84,6 +84,18 @@ static const fth_tensor_view *find_view(const loading *load, const char *name)
     return found ? *found : NULL;
 }
 
+/* The file's tensor for a parameter or buffer: under its name, or another one of the same tensor. */
+static const fth_tensor_view *find_value(const loading *load, const char *name)
+{
+    const fth_graph *graph = load->engine->graph;
+    const fth_tensor_view *view = find_view(load, name);
+    const fth_value value = view ? FTH_NO_VALUE : fth_graph_find(graph, name);
+    for (int i = 0; value != FTH_NO_VALUE && !view && i < fth_graph_file_tensor_count(graph); i++)
+        if (fth_graph_file_tensor(graph, i)->same_as == value)
+            view = find_view(load, fth_graph_file_tensor(graph, i)->name);
+    return view;
+}
+
 static bool is_counter(const fth_graph *graph, const char *name)
 {
     for (int i = 0; i < fth_graph_counter_count(graph); i++)
@@ -112,7 +124,8 @@ static bool is_expected(const loading *load, const char *name)
     fth_value value = fth_graph_find(graph, name);
     if (value != FTH_NO_VALUE && fth_graph_value(graph, value)->kind != FTH_VALUE_INPUT)
         return true;
-    return is_counter(graph, name) || (load->whole && is_state_of(load->engine, name));
+    return is_counter(graph, name) || fth_graph_find_file_tensor(graph, name) ||
+           (load->whole && is_state_of(load->engine, name));
 }
 
 /* All that the file lacks is what fine-tuning adds to it. */
@@ -158,7 +171,7 @@ static fth_status fail_if_unfit(const loading *load, const char *origin)
 
 static void check_tensor(loading *load, const char *name, const fth_shape *shape)
 {
-    const fth_tensor_view *view = find_view(load, name);
+    const fth_tensor_view *view = find_value(load, name);
     load->found += view != NULL;
     if (!view) {
         complain(&load->missing, name);
@@ -177,7 +190,7 @@ static void check_tensor(loading *load, const char *name, const fth_shape *shape
 static fth_status copy_tensor(loading *load, const char *name, size_t count, float *to)
 {
     fth_engine *engine = load->engine;
-    fth_status status = fth_tensor_view_to_f32(find_view(load, name), load->scratch, count);
+    fth_status status = fth_tensor_view_to_f32(find_value(load, name), load->scratch, count);
     if (status == FTH_OK)
         status = engine->backend->copy_in(engine->device, to, load->scratch, count * sizeof(float));
     return status;
@@ -189,7 +202,7 @@ static fth_status visit_tensor(loading *load, visit what, const char *name, cons
 {
     switch (what) {
     case CHECK_SHAPES: check_tensor(load, name, shape); break;
-    case CHECK_NUMBERS: return fth_tensor_check_finite(find_view(load, name));
+    case CHECK_NUMBERS: return fth_tensor_check_finite(find_value(load, name));
     case COPY: return copy_tensor(load, name, (size_t)fth_shape_count(shape), to);
     }
     return FTH_OK;
@@ -229,6 +242,56 @@ static fth_status visit_tensors(loading *load, visit what)
 
 out:
     free(name);
+    return status;
+}
+
+/* ---- tensors that only files have ---- */
+
+/* True if both hold the same numbers, whatever their types. */
+static bool are_same(const fth_tensor_view *a, const fth_tensor_view *b, float *scratch)
+{
+    const size_t count = (size_t)fth_shape_count(&a->shape);
+    if (!fth_shape_equal(&a->shape, &b->shape))
+        return false;
+    if (a->dtype == b->dtype)
+        return memcmp(a->data, b->data, count * fth_dtype_size_bytes(a->dtype)) == 0;
+    return fth_tensor_view_to_f32(a, scratch, count) == FTH_OK &&
+           fth_tensor_view_to_f32(b, scratch + count, count) == FTH_OK &&
+           memcmp(scratch, scratch + count, count * sizeof *scratch) == 0;
+}
+
+/* What the file has under two names must agree, and constants are those of the graph. */
+static fth_status check_file_tensor(const loading *load, const fth_file_tensor *tensor, const char *origin)
+{
+    fth_status status = FTH_OK;
+    const fth_graph *graph = load->engine->graph;
+    const bool tied = tensor->same_as != FTH_NO_VALUE;
+    const char *name = tied ? fth_graph_value(graph, tensor->same_as)->name : tensor->name;
+    const fth_tensor_view *view = find_view(load, tensor->name);
+    const fth_tensor_view constant = {.dtype = tensor->type.dtype, .shape = tensor->type.shape, .data = tensor->data};
+    const fth_tensor_view *other = tied ? find_view(load, name) : &constant;
+    float *scratch = NULL;
+
+    if (!view || !other)
+        return FTH_OK;
+    FTH_TRY(fth_allocate(2 * (size_t)fth_shape_count(&view->shape) + 1, sizeof *scratch, &scratch));
+    const bool same = are_same(view, other, scratch);
+    FTH_REQUIRE(same || !tied, FTH_INVALID, "cannot use %s: %s and %s are one tensor in %s, but differ in the file",
+                origin, tensor->name, name, load->engine->options.train->model);
+    FTH_REQUIRE(same, FTH_INVALID, "cannot use %s: its %s differs from the constant in the graph of %s", origin,
+                tensor->name, load->engine->options.train->model);
+
+out:
+    free(scratch);
+    return status;
+}
+
+static fth_status check_file_tensors(const loading *load, const char *origin)
+{
+    fth_status status = FTH_OK;
+    const fth_graph *graph = load->engine->graph;
+    for (int i = 0; i < fth_graph_file_tensor_count(graph) && status == FTH_OK; i++)
+        status = check_file_tensor(load, fth_graph_file_tensor(graph, i), origin);
     return status;
 }
 
@@ -381,6 +444,7 @@ static fth_status load_views(loading *load, bool may_replace_head, const char *o
     }
     FTH_TRY(check_classes(load, origin));
     FTH_TRY(fail_if_unfit(load, origin));
+    FTH_TRY(check_file_tensors(load, origin));
     FTH_TRY(check_numbers(load, origin));
     FTH_TRY(fth_allocate_aligned(load->scratch_floats * sizeof(float) + 1, &load->scratch));
     FTH_TRY(visit_tensors(load, COPY));

@@ -23,7 +23,8 @@ struct fth_snapshot {
     fth_engine *engine;
     fth_tensor_view *views; /* in the order of the data */
     size_t count;
-    char **names; /* of the views whose names are made here; others are the graph's */
+    size_t file_count; /* further views, of tensors that only model files have; their data lies elsewhere */
+    char **names;      /* of the views whose names are made here; others are the graph's */
     size_t name_count;
     fth_extent *pieces; /* what lies together on the device and here; places are counted from behind the counters */
     size_t piece_count;
@@ -97,7 +98,8 @@ static fth_status lay_out(fth_snapshot *snapshot, fth_engine *engine, bool whole
     FTH_TRY(list_stored(engine, &stored, &stored_count));
     snapshot->engine = engine;
     snapshot->counter_count = fth_graph_counter_count(engine->graph);
-    size_t room = stored_count * (size_t)(1 + state_count) + (size_t)snapshot->counter_count + 1;
+    size_t room = stored_count * (size_t)(1 + state_count) + (size_t)snapshot->counter_count +
+                  (size_t)fth_graph_file_tensor_count(engine->graph) + 1;
     FTH_TRY(fth_allocate(room, sizeof *snapshot->views, &snapshot->views));
     FTH_TRY(fth_allocate(room, sizeof *snapshot->names, &snapshot->names));
     FTH_TRY(fth_allocate(room, sizeof *snapshot->pieces, &snapshot->pieces));
@@ -125,6 +127,24 @@ static fth_status lay_out(fth_snapshot *snapshot, fth_engine *engine, bool whole
 out:
     free(stored);
     return status;
+}
+
+/* Behind the views of a model, what only its file has. Once the others have their data. */
+static void add_file_tensors(fth_snapshot *snapshot)
+{
+    const fth_graph *graph = snapshot->engine->graph;
+    for (int i = 0; i < fth_graph_file_tensor_count(graph); i++) {
+        const fth_file_tensor *tensor = fth_graph_file_tensor(graph, i);
+        fth_tensor_view *view = &snapshot->views[snapshot->count + snapshot->file_count++];
+        *view = (fth_tensor_view){
+            .name = tensor->name, .dtype = tensor->type.dtype, .shape = tensor->type.shape, .data = tensor->data};
+        if (tensor->same_as == FTH_NO_VALUE)
+            continue;
+        const char *name = fth_graph_value(graph, tensor->same_as)->name;
+        for (size_t k = 0; k < snapshot->count; k++)
+            if (strcmp(snapshot->views[k].name, name) == 0)
+                view->data = snapshot->views[k].data;
+    }
 }
 
 /* ---- memory ---- */
@@ -168,6 +188,8 @@ fth_status fth_engine_create_snapshot(fth_engine *engine, bool whole, fth_snapsh
     FTH_TRY(fth_allocate(1, sizeof *snapshot, &snapshot));
     FTH_TRY(lay_out(snapshot, engine, whole));
     FTH_TRY(map_memory(snapshot));
+    if (!whole)
+        add_file_tensors(snapshot);
     *result = snapshot;
     snapshot = NULL;
 
@@ -302,6 +324,7 @@ fth_status fth_engine_lend_model(fth_engine *engine, int64_t batches, fth_snapsh
             at += bytes;
         }
     }
+    add_file_tensors(snapshot);
     *result = snapshot;
     snapshot = NULL;
 
@@ -313,6 +336,12 @@ out:
 const fth_tensor_view *fth_snapshot_views(const fth_snapshot *snapshot, size_t *count)
 {
     *count = snapshot->count;
+    return snapshot->views;
+}
+
+const fth_tensor_view *fth_snapshot_file_views(const fth_snapshot *snapshot, size_t *count)
+{
+    *count = snapshot->count + snapshot->file_count;
     return snapshot->views;
 }
 

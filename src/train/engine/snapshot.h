@@ -37,8 +37,11 @@ fth_status fth_engine_lend_model(fth_engine *engine, int64_t batches, fth_snapsh
 void fth_snapshot_free(fth_snapshot *snapshot);
 
 const fth_tensor_view *fth_snapshot_views(const fth_snapshot *snapshot, size_t *count);
+/* The same and, unless the snapshot is whole, what only model files have (fth_file_tensor): its
+ * numbers need not be finite. */
+const fth_tensor_view *fth_snapshot_file_views(const fth_snapshot *snapshot, size_t *count);
 size_t fth_snapshot_size_bytes(const fth_snapshot *snapshot);
-/* The snapshot as a safetensors file in memory, without a copy: valid until the snapshot is
+/* A whole snapshot as a safetensors file in memory, without a copy: valid until the snapshot is
  * started again or freed. */
 fth_status fth_snapshot_as_file(fth_snapshot *snapshot, const void **bytes, size_t *size_bytes);
 /* FTH_DIVERGED, naming the first tensor and place, if a number in it is not finite. */

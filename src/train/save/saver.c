@@ -499,7 +499,8 @@ fth_status fth_saver_save_model(fth_saver *saver, fth_engine *engine, int64_t of
     snprintf(step, sizeof step, "%" PRId64, of_step);
     metadata.entries[metadata.count++] = (fth_metadata_entry){"step", step};
     FTH_TRY(fth_engine_lend_model(engine, counter, &snapshot));
-    const fth_tensor_view *views = fth_snapshot_views(snapshot, &count);
+    FTH_TRY(fth_snapshot_check_finite(snapshot));
+    const fth_tensor_view *views = fth_snapshot_file_views(snapshot, &count);
     do
         status = fth_model_file_save(path, views, count, metadata.entries, metadata.count);
     while (status == FTH_NO_SPACE && fth_publisher_make_room(saver->publisher, &tried_again));
