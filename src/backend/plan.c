@@ -55,11 +55,37 @@ static fth_status add_main_values(fth_plan *plan)
         if (output || info->kind != FTH_VALUE_RESULT || value->storage == FTH_IN_GRADIENTS)
             FTH_TRY(backend->describe_plain(plan, v));
     }
-    for (int n = 0; n < plan->node_count; n++) {
+out:
+    return status;
+}
+
+/* True if a later node, which is needed, reads one of the node's results, or the plan keeps one; or
+ * if the node changes buffers. Others are left out. */
+static bool is_needed(const fth_plan *plan, const fth_node *node)
+{
+    for (int i = 0; i < node->output_count; i++) {
+        const plan_value *value = &plan->values[node->outputs[i]];
+        if (value->last_reader >= 0 || value->storage == FTH_IN_GRADIENTS)
+            return true;
+    }
+    for (int i = 0; i < node->input_count; i++)
+        if (fth_graph_value(plan->graph, node->inputs[i])->kind == FTH_VALUE_BUFFER)
+            return true;
+    return false;
+}
+
+/* From the last node to the first: those that read a value are known before the one that computes
+ * it. */
+static fth_status find_readers(fth_plan *plan)
+{
+    fth_status status = FTH_OK;
+    FTH_TRY(fth_allocate((size_t)plan->node_count, sizeof *plan->needed, &plan->needed));
+    for (int n = plan->node_count; n-- > 0;) {
         const fth_node *node = fth_graph_node(plan->graph, n);
-        for (int i = 0; i < node->input_count; i++) {
+        plan->needed[n] = is_needed(plan, node);
+        for (int i = 0; plan->needed[n] && i < node->input_count; i++) {
             int *last = &plan->values[node->inputs[i]].last_reader;
-            *last = *last == INT_MAX ? INT_MAX : n;
+            *last = *last < 0 ? n : *last;
         }
     }
 out:
@@ -84,6 +110,8 @@ static fth_status prepare_nodes(fth_plan *plan)
         fth_status status = fth_plan_check_time(plan->options.deadline, plan->options.stop);
         if (status != FTH_OK)
             return status;
+        if (!plan->needed[n])
+            continue;
         if (!kernel)
             return fth_fail(FTH_UNSUPPORTED, "back end '%s' has no kernel for %s", backend->name, node->op->name);
         plan->current_node = n;
@@ -102,6 +130,8 @@ static fth_status build(fth_plan *plan)
     if (planning)
         FTH_TRY(planning->plan_begin(plan, &plan->notes));
     status = add_main_values(plan);
+    if (status == FTH_OK)
+        status = find_readers(plan);
     if (status == FTH_OK)
         status = prepare_nodes(plan);
     if (planning) {
@@ -199,6 +229,7 @@ void fth_plan_free(fth_plan *plan)
     free(plan->steps);
     free(plan->values);
     free(plan->area_of);
+    free(plan->needed);
     free(plan);
 }
 

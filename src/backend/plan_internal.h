@@ -34,6 +34,7 @@ struct fth_plan {
     fth_device *device;
     fth_plan_options options;
     int node_count; /* of the graph, in this mode */
+    bool *needed;   /* nodes whose results are read or kept */
     int threads;
     int current_node;
     void *notes; /* the back end's, while the plan is made */
