@@ -165,15 +165,43 @@ const fth_op fth_op_dot_product_attention_grad = {
     .infer = infer_grad,
 };
 
+/* The value of whose columns [0, F), [F, 2F) and [2F, 3F) q, k and v are slices; FTH_NO_VALUE if
+ * they are something else. */
+static fth_value find_packed(const fth_graph *graph, const fth_value qkv[3])
+{
+    fth_value whole = FTH_NO_VALUE;
+    int64_t features = 0;
+    for (int i = 0; i < 3; i++) {
+        const fth_value_info *part = fth_graph_value(graph, qkv[i]);
+        const fth_node *node = part && part->producer >= 0 ? fth_graph_node(graph, part->producer) : NULL;
+        if (!node || node->op != &fth_op_slice || part->type.shape.rank != 2)
+            return FTH_NO_VALUE;
+        const fth_slice_attributes *slice = node->attributes;
+        whole = i == 0 ? node->inputs[0] : whole;
+        features = i == 0 ? part->type.shape.dims[1] : features;
+        if (node->inputs[0] != whole || slice->axis != 1 || slice->step != 1 || slice->begin != i * features ||
+            slice->end != (i + 1) * features)
+            return FTH_NO_VALUE;
+    }
+    return fth_graph_value(graph, whole)->type.shape.dims[1] == 3 * features ? whole : FTH_NO_VALUE;
+}
+
 fth_status fth_op_add_dot_product_attention(fth_graph *graph, fth_dot_product_attention_attributes attributes,
                                             fth_value q, fth_value k, fth_value v, fth_value mask_or_none, fth_value *y)
 {
-    fth_value outputs[2], inputs[OPERANDS] = {q, k, v, mask_or_none};
+    fth_value outputs[2], inputs[OPERANDS] = {q, k, v};
+    const fth_value whole = attributes.queries == attributes.keys ? find_packed(graph, inputs) : FTH_NO_VALUE;
+    int count = MASK;
     attributes.mask = mask_or_none != FTH_NO_VALUE;
-    attributes.packed = false;
+    attributes.packed = whole != FTH_NO_VALUE;
     attributes.dropout = fth_rule_next_dropout(graph);
-    fth_status status =
-        fth_graph_add_node(graph, &fth_op_dot_product_attention, &attributes, inputs, MASK + attributes.mask, outputs);
+    if (attributes.packed) {
+        inputs[0] = whole;
+        count = 1;
+    }
+    if (attributes.mask)
+        inputs[count++] = mask_or_none;
+    fth_status status = fth_graph_add_node(graph, &fth_op_dot_product_attention, &attributes, inputs, count, outputs);
     if (status == FTH_OK)
         *y = outputs[Y];
     return status;

@@ -46,21 +46,21 @@ static fth_status build_even(const shape *with, fth_graph **graph)
     enum { WIDTH = 8, CLASSES = 2 };
     const int64_t features = (int64_t)with->heads * with->size, rows = fth_batch_times(with->length);
     const fth_initializer normal = {FTH_INIT_NORMAL, 0.3};
-    fth_value x, labels, weight, outputs[2], loss;
+    fth_value x, labels, weight, parts[3], loss;
     FTH_TRY(fth_graph_create(graph));
     FTH_TRY(fth_graph_add_input(*graph, "tokens", FTH_F32, FTH_SHAPE(rows, WIDTH), &x));
     FTH_TRY(fth_graph_add_input(*graph, "labels", FTH_I32, FTH_SHAPE(rows), &labels));
     FTH_TRY(fth_graph_add_parameter(*graph, "all", FTH_SHAPE(3 * features, WIDTH), normal, &weight));
     FTH_TRY(fth_op_add_linear(*graph, false, x, weight, FTH_NO_VALUE, &x));
+    for (int i = 0; i < 3; i++)
+        FTH_TRY(fth_op_add_slice(*graph, 1, i * features, (i + 1) * features, 1, x, &parts[i]));
     const fth_dot_product_attention_attributes attention = {.heads = with->heads,
                                                             .queries = with->length,
                                                             .keys = with->length,
                                                             .causal = strcmp(with->kind, "causal") == 0,
                                                             .scale = 0.125f,
-                                                            .probability = with->dropout,
-                                                            .packed = true};
-    FTH_TRY(fth_graph_add_node(*graph, &fth_op_dot_product_attention, &attention, &x, 1, outputs));
-    x = outputs[0];
+                                                            .probability = with->dropout};
+    FTH_TRY(fth_op_add_dot_product_attention(*graph, attention, parts[0], parts[1], parts[2], FTH_NO_VALUE, &x));
     FTH_TRY(fth_graph_add_parameter(*graph, "head", FTH_SHAPE(CLASSES, features), normal, &weight));
     FTH_TRY(fth_op_add_linear(*graph, false, x, weight, FTH_NO_VALUE, &x));
     FTH_TRY(fth_op_add_softmax_cross_entropy(*graph, 0, x, labels, &loss));
