@@ -64,7 +64,10 @@
     ROW(normalize_grad)             /* y, dy, inverse -> dx */                                                         \
     ROW(dot_product_attention)      /* q, k, v or all in one, [mask] -> y, statistics */                               \
     ROW(dot_product_attention_grad) /* q, k, v or all in one, [mask], y, statistics, dy -> dq, dk, dv, dmask */        \
-    ROW(pointwise)                  /* x... -> y; its gradients are pointwise and reduce */                            \
-    ROW(reduce)                     /* x... -> y */
+    ROW(recurrent)                  /* projected, weight, [bias], [h0, [c0]] -> y, gates, cells, h, c */               \
+    ROW(recurrent_grad) /* weight, gates, cells, y, [h0, [c0]], [dy], [dh], [dc] -> dprojected, dweight, dbias, dh, dc \
+                         */                                                                                            \
+    ROW(pointwise)      /* x... -> y; its gradients are pointwise and reduce */                                        \
+    ROW(reduce)         /* x... -> y */
 
 #endif

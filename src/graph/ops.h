@@ -331,6 +331,44 @@ typedef struct fth_reduce_attributes {
 fth_status fth_op_add_reduce(fth_graph *graph, fth_reduction reduction, unsigned axes, bool keep, fth_value x,
                              fth_value *y);
 
+/* ---- LSTM and GRU, as PyTorch's nn.LSTM and nn.GRU ---- */
+
+typedef enum fth_recurrent_kind {
+    FTH_LSTM, /* gates i, f, g, o */
+    FTH_GRU   /* gates r, z, n */
+} fth_recurrent_kind;
+int fth_recurrent_gates(fth_recurrent_kind kind); /* 4, 3 */
+
+/* recurrent: the steps of one layer in one direction. projected (B * length, G H), the products of
+ * all steps' inputs with weight_ih, weight_hh (G H, H), [bias_hh (G H)], [h0 (B, H), and c0 (B, H)
+ * of an LSTM; zero without] -> y (B * length, H), gates (B * length, G H) and cells (B * length, H)
+ * for the gradient, last h and last c (B, H); the rows of a sequence follow one another. cells: c
+ * of an LSTM; of a GRU what the gate r is multiplied with. last c of a GRU is unused. The gradient
+ * has dc of an LSTM alone. */
+typedef struct fth_recurrent_attributes {
+    fth_recurrent_kind kind;
+    int64_t length;              /* steps of a sequence */
+    bool reverse;                /* from the last step to the first */
+    bool bias, initial;          /* which inputs there are */
+    bool has_dy, has_dh, has_dc; /* of the gradient alone: y, last h, last c have one */
+} fth_recurrent_attributes;
+
+/* Layers and directions: x (N, length, I) -> y (N, length, D H), and the last states h and c (N, S
+ * H), each or NULL, with D directions and S = layers * D states beside each other, in PyTorch's
+ * order; x may have a multiple of the batch. `parameters` are, for each layer and in it for each
+ * direction, weight_ih, weight_hh, [bias_ih, bias_hh]. The states to begin with, (N, S H) as well,
+ * are zero where there are none. Dropout is on the outputs of all layers but the last. */
+enum { FTH_MAX_RECURRENT = 30 }; /* layers times directions */
+typedef struct fth_recurrent_options {
+    fth_recurrent_kind kind;
+    int layers;
+    bool bidirectional, bias;
+    float dropout;
+} fth_recurrent_options;
+fth_status fth_op_add_recurrent(fth_graph *graph, fth_recurrent_options options, fth_value x,
+                                const fth_value *parameters, int parameter_count, fth_value h0_or_none,
+                                fth_value c0_or_none, fth_value *y, fth_value *h, fth_value *c);
+
 /* ---- losses; gradients are scaled alike ---- */
 
 /* squared_error: outputs (R, C), targets (R, C) F32 -> loss (2): the mean of (output - target)²,

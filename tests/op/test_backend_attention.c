@@ -24,11 +24,13 @@ typedef struct attention_case {
     fth_status (*build)(fth_graph *graph, const struct attention_case *with, fth_value x, fth_value *y);
     int sequences; /* of a sample; 0: 1 */
     int queries, keys, heads, size, value_size;
-    bool causal;
+    bool causal, packed;
     mask_kind mask;
     int mask_entries, mask_heads, mask_queries;
     float probability;
-    bool option; /* softmax: its logarithm; normalize: rms */
+    bool option;                     /* softmax: its logarithm; normalize: rms */
+    fth_recurrent_options recurrent; /* over queries * keys steps; the output is y if there is more than one query */
+    bool initial;                    /* its first states are computed from the images */
     fth_status (*loss)(fth_graph *graph, fth_value outputs, fth_value targets, fth_value *loss);
     int ignored; /* every how many labels are ignored; 0: none */
     float label_smoothing;
@@ -116,9 +118,18 @@ static fth_status build_attention(fth_graph *graph, const attention_case *with, 
     FTH_TRY(add_rows(graph, images, sequences_of(with) * with->queries, &from_queries));
     FTH_TRY(add_rows(graph, images, sequences_of(with) * with->keys, &from_keys));
     FTH_TRY(add_mask(graph, with, images, &mask));
-    FTH_TRY(add_linear(graph, "query", heads * with->size, from_queries, &q));
-    FTH_TRY(add_linear(graph, "key", heads * with->size, from_keys, &k));
-    FTH_TRY(add_linear(graph, "value", heads * value_size, from_keys, &v));
+    if (with->packed) {
+        fth_value parts[3], all;
+        FTH_TRY(add_linear(graph, "all", 3 * heads * with->size, from_queries, &all));
+        for (int i = 0; i < 3; i++)
+            FTH_TRY(
+                fth_op_add_slice(graph, 1, i * heads * with->size, (i + 1) * heads * with->size, 1, all, &parts[i]));
+        q = parts[0], k = parts[1], v = parts[2];
+    } else {
+        FTH_TRY(add_linear(graph, "query", heads * with->size, from_queries, &q));
+        FTH_TRY(add_linear(graph, "key", heads * with->size, from_keys, &k));
+        FTH_TRY(add_linear(graph, "value", heads * value_size, from_keys, &v));
+    }
     FTH_TRY(fth_op_add_dot_product_attention(graph, attributes, q, k, v, mask, y));
 out:
     return status;
@@ -153,6 +164,44 @@ static fth_status build_normalize(fth_graph *graph, const attention_case *with, 
     FTH_TRY(add_rows(graph, images, with->queries, y));
     FTH_TRY(add_linear(graph, "before", with->size, *y, y));
     FTH_TRY(fth_op_add_normalize(graph, 1e-5f, with->option, *y, y));
+out:
+    return status;
+}
+
+/* y, or the sum of all that is left in the end. */
+static fth_status build_recurrent(fth_graph *graph, const attention_case *with, fth_value images, fth_value *y)
+{
+    fth_status status = FTH_OK;
+    const fth_recurrent_options *o = &with->recurrent;
+    const int64_t steps = (int64_t)with->queries * with->keys, directions = o->bidirectional ? 2 : 1;
+    const int64_t gates = fth_recurrent_gates(o->kind) * with->size, states = o->layers * directions * with->size;
+    fth_value parameters[32], h0 = FTH_NO_VALUE, c0 = FTH_NO_VALUE, h, c, x;
+    int count = 0;
+    for (int64_t i = 0; i < o->layers * directions; i++) {
+        const int64_t inputs = i < directions ? WIDTH : directions * with->size;
+        const fth_shape shapes[] = {FTH_SHAPE(gates, inputs), FTH_SHAPE(gates, with->size), FTH_SHAPE(gates),
+                                    FTH_SHAPE(gates)};
+        for (int p = 0; p < (o->bias ? 4 : 2); p++) {
+            char text[32];
+            snprintf(text, sizeof text, "recurrent.%d", count);
+            FTH_TRY(fth_graph_add_parameter(graph, text, shapes[p], normal(0.7 / sqrt((double)with->size)),
+                                            &parameters[count++]));
+        }
+    }
+    if (with->initial) {
+        FTH_TRY(add_linear(graph, "h0", states, images, &h0));
+        FTH_TRY(add_linear(graph, "c0", states, images, &c0));
+    }
+    FTH_TRY(fth_op_add_reshape(graph, FTH_SHAPE(FTH_BATCH, steps, WIDTH), images, &x));
+    FTH_TRY(
+        fth_op_add_recurrent(graph, *o, x, parameters, count, h0, o->kind == FTH_LSTM ? c0 : FTH_NO_VALUE, &x, &h, &c));
+    if (with->queries > 1)
+        return fth_op_add_reshape(graph, FTH_SHAPE(fth_batch_times(steps), directions * with->size), x, y);
+    FTH_TRY(fth_op_add_reshape(graph, FTH_SHAPE(FTH_BATCH, steps * directions * with->size), x, &x));
+    FTH_TRY(add_linear(graph, "all", states, x, &x));
+    FTH_TRY(fth_op_add_add(graph, false, x, h, y));
+    if (o->kind == FTH_LSTM)
+        FTH_TRY(fth_op_add_add(graph, false, *y, c, y));
 out:
     return status;
 }
@@ -240,6 +289,9 @@ static void build_network(const attention_case *with, op_network *network)
 #define ATTENTION(l, k, h, d) .build = build_attention, .queries = (l), .keys = (k), .heads = (h), .size = (d)
 #define MASK(kind, m, h, q)   .mask = (kind), .mask_entries = (m), .mask_heads = (h), .mask_queries = (q)
 #define ROWS(r, f)            .queries = (r), .size = (f)
+#define RECURRENT(q, k, h, what, n)                                                                                    \
+    .build = build_recurrent, .queries = (q), .keys = (k), .size = (h), .recurrent.kind = (what),                      \
+    .recurrent.layers = (n)
 
 static const attention_case cases[] = {
     {"attention, 1 head of 1", ATTENTION(3, 3, 1, 1)},
@@ -262,8 +314,13 @@ static const attention_case cases[] = {
     {"attention, mask of 0 and -infinity", ATTENTION(6, 7, 2, 4), MASK(MASK_INPUT, 1, 2, 6)},
     {"attention, mask of 0 and -infinity, causal", ATTENTION(6, 6, 1, 4), MASK(MASK_INPUT, 1, 1, 6), .causal = true},
     {"attention, masks of sequences", ATTENTION(5, 6, 2, 4), .sequences = 2, MASK(MASK_SAMPLES, 0, 1, 1)},
+    {"attention, packed", ATTENTION(7, 7, 2, 5), .packed = true},
+    {"attention, packed, causal, dropout", ATTENTION(17, 17, 3, 4), .packed = true, .causal = true,
+     .probability = 0.1f},
+    {"attention, packed, mask", ATTENTION(6, 6, 2, 4), .packed = true, MASK(MASK_PARAMETER, 1, 2, 6)},
     {"attention, 2 heads of 64, long", ATTENTION(150, 150, 2, 64)},
-    {"attention, 2 heads of 32, causal, long", ATTENTION(197, 197, 2, 32), .causal = true, .probability = 0.1f},
+    {"attention, 2 heads of 32, causal, long", ATTENTION(197, 197, 2, 32), .packed = true, .causal = true,
+     .probability = 0.1f},
     {"attention, 1 head of 80, causal, long, mask", ATTENTION(131, 131, 1, 80), .causal = true,
      MASK(MASK_PARAMETER, 1, 1, 131)},
 
@@ -280,6 +337,20 @@ static const attention_case cases[] = {
     {"normalize 2100", .build = build_normalize, ROWS(2, 2100)},
     {"rms normalize", .build = build_normalize, ROWS(3, 7), .option = true},
     {"rms normalize 67", .build = build_normalize, ROWS(5, 67), .option = true},
+
+    {"lstm", RECURRENT(7, 1, 5, FTH_LSTM, 1), .recurrent.bias = true},
+    {"lstm, one step, one number", RECURRENT(2, 1, 1, FTH_LSTM, 1)},
+    {"lstm, last states", RECURRENT(1, 6, 5, FTH_LSTM, 1), .recurrent.bias = true},
+    {"lstm, 2 layers, first and last states", RECURRENT(1, 4, 3, FTH_LSTM, 2), .recurrent.bias = true, .initial = true},
+    {"lstm, both directions, 2 layers, dropout", RECURRENT(5, 1, 4, FTH_LSTM, 2), .recurrent.bidirectional = true,
+     .recurrent.dropout = 0.25f},
+    {"lstm 70, long", RECURRENT(130, 1, 70, FTH_LSTM, 1), .recurrent.bias = true},
+    {"gru", RECURRENT(7, 1, 5, FTH_GRU, 1), .recurrent.bias = true},
+    {"gru, one step, one number", RECURRENT(2, 1, 1, FTH_GRU, 1)},
+    {"gru, last states", RECURRENT(1, 6, 5, FTH_GRU, 1), .recurrent.bias = true},
+    {"gru, first states, both directions", RECURRENT(5, 1, 4, FTH_GRU, 1), .recurrent.bias = true, .initial = true,
+     .recurrent.bidirectional = true},
+    {"gru 70, long", RECURRENT(130, 1, 70, FTH_GRU, 1), .recurrent.bias = true},
 
     {"cross-entropy of rows", .build = build_rows, .queries = 7, .label_smoothing = 0.1f},
     {"cross-entropy, ignored labels", .build = build_rows, .queries = 7, .ignored = 3},
@@ -446,6 +517,25 @@ static void test_parts(void **state)
     op_network_free(&network);
 }
 
+/* Columns of one value are read in place: the attention has one input, and nothing slices. */
+static void test_packed_is_read_in_place(void **state)
+{
+    (void)state;
+    op_network network;
+    op_session session;
+    build_network(
+        &(attention_case){.build = build_attention, .queries = 4, .keys = 4, .heads = 2, .size = 4, .packed = true},
+        &network);
+    op_session_open(&session, &network, op_device("cpu"), FTH_PLAN_TRAIN, FTH_PRECISION_F32);
+    for (int s = 0; s < fth_plan_step_count(session.plan); s++) {
+        const fth_node *node = fth_graph_node(network.graph, fth_plan_step_node(session.plan, s));
+        assert_true(node->op != &fth_op_slice && node->op != &fth_op_pad && node->op != &fth_op_add);
+        assert_true(node->op != &fth_op_dot_product_attention || node->input_count == 1);
+    }
+    op_session_close(&session);
+    op_network_free(&network);
+}
+
 /* No label counts: the loss and all gradients are 0. */
 static void test_all_ignored(void **state)
 {
@@ -472,13 +562,14 @@ static void test_all_ignored(void **state)
 /* Differences take hundreds of runs of the reference. */
 static bool is_large(const attention_case *with)
 {
-    return with->queries * (with->keys + 1) * with->heads > 2000 || with->size > 1000;
+    return with->queries * (with->keys + 1) * with->heads > 2000 || with->size > 1000 ||
+           with->queries * with->size > 8000;
 }
 
 /* An argument, a pattern as of cmocka_set_test_filter(), chooses tests: "f32: attention*". */
 int main(int argc, char **argv)
 {
-    static struct CMUnitTest tests[6 * FTH_COUNT_OF(cases) + 1];
+    static struct CMUnitTest tests[6 * FTH_COUNT_OF(cases) + 2];
     static char names[FTH_COUNT_OF(tests)][96];
     static const struct {
         const char *prefix;
@@ -500,6 +591,7 @@ int main(int argc, char **argv)
             count++;
         }
     tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_all_ignored);
+    tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_packed_is_read_in_place);
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return _cmocka_run_group_tests("attention on every back end", tests, count, NULL, op_close_devices);

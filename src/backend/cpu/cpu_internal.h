@@ -115,7 +115,7 @@ typedef struct cpu_argument {
 fth_status cpu_add_primitive(fth_plan *plan, const char *name, dnnl_primitive_desc_t *descriptor,
                              const cpu_argument *arguments, int argument_count);
 
-enum { CPU_MAX_CALL_VALUES = 11 };
+enum { CPU_MAX_CALL_VALUES = 15 };
 
 /* For our own kernels: a step whose state is a copy of `call` with the addresses of `values` filled
  * in. */

@@ -95,6 +95,7 @@ extern const plain_kernel plain_matrix_product;
 extern const plain_kernel plain_softmax, plain_softmax_grad;
 extern const plain_kernel plain_normalize, plain_normalize_grad;
 extern const plain_kernel plain_dot_product_attention, plain_dot_product_attention_grad;
+extern const plain_kernel plain_recurrent, plain_recurrent_grad;
 extern const plain_kernel plain_pointwise, plain_reduce;
 
 /* ---- what a back end's table needs where device memory is the host's and work is done when a call returns

@@ -10,6 +10,7 @@
  *     convolution.c ...  one file per op or family: prepares its steps
  *     packed_attention.c, product_attention.c
  *                        attention head by head, which the CPU back end takes too
+ *     recurrence.c       LSTM and GRU, likewise
  *     level/             the loops (level.h), compiled once per level of vector instructions; the device takes the best
  * that the processor has, or that FARTHING_MAX_ISA allows
  *
@@ -52,7 +53,7 @@ fth_status portable_add_scratch(fth_plan *plan, size_t floats, fth_plan_value *s
 
 /* ---- steps (step.c) ---- */
 
-enum { PORTABLE_MAX_VALUES = 12 };
+enum { PORTABLE_MAX_VALUES = 16 };
 
 typedef struct portable_call portable_call;
 
@@ -99,6 +100,8 @@ void portable_sum_columns(const portable_level *level, const float *x, int64_t r
     ROW(attention_grad)                                                                                                \
     ROW(dot_product_attention)                                                                                         \
     ROW(dot_product_attention_grad)                                                                                    \
+    ROW(recurrent)                                                                                                     \
+    ROW(recurrent_grad)                                                                                                \
     ROW(max_pool)                                                                                                      \
     ROW(max_pool_grad)                                                                                                 \
     ROW(reshape)

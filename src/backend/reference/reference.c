@@ -147,6 +147,8 @@ static fth_status describe_plain(fth_plan *plan, fth_value value)
     ROW(normalize, plain)                                                                                              \
     ROW(normalize_grad, plain)                                                                                         \
     ROW(dot_product_attention, plain)                                                                                  \
+    ROW(recurrent, plain)                                                                                              \
+    ROW(recurrent_grad, plain)                                                                                         \
     ROW(dot_product_attention_grad, plain)                                                                             \
     ROW(pointwise, plain)                                                                                              \
     ROW(reduce, plain)

@@ -8,6 +8,7 @@
 #include "backend/portable/level/attention.h"
 #include "backend/portable/level/batch_norm.h"
 #include "backend/portable/level/pool.h"
+#include "backend/portable/level/recurrence.h"
 #include "backend/portable/level/winograd.h"
 
 #define TEXT_OF(name)  #name
@@ -28,6 +29,10 @@ const portable_level AT_LEVEL(portable_level) = {
     .attend = attend,
     .attend_gradient = attend_gradient,
     .attention_floats = attention_floats,
+    .lstm_cell = lstm_cell,
+    .lstm_slopes = lstm_slopes,
+    .gru_cell = gru_cell,
+    .gru_slopes = gru_slopes,
     .max_pool = max_pool,
     .max_pool_gradient = max_pool_gradient,
     .winograd_input = winograd_input,

@@ -99,6 +99,19 @@ typedef struct portable_level {
     void (*attend_gradient)(const portable_head *head, float *scratch);
     int64_t (*attention_floats)(const portable_head *head, bool gradient);
 
+    /* A step of one sequence of an LSTM: gates (4 H), given as sums, -> gates, c, h. c_before: NULL
+     * for zeros. And its gradient: dh, dc -> ds, the gradients of the sums, and dc of the step
+     * before. */
+    void (*lstm_cell)(float *gates, const float *c_before, float *c, float *h, int64_t hidden);
+    void (*lstm_slopes)(const float *gates, const float *c, const float *c_before, const float *dh, float *dc,
+                        float *ds, int64_t hidden);
+    /* Of a GRU: gates (3 H), the third without `cell`, the part of its sum that gate r multiplies.
+     * The gradient gives ds, dr, the same of the sums with the weight, and in the place of dh what
+     * reaches h_before past the weight. */
+    void (*gru_cell)(float *gates, const float *cell, const float *h_before, float *h, int64_t hidden);
+    void (*gru_slopes)(const float *gates, const float *cell, const float *h_before, float *dh, float *ds, float *dr,
+                       int64_t hidden);
+
     void (*max_pool)(const portable_pool *pool, const float *x, float *y, int32_t *where);
     void (*max_pool_gradient)(const portable_pool *pool, const float *dy, const int32_t *where, float *dx);
 
