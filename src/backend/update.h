@@ -61,7 +61,7 @@ typedef struct fth_update_bounds {
 typedef struct fth_optimizer {
     const char *name, *summary;
     double default_lr;
-    bool takes_nesterov; /* --nesterov */
+    bool takes_momentum; /* --momentum and --nesterov */
     /* Vectors besides the parameters, by PyTorch's names; NULL-terminated. A rule has all of them
      * or none. */
     const char *vectors[FTH_MAX_OPTIMIZER_VECTORS + 1];

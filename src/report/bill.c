@@ -192,14 +192,6 @@ static fth_status add_cells(const bill *all, const line *of, const char *name, b
     return fth_table_add_row(all->table, cells);
 }
 
-static char *momentum_of(const fth_record_summary *run)
-{
-    char *optimizer = fth_report_option(run, "optimizer");
-    char *momentum = strcmp(optimizer, "sgd") == 0 ? fth_report_option(run, "momentum") : fth_format("-");
-    free(optimizer);
-    return momentum;
-}
-
 static double functions_seconds(const fth_ledger *ledger)
 {
     double seconds = 0;
@@ -240,7 +232,7 @@ static fth_status add_run(bill *all, const fth_ledger *ledger)
 {
     fth_status status = FTH_OK;
     line *lines = NULL;
-    all->momentum = momentum_of(ledger->run);
+    all->momentum = fth_report_momentum(ledger->run);
     const size_t all_count = ledger->count + ledger->node_count;
     FTH_TRY(fth_allocate(all_count + 1, sizeof *lines, &lines));
     size_t count = make_lines(ledger, all_count > MOST_ROWS, lines);

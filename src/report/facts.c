@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "report/report_internal.h"
+#include "train/options/optimizer.h"
 
 char *fth_report_option(const fth_record_summary *run, const char *name)
 {
@@ -18,6 +19,15 @@ char *fth_report_option(const fth_record_summary *run, const char *name)
     if (json_is_boolean(value))
         return fth_format("%s", json_is_true(value) ? "yes" : "no");
     return fth_format("-");
+}
+
+char *fth_report_momentum(const fth_record_summary *run)
+{
+    char *name = fth_report_option(run, "optimizer");
+    const fth_optimizer *optimizer = NULL;
+    const bool takes = fth_optimizer_find(name, &optimizer) == FTH_OK && optimizer->takes_momentum;
+    free(name);
+    return takes ? fth_report_option(run, "momentum") : fth_format("-");
 }
 
 /* Its last event, if it was stopped on request or by a notice; else NULL. */

@@ -73,7 +73,7 @@ static char *describe_data(const fth_record_summary *run)
 static char *describe_rule(const fth_record_summary *run)
 {
     char *optimizer = fth_report_option(run, "optimizer"), *rate = fth_report_option(run, "lr");
-    char *schedule = fth_report_option(run, "schedule"), *momentum = fth_report_option(run, "momentum");
+    char *schedule = fth_report_option(run, "schedule"), *momentum = fth_report_momentum(run);
     const json_t *used = json_object_get(run->run, "batch"); /* less than requested if there are fewer images */
     char *batch = json_is_integer(used) ? fth_format("%lld", (long long)json_integer_value(used))
                                         : fth_report_option(run, "batch");
@@ -81,7 +81,7 @@ static char *describe_rule(const fth_record_summary *run)
     /* 0 means the optimizer's default, which the steps show. */
     if (strcmp(rate, "0") == 0 && run->training.count > 0 && isfinite(run->training.points[0].learning_rate))
         rate_text = fth_format("%g", run->training.points[0].learning_rate);
-    bool has_momentum = strcmp(optimizer, "sgd") == 0;
+    bool has_momentum = strcmp(momentum, "-") != 0;
     char *text = fth_format("%s, lr %s (%s)%s%s, batch %s", optimizer, rate_text ? rate_text : rate, schedule,
                             has_momentum ? ", momentum " : "", has_momentum ? momentum : "", batch);
     free(optimizer);

@@ -6,6 +6,8 @@
 
 /* An option of the run as text; "-" if the record does not have it. free() it. */
 char *fth_report_option(const fth_record_summary *run, const char *name);
+/* The momentum of the run's optimizer; "-" if that has none. free() it. */
+char *fth_report_momentum(const fth_record_summary *run);
 
 /* "finished", "stopped, at step 120", "failed: ..." free() it. */
 char *fth_report_state(const fth_record_summary *run);

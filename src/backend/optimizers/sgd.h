@@ -71,7 +71,7 @@ static inline double fth_sgd_bound(const fth_update_arguments *a, double largest
     return fmax(bounds->parameter, fmax(direction, bounds->state[0]));
 }
 
-FTH_OPTIMIZER(sgd, .summary = "lr 0.01 unless given", .default_lr = 0.01, .takes_nesterov = true,
+FTH_OPTIMIZER(sgd, .summary = "lr 0.01 unless given", .default_lr = 0.01, .takes_momentum = true,
               .vectors = {"momentum_buffer"}, .choose_rule = fth_sgd_choose_rule, .bound = fth_sgd_bound);
 
 #endif

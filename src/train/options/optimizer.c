@@ -20,6 +20,11 @@ fth_choice fth_optimizer_choice(size_t index)
     return (fth_choice){.name = optimizers[index]->name, .summary = optimizers[index]->summary};
 }
 
+const char *fth_optimizer_default(void)
+{
+    return fth_optimizer_sgd.name;
+}
+
 fth_status fth_optimizer_find(const char *name, const fth_optimizer **optimizer)
 {
     for (size_t i = 0; i < FTH_COUNT_OF(optimizers); i++) {

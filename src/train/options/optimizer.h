@@ -6,6 +6,8 @@
 #include "base/options.h"
 
 fth_status fth_optimizer_find(const char *name, const fth_optimizer **optimizer);
+/* The optimizer of models that name none. */
+const char *fth_optimizer_default(void);
 /* They are the choices of --optimizer. */
 fth_choice fth_optimizer_choice(size_t index);
 

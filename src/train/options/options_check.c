@@ -121,7 +121,7 @@ fth_status fth_train_options_check(const fth_train_options *options)
     if (options->optimizer.label_smoothing > 0 && options->text.task != FTH_TASK_CLASSES)
         return fth_fail(FTH_INVALID, "--label-smoothing is for --task classes, not for %s",
                         fth_task_names[options->text.task]);
-    if (options->optimizer.nesterov && optimizer && !optimizer->takes_nesterov)
+    if (options->optimizer.nesterov && optimizer && !optimizer->takes_momentum)
         return fth_fail(FTH_INVALID, "--optimizer %s takes no --nesterov; sgd does", options->optimizer.name);
     if (options->optimizer.nesterov && options->optimizer.momentum <= 0)
         return fth_fail(FTH_INVALID, "--nesterov needs a --momentum above 0");

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "train/options/optimizer.h"
 #include "train/setup/setup.h"
 #include "train/setup/usual.h"
 
@@ -33,7 +34,8 @@ static void report_choice(const fth_train_options *options, const fth_dataset_in
         snprintf(input, sizeof input, "images of %d × %d pixels", info->height, info->width);
     if (fth_usual_needs_data(options))
         fth_log_info("no --model given: training %s, the default for %s", usual->model, input);
-    if (!fth_options_is_set(&fth_train_option_table, options, "optimizer") && strcmp(usual->optimizer, "sgd") != 0)
+    if (!fth_options_is_set(&fth_train_option_table, options, "optimizer") &&
+        strcmp(usual->optimizer, fth_optimizer_default()) != 0)
         fth_log_info("no --optimizer given: %s at a learning rate of %g, the default for %s", usual->optimizer,
                      usual->lr, usual->model);
 }

@@ -59,7 +59,7 @@ fth_status fth_usual_find(const fth_train_options *options, const fth_dataset_in
     if (!model)
         FTH_TRY(fth_model_find(usual->model, &model));
     if (strcmp(options->optimizer.name, FTH_AUTO) == 0)
-        usual->optimizer = model->usual_optimizer ? model->usual_optimizer : "sgd";
+        usual->optimizer = model->usual_optimizer ? model->usual_optimizer : fth_optimizer_default();
     FTH_TRY(fth_optimizer_find(usual->optimizer, &optimizer));
     usual->lr = choose_rate(options, model, optimizer);
 
