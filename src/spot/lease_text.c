@@ -58,11 +58,6 @@ bool fth_lease_text_same(const fth_lease_text *a, const fth_lease_text *b)
     return a->present == b->present && (!a->present || strcmp(a->bytes, b->bytes) == 0);
 }
 
-bool fth_lease_text_has_owner(const fth_lease_text *text)
-{
-    return text->present && *text->owner;
-}
-
 void fth_lease_text_name_owner(const fth_lease_text *text, char *name, size_t size)
 {
     snprintf(name, size, "%s%s%s%s", *text->host ? text->host : text->owner, *text->instance ? " (" : "",

@@ -20,7 +20,6 @@ typedef struct fth_lease_text {
 fth_status fth_lease_text_read(fth_store *store, fth_lease_text *text);
 void fth_lease_text_release(fth_lease_text *text);
 bool fth_lease_text_same(const fth_lease_text *a, const fth_lease_text *b);
-bool fth_lease_text_has_owner(const fth_lease_text *text);
 /* "host-7 (g4dn.xlarge)" */
 void fth_lease_text_name_owner(const fth_lease_text *text, char *name, size_t size);
 /* Writes owner, host, instance, fence and period with the present time, if the store still has
