@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/process.h"
 #include "batches/client/client.h"
+#include "train/loop/accelerator_use.h"
 #include "train/loop/recent_average.h"
 
 /* Since the last step event. */
@@ -19,15 +20,6 @@ typedef struct since_event {
     double began_s;
     int64_t began_step;
 } since_event;
-
-/* `known` stays false if the device is the CPU. */
-typedef struct accelerator_facts {
-    bool known;
-    int64_t memory_bytes;
-    double utilization;  /* since the sample before */
-    double busy_s;       /* of this process, as sampled */
-    double sampled_at_s; /* on the process's clock */
-} accelerator_facts;
 
 struct fth_reporter {
     const fth_train_observer *observer;
@@ -39,7 +31,7 @@ struct fth_reporter {
     bool first_step_written;
     int64_t bad_images_written; /* of the data set's unreadable images */
     fth_evaluation test;        /* of the best model; 0 samples: not measured */
-    accelerator_facts accelerator;
+    fth_accelerator_use accelerator;
     fth_window window; /* behind `progress` */
     fth_progress progress;
 
@@ -188,44 +180,15 @@ static void set_meters(json_t *event, const fth_meters *meters)
     set_integer(event, "peak_memory_bytes", fth_process_peak_bytes());
 }
 
-/* ---- the accelerator ---- */
-
-/* Samples the accelerator, which takes a moment, at most every `interval_s`. A failure changes
- * nothing: training notices a lost device by itself. */
 static void sample_accelerator(fth_reporter *reporter, double interval_s)
 {
-    accelerator_facts *accelerator = &reporter->accelerator;
-    fth_device *device = reporter->from.device;
-    fth_device_sample sample;
-    double now = fth_clock_seconds(), seconds = now - accelerator->sampled_at_s;
-    if (!device->backend->accelerator || (accelerator->known && seconds < interval_s) ||
-        device->backend->accelerator->sample(device, &sample) != FTH_OK)
-        return;
-    double busy_s = isfinite(sample.busy_s) ? sample.busy_s - accelerator->busy_s : 0;
-    bool timed = accelerator->known && seconds > 0 && isfinite(sample.busy_s);
-    if (isfinite(sample.utilization))
-        accelerator->utilization = sample.utilization;
-    else
-        accelerator->utilization = timed ? fmin(1, busy_s / seconds) : NAN;
-    reporter->from.position->state.meters.accelerator_s += busy_s;
-    accelerator->busy_s += busy_s;
-    accelerator->memory_bytes = sample.used_bytes;
-    accelerator->sampled_at_s = now;
-    accelerator->known = true;
+    reporter->from.position->state.meters.accelerator_s +=
+        fth_accelerator_use_sample(&reporter->accelerator, reporter->from.device, interval_s);
 }
 
 void fth_reporter_sample_accelerator(fth_reporter *reporter)
 {
     sample_accelerator(reporter, 0);
-}
-
-static void set_accelerator(const fth_reporter *reporter, json_t *event, double accelerator_s)
-{
-    if (!reporter->accelerator.known)
-        return;
-    fth_json_set_number(event, "accelerator_s", accelerator_s);
-    fth_json_set_number(event, "accelerator_utilization", reporter->accelerator.utilization);
-    set_integer(event, "accelerator_memory_bytes", reporter->accelerator.memory_bytes);
 }
 
 /* A line begins with its name. */
@@ -252,7 +215,7 @@ static void set_totals_at(const fth_reporter *reporter, double elapsed_s, json_t
     fth_json_set_number(event, "elapsed_s", elapsed_s);
     set_integer(event, "samples", state->samples);
     set_meters(event, &state->meters);
-    set_accelerator(reporter, event, state->meters.accelerator_s);
+    fth_accelerator_use_describe(&reporter->accelerator, state->meters.accelerator_s, event);
     fth_spending_describe_spent(reporter->from.spending, event);
 }
 
@@ -368,7 +331,7 @@ void fth_reporter_write_epoch(fth_reporter *reporter, const fth_epoch_facts *fac
     fth_json_set_number(event, "elapsed_s", fth_position_elapsed(reporter->from.position));
     set_integer(event, "samples", facts->samples_so_far);
     set_meters(event, &facts->meters);
-    set_accelerator(reporter, event, facts->meters.accelerator_s);
+    fth_accelerator_use_describe(&reporter->accelerator, facts->meters.accelerator_s, event);
     fth_spending_describe_spent(reporter->from.spending, event);
     fth_reporter_write(reporter, "epoch", event);
 }
