@@ -55,9 +55,9 @@ FUNCTIONS = {  # name: result, arguments
 
 class BatchError(RuntimeError):
     """What farthing could not do; the message says on what, why, and what to do about it. `status` is a word for it, such as
-    "timeout" or "peer-lost"."""
+    "timeout" or "peer lost"."""
 
-    NAMES = ["ok", "invalid", "no-memory", "io", "no-space", "timeout", "peer-lost", "corrupt", "unsupported", "diverged",
+    NAMES = ["ok", "invalid", "no memory", "io", "no space", "timeout", "peer lost", "corrupt", "unsupported", "diverged",
              "interrupted"]
 
     def __init__(self, message, status=3):
