@@ -93,7 +93,7 @@ static fth_status open_special(const char *path, mode_t mode, double patience_s,
         if (*descriptor >= 0)
             break;
         if (errno == ENXIO && S_ISFIFO(mode) && fth_deadline_passed(deadline))
-            return fth_fail(FTH_TIMEOUT, "write to %s: nothing has opened this pipe to read from it for %g s", path,
+            return fth_fail(FTH_TIMEOUT, "write to %s: nothing has opened this pipe for reading within %g s", path,
                             patience_s);
         if (errno != EINTR && !(errno == ENXIO && S_ISFIFO(mode)))
             return fth_fail(FTH_IO, "write to %s: %s", path, strerror(errno));

@@ -73,10 +73,10 @@ fth_status fth_checkpoint_get_latest(const fth_checkpoint_place *place, const ch
 fth_status fth_checkpoint_load_latest(const char *folder, fth_checkpoint *checkpoint);
 void fth_checkpoint_release(fth_checkpoint *checkpoint);
 
-/* Puts the newest whole checkpoint of `from`, a folder, into `to` as one of its fence, unless the
- * run has continued without it: `last_owner`, the last that left a trace in the run's record, came
- * later, or `to` has that checkpoint or a newer one. `from` is empty afterwards. *step: of the
- * checkpoint there was; -1: none. */
+/* Moves the newest complete checkpoint of the folder `from` to `to`, under its own fence, unless
+ * the run has continued without it: if `last_owner`, the last in the run's record, came later,
+ * or if `to` has that checkpoint or a newer one. `from` is empty afterwards. *step: of the
+ * checkpoint in `from`; -1: there was none. */
 fth_status fth_checkpoint_move(const fth_checkpoint_place *from, const fth_checkpoint_place *to, int64_t last_owner,
                                const fth_stop *stop, int64_t *step, bool *moved);
 fth_status fth_checkpoint_remove_all(const fth_checkpoint_place *place);

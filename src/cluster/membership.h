@@ -32,7 +32,7 @@ typedef struct fth_membership_options {
     const char *run;        /* the run's name: two runs on one rendezvous are an error */
     const char *node;    /* which machine this is: a name that its processes have in common and no other machine has */
     const char *host;    /* the machine's own name, for the record */
-    const char *address; /* at which other machines reach this one; "": that from which the rendezvous sees it come */
+    const char *address; /* where other machines reach this one; "": the source address of its requests */
     int local_rank;      /* among the processes of this machine */
     int local_size;      /* how many of them there are: the first group waits for all */
     int rank;            /* that a launcher has set; -1: the rendezvous decides */

@@ -69,8 +69,8 @@ static fth_status beat(fth_membership *membership, int64_t *generation, json_t *
                                 (json_int_t)*generation, "ending", membership->group.ending, "step",
                                 (json_int_t)membership->report.step, "activity", membership->report.activity);
     fth_status status = fth_rendezvous_client_point(membership->heartbeat.client, membership->rendezvous.address);
-    /* Until just after the rendezvous counts as lost, so that this beat finds that out; but long
-     * enough for a slow answer. */
+    /* The beat waits until just after the rendezvous counts as lost, so that it notices the loss,
+     * but long enough for a slow answer. */
     double left_s = membership->rendezvous.heard_s + membership->rendezvous.lost_after_s + 0.05 - fth_clock_seconds();
     pthread_mutex_unlock(&membership->mutex);
     if (status == FTH_OK)

@@ -111,8 +111,8 @@ static bool begins(const fth_roster *roster)
     return true;
 }
 
-/* True where workers are waited for that have not come yet: before the first group. Later one may
- * have been given up. */
+/* True if workers that have not come yet are waited for: before the first group. Later one of them
+ * may have been given up. */
 static bool awaits_all(const fth_roster *roster)
 {
     return roster->group.generation == 0 && begins(roster);

@@ -64,7 +64,7 @@ static fth_status open_transport(fth_collective *collective, const fth_collectiv
 
     while (*transport && strcmp((*transport)->name, name) != 0)
         transport++;
-    FTH_REQUIRE(*transport, FTH_UNSUPPORTED, "this farthing has no transport '%s'", name);
+    FTH_REQUIRE(*transport, FTH_UNSUPPORTED, "this build of farthing has no transport '%s'", name);
     FTH_TRY(fth_transport_load(*transport, &loaded));
     FTH_TRY(loaded->open(options, &collective->state));
     collective->transport = loaded;

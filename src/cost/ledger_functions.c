@@ -165,7 +165,7 @@ out:
 
 /* ---- a VM instead ---- */
 
-/* The vCPU-seconds of all functions, and their cloud; false: not known of one. */
+/* The vCPU-seconds of all functions, and their cloud; false: unknown for one of them. */
 static bool find_work(const fth_record_summary *run, double *vcpu_s, const char **cloud)
 {
     size_t i;

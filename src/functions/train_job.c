@@ -143,8 +143,8 @@ static fth_status pull(train_run *run, fth_push_outcome outcome)
 
 /* ---- shards ---- */
 
-/* The name of a brought shard: the file's name, eight digits of a hash of its address, since file
- * names repeat, and the range. */
+/* The name of a shard that the parameters bring: the file's name, eight digits of a hash of its
+ * address, since file names repeat, and the range. */
 static char *name_brought_shard(const fth_train_parameters *p)
 {
     char hex[65], file[97];

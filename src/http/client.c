@@ -158,8 +158,8 @@ static size_t take_header(char *line, size_t size, size_t count, void *context)
     return length;
 }
 
-/* Where the body goes is known once the code is. Memory for all of it is taken at once where its
- * length is told. */
+/* Chooses where the body goes, which depends on the code. If its length is known, memory for all of
+ * it is allocated at once. */
 static void begin_body(request_state *state, uint64_t most)
 {
     long code = 0;

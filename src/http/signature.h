@@ -67,8 +67,8 @@ fth_status fth_keys_parse(const char *text, const char *origin, fth_keys **keys)
  * NULL or "", the environment. *text is NULL if there are none. free() it. */
 fth_status fth_keys_read(const char *path, char **text);
 void fth_keys_free(fth_keys *keys);
-/* What is good once stays so for the process after this one: what was seen is kept in files `path`
- * and `path`.older. Before anything is checked. */
+/* Keeps the signatures that were used in the files `path` and `path`.older, so that the next
+ * process refuses them too. Call it before the first check. */
 fth_status fth_keys_keep(fth_keys *keys, const char *path);
 
 typedef enum fth_signature_result {

@@ -35,7 +35,7 @@ typedef struct fth_gradient_exchange_options {
  * and train no more once that is freed. */
 fth_status fth_gradient_exchange_create(fth_engine *engine, const fth_gradient_exchange_options *options,
                                         fth_gradient_exchange **exchange);
-/* A call of the collective that is under way must have been aborted, or it is waited for. */
+/* Waits for a call of the collective that is under way; abort it first. */
 void fth_gradient_exchange_free(fth_gradient_exchange *exchange);
 
 /* What collectives sum in without a copy; for fth_collective_open(). */
@@ -53,7 +53,7 @@ bool fth_gradient_exchange_is_busy(fth_gradient_exchange *exchange);
 /* Before the last backward pass of an update. *watch is what it reports to, lent; NULL: nothing is
  * to be reported. */
 fth_status fth_gradient_exchange_start(fth_gradient_exchange *exchange, const fth_gradients_watch **watch);
-/* After it: returns when the engine's gradients are the sums. */
+/* After that backward pass: returns when the engine's gradients are the sums. */
 fth_status fth_gradient_exchange_finish(fth_gradient_exchange *exchange);
 
 /* How many there were, in all groups. */

@@ -76,7 +76,7 @@ out:
     return status;
 }
 
-/* Parameters and state, before an update, or back to what they were. */
+/* Copies parameters and state before an update, or `back` to what they were. */
 static fth_status copy_all_held(fth_update_shards *shards, bool back)
 {
     fth_status status = FTH_OK;
@@ -212,7 +212,7 @@ static fth_status broadcast_piece(fth_update_shards *shards, fth_worker_group *g
                             "them; resume from the newest checkpoint");
 }
 
-/* All of the state, from those that hold parts of it. */
+/* Collects the whole state from the processes that hold its parts. */
 static fth_status collect(fth_update_shards *shards, fth_worker_group *group, const fth_held_ranges *own)
 {
     fth_status status = FTH_OK;

@@ -11,7 +11,8 @@ extern const fth_strategy *const fth_strategies[]; /* NULL-terminated */
 fth_status fth_parallel_train(fth_train_options *options, const char *program, const fth_train_observer *observer,
                               fth_stop *stop, fth_train_outcome *outcome);
 
-/* In a process that may be one of those, at its beginning: it ends with the one that started it. */
+/* Call it first in a process that may be one of those: it then ends with the one that started
+ * it. */
 fth_status fth_parallel_follow_parent(void);
 
 /* A worker process of --strategy hogwild --processes: works for the process that started it and

@@ -69,8 +69,8 @@ const char *fth_scaling_limit_name(fth_scaling_limit limit); /* "bandwidth" */
 
 typedef struct fth_step_prediction {
     double step_s;
-    double exchange_s; /* in which the exchange is busy, most of it beside compute */
-    double exposed_s;  /* of it, what a step waits for */
+    double exchange_s; /* time of the exchange, mostly while gradients are computed */
+    double exposed_s;  /* the part of it that a step waits for */
     double waiting_s;  /* for the slowest worker */
     int buckets;
     fth_scaling_limit limit;

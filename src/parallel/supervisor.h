@@ -62,8 +62,8 @@ void fth_supervisor_let_end(fth_supervisor *supervisor);
 void fth_supervisor_stop(fth_supervisor *supervisor, fth_deadline deadline);
 void fth_supervisor_free(fth_supervisor *supervisor); /* kills what still runs; NULL is fine */
 
-/* In a process that may be a supervised one, at its beginning: it will be killed when its
- * supervisor ends, whatever ends that. Otherwise it would keep running and hold what the next one
+/* Call it first in a process that may be supervised: the kernel then kills the process when its
+ * supervisor ends for any reason. Otherwise it would keep running and hold what its successor
  * needs. FTH_PEER_LOST if its supervisor is gone. */
 fth_status fth_supervisor_follow_parent(void);
 

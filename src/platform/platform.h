@@ -7,7 +7,6 @@
  *     FOLDER/key                 of the REST APIs, 0600
  *
  * invoke --> queue --> a process of the function, warm or new (instance.h) --> activation
- * activation
  *
  * Several processes may use a folder at once; each runs what it was asked to. The same object is
  * behind `--provider local` and behind `farthing serve functions`, which speaks OpenWhisk's and

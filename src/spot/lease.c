@@ -302,8 +302,8 @@ static fth_status take(fth_lease *lease, const fth_lease_text *seen, bool *ours)
     fth_status status = write_text(lease, false, seen->present ? &seen->version : NULL, 0, &lost);
     *ours = status == FTH_OK && !lost;
     if (status == FTH_TIMEOUT || status == FTH_IO) {
-        /* The write may have taken effect all the same; where it has not, the reason is what the
-         * caller needs. */
+        /* The write may have taken effect all the same. If not, the caller gets the first
+         * reason. */
         char why[1024];
         snprintf(why, sizeof why, "%s", fth_error_message());
         fth_status again = fth_lease_text_read(lease->store, &now);

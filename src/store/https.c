@@ -258,7 +258,7 @@ out:
     return status;
 }
 
-/* *ranges (may be NULL): the server says that it gives parts. */
+/* *ranges (may be NULL): the server supports ranges. */
 static fth_status look_at(fth_store *store, const char *key, fth_deadline deadline, fth_store_object *object,
                           bool *found, bool *ranges)
 {

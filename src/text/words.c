@@ -122,7 +122,7 @@ static void append(fth_word_reader *reader, uint32_t character)
         reader->size_bytes += fth_utf8_write(character, reader->bytes + reader->size_bytes);
 }
 
-/* Reads ASCII up to the end of a word or of the ASCII; true if a word ended. */
+/* Reads ASCII characters up to the end of a word or the first other one; true if a word ended. */
 static bool read_ascii(fth_word_reader *reader)
 {
     const fth_word_splitter *splitter = reader->splitter;

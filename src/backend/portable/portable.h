@@ -11,8 +11,9 @@
  *     packed_attention.c, product_attention.c
  *                        attention head by head, which the CPU back end takes too
  *     recurrence.c       LSTM and GRU, likewise
- *     level/             the loops (level.h), compiled once per level of vector instructions; the device takes the best
- * that the processor has, or that FARTHING_MAX_ISA allows
+ *     level/             the loops (level.h), compiled once per level of vector instructions; the
+ *                        device takes the best that the processor has, or that FARTHING_MAX_ISA
+ *                        allows
  *
  * Tensors are plain, or channels-last where an op gains by it: (N, H, W, C) in memory, so that
  * vectors run along channels and the three products of a convolution need no rearranged copy of the

@@ -88,8 +88,8 @@ FTH_API const char *fth_reader_job(const fth_reader *reader);
 /* By which a job of its own, of another rank or resumed later, has the same order and numbers. */
 FTH_API const char *fth_reader_order(const fth_reader *reader);
 
-/* The next batch. It stays as it is until it is given back, also while others are taken; those that
- * are out beyond some thirty are copied. */
+/* The next batch. It does not change until it is given back, also while others are taken; beyond
+ * about thirty, batches are copied. */
 FTH_API fth_status fth_reader_next(fth_reader *reader, fth_reader_batch *batch);
 /* Goes on at another batch, as if opened there; batches that are out stay so. */
 FTH_API fth_status fth_reader_seek(fth_reader *reader, int64_t first_batch);

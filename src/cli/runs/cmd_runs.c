@@ -53,7 +53,7 @@ static double epochs_of(const fth_record_summary *run)
                                   : NAN;
 }
 
-/* Of the model that is kept as the best; a parameter server keeps none, and its last stands in. */
+/* The accuracy of the best model; for a parameter server, which keeps none, the last one. */
 static double accuracy_of(const fth_record_summary *run)
 {
     return run->kept.by ? run->kept.accuracy : run->last_accuracy;

@@ -26,7 +26,7 @@ fth_status fth_image_load(const char *path, const fth_image_target *target, floa
     int64_t area = (int64_t)target->height * target->width;
 
     FTH_REQUIRE(grey || target->channels == FTH_IMAGE_CHANNELS, FTH_UNSUPPORTED,
-                "an image file has 3 colours or is grey: there is none for a model of %d channels", target->channels);
+                "image files have 3 channels, or 1 if they are grey; the model needs %d", target->channels);
     FTH_TRY(fth_transform_parse(target->transform, &transform));
     transform.height = target->height;
     transform.width = target->width;

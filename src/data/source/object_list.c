@@ -199,7 +199,8 @@ fth_status fth_object_list_fetch(fth_store *store, const fth_stop *stop, fth_obj
     status = fth_store_list(store, "", take_object, &progress);
     status = progress.status != FTH_OK ? progress.status : status;
     if (status == FTH_OK && can_be_kept(list) && write_list(list, path) != FTH_OK)
-        fth_log_warning("cannot remember the list of %s: %s", fth_store_url(store), fth_error_message());
+        fth_log_warning("cannot keep the list of %s in the cache folder: %s", fth_store_url(store),
+                        fth_error_message());
 
 out:
     free(path);

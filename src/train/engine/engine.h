@@ -106,8 +106,8 @@ fth_status fth_engine_update(fth_engine *engine, double learning_rate, int64_t u
  * follow. */
 fth_status fth_engine_check_update(fth_engine *engine);
 
-/* Both in one, which some back ends do as one piece of work: then the loss may be back before the
- * update is made. A batch in the middle of a group is only computed. */
+/* Both in one call, which some back ends queue as one piece of work: the loss may then be known
+ * before the update is made. For a batch in the middle of a group no update is made. */
 fth_status fth_engine_step(fth_engine *engine, const fth_batch *batch, double learning_rate, fth_step_result *result);
 
 /* The loss scale of f16 (clip_and_scale.h) is part of a run's state. */
@@ -115,8 +115,8 @@ fth_loss_scale fth_engine_get_loss_scale(fth_engine *engine);
 /* Nothing for a precision that needs none, or for a scale of 0. */
 void fth_engine_set_loss_scale(fth_engine *engine, fth_loss_scale scale);
 
-/* After which a batch, or its plan, is given up between two steps, with FTH_TIMEOUT, or
- * FTH_INTERRUPTED when `stop` (or NULL) is asked. */
+/* Batches and the making of plans end between two steps, with FTH_TIMEOUT after the deadline, and
+ * with FTH_INTERRUPTED when `stop` (may be NULL) is asked. */
 void fth_engine_set_deadline(fth_engine *engine, fth_deadline deadline, const fth_stop *stop);
 
 /* Seconds per step of the training plan of one batch size, added up while set; NULL: not
@@ -149,7 +149,7 @@ typedef struct fth_counting {
 fth_status fth_engine_count(fth_engine *engine, fth_loader *loader, const fth_counting *how, fth_counts *counts);
 /* FTH_INVALID if nothing was counted. */
 fth_status fth_counts_average(const fth_counts *counts, double seconds, fth_evaluation *evaluation);
-/* Evaluates what `loader` gives to its end, and adds each sample to `confusion` unless that is
+/* Evaluates all batches of `loader`, and adds each sample to `confusion` unless that is
  * NULL. FTH_INTERRUPTED when `stop` is asked, FTH_TIMEOUT when `deadline` passes before. */
 fth_status fth_engine_evaluate(fth_engine *engine, fth_loader *loader, const fth_stop *stop, fth_deadline deadline,
                                fth_confusion *confusion, fth_evaluation *evaluation);

@@ -34,7 +34,7 @@ typedef struct fth_float_range {
 fth_status fth_engine_update_ranges(fth_engine *engine, double learning_rate, int64_t update,
                                     const fth_float_range *ranges, int count);
 
-/* Has the gradients that an update uses at `to` from now on, which must stay as long as the engine
+/* Moves the gradients that an update uses to `to`, which must stay valid as long as the engine
  * trains. For devices whose memory is the host's; FTH_UNSUPPORTED elsewhere. */
 fth_status fth_engine_move_gradients(fth_engine *engine, float *to);
 /* Where the vectors are, on the device; lent. */

@@ -27,8 +27,7 @@ typedef struct fth_guarded_update {
     float scale;
 } fth_guarded_update;
 
-/* The engine outlives the guard. FTH_DIVERGED if its weights or state are not finite as they
- * are. */
+/* The engine outlives the guard. FTH_DIVERGED if its weights or state are already not finite. */
 fth_status fth_update_guard_create(fth_engine *engine, fth_update_guard **guard);
 void fth_update_guard_free(fth_update_guard *guard);
 

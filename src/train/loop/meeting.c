@@ -24,7 +24,7 @@ static fth_status share_failure(const fth_run_parts *parts, fth_status found)
     char *message = fth_format("%s", fth_error_message());
     json_t *run = fth_shared_run_describe_failure(found);
     if (!run || fth_strategy_session_share_run(parts->session, run) != FTH_OK)
-        fth_log_warning("the other processes were not told why this one ends: %s", fth_error_message());
+        fth_log_warning("cannot report to the other processes why this one ends: %s", fth_error_message());
     json_decref(run);
     fth_set_error("%s", message ? message : "the run was not found");
     free(message);

@@ -69,7 +69,7 @@ void fth_spending_set_workload(fth_spending *spending, fth_workload workload);
  * Call it before each: how long things take is measured between calls, from the clock and `meters`.
  * `save_s`: how long a checkpoint takes to be written in the background; 0: not known. */
 bool fth_spending_budget_is_spent(fth_spending *spending, const fth_meters *meters, double save_s);
-/* When the budget leaves time only to save and leave; never without one. */
+/* When the budget is spent but for the time to save and leave; never, if there is no budget. */
 fth_deadline fth_spending_budget_deadline(const fth_spending *spending, double save_s);
 
 #endif

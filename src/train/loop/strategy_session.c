@@ -81,8 +81,8 @@ fth_status fth_strategy_session_share_run(fth_strategy_session *session, const j
     return session->strategy->share_run(session->state, run);
 }
 
-/* What has to be the same in all peers, besides options, by the names that messages have for it;
- * what explains other differences comes first. */
+/* What must be the same in all peers besides options, by its names in messages. Differences that
+ * explain others come first. */
 static json_t *describe_setup(const fth_setup *setup)
 {
     enum { DIGEST_LENGTH = 12 }; /* enough to tell two apart */
@@ -169,7 +169,7 @@ out:
     return status;
 }
 
-/* At the position, for this process's part of every batch. */
+/* Opens the loader at the position, for this process's part of every batch. */
 static fth_status open_loader(fth_strategy_session *session)
 {
     fth_loader_free(session->loader);

@@ -40,7 +40,7 @@ fth_status fth_strategy_session_connect(fth_strategy_session *session, fth_setup
  * opens the loader at the position, and the strategy with the engine's weights. FTH_PEER_LOST if
  * the group ended first: form another, and call it again. */
 fth_status fth_strategy_session_open(fth_strategy_session *session);
-/* What the strategy is and has, for the start's event. */
+/* Describes the strategy for the start event. */
 fth_start_facts fth_strategy_session_describe_start(const fth_strategy_session *session, bool resumed);
 /* Whether a peer saves the run, and this process does not. */
 bool fth_strategy_session_follows(const fth_strategy_session *session);

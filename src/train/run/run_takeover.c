@@ -70,8 +70,8 @@ out:
     return status;
 }
 
-/* A model that nobody gave was that of the weights, which a machine that continues the run need not
- * have. */
+/* If --model was not given, the model was found in the weights' file, which a machine that
+ * continues the run need not have. */
 static fth_status follow_model(fth_run_selection *selection, const json_t *stored)
 {
     const fth_option_table *table = &fth_train_option_table;

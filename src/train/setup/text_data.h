@@ -14,7 +14,7 @@ fth_task fth_task_find(const char *name);
 fth_task fth_task_of_labels(fth_label_kind kind);
 fth_label_kind fth_task_get_labels(fth_task task);
 
-/* False of labels that are numbers, which are near or far and not right or wrong. */
+/* False if labels are numbers: predictions then have errors, and are not right or wrong. */
 bool fth_dataset_has_accuracy(const fth_dataset_info *info);
 
 /* What is known of text before its data is opened; zeroed: nothing. What it points to outlives the
