@@ -4,10 +4,12 @@ import base64
 import contextlib
 import http.client
 import json
+import math
 import resource
 import selectors
 import signal
 import socket
+import statistics
 import subprocess
 import threading
 import time
@@ -178,11 +180,16 @@ def test_slow_headers_shut_nobody_out(tmp_path, server):
             for _ in range(5):
                 began = time.monotonic()
                 connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-                connection.request("GET", path, headers=headers())
-                answer = connection.getresponse()
-                answer.read()
-                connection.close()
+                try:
+                    connection.request("GET", path, headers=headers())
+                    answer = connection.getresponse()
+                    answer.read()
+                except ConnectionError:  # on a busy machine it may be closed to make room before it is read
+                    times.append(math.inf)
+                    continue
+                finally:
+                    connection.close()
                 assert answer.status == code, path
                 times.append(time.monotonic() - began)
             print(f"{path}: {sorted(times)}")
-            assert min(times) < LIMIT_S  # the others measure a busy machine
+            assert statistics.median(times) < LIMIT_S
