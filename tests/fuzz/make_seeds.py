@@ -2,7 +2,7 @@
 """Writes small inputs for every fuzz target, each a good one or close to it: make_seeds.py FOLDER.
 
 A fuzzer takes hours to guess its way past a checksum, a Huffman table or a length field; from these it starts behind
-them. Everything is made here, except the .pth files of tests/torch, which PyTorch wrote. FOLDER/<target>/<name> each;
+them. Everything is made here, except the .pth and .pt2 files of tests/torch, which PyTorch wrote. FOLDER/<target>/<name> each;
 tests/fuzz/replay.c runs them in `make test`, scripts/run-fuzz gives them to libFuzzer."""
 import gzip
 import io
@@ -275,6 +275,54 @@ def make_pth():
 
 # ---- texts ----
 
+def make_exported():
+    """The first byte says what the rest is; see fuzz_exported.c."""
+    seeds = {path.stem: b"\0" + path.read_bytes() for path in sorted((TESTS / "torch/exported").glob("*.pt2"))}
+
+    def size(number):
+        return {"as_int": number} if isinstance(number, int) else {"as_expr": {"expr_str": number}}
+
+    def meta(dtype, *sizes):
+        return {"dtype": dtype, "sizes": [size(number) for number in sizes], "requires_grad": dtype == 7}
+
+    def tensor(name):
+        return {"as_tensor": {"name": name}}
+
+    symbol = "Symbol('s77', positive=True, integer=True)"
+    arguments = [{"as_none": True}, tensor("x"), {"as_tensors": [{"name": "x"}, {"name": "p"}]}, {"as_int": 3},
+                 {"as_optional_tensors": [{"as_none": True}, tensor("x")]}, {"as_sym_int": {"as_name": "n"}}, {"as_ints": [1, -1]},
+                 {"as_sym_ints": [{"as_name": "n"}, {"as_int": 3}]}, {"as_float": "-Infinity"}, {"as_floats": [0.5, "NaN"]},
+                 {"as_bool": True}, {"as_bools": [True, False]}, {"as_string": "none"}, {"as_scalar_type": 7},
+                 {"as_device": {"type": "cpu", "index": None}}, {"as_optional_tensor": tensor("x")}]
+    nodes = [{"target": "torch.ops.aten.sym_size.int", "inputs": [], "outputs": [{"as_sym_int": {"as_name": "n"}}]},
+             {"target": "torch.ops.aten.add_.Tensor", "inputs": [{"name": "self", "arg": tensor("c")}], "outputs": [tensor("t")]},
+             {"target": "torch.ops.aten.all.default", "outputs": [{"as_tensors": [{"name": "y"}, {"name": "z"}]}, {"as_none": True}],
+              "inputs": [{"name": f"a{i}", "arg": argument, "kind": 1} for i, argument in enumerate(arguments)],
+              "metadata": {"stack_trace": 'File "/me/net.py", line 3, in forward\n    y = x\n  File "/site-packages/torch/a.py", line 4, in b\n',
+                           "nn_module_stack": "L__self__,,a.Net;L__self__b,L['self'].b,a.B"}}]
+    specs = [{"parameter": {"arg": {"name": "p"}, "parameter_name": "w"}}, {"parameter": {"arg": {"name": "q"}, "parameter_name": "v"}},
+             {"buffer": {"arg": {"name": "c"}, "buffer_name": "w", "persistent": True}}, {"user_input": {"arg": tensor("x")}}]
+    values = {"p": meta(7, 2, 3), "q": meta(7, 2, 3), "c": meta(7, 2, 3), "x": meta(7, symbol, "s27", 4), "t": meta(7, 2, 3),
+              "y": meta(7, f"Mul(Integer(12), {symbol})", "12*s77*s27", "FloorDiv(Mul(Integer(4), s27), Integer(2))"), "z": meta(5)}
+    program = {"schema_version": {"major": 8, "minor": 20}, "verifiers": ["TRAINING"], "torch_version": "2.15.0", "graph_module": {
+        "signature": {"input_specs": specs, "output_specs": [{"user_output": {"arg": tensor("y")}}]},
+        "graph": {"nodes": nodes, "tensor_values": values, "sym_int_values": {"n": size(symbol)}}}}
+    seeds["program"] = b"\1" + json.dumps(program).encode()
+    seeds["python-words"] = b"\1" + json.dumps(program).replace('"-Infinity"', "-Infinity").encode()
+
+    def raw(strides, offset=0):
+        return {"path_name": "weight_0", "is_param": True, "use_pickle": False,
+                "tensor_meta": {**meta(7, 2, 3), "strides": [size(n) for n in strides], "storage_offset": size(offset), "layout": 7}}
+
+    seeds["weights"] = b"\2" + json.dumps({"config": {"w": raw((3, 1)), "v": raw((1, 2)), "u": raw((1, 2), 10)}}).encode()
+    constant = {"tensor_constant": {"arg": {"name": "k"}, "tensor_constant_name": "k"}}
+    specs[1]["parameter"]["same_as"] = "p"
+    specs.append(constant)
+    values["k"] = meta(5, 1)
+    seeds["text"] = b"\3" + json.dumps(dict(program, data={"k": "AQAAAAAAAAA="})).encode()
+    return seeds
+
+
 def make_manifests():
     state = {"batches": 12, "epoch": {"loss": 0.25, "samples": 64}, "elapsed_s": 1.5}
     tensors = {"file": "step-000000000012.safetensors", "bytes": 1234, "sha256": "ab" * 32}
@@ -350,7 +398,7 @@ def make_tokenizers():
 
 def main():
     folder = Path(sys.argv[1])
-    seeds = {"archive": make_archives(), "archive_set": make_archive_sets(), "shard_manifest": make_shard_manifests(), "cifar": make_cifar(), "exif": make_exif(), "gradient": make_gradients(), "idx": make_idx(), "index_file": make_index_files(),
+    seeds = {"archive": make_archives(), "archive_set": make_archive_sets(), "shard_manifest": make_shard_manifests(), "cifar": make_cifar(), "exif": make_exif(), "exported": make_exported(), "gradient": make_gradients(), "idx": make_idx(), "index_file": make_index_files(),
              "tar_scan": {name: data for name, data in make_archives().items() if data[257:262] == b"ustar"}, "jpeg": make_jpegs(),
              "manifest": make_manifests(), "payload": make_payloads(), "png": make_pngs(), "prices": make_prices(), "pth": make_pth(), "record": make_records(),
              "text_table": make_text_tables(), "xml": make_xml(), "safetensors": make_safetensors(), "yaml": make_yaml(), "tokenizer": make_texts(), "tokenizer_json": make_tokenizers()}
