@@ -84,7 +84,8 @@ static const fth_tensor_view *find_view(const loading *load, const char *name)
     return found ? *found : NULL;
 }
 
-/* The file's tensor for a parameter or buffer: under its name, or another one of the same tensor. */
+/* The file's tensor for a parameter or buffer: under its name, or another one of the same
+ * tensor. */
 static const fth_tensor_view *find_value(const loading *load, const char *name)
 {
     const fth_graph *graph = load->engine->graph;
