@@ -318,6 +318,10 @@ typedef struct fth_pointwise_attributes {
 } fth_pointwise_attributes;
 fth_status fth_op_add_pointwise(fth_graph *graph, const fth_expression *expression, const fth_value *inputs, int count,
                                 const fth_shape *shape_or_null, fth_value *y);
+/* Merges each pointwise node into its only reader where that is one, too, of the same shape, and
+ * less memory is then read and written in both passes. Call it before fth_graph_differentiate(),
+ * and after fth_graph_set_outputs(): what is merged has no value any more. */
+fth_status fth_graph_fuse_pointwise(fth_graph *graph);
 
 /* ---- reduce: sums, means, and largest or smallest numbers along axes; NaN stays NaN ----
  * Only sums go over the batch. A gradient spreads evenly over equal largest or smallest numbers.

@@ -1,0 +1,198 @@
+/* Fuses chains of pointwise nodes: a node whose result only one other reads becomes a part of that.
+ *
+ * What counts is how much memory the forward and the backward pass read and write. A fused node
+ * saves its inner results in both; but each of its inputs gets a gradient of its own, computed from
+ * all of them, where the gradient of an inner result served several. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph/graph_internal.h"
+#include "graph/ops.h"
+
+/* A pointwise node as it would be. */
+typedef struct candidate {
+    fth_expression expression;
+    fth_value inputs[FTH_EXPRESSION_INPUTS];
+    int count;
+    const fth_shape *shape; /* of the result */
+} candidate;
+
+static candidate candidate_of(const fth_graph *graph, const fth_node *node)
+{
+    const fth_pointwise_attributes *a = node->attributes;
+    candidate c = {.expression = a->expression,
+                   .count = node->input_count,
+                   .shape = &fth_graph_value(graph, node->outputs[0])->type.shape};
+    memcpy(c.inputs, node->inputs, (size_t)node->input_count * sizeof c.inputs[0]);
+    return c;
+}
+
+/* Elements, for a batch that is large enough to tell what is repeated in it from what is not. */
+static double size_of(const fth_shape *shape)
+{
+    enum { BATCH = 32, TOKENS = 4096 };
+    fth_shape resolved = fth_shape_with_batch(shape, BATCH);
+    resolved = fth_shape_with_tokens(&resolved, TOKENS);
+    return (double)fth_shape_count(&resolved);
+}
+
+/* What the inputs that the expression reads come to; dy has the size of the result. */
+static double size_read(const fth_graph *graph, const candidate *c, const fth_expression *expression)
+{
+    const unsigned used = fth_expression_inputs(expression);
+    double size = used >> c->count & 1 ? size_of(c->shape) : 0;
+    for (int i = 0; i < c->count; i++)
+        size += used >> i & 1 ? size_of(&fth_graph_value(graph, c->inputs[i])->type.shape) : 0;
+    return size;
+}
+
+/* What the node and its gradients read and write; false if a gradient would be too long. */
+static bool measure(const fth_graph *graph, const candidate *c, double *traffic)
+{
+    fth_expression gradients[FTH_EXPRESSION_INPUTS];
+    int gradient_count = 0;
+    *traffic = size_read(graph, c, &c->expression) + size_of(c->shape);
+    for (int i = 0; i < c->count; i++) {
+        const fth_value_info *input = fth_graph_value(graph, c->inputs[i]);
+        fth_expression *gradient = &gradients[gradient_count];
+        if (!input->needs_gradient || !fth_expression_differentiate(&c->expression, i, c->count, gradient))
+            continue;
+        if (gradient->overfull)
+            return false;
+        bool is_known = gradient->result.kind == FTH_OPERAND_INPUT; /* dy itself */
+        for (int k = 0; k < gradient_count; k++)
+            is_known = is_known || fth_expression_equal(&gradients[k], gradient);
+        if (is_known && fth_shape_equal(&input->type.shape, c->shape))
+            continue;
+        gradient_count++;
+        *traffic += size_read(graph, c, gradient) + size_of(&input->type.shape);
+    }
+    return true;
+}
+
+/* Makes `inner` a part of `outer`, which reads its result; false if that takes too many inputs or
+ * steps. */
+static bool merge(const candidate *inner, fth_value result, const candidate *outer, candidate *merged)
+{
+    fth_operand inner_inputs[FTH_EXPRESSION_INPUTS], outer_inputs[FTH_EXPRESSION_INPUTS];
+    *merged = (candidate){.shape = outer->shape};
+    for (int i = 0; i < inner->count + outer->count; i++) {
+        const bool is_inner = i < inner->count;
+        const fth_value value = is_inner ? inner->inputs[i] : outer->inputs[i - inner->count];
+        int at = 0;
+        if (value == result)
+            continue;
+        while (at < merged->count && merged->inputs[at] != value)
+            at++;
+        if (at == FTH_EXPRESSION_FUSED_INPUTS)
+            return false;
+        merged->inputs[at] = value;
+        merged->count = at == merged->count ? at + 1 : merged->count;
+        *(is_inner ? &inner_inputs[i] : &outer_inputs[i - inner->count]) = fth_expression_input(at);
+    }
+    const fth_operand inner_result = fth_expression_append(&merged->expression, &inner->expression, inner_inputs);
+    for (int i = 0; i < outer->count; i++)
+        if (outer->inputs[i] == result)
+            outer_inputs[i] = inner_result;
+    fth_expression_append(&merged->expression, &outer->expression, outer_inputs);
+    fth_expression_prune(&merged->expression);
+    return !merged->expression.overfull && merged->expression.step_count <= FTH_EXPRESSION_FUSED_STEPS;
+}
+
+/* The one pointwise node that reads `value`, and nothing else does; NULL: none. */
+static fth_node *find_only_reader(const fth_graph *graph, fth_value value)
+{
+    fth_node *found = NULL;
+    if (value == graph->logits || value == graph->loss)
+        return NULL;
+    for (size_t n = (size_t)graph->values[value]->producer + 1; n < graph->node_count; n++) {
+        fth_node *node = graph->nodes[n];
+        bool reads = false;
+        for (int i = 0; i < node->input_count; i++)
+            reads = reads || node->inputs[i] == value;
+        if (reads && (found || node->op != &fth_op_pointwise))
+            return NULL;
+        found = reads ? node : found;
+    }
+    return found;
+}
+
+/* The block that a node is in, or NULL. */
+static const fth_graph_block *block_of(const fth_graph *graph, int node)
+{
+    for (size_t b = 0; b < graph->block_count; b++)
+        if ((size_t)node >= graph->blocks[b].first && (size_t)node < graph->blocks[b].end)
+            return &graph->blocks[b];
+    return NULL;
+}
+
+/* Takes a node out of the graph. Its result stays as a number that nothing computes or reads. */
+static void remove_node(fth_graph *graph, size_t at)
+{
+    fth_node *node = graph->nodes[at];
+    graph->values[node->outputs[0]]->producer = -1;
+    graph->values[node->outputs[0]]->needs_gradient = false;
+    free((void *)node->attributes);
+    free((void *)node->inputs);
+    free((void *)node->outputs);
+    free(node);
+    graph->node_count--;
+    memmove(graph->nodes + at, graph->nodes + at + 1, (graph->node_count - at) * sizeof(graph->nodes[0]));
+    for (size_t n = at; n < graph->node_count; n++)
+        for (int i = 0; i < graph->nodes[n]->output_count; i++)
+            graph->values[graph->nodes[n]->outputs[i]]->producer = (int)n;
+    for (size_t b = 0; b < graph->block_count; b++) {
+        graph->blocks[b].first -= graph->blocks[b].first > at;
+        graph->blocks[b].end -= graph->blocks[b].end > at;
+    }
+}
+
+/* Merges node `at` into its reader if that is possible and pays. */
+static fth_status try_node(fth_graph *graph, size_t at, bool *merged)
+{
+    fth_status status = FTH_OK;
+    const fth_node *node = graph->nodes[at];
+    const fth_value result = node->outputs[0];
+    fth_node *reader = node->op == &fth_op_pointwise ? find_only_reader(graph, result) : NULL;
+    fth_value *inputs = NULL;
+    double before_inner, before_outer, after;
+    candidate whole;
+
+    *merged = false;
+    if (!reader)
+        goto out;
+    const fth_value_info *y = fth_graph_value(graph, reader->outputs[0]);
+    if (!fth_shape_equal(&y->type.shape, &fth_graph_value(graph, result)->type.shape) ||
+        block_of(graph, (int)at) != block_of(graph, y->producer))
+        goto out;
+    const candidate inner = candidate_of(graph, node), outer = candidate_of(graph, reader);
+    if (!merge(&inner, result, &outer, &whole) || whole.count == 0 || !measure(graph, &inner, &before_inner) ||
+        !measure(graph, &outer, &before_outer) || !measure(graph, &whole, &after) ||
+        after > before_inner + before_outer)
+        goto out;
+    FTH_TRY(fth_allocate((size_t)whole.count, sizeof *inputs, &inputs));
+    memcpy(inputs, whole.inputs, (size_t)whole.count * sizeof *inputs);
+    *(fth_pointwise_attributes *)reader->attributes = (fth_pointwise_attributes){
+        .expression = whole.expression, .expands = true, .shape = y->type.shape}; /* the graph's own copy */
+    free((void *)reader->inputs);
+    reader->inputs = inputs;
+    reader->input_count = whole.count;
+    remove_node(graph, at);
+    *merged = true;
+out:
+    return status;
+}
+
+fth_status fth_graph_fuse_pointwise(fth_graph *graph)
+{
+    fth_status status = FTH_OK;
+
+    FTH_REQUIRE(!graph->differentiated, FTH_INVALID, "the graph is differentiated already");
+    for (size_t n = 0; n < graph->node_count;) {
+        bool merged;
+        FTH_TRY(try_node(graph, n, &merged));
+        n += !merged;
+    }
+out:
+    return status;
+}

@@ -1,0 +1,243 @@
+/* Expressions: building, simplifying, differentiating, and fusing of pointwise nodes. */
+#include "support.h"
+
+#include <math.h>
+
+#include "graph/ops.h"
+
+static const fth_operand none = FTH_NO_OPERAND;
+
+static fth_operand in(int input)
+{
+    return fth_expression_input(input);
+}
+
+static fth_operand apply(fth_expression *e, fth_expression_function function, fth_operand a, fth_operand b)
+{
+    return fth_expression_apply(e, function, a, b, none);
+}
+
+static void test_what_changes_nothing_is_dropped(void **state)
+{
+    (void)state;
+    fth_expression e = {0};
+    const fth_operand one = fth_expression_number(&e, 1), zero = fth_expression_number(&e, 0);
+    assert_true(fth_operand_equal(apply(&e, FTH_FUNCTION_MUL, in(0), one), in(0)));
+    assert_true(fth_operand_equal(apply(&e, FTH_FUNCTION_ADD, zero, in(1)), in(1)));
+    assert_true(fth_operand_equal(apply(&e, FTH_FUNCTION_POW, in(0), one), in(0)));
+    assert_int_equal(e.step_count, 0);
+    const fth_operand seven = apply(&e, FTH_FUNCTION_ADD, fth_expression_number(&e, 3), fth_expression_number(&e, 4));
+    assert_int_equal(seven.kind, FTH_OPERAND_NUMBER);
+    assert_true(e.numbers[seven.index] == 7);
+    const fth_operand first = apply(&e, FTH_FUNCTION_MUL, in(0), in(1));
+    assert_true(fth_operand_equal(apply(&e, FTH_FUNCTION_MUL, in(0), in(1)), first));
+    assert_int_equal(e.step_count, 1);
+    assert_int_equal(fth_expression_inputs(&e), 3);
+    apply(&e, FTH_FUNCTION_POW, first, fth_expression_number(&e, 2));
+    assert_int_equal(e.steps[e.step_count - 1].function, FTH_FUNCTION_SQUARE);
+    assert_true(fth_expression_evaluate(&e, (double[]){3, 5}) == 225);
+}
+
+static void test_a_long_expression_is_refused(void **state)
+{
+    (void)state;
+    fth_expression e = {0};
+    fth_graph *graph = NULL;
+    fth_value x, y;
+    for (int i = 0; i <= FTH_EXPRESSION_STEPS; i++)
+        apply(&e, FTH_FUNCTION_SIN, e.result, none);
+    assert_true(e.overfull);
+    assert_int_equal(fth_graph_create(&graph), FTH_OK);
+    assert_int_equal(fth_graph_add_input(graph, "x", FTH_F32, FTH_SHAPE(FTH_BATCH, 3), &x), FTH_OK);
+    assert_int_equal(fth_op_add_pointwise(graph, &e, &x, 1, NULL, &y), FTH_UNSUPPORTED);
+    assert_message_has("more than 64 steps");
+    fth_expression two = {0};
+    apply(&two, FTH_FUNCTION_ADD, in(0), in(1));
+    assert_int_equal(fth_op_add_pointwise(graph, &two, &x, 1, NULL, &y), FTH_INVALID);
+    fth_graph_free(graph);
+}
+
+/* The steps of a gradient: what is in it twice is computed once, and nothing else is in it. */
+static void test_gradients_are_short(void **state)
+{
+    (void)state;
+    fth_expression product = {0}, gate = {0}, gradient;
+    apply(&product, FTH_FUNCTION_MUL, in(0), in(1));
+    assert_true(fth_expression_differentiate(&product, 0, 2, &gradient));
+    assert_int_equal(gradient.step_count, 1); /* dy * b */
+    assert_int_equal(fth_expression_inputs(&gradient), 6);
+    apply(&gate, FTH_FUNCTION_MUL, in(0), apply(&gate, FTH_FUNCTION_SIGMOID, in(1), none));
+    assert_true(fth_expression_differentiate(&gate, 1, 2, &gradient));
+    assert_int_equal(gradient.step_count, 5); /* s, dy * a, 1 - s, (1 - s) * s, the product */
+    assert_false(fth_expression_differentiate(&gate, 3, 4, &gradient));
+    apply(&gate, FTH_FUNCTION_SIGN, in(0), none);
+    assert_false(fth_expression_differentiate(&gate, 0, 2, &gradient));
+}
+
+/* ---- fusing ---- */
+
+typedef struct fixture {
+    fth_graph *graph;
+    fth_value x, weight;
+} fixture;
+
+static fixture create(void)
+{
+    fixture f = {0};
+    const fth_initializer one = {FTH_INIT_CONSTANT, 1};
+    assert_int_equal(fth_graph_create(&f.graph), FTH_OK);
+    assert_int_equal(fth_graph_add_input(f.graph, "x", FTH_F32, FTH_SHAPE(FTH_BATCH, 3, 4, 4), &f.x), FTH_OK);
+    assert_int_equal(fth_graph_add_parameter(f.graph, "weight", FTH_SHAPE(3, 1, 1), one, &f.weight), FTH_OK);
+    return f;
+}
+
+static fth_value add(fixture *f, fth_expression_function function, fth_value a, fth_value b)
+{
+    fth_expression e = {0};
+    fth_value y = FTH_NO_VALUE;
+    const fth_value inputs[] = {a, b};
+    apply(&e, function, in(0), in(1));
+    assert_int_equal(fth_op_add_pointwise(f->graph, &e, inputs, b == FTH_NO_VALUE ? 1 : 2, NULL, &y), FTH_OK);
+    return y;
+}
+
+static void assert_consistent(const fth_graph *graph)
+{
+    for (int n = 0; n < fth_graph_node_count(graph); n++) {
+        const fth_node *node = fth_graph_node(graph, n);
+        for (int i = 0; i < node->output_count; i++)
+            assert_int_equal(fth_graph_value(graph, node->outputs[i])->producer, n);
+        for (int i = 0; i < node->input_count; i++)
+            assert_true(fth_graph_value(graph, node->inputs[i])->producer < n);
+    }
+}
+
+static void test_a_chain_becomes_one_node(void **state)
+{
+    (void)state;
+    fixture f = create();
+    fth_value relu, y = add(&f, FTH_FUNCTION_MUL, f.x, f.weight);
+    y = add(&f, FTH_FUNCTION_TANH, y, FTH_NO_VALUE);
+    y = add(&f, FTH_FUNCTION_ADD, y, f.x);
+    y = add(&f, FTH_FUNCTION_MUL, y, y);
+    assert_int_equal(fth_op_add_relu(f.graph, y, &relu), FTH_OK);
+    assert_int_equal(fth_graph_fuse_pointwise(f.graph), FTH_OK);
+    assert_int_equal(fth_graph_node_count(f.graph), 2);
+    assert_consistent(f.graph);
+    const fth_node *node = fth_graph_node(f.graph, 0);
+    const fth_pointwise_attributes *a = node->attributes;
+    assert_int_equal(node->input_count, 2);
+    assert_int_equal(a->expression.step_count, 4);
+    const double s = tanh(2.0 * 3.0) + 2.0;
+    assert_true(fabs(fth_expression_evaluate(&a->expression, (double[]){2, 3}) - s * s) < 1e-12);
+    fth_graph_free(f.graph);
+}
+
+static void test_what_others_read_stays(void **state)
+{
+    (void)state;
+    fixture f = create();
+    fth_value pooled;
+    const fth_value first = add(&f, FTH_FUNCTION_MUL, f.x, f.weight);
+    const fth_value second = add(&f, FTH_FUNCTION_TANH, first, FTH_NO_VALUE);
+    const fth_value third = add(&f, FTH_FUNCTION_ADD, second, first); /* `first` has two readers, `second` one */
+    assert_int_equal(fth_op_add_global_average_pool(f.graph, third, &pooled), FTH_OK);
+    const fth_value small = add(&f, FTH_FUNCTION_SIGMOID, pooled, FTH_NO_VALUE); /* another shape than its reader's */
+    const fth_value gated = add(&f, FTH_FUNCTION_MUL, third, small);
+    const fth_value last = add(&f, FTH_FUNCTION_EXP, gated, FTH_NO_VALUE);
+    fth_graph_set_outputs(f.graph, gated, last); /* wanted by itself */
+    assert_int_equal(fth_graph_fuse_pointwise(f.graph), FTH_OK);
+    assert_int_equal(fth_graph_node_count(f.graph), 6);
+    assert_int_equal(fth_graph_value(f.graph, second)->producer, -1);
+    assert_int_equal(fth_graph_value(f.graph, first)->producer, 0);
+    assert_consistent(f.graph);
+    fth_graph_free(f.graph);
+}
+
+/* Blocks that are computed again keep their nodes. */
+static void test_blocks_keep_their_nodes(void **state)
+{
+    (void)state;
+    fixture f = create();
+    fth_value y = add(&f, FTH_FUNCTION_MUL, f.x, f.weight);
+    y = add(&f, FTH_FUNCTION_TANH, y, FTH_NO_VALUE);
+    assert_int_equal(fth_graph_begin_block(f.graph), FTH_OK);
+    y = add(&f, FTH_FUNCTION_EXP, y, FTH_NO_VALUE);
+    y = add(&f, FTH_FUNCTION_ADD, y, f.x);
+    fth_graph_end_block(f.graph);
+    y = add(&f, FTH_FUNCTION_ADD, y, f.weight);
+    assert_int_equal(fth_graph_fuse_pointwise(f.graph), FTH_OK);
+    assert_int_equal(fth_graph_node_count(f.graph), 3); /* before, in and behind the block */
+    assert_consistent(f.graph);
+    fth_graph_free(f.graph);
+}
+
+/* Two values that need gradients. */
+static void add_two(fixture *f, fth_value out[2])
+{
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(
+            fth_op_add_relu(f->graph, add(f, i ? FTH_FUNCTION_ADD : FTH_FUNCTION_MUL, f->x, f->weight), &out[i]),
+            FTH_OK);
+}
+
+/* exp(a - b): alone, the difference passes one gradient on and negates it; fused, both gradients
+ * are computed from a, b and dy. */
+static void test_fusing_must_pay(void **state)
+{
+    (void)state;
+    fixture f = create();
+    fth_value out[2], y;
+    add_two(&f, out);
+    add(&f, FTH_FUNCTION_EXP, add(&f, FTH_FUNCTION_SUB, out[0], out[1]), FTH_NO_VALUE);
+    assert_int_equal(fth_graph_fuse_pointwise(f.graph), FTH_OK);
+    assert_int_equal(fth_graph_node_count(f.graph), 6);
+    y = add(&f, FTH_FUNCTION_MUL, out[0], out[1]);
+    add(&f, FTH_FUNCTION_MUL, y, f.x);
+    assert_int_equal(fth_graph_fuse_pointwise(f.graph), FTH_OK);
+    assert_int_equal(fth_graph_node_count(f.graph), 7);
+    assert_consistent(f.graph);
+    fth_graph_free(f.graph);
+}
+
+static void test_gradients_of_fused_nodes_fit(void **state)
+{
+    (void)state;
+    fixture f = create();
+    fth_value out[2], y;
+    add_two(&f, out);
+    y = add(&f, FTH_FUNCTION_EXP, add(&f, FTH_FUNCTION_DIV, out[0], out[1]), FTH_NO_VALUE);
+    for (int i = 0; i < 12; i++)
+        y = add(&f, FTH_FUNCTION_MUL, y, add(&f, i % 2 ? FTH_FUNCTION_GELU_TANH : FTH_FUNCTION_MISH, y, FTH_NO_VALUE));
+    for (int i = 0; i < 12; i++)
+        y = add(&f, FTH_FUNCTION_GELU_TANH, y, FTH_NO_VALUE);
+    const int before = fth_graph_node_count(f.graph);
+    assert_int_equal(fth_graph_fuse_pointwise(f.graph), FTH_OK);
+    assert_true(fth_graph_node_count(f.graph) < before - 12);
+    assert_consistent(f.graph);
+    for (int n = 0; n < fth_graph_node_count(f.graph); n++) {
+        const fth_node *node = fth_graph_node(f.graph, n);
+        const fth_pointwise_attributes *p = node->attributes;
+        for (int i = 0; node->op == &fth_op_pointwise && i < node->input_count; i++) {
+            fth_expression gradient;
+            assert_true(fth_expression_differentiate(&p->expression, i, node->input_count, &gradient));
+            assert_false(gradient.overfull);
+        }
+    }
+    fth_graph_free(f.graph);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_changes_nothing_is_dropped),
+        cmocka_unit_test(test_a_long_expression_is_refused),
+        cmocka_unit_test(test_gradients_are_short),
+        cmocka_unit_test(test_a_chain_becomes_one_node),
+        cmocka_unit_test(test_what_others_read_stays),
+        cmocka_unit_test(test_blocks_keep_their_nodes),
+        cmocka_unit_test(test_fusing_must_pay),
+        cmocka_unit_test(test_gradients_of_fused_nodes_fit),
+    };
+    return cmocka_run_group_tests_name("expressions", tests, NULL, NULL);
+}
