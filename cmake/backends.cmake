@@ -49,6 +49,8 @@ file(GLOB cpu_sources CONFIGURE_DEPENDS src/backend/cpu/*.c)
 file(GLOB cpu_level_sources CONFIGURE_DEPENDS src/backend/cpu/level/*.c)
 add_library(fth_backend_cpu STATIC ${cpu_sources})
 add_levels(cpu ${cpu_level_sources})
+# Both sides of a choice may be computed, so that loops with choices vectorize.
+set_property(SOURCE src/backend/cpu/level/expression.c APPEND PROPERTY COMPILE_OPTIONS -fno-trapping-math)
 target_link_libraries(fth_backend_cpu PUBLIC fth_backend_portable ${DNNL_LIBRARY}) # for loops that both use
 target_include_directories(fth_backend_cpu SYSTEM PUBLIC ${DNNL_INCLUDE_FOLDER})
 

@@ -20,6 +20,10 @@ enum {
     FTH_PROGRAM_NONE = 255,
 };
 
+/* What no program needs more slots than: every step takes three results and leaves one, so that
+ * fewer than half as many steps as slots can bring them together. */
+enum { FTH_PROGRAM_MAX_SLOTS = FTH_EXPRESSION_STEPS * 2 / 3 + 1 };
+
 typedef struct fth_program_step {
     uint8_t function; /* fth_expression_function */
     uint8_t operands[3];

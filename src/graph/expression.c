@@ -21,6 +21,12 @@ static double normal_density(double a)
     return 0.39894228040143267794 * exp(-0.5 * a * a);
 }
 
+/* log(1 + exp(beta a)) / beta, or a where that is as good as the same. */
+static double softplus(double a, double beta, double threshold)
+{
+    return a * beta > threshold ? a : log1p(exp(a * beta)) / beta;
+}
+
 /* tanh(log(1 + e)) */
 static double mish_factor(double e)
 {

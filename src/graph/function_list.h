@@ -5,8 +5,8 @@
  * derivative in expression_gradient.c and its ONNX nodes in export/onnx_pointwise.c. Formulas are
  * written for any type of number: the including file defines NUM(1.5), a constant of its type, and
  * F(exp), its version of the function of C's library of that name. Beyond the library, it provides
- * F(normal_cdf), F(normal_density) and F(logistic). Comparisons with NaN are false, and the
- * formulas are arranged so that NaN stays NaN. */
+ * F(normal_cdf), F(normal_density), F(logistic), F(softplus) and F(mish_factor). Comparisons with NaN are false, and
+ * the formulas are arranged so that NaN stays NaN. */
 #ifndef FTH_GRAPH_FUNCTION_LIST_H
 #define FTH_GRAPH_FUNCTION_LIST_H
 
@@ -24,8 +24,8 @@
     ROW(RECIPROCAL, reciprocal, 1, 1 / a)                                                                              \
     ROW(SQUARE, square, 1, a *a)                                                                                       \
     ROW(POW, pow, 2, F(pow)(a, b))                                                                                     \
-    ROW(MIN, min, 2, a != a || a < b ? a : b)                                                                          \
-    ROW(MAX, max, 2, a != a || a > b ? a : b)                                                                          \
+    ROW(MIN, min, 2, (a != a) | (a < b) ? a : b)                                                                       \
+    ROW(MAX, max, 2, (a != a) | (a > b) ? a : b)                                                                       \
     ROW(SIGMOID, sigmoid, 1, F(logistic)(a))                                                                           \
     ROW(TANH, tanh, 1, F(tanh)(a))                                                                                     \
     ROW(SILU, silu, 1, a *F(logistic)(a))                                                                              \
@@ -34,9 +34,9 @@
     ROW(HARDTANH, hardtanh, 3, a<b ? b : a> c ? c : a)         /* the same, but the gradient is 0 at b and c */        \
     ROW(HARDSIGMOID, hardsigmoid, 1, (a < -3 ? 0 : a > 3 ? 6 : a + 3) / 6)                                             \
     ROW(HARDSWISH, hardswish, 1, a *(a < -3 ? 0 : a > 3 ? 6 : a + 3) / 6)                                              \
-    ROW(LEAKY_RELU, leaky_relu, 2, a > 0 ? a : a * b)                      /* b: slope */                              \
-    ROW(ELU, elu, 2, a > 0 ? a : b * F(expm1)(a))                          /* b: alpha */                              \
-    ROW(SOFTPLUS, softplus, 3, a *b > c ? a : F(log1p)(F(exp)(a * b)) / b) /* b: beta, c: threshold */                 \
+    ROW(LEAKY_RELU, leaky_relu, 2, a > 0 ? a : a * b) /* b: slope */                                                   \
+    ROW(ELU, elu, 2, a > 0 ? a : b * F(expm1)(a))     /* b: alpha */                                                   \
+    ROW(SOFTPLUS, softplus, 3, F(softplus)(a, b, c))  /* b: beta, c: threshold */                                      \
     ROW(MISH, mish, 1, a > 20 ? a : a * F(mish_factor)(F(exp)(a)))                                                     \
     ROW(GELU, gelu, 1, a *F(normal_cdf)(a))                                                                            \
     ROW(GELU_TANH, gelu_tanh, 1, a *F(logistic)(NUM(1.5957691216057308) * (a + NUM(0.044715) * a * a * a)))            \
@@ -58,8 +58,8 @@
     ROW(GT, gt, 2, a > b ? 1 : 0)                                                                                      \
     ROW(GE, ge, 2, a >= b ? 1 : 0)                                                                                     \
     ROW(NOT, not, 1, a == 0 ? 1 : 0)                                                                                   \
-    ROW(AND, and, 2, a != 0 && b != 0 ? 1 : 0)                                                                         \
-    ROW(OR, or, 2, a != 0 || b != 0 ? 1 : 0)                                                                           \
+    ROW(AND, and, 2, (a != 0) & (b != 0) ? 1 : 0)                                                                      \
+    ROW(OR, or, 2, (a != 0) | (b != 0) ? 1 : 0)                                                                        \
     ROW(NORMAL_CDF, normal_cdf, 1, F(normal_cdf)(a)) /* of the standard normal distribution */                         \
     ROW(NORMAL_DENSITY, normal_density, 1, F(normal_density)(a))
 

@@ -15,6 +15,7 @@
     ROW(batch_norm_kernels, batch_norm)                                                                                \
     ROW(block_weights_kernels, block_weights)                                                                          \
     ROW(blocked_kernels, depthwise)                                                                                    \
+    ROW(expression_kernels, expression)                                                                                \
     ROW(long_linear_kernels, long_linear)                                                                              \
     ROW(nan_max_pool_kernels, nan_max_pool)                                                                            \
     ROW(narrow_kernels, narrow)                                                                                        \

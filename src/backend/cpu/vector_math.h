@@ -77,4 +77,84 @@ static inline vector_normal vector_normal_of(float x)
     return (vector_normal){.distribution = x < 0 ? tail : 1 - tail, .density = 0.398942280f * power};
 }
 
+/* ---- for expressions ---- */
+
+/* The same as vector_exp(), but infinite beyond what a float can hold. */
+static inline float vector_exp_unlimited(float x)
+{
+    const float e = vector_exp(x);
+    return x > 88.7228394f ? __builtin_inff() : x < -103.97f ? 0 : e;
+}
+
+static inline float vector_logistic(float x)
+{
+    return 1 / (1 + vector_exp_unlimited(-x));
+}
+
+/* The exponent, and a polynomial of what is left, between sqrt(1/2) and sqrt(2). */
+static inline float vector_log(float x)
+{
+    const float scaled = x < 1.17549435e-38f ? x * 8388608.0f : x; /* subnormal numbers */
+    union {
+        float number;
+        int32_t bits;
+    } value = {.number = scaled}, rest;
+    const int32_t exponent = (value.bits - 0x3f3504f3) >> 23; /* sqrt(1/2) is 0x3f3504f3 */
+    rest.bits = value.bits - (int32_t)((uint32_t)exponent << 23);
+    const float f = rest.number - 1, s = f * f;
+    const float n = (float)exponent - (x < 1.17549435e-38f ? 23.0f : 0.0f);
+    float p = 7.0376836292e-2f;
+    p = p * f - 1.1514610310e-1f;
+    p = p * f + 1.1676998740e-1f;
+    p = p * f - 1.2420140846e-1f;
+    p = p * f + 1.4249322787e-1f;
+    p = p * f - 1.6668057665e-1f;
+    p = p * f + 2.0000714765e-1f;
+    p = p * f - 2.4999993993e-1f;
+    p = p * f + 3.3333331174e-1f;
+    const float y = (f * s * p - n * 2.12194440e-4f) - 0.5f * s + f + n * 0.693359375f;
+    const float special = x == 0 ? -__builtin_inff() : x < 0 ? __builtin_nanf("") : x; /* infinite, or NaN */
+    return (x > 0) & (x <= 3.40282347e38f) ? y : special;
+}
+
+/* log(1 + x); the second factor makes up for the rounding of 1 + x. */
+static inline float vector_log1p(float x)
+{
+    const float u = 1 + x, d = u - 1;
+    const float y = vector_log(u) * (x / d);
+    return d == 0 ? x : u <= 3.40282347e38f ? y : u;
+}
+
+/* exp(x) - 1: a series near 0. */
+static inline float vector_expm1(float x)
+{
+    float p = 2.48015873e-5f;
+    p = p * x + 1.98412698e-4f;
+    p = p * x + 1.38888889e-3f;
+    p = p * x + 8.33333333e-3f;
+    p = p * x + 4.16666667e-2f;
+    p = p * x + 1.66666667e-1f;
+    p = p * x + 0.5f;
+    p = p * x * x + x;
+    const float large = vector_exp_unlimited(x) - 1;
+    return (x < 0.5f) & (x > -0.5f) ? p : large;
+}
+
+/* A series near 0. */
+static inline float vector_erf(float x)
+{
+    const float a = x < 0 ? -x : x, s = x * x;
+    float p = 1.44632e-6f;
+    p = p * s - 1.492565e-5f;
+    p = p * s + 1.2055333e-4f;
+    p = p * s - 8.5483270e-4f;
+    p = p * s + 5.2239776e-3f;
+    p = p * s - 2.6866171e-2f;
+    p = p * s + 1.12837917e-1f;
+    p = p * s - 3.76126389e-1f;
+    p = p * s + 1.12837917f;
+    const float large = 2 * vector_normal_of(a * 1.41421356f).distribution - 1;
+    return a < 0.8f ? p * x : x < 0 ? -large : large;
+}
+
 #endif

@@ -30,6 +30,11 @@ __device__ __forceinline__ float normal_density_f(float a)
     return 0.39894228040143268f * expf(-0.5f * a * a);
 }
 
+__device__ __forceinline__ float softplus_f(float a, float beta, float threshold)
+{
+    return a * beta > threshold ? a : log1pf(expf(a * beta)) / beta;
+}
+
 __device__ __forceinline__ float mish_factor_f(float e)
 {
     return e * (e + 2) / (e * (e + 2) + 2);
@@ -163,7 +168,7 @@ template <int V>
 __device__ __forceinline__ void compute(const cuda_expression &e, const int64_t *offsets, const int64_t *strides,
                                         float *result)
 {
-    float inputs[FTH_EXPRESSION_INPUTS][V], slots[FTH_EXPRESSION_STEPS / 2][V], last[V] = {0};
+    float inputs[FTH_EXPRESSION_INPUTS][V], slots[FTH_PROGRAM_MAX_SLOTS][V], last[V] = {0};
     for (int i = 0; i < e.input_count; i++)
         load_input<V>(e.inputs[i], e.types[i], offsets[i], strides[i], inputs[i]);
     if (e.program.step_count == 0)
