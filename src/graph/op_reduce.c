@@ -25,13 +25,15 @@ out:
     return status;
 }
 
-/* `value` with the axes that were reduced and dropped put back as 1. */
+/* `value` with the axes that were reduced and dropped put back as 1; the first ones need not be, as
+ * broadcasting adds them. */
 static fth_status restore_axes(fth_graph *graph, const fth_reduce_attributes *a, const fth_shape *whole,
                                fth_value value, fth_value *restored)
 {
     fth_reshape_attributes reshape = {.shape = *whole};
     *restored = value;
-    if (a->kept == a->axes)
+    const unsigned dropped = a->axes & ~a->kept;
+    if ((dropped & (dropped + 1)) == 0)
         return FTH_OK;
     for (int i = 0; i < whole->rank; i++)
         if (a->axes >> i & 1)

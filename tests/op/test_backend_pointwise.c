@@ -57,7 +57,7 @@ static void build_network(const pointwise_case *with, op_network *network)
     op_network_create(network, graph, with->batch, 5);
     op_network_randomize(network, 5);
     network->kinks = with->kinks;
-    network->reduction = (int64_t)with->batch * with->height * with->width;
+    network->reduction = (int64_t)with->batch * with->channels * with->height * with->width;
     network->reduction = features > network->reduction ? features : network->reduction;
 }
 
@@ -191,6 +191,23 @@ out:
     return status;
 }
 
+/* x * tanh(a number), the number without a dimension: a sum over everything. */
+static fth_status build_of_one_number(fth_graph *graph, const pointwise_case *with, fth_value x, fth_value *y)
+{
+    fth_status status = FTH_OK;
+    fth_expression product = {0};
+    fth_value sum;
+    const fth_operand small = fth_expression_number(&product, 0.01);
+    FTH_TRY(fth_op_add_reduce(graph, with->reduction, with->axes, false, x, &sum));
+    const fth_operand scaled =
+        fth_expression_apply(&product, FTH_FUNCTION_MUL, fth_expression_input(1), small, FTH_NO_OPERAND);
+    const fth_operand factor = fth_expression_apply(&product, FTH_FUNCTION_COS, scaled, FTH_NO_OPERAND, FTH_NO_OPERAND);
+    fth_expression_apply(&product, FTH_FUNCTION_MUL, fth_expression_input(0), factor, FTH_NO_OPERAND);
+    FTH_TRY(fth_op_add_pointwise(graph, &product, (fth_value[]){x, sum}, 2, NULL, y));
+out:
+    return status;
+}
+
 /* Parameters alone, and the same gradient for two of them. */
 static fth_status build_parameters(fth_graph *graph, const pointwise_case *with, fth_value x, fth_value *y)
 {
@@ -230,6 +247,8 @@ static const pointwise_case cases[] = {
     {"mean over pixels, kept", build_reduced, BLOCK, .reduction = FTH_REDUCE_MEAN, .axes = 12, .keep = true},
     {"max over channels and columns", build_reduced, SMALL, .reduction = FTH_REDUCE_MAX, .axes = 10, .kinks = true},
     {"min over channels", build_reduced, SMALL, .reduction = FTH_REDUCE_MIN, .axes = 2, .kinks = true},
+    {"sum over all to one number", build_of_one_number, SMALL, .axes = 15},
+    {"sum over samples and channels", build_of_one_number, SMALL, .axes = 3},
     {"parameters alone", build_parameters, SMALL},
 };
 

@@ -47,6 +47,8 @@ cpu_format cpu_plain(const fth_shape *shape, dnnl_data_type_t dtype)
     static const dnnl_format_tag_t tags[] = {0,          dnnl_a,      dnnl_ab,      dnnl_abc,     dnnl_abcd,
                                              dnnl_abcde, dnnl_abcdef, dnnl_abcdefg, dnnl_abcdefgh};
     dnnl_dims_t dims;
+    if (shape->rank == 0) /* one number */
+        return make_format(1, (const dnnl_dims_t){1}, dtype, dnnl_a);
     copy_dims(shape, dims);
     assert(shape->rank >= 1 && shape->rank <= FTH_MAX_RANK);
     return make_format(shape->rank, dims, dtype, tags[shape->rank]);
