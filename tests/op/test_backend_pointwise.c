@@ -182,10 +182,11 @@ static fth_status build_reduced(fth_graph *graph, const pointwise_case *with, ft
     FTH_TRY(fth_op_add_reduce(graph, with->reduction, with->axes, with->keep, x, &reduced));
     if (!with->keep)
         return flatten(graph, reduced, y);
-    fth_expression_apply(
-        &sum, FTH_FUNCTION_ADD, fth_expression_input(0),
-        fth_expression_apply(&sum, FTH_FUNCTION_TANH, fth_expression_input(1), FTH_NO_OPERAND, FTH_NO_OPERAND),
-        FTH_NO_OPERAND);
+    const fth_operand small = fth_expression_number(&sum, 0.02);
+    const fth_operand scaled =
+        fth_expression_apply(&sum, FTH_FUNCTION_MUL, fth_expression_input(1), small, FTH_NO_OPERAND);
+    const fth_operand bent = fth_expression_apply(&sum, FTH_FUNCTION_TANH, scaled, FTH_NO_OPERAND, FTH_NO_OPERAND);
+    fth_expression_apply(&sum, FTH_FUNCTION_ADD, fth_expression_input(0), bent, FTH_NO_OPERAND);
     FTH_TRY(fth_op_add_pointwise(graph, &sum, (fth_value[]){x, reduced}, 2, NULL, y));
 out:
     return status;
