@@ -195,7 +195,7 @@ static void run_ours(const blocked_kernels *kernels, const blocked_convolution *
 
 static const blocked_kernels *kernels_for(const cpu_device *device, const sizes *s)
 {
-    return s->group == 1 ? device->level->depthwise : NULL;
+    return device->level->lanes % s->group == 0 ? device->level->depthwise : NULL;
 }
 
 static fth_status measure(const cpu_device *device, const sizes *s, int threads, bool bf16, double bytes_per_ms)
@@ -208,6 +208,7 @@ static fth_status measure(const cpu_device *device, const sizes *s, int threads,
                                    .height = s->side,
                                    .width = s->side,
                                    .outputs = s->channels,
+                                   .group = (int32_t)s->group,
                                    .out_height = out,
                                    .out_width = out,
                                    .kernel = {s->kernel, s->kernel},

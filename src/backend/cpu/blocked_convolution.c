@@ -11,6 +11,7 @@ blocked_convolution cpu_blocked_convolution_of(const fth_plan *plan, const fth_n
                              .outputs = shapes.y.dims[1],
                              .out_height = shapes.y.dims[2],
                              .out_width = shapes.y.dims[3],
+                             .group = (int32_t)(shapes.x.dims[1] / a->groups),
                              .relu = a->relu,
                              .bf16 = cpu_compute_dtype(plan) == dnnl_bf16};
     for (int i = 0; i < 2; i++) {

@@ -12,6 +12,7 @@
  * depthwise convolutions may end with a padded one. Arrays of two are height and width. */
 typedef struct blocked_convolution {
     int64_t batch, channels, height, width, outputs, out_height, out_width;
+    int32_t group; /* channels of a group, on both sides; of one group, `channels` */
     int32_t kernel[2], stride[2], padding[2], dilation[2];
     bool relu;
     bool bf16; /* x, y and their gradients are bf16; else f32 */

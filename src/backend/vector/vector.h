@@ -277,6 +277,31 @@ INLINE vector swap_lanes(vector v, const int distance)
     }
 }
 
+/* Each lane gets lane `which` of its group of neighbours: groups of 2, 4, 8 or 16 lanes, at most
+ * LANES. Both are constants. */
+#define GROUP_LANE(lane, d) ((lane) / ((d) >> 8) * ((d) >> 8) + ((d)&255))
+#define GROUP_CASE(group, which)                                                                                       \
+    case (group) << 8 | (which):                                                                                       \
+        return SHUFFLE(v, v, EACH_LANE(GROUP_LANE, (group) << 8 | (which)));
+#define GROUP_CASES_2(group, which) GROUP_CASE(group, which) GROUP_CASE(group, (which) + 1)
+#define GROUP_CASES_4(group, which) GROUP_CASES_2(group, which) GROUP_CASES_2(group, (which) + 2)
+#define GROUP_CASES_8(group, which) GROUP_CASES_4(group, which) GROUP_CASES_4(group, (which) + 4)
+INLINE vector repeat_lane(vector v, const int group, const int which)
+{
+    switch (group << 8 | which) {
+        GROUP_CASES_2(2, 0)
+        GROUP_CASES_4(4, 0)
+#if VECTOR_BYTES > 16
+        GROUP_CASES_8(8, 0)
+#endif
+#if VECTOR_BYTES > 32
+        GROUP_CASES_8(16, 0)
+        GROUP_CASES_8(16, 8)
+#endif
+    default: return v;
+    }
+}
+
 INLINE float sum_lanes(vector v)
 {
     if (LANES > 8)

@@ -1,13 +1,14 @@
-/* Depthwise convolutions, forward and grad_input: each channel is correlated with a kernel of its
- * own. They move many bytes for what they compute, so each number is read and written once; sums of
- * ROWS × T neighbouring outputs are kept in registers while the taps go by.
+/* Depthwise convolutions, and others with few channels a group, forward and grad_input. They
+ * move many bytes for what they compute, so each number is read and written once; sums of ROWS ×
+ * T neighbouring outputs are kept in registers while the taps go by.
  *
- *     forward      y[r][t]  = sum over taps of x[r·s - p + i][t·s - p + j] · w[i][j]
- *     grad_input   dx[r][t] = sum of dy[(r + p - i) / s][(t + p - j) / s] · w[i][j]
+ * forward      y[r][t]  = sum over taps of x[r·s - p + i][t·s - p + j] · w[i][j] grad_input
+ * dx[r][t] = sum of dy[(r + p - i) / s][(t + p - j) / s] · w[i][j]
  *
- * In grad_input only the taps count for which the divisions leave no rest. Which these are depends
- * on r and t modulo s alone, so it consists of s × s parts, each of them a correlation with some of
- * the kernel's taps, turned round, that writes each s-th output. */
+ * (with a sum over the group's channels, which are taps too, depthwise_level.h). In grad_input
+ * only the taps count for which the divisions leave no rest. Which these are depends on r and t
+ * modulo s alone, so it consists of s × s parts, each of them a correlation with some of the
+ * kernel's taps, turned round, that writes each s-th output. */
 #include <omp.h>
 
 #include "backend/cpu/depthwise.h"
@@ -29,10 +30,11 @@ typedef struct pass {
     int64_t blocks, in[2], out[2]; /* maps: height, width */
     int part_count;
     part parts[MOST_PARTS];
-    int tile;             /* columns that are computed together */
-    int64_t chunks;       /* of a map */
-    depthwise_rows rows;  /* as each thread's begin */
-    const float *weights; /* (blocks, taps, LANES), parts one behind the other */
+    int tile;            /* columns that are computed together */
+    int64_t chunks;      /* of a map */
+    depthwise_rows rows; /* as each thread's begin */
+    bool backward;
+    const float *weights; /* (blocks, taps, channels of a group, LANES), parts one behind the other */
     const float *bias;    /* or NULL */
     void *to;
     bool relu, streamed; /* streamed: results go past the caches */
@@ -55,11 +57,11 @@ static void turn_axis(const pass *p, int axis, int64_t first, part *t)
     t->apart[axis] = stride;
 }
 
-static void find_parts(pass *p, bool backward)
+static void find_parts(pass *p)
 {
     const blocked_convolution *c = p->c;
     int64_t weights = 0;
-    if (!backward) {
+    if (!p->backward) {
         part *only = &p->parts[p->part_count++];
         for (int axis = 0; axis < 2; axis++) {
             only->taps[axis] = c->kernel[axis];
@@ -77,7 +79,7 @@ static void find_parts(pass *p, bool backward)
             turn_axis(p, 0, row, t);
             turn_axis(p, 1, column, t);
             t->weights = weights;
-            weights += t->taps[0] * t->taps[1] * LANES;
+            weights += t->taps[0] * t->taps[1] * c->group * LANES;
         }
     }
 }
@@ -114,18 +116,19 @@ static void find_room(pass *p)
     p->rows.width = p->in[1];
     p->rows.before = -left;
     p->rows.pitch = right - left;
+    p->rows.group = p->c->group;
     p->rows.slots = depthwise_slots(bottom - top);
 }
 
 static pass describe(const blocked_convolution *c, bool backward, int threads)
 {
-    pass p = {.c = c, .blocks = depthwise_blocks(c->channels)};
+    pass p = {.c = c, .backward = backward, .blocks = depthwise_blocks(c->channels)};
     const int64_t x[2] = {c->height, c->width}, y[2] = {c->out_height, c->out_width};
     for (int axis = 0; axis < 2; axis++) {
         p.in[axis] = backward ? y[axis] : x[axis];
         p.out[axis] = backward ? x[axis] : y[axis];
     }
-    find_parts(&p, backward);
+    find_parts(&p);
     p.tile = choose_tile(p.parts[0].outputs[1]);
     find_room(&p);
     const int64_t maps = c->batch * p.blocks, wanted = 4 * (int64_t)threads;
@@ -135,7 +138,7 @@ static pass describe(const blocked_convolution *c, bool backward, int threads)
 
 INLINE int64_t taps_of(const pass *p)
 {
-    return (int64_t)p->c->kernel[0] * p->c->kernel[1];
+    return (int64_t)p->c->kernel[0] * p->c->kernel[1] * p->c->group;
 }
 
 INLINE int64_t weights_floats(const pass *p)
@@ -198,11 +201,11 @@ INLINE void write_sums(const row_call *r, int64_t first, vector *sum, int64_t le
         write_tile(r, first, sum, left, CACHED, R, T);
 }
 
-/* T outputs of R rows from column `first` on, S columns of the input apart, by rows of J taps; 0:
+/* T outputs of R rows from column `first` on, S vectors of the input apart, by rows of J taps; 0:
  * of any number. What lies beyond the row's end is computed, but not written. */
 INLINE void compute_tile(const row_call *r, int64_t first, const int R, const int T, const int S, const int J)
 {
-    const int64_t rows = r->t->taps[0], columns = J ? J : r->t->taps[1];
+    const int64_t rows = r->t->taps[0], columns = J ? J : r->t->taps[1] * r->p->c->group;
     vector sum[ROWS * MOST_TILE];
 #pragma GCC unroll 16
     for (int k = 0; k < R * T; k++)
@@ -231,27 +234,38 @@ INLINE void compute_rows_by(const row_call *r, const int R, const int T, const i
         compute_tile(r, first, R, T, S, J);
 }
 
+#define ROWS_CASE(R, T, S, J)                                                                                          \
+    case (S) << 8 | (J):                                                                                               \
+        compute_rows_by(r, R, T, S, J);                                                                                \
+        return;
+#define ANY_CASE(R, T, S)                                                                                              \
+    case S:                                                                                                            \
+        compute_rows_by(r, R, T, S, 0);                                                                                \
+        return;
 #define DEFINE_ROWS(name, R, T)                                                                                        \
     static void name(const row_call *r)                                                                                \
     {                                                                                                                  \
-        const int64_t columns = r->t->taps[1];                                                                         \
-        if (r->t->step[1] == 2) {                                                                                      \
-            switch (columns) {                                                                                         \
-            case 3: compute_rows_by(r, R, T, 2, 3); break;                                                             \
-            case 5: compute_rows_by(r, R, T, 2, 5); break;                                                             \
-            case 7: compute_rows_by(r, R, T, 2, 7); break;                                                             \
-            default: compute_rows_by(r, R, T, 2, 0); break;                                                            \
-            }                                                                                                          \
-            return;                                                                                                    \
+        const int64_t group = r->p->c->group, step = r->t->step[1] * group;                                            \
+        switch (step << 8 | (r->t->taps[1] * group)) {                                                                 \
+            ROWS_CASE(R, T, 1, 1)                                                                                      \
+            ROWS_CASE(R, T, 1, 2)                                                                                      \
+            ROWS_CASE(R, T, 1, 3)                                                                                      \
+            ROWS_CASE(R, T, 1, 4)                                                                                      \
+            ROWS_CASE(R, T, 1, 5)                                                                                      \
+            ROWS_CASE(R, T, 1, 7)                                                                                      \
+            ROWS_CASE(R, T, 2, 3)                                                                                      \
+            ROWS_CASE(R, T, 2, 5)                                                                                      \
+            ROWS_CASE(R, T, 2, 7)                                                                                      \
+        default: break;                                                                                                \
         }                                                                                                              \
-        switch (columns) {                                                                                             \
-        case 1: compute_rows_by(r, R, T, 1, 1); break;                                                                 \
-        case 2: compute_rows_by(r, R, T, 1, 2); break;                                                                 \
-        case 3: compute_rows_by(r, R, T, 1, 3); break;                                                                 \
-        case 4: compute_rows_by(r, R, T, 1, 4); break;                                                                 \
-        case 5: compute_rows_by(r, R, T, 1, 5); break;                                                                 \
-        case 7: compute_rows_by(r, R, T, 1, 7); break;                                                                 \
-        default: compute_rows_by(r, R, T, 1, 0); break;                                                                \
+        switch (step) {                                                                                                \
+            ANY_CASE(R, T, 1)                                                                                          \
+            ANY_CASE(R, T, 2)                                                                                          \
+            ANY_CASE(R, T, 4)                                                                                          \
+            ANY_CASE(R, T, 8)                                                                                          \
+            ANY_CASE(R, T, 16)                                                                                         \
+            ANY_CASE(R, T, 32)                                                                                         \
+        default: break;                                                                                                \
         }                                                                                                              \
     }
 DEFINE_ROWS(compute_row_8, 1, 8)
@@ -277,7 +291,7 @@ static void compute_part(const pass *p, const part *t, depthwise_rows *rows, int
     const int64_t top = t->corner[0] + k * t->step[0], read = (count - 1) * t->step[0] + t->taps[0];
     depthwise_copy_rows(rows, depthwise_least(top + read, p->in[0]));
     for (int64_t i = 0; i < read; i++)
-        r->from[i] = depthwise_row(rows, top + i) + t->corner[1] * LANES;
+        r->from[i] = depthwise_row(rows, top + i) + t->corner[1] * p->c->group * LANES;
     r->t = t;
     r->next_row = t->apart[0] * p->out[1] * LANES;
     r->next_column = t->apart[1] * LANES;
@@ -310,18 +324,30 @@ static void compute_chunk(const pass *p, depthwise_rows *rows, int64_t n, int64_
     }
 }
 
-/* w[channel][tap] to the order of the parts' taps; padding becomes 0. */
+/* The weights that join each lane of a block, as an output of the pass, to channel m of its
+ * group, by tap (row, column) of the kernel; padding is 0. */
+static void pack_tap(const pass *p, const float *w, int64_t block, int64_t tap, int64_t m, float *to)
+{
+    const int64_t taps = (int64_t)p->c->kernel[0] * p->c->kernel[1], group = p->c->group;
+    for (int64_t lane = 0; lane < LANES; lane++) {
+        const int64_t target = block * LANES + lane, source = target / group * group + m;
+        const int64_t output = p->backward ? source : target, channel = (p->backward ? target : source) % group;
+        to[lane] = target < p->c->channels ? w[(output * group + channel) * taps + tap] : 0;
+    }
+}
+
 static void pack_weights(const pass *p, const float *w, int64_t block, float *to)
 {
-    const int64_t taps = taps_of(p), left = p->c->channels - block * LANES;
+    const int64_t group = p->c->group;
     for (int k = 0; k < p->part_count; k++) {
         const part *t = &p->parts[k];
-        float *part_to = to + block * taps * LANES + t->weights;
+        float *packed = to + block * taps_of(p) * LANES + t->weights;
         for (int64_t i = 0; i < t->taps[0]; i++) {
             for (int64_t j = 0; j < t->taps[1]; j++) {
                 const int64_t row = t->last_tap[0] - i * t->tap_step[0], column = t->last_tap[1] - j * t->tap_step[1];
-                const float *from = w + block * LANES * taps + row * p->c->kernel[1] + column;
-                store(part_to + (i * t->taps[1] + j) * LANES, load_strided_part(from, taps, left));
+                for (int64_t m = 0; m < group; m++)
+                    pack_tap(p, w, block, row * p->c->kernel[1] + column, m,
+                             packed + ((i * t->taps[1] + j) * group + m) * LANES);
             }
         }
     }

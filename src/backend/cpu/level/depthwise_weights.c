@@ -1,10 +1,11 @@
-/* Depthwise convolutions, grad_weights: dw[i][j] = sum of dy[r][t] · x[r·s - p + i][t·s - p + j]
- * over the batch and the map, for each channel.
+/* Depthwise convolutions, and others with few channels a group, grad_weights: dw[i][j] = sum of
+ * dy[r][t] · x[r·s - p + i][t·s - p + j] over the batch and the map, for each pair of channels
+ * of a group (depthwise_level.h: the second of them is part of j here).
  *
- * The sums of ROWS rows of the kernel stay in registers while a band of output rows goes by, and
- * are then added to the part's: sums of sums, which lose less than one running sum over the
- * batch. Parts of the batch are a function of the shapes alone and are added in order, so that
- * the result does not depend on the number of threads. */
+ * The sums of some rows and columns of the kernel stay in registers while a band of output rows
+ * goes by, and are then added to the part's: sums of sums, which lose less than one running sum
+ * over the batch. Parts of the batch are a function of the shapes alone and are added in order,
+ * so that the result does not depend on the number of threads. */
 #include <omp.h>
 
 #include "backend/cpu/level/depthwise_level.h"
@@ -26,18 +27,19 @@ INLINE int most_rows(const int columns)
 
 typedef struct gradient {
     const blocked_convolution *c;
-    int64_t blocks, taps;
-    int64_t band;         /* output rows of a band */
-    int64_t pieces;       /* of a map */
-    int64_t parts;        /* of batch × pieces */
-    depthwise_rows x, dy; /* as each thread's begin; dy's rows are copied only to be widened */
-    float *sums;          /* (parts, blocks, taps + 1, LANES); the last is the bias's */
+    int64_t blocks, taps, columns; /* taps of a group's channels: (kernel[0], columns) */
+    int64_t band;                  /* output rows of a band */
+    int64_t pieces;                /* of a map */
+    int64_t parts;                 /* of batch × pieces */
+    depthwise_rows x, dy;          /* as each thread's begin; dy's rows are copied only to be widened */
+    float *sums;                   /* (parts, blocks, taps + 1, LANES); the last is the bias's */
     bool bias;
 } gradient;
 
 static gradient describe(const blocked_convolution *c)
 {
-    gradient g = {.c = c, .blocks = depthwise_blocks(c->channels), .taps = c->kernel[0] * c->kernel[1]};
+    gradient g = {.c = c, .blocks = depthwise_blocks(c->channels), .columns = c->kernel[1] * c->group};
+    g.taps = c->kernel[0] * g.columns;
     const int64_t maps = c->batch * g.blocks, stride = c->stride[1];
     g.band = depthwise_least((BAND_PIXELS + c->out_width - 1) / c->out_width, c->out_height);
     g.pieces = depthwise_least((WANTED_TASKS + maps - 1) / maps, (c->out_height + g.band - 1) / g.band);
@@ -45,11 +47,15 @@ static gradient describe(const blocked_convolution *c)
     const int64_t last = (c->out_width - 1) * stride - c->padding[1] + c->kernel[1] - 1;
     g.x = (depthwise_rows){.height = c->height,
                            .width = c->width,
+                           .group = c->group,
                            .before = c->padding[1],
                            .pitch = c->padding[1] + depthwise_most(c->width, last + 1),
                            .slots = depthwise_slots((g.band - 1) * c->stride[0] + c->kernel[0])};
-    g.dy = (depthwise_rows){
-        .height = c->out_height, .width = c->out_width, .pitch = c->out_width, .slots = depthwise_slots(g.band)};
+    g.dy = (depthwise_rows){.height = c->out_height,
+                            .width = c->out_width,
+                            .group = 1,
+                            .pitch = c->out_width,
+                            .slots = depthwise_slots(g.band)};
     return g;
 }
 
@@ -78,76 +84,77 @@ typedef struct band {
     const float *x[2 * MOST_BAND + MOST_SIZE]; /* the input rows under the first tap of the first output row, and on */
 } band;
 
-/* sums[i][j] += sum over the band, for rows i from `first` on of the kernel: R of J columns. */
-INLINE void add_rows(const band *b, int64_t first, float *sums, const int R, const int J, const int S)
+/* sums[i][j] += sum over the band, for rows i from `row` on and columns j from `column` on of the
+ * kernel: R of J. S: vectors of x from one output to the next; 0: any number. */
+INLINE void add_taps(const band *b, int64_t row, int64_t column, float *sums, const int R, const int J, const int S)
 {
     vector sum[REGISTERS];
-    const int64_t width = b->g->c->out_width, stride = b->g->c->stride[0];
+    const int64_t width = b->g->c->out_width, stride = b->g->c->stride[0], columns = b->g->columns;
+    const int64_t step = (S ? S : b->g->c->stride[1] * b->g->c->group) * LANES;
 #pragma GCC unroll 32
     for (int k = 0; k < R * J; k++)
         sum[k] = broadcast(0);
     for (int64_t r = 0; r < b->rows; r++) {
-        const float *dy = b->dy[r], *const *x = b->x + r * stride + first;
+        const float *dy = b->dy[r], *const *x = b->x + r * stride + row;
         const float *from[MOST_SIZE];
         for (int i = 0; i < R; i++)
-            from[i] = x[i];
+            from[i] = x[i] + column * LANES;
         for (int64_t t = 0; t < width; t++) {
             const vector d = load(dy + t * LANES);
 #pragma GCC unroll 7
             for (int i = 0; i < R; i++) {
-#pragma GCC unroll 7
+#pragma GCC unroll 12
                 for (int j = 0; j < J; j++)
-                    sum[i * J + j] = multiply_add(load(from[i] + (t * S + j) * LANES), d, sum[i * J + j]);
+                    sum[i * J + j] = multiply_add(load(from[i] + t * step + j * LANES), d, sum[i * J + j]);
             }
         }
     }
-#pragma GCC unroll 32
-    for (int k = 0; k < R * J; k++) {
-        float *to = sums + (first * J + k) * LANES;
-        store(to, load(to) + sum[k]);
+#pragma GCC unroll 7
+    for (int i = 0; i < R; i++) {
+#pragma GCC unroll 12
+        for (int j = 0; j < J; j++) {
+            float *to = sums + ((row + i) * columns + column + j) * LANES;
+            store(to, load(to) + sum[i * J + j]);
+        }
     }
 }
 
+/* A kernel of J columns, all of them at once. */
 INLINE void add_kernel(const band *b, float *sums, const int J, const int S)
 {
     const int64_t rows = b->g->c->kernel[0];
     const int most = most_rows(J);
     int64_t i = 0;
     for (; i + most <= rows; i += most)
-        add_rows(b, i, sums, most, J, S);
-    switch (rows - i) {
-    case 6: add_rows(b, i, sums, most > 6 ? 6 : 1, J, S); break;
-    case 5: add_rows(b, i, sums, most > 5 ? 5 : 1, J, S); break;
-    case 4: add_rows(b, i, sums, most > 4 ? 4 : 1, J, S); break;
-    case 3: add_rows(b, i, sums, most > 3 ? 3 : 1, J, S); break;
-    case 2: add_rows(b, i, sums, most > 2 ? 2 : 1, J, S); break;
-    case 1: add_rows(b, i, sums, 1, J, S); break;
-    default: break;
+        add_taps(b, i, 0, sums, most, J, S);
+    for (; i + 2 <= rows && most > 2; i += 2)
+        add_taps(b, i, 0, sums, 2, J, S);
+    for (; i < rows; i++)
+        add_taps(b, i, 0, sums, 1, J, S);
+}
+
+#define DEFINE_KERNEL(J)                                                                                               \
+    static void add_kernel_##J(const band *b, float *sums)                                                             \
+    {                                                                                                                  \
+        if (b->g->c->stride[1] == 1)                                                                                   \
+            add_kernel(b, sums, J, 1);                                                                                 \
+        else                                                                                                           \
+            add_kernel(b, sums, J, 2);                                                                                 \
     }
-}
+DEFINE_KERNEL(3)
+DEFINE_KERNEL(5)
+DEFINE_KERNEL(7)
 
-static void add_columns_3(const band *b, float *sums)
+/* A row at a time, and some of its columns: 6 or 12, of which there are a multiple. */
+static void add_groups(const band *b, float *sums)
 {
-    if (b->g->c->stride[1] == 1)
-        add_kernel(b, sums, 3, 1);
-    else
-        add_kernel(b, sums, 3, 2);
-}
-
-static void add_columns_5(const band *b, float *sums)
-{
-    if (b->g->c->stride[1] == 1)
-        add_kernel(b, sums, 5, 1);
-    else
-        add_kernel(b, sums, 5, 2);
-}
-
-static void add_columns_7(const band *b, float *sums)
-{
-    if (b->g->c->stride[1] == 1)
-        add_kernel(b, sums, 7, 1);
-    else
-        add_kernel(b, sums, 7, 2);
+    for (int64_t i = 0; i < b->g->c->kernel[0]; i++) {
+        int64_t j = 0;
+        for (; j + 12 <= b->g->columns; j += 12)
+            add_taps(b, i, j, sums, 1, 12, 0);
+        for (; j < b->g->columns; j += 6)
+            add_taps(b, i, j, sums, 1, 6, 0);
+    }
 }
 
 /* The bias's gradient: sums of four neighbours, so that additions do not wait for one another. */
@@ -175,17 +182,16 @@ static void add_band(const gradient *g, depthwise_rows *x, depthwise_rows *dy, i
     band b = {.g = g, .rows = rows};
     depthwise_copy_rows(x, depthwise_least(top + span, c->height));
     for (int64_t i = 0; i < span; i++)
-        b.x[i] = depthwise_row(x, top + i) - c->padding[1] * LANES;
+        b.x[i] = depthwise_row(x, top + i) - c->padding[1] * c->group * LANES;
     if (c->bf16)
         depthwise_copy_rows(dy, begin + rows);
     for (int64_t r = 0; r < rows; r++)
         b.dy[r] = c->bf16 ? depthwise_row(dy, begin + r)
                           : (const float *)dy->from.numbers + dy->plane + (begin + r) * c->out_width * LANES;
-    switch (c->kernel[1]) {
-    case 3: add_columns_3(&b, sums); break;
-    case 5: add_columns_5(&b, sums); break;
-    default: add_columns_7(&b, sums); break;
-    }
+    if (c->group > 1)
+        add_groups(&b, sums);
+    else
+        (c->kernel[1] == 3 ? add_kernel_3 : c->kernel[1] == 5 ? add_kernel_5 : add_kernel_7)(&b, sums);
     if (g->bias)
         add_bias(&b, sums + g->taps * LANES);
 }
@@ -219,9 +225,10 @@ INLINE vector add_up(const gradient *g, int64_t block, int64_t tap)
 
 static void write_block(const gradient *g, int64_t block, float *dweight, float *dbias)
 {
-    const int64_t count = g->c->channels - block * LANES;
-    for (int64_t tap = 0; tap < g->taps; tap++)
-        store_strided_part(dweight + block * LANES * g->taps + tap, g->taps, add_up(g, block, tap), count);
+    const int64_t count = g->c->channels - block * LANES, group = g->c->group, taps = g->taps / group;
+    for (int64_t tap = 0; tap < g->taps; tap++) /* (tap of the kernel, channel) to (channel, tap of the kernel) */
+        store_strided_part(dweight + block * LANES * g->taps + tap % group * taps + tap / group, g->taps,
+                           add_up(g, block, tap), count);
     if (dbias)
         store_part(dbias + block * LANES, add_up(g, block, g->taps), count);
 }
