@@ -717,6 +717,7 @@ AttentionSizes sizes_of(const cuda_attention_shape *a, const int32_t *ends, cons
     sizes.size = a->size;
     sizes.scale = (float)(1 / std::sqrt((double)a->size));
     sizes.dropout.run = run;
+    sizes.dropout.origin.per_token = 1;
     sizes.dropout.id = a->dropout;
     sizes.dropout.threshold = a->threshold;
     sizes.dropout.scale = 1 / (1 - a->probability);

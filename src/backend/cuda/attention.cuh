@@ -15,6 +15,7 @@ struct AttentionSizes {
     float scale; /* of scores */
     struct {
         const cuda_run_values *run; /* device memory */
+        cuda_row_origin origin;     /* of rows in the whole batch */
         uint32_t id, threshold;     /* threshold 0: everything is kept */
         float scale;
     } dropout;
@@ -47,7 +48,9 @@ struct Keeper {
 
     __device__ __forceinline__ Keeper(uint64_t dropout_key, const AttentionSizes &a, int64_t row, int head)
         : first(dropout_key +
-                ((((a.dropout.run->first_token + (uint64_t)row) * (uint64_t)a.heads + (uint64_t)head) << 16) + 1) *
+                ((((first_row(a.dropout.run, a.dropout.origin) + (uint64_t)row) * (uint64_t)a.heads + (uint64_t)head)
+                  << 16) +
+                 1) *
                     STEP),
           below((a.dropout.threshold << 16) - 1)
     {

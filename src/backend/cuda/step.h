@@ -3,6 +3,7 @@
 #define FTH_BACKEND_CUDA_STEP_H
 
 #include "backend/cuda/arrange_kernels.h"
+#include "backend/cuda/attention.h"
 #include "backend/cuda/layout.h"
 #include "backend/cuda/text_kernels.h"
 
@@ -23,6 +24,7 @@ typedef struct cuda_call {
         cuda_row_norm row_norm;
         cuda_lookup lookup;
         cuda_row_op row_op;
+        cuda_product_attention product_attention;
         cuda_strided strided;
         cuda_entries entries;
         struct {
