@@ -30,7 +30,8 @@ enum { IR_VERSION = 8, OPSET = 17 };
 
 static const fth_onnx_op *find_op(const fth_op *op)
 {
-    const fth_onnx_op *const lists[] = {fth_onnx_op_list, fth_onnx_arrange_ops, fth_onnx_text_ops};
+    const fth_onnx_op *const lists[] = {fth_onnx_op_list, fth_onnx_arrange_ops, fth_onnx_text_ops,
+                                        fth_onnx_sequence_ops};
     for (size_t i = 0; i < FTH_COUNT_OF(lists); i++) {
         for (const fth_onnx_op *row = lists[i]; row->op; row++) {
             if (row->op == op)
@@ -40,7 +41,17 @@ static const fth_onnx_op *find_op(const fth_op *op)
     return NULL;
 }
 
-/* Marks what the logits depend on: values, and with them the nodes that make them. */
+/* True if one of its results is needed. */
+static bool is_needed(const fth_node *node, const bool *needed)
+{
+    bool found = false;
+    for (int i = 0; i < node->output_count; i++)
+        found = found || needed[node->outputs[i]];
+    return found;
+}
+
+/* Marks what the logits depend on: values, and with them the nodes that make them. A node's first
+ * result is always there. */
 static fth_status find_needed(const fth_graph *graph, bool **needed)
 {
     fth_status status = FTH_OK;
@@ -48,7 +59,10 @@ static fth_status find_needed(const fth_graph *graph, bool **needed)
     (*needed)[fth_graph_logits(graph)] = true;
     for (int n = fth_graph_forward_node_count(graph) - 1; n >= 0; n--) {
         const fth_node *node = fth_graph_node(graph, n);
-        for (int i = 0; i < node->input_count && (*needed)[node->outputs[0]]; i++)
+        if (!is_needed(node, *needed))
+            continue;
+        (*needed)[node->outputs[0]] = true;
+        for (int i = 0; i < node->input_count; i++)
             (*needed)[node->inputs[i]] = true;
     }
 
@@ -96,7 +110,9 @@ static fth_status write_nodes(fth_onnx_writer *writer, const bool *needed)
             writer->names[result] = fth_format("%s", writer->names[node->inputs[0]]);
             continue;
         }
-        name_value(writer, result);
+        for (int i = 0; i < node->output_count; i++)
+            if (needed[node->outputs[i]])
+                name_value(writer, node->outputs[i]);
         status = row->write(writer, node);
         if (status != FTH_OK)
             return fth_fail_within(status, "exporting %s", node->op->name);

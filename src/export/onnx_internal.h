@@ -22,9 +22,10 @@ typedef struct fth_onnx_op {
     fth_status (*write)(fth_onnx_writer *writer, const fth_node *node);
 } fth_onnx_op;
 
-extern const fth_onnx_op fth_onnx_op_list[];     /* ends with a NULL op */
-extern const fth_onnx_op fth_onnx_arrange_ops[]; /* likewise: those that move elements (onnx_arrange.c) */
-extern const fth_onnx_op fth_onnx_text_ops[];    /* and those of text (onnx_text.c) */
+extern const fth_onnx_op fth_onnx_op_list[];      /* ends with a NULL op */
+extern const fth_onnx_op fth_onnx_arrange_ops[];  /* likewise: those that move elements (onnx_arrange.c) */
+extern const fth_onnx_op fth_onnx_text_ops[];     /* and those of text (onnx_text.c) */
+extern const fth_onnx_op fth_onnx_sequence_ops[]; /* attention, LSTM and the like (onnx_sequences.c) */
 
 /* ---- onnx_text.c: sequences that are packed here are padded in ONNX ---- */
 
@@ -53,6 +54,8 @@ void fth_onnx_add_input(fth_protobuf *node, const char *name); /* one more */
 void fth_onnx_add_integer(fth_protobuf *node, const char *name, int64_t value);
 void fth_onnx_add_float(fth_protobuf *node, const char *name, float value);
 void fth_onnx_add_integers(fth_protobuf *node, const char *name, const int64_t *values, size_t count);
+void fth_onnx_add_text(fth_protobuf *node, const char *name, const char *value);
+void fth_onnx_add_output(fth_protobuf *node, const char *name); /* one that is not the last */
 void fth_onnx_end_node(fth_onnx_writer *writer, fth_protobuf *node, const char *output);
 /* A node without attributes; `b` may be NULL. */
 void fth_onnx_add_plain(fth_onnx_writer *writer, const char *op_type, const char *a, const char *b, const char *output);

@@ -7,8 +7,15 @@
  * onnx.proto. */
 enum { GRAPH_NODE = 1, GRAPH_INITIALIZER = 5 };
 enum { NODE_INPUT = 1, NODE_OUTPUT, NODE_NAME, NODE_OP_TYPE, NODE_ATTRIBUTE };
-enum { ATTRIBUTE_NAME = 1, ATTRIBUTE_FLOAT, ATTRIBUTE_INTEGER, ATTRIBUTE_INTEGERS = 8, ATTRIBUTE_TYPE = 20 };
-enum { TYPE_FLOAT = 1, TYPE_INTEGER = 2, TYPE_INTEGERS = 7 };
+enum {
+    ATTRIBUTE_NAME = 1,
+    ATTRIBUTE_FLOAT,
+    ATTRIBUTE_INTEGER,
+    ATTRIBUTE_TEXT,
+    ATTRIBUTE_INTEGERS = 8,
+    ATTRIBUTE_TYPE = 20
+};
+enum { TYPE_FLOAT = 1, TYPE_INTEGER = 2, TYPE_TEXT = 3, TYPE_INTEGERS = 7 };
 enum { TENSOR_DIMS = 1, TENSOR_DATA_TYPE = 2, TENSOR_NAME = 8, TENSOR_RAW_DATA = 9 };
 
 fth_protobuf fth_onnx_begin_node(const char *op_type, const char *const *inputs, int input_count)
@@ -23,6 +30,11 @@ fth_protobuf fth_onnx_begin_node(const char *op_type, const char *const *inputs,
 void fth_onnx_add_input(fth_protobuf *node, const char *name)
 {
     fth_protobuf_add_text(node, NODE_INPUT, name);
+}
+
+void fth_onnx_add_output(fth_protobuf *node, const char *name)
+{
+    fth_protobuf_add_text(node, NODE_OUTPUT, name);
 }
 
 void fth_onnx_end_node(fth_onnx_writer *writer, fth_protobuf *node, const char *output)
@@ -53,6 +65,15 @@ void fth_onnx_add_float(fth_protobuf *node, const char *name, float value)
     fth_protobuf_add_text(&attribute, ATTRIBUTE_NAME, name);
     fth_protobuf_add_float(&attribute, ATTRIBUTE_FLOAT, value);
     fth_protobuf_add_integer(&attribute, ATTRIBUTE_TYPE, TYPE_FLOAT);
+    fth_protobuf_add_message(node, NODE_ATTRIBUTE, &attribute);
+}
+
+void fth_onnx_add_text(fth_protobuf *node, const char *name, const char *value)
+{
+    fth_protobuf attribute = {0};
+    fth_protobuf_add_text(&attribute, ATTRIBUTE_NAME, name);
+    fth_protobuf_add_text(&attribute, ATTRIBUTE_TEXT, value);
+    fth_protobuf_add_integer(&attribute, ATTRIBUTE_TYPE, TYPE_TEXT);
     fth_protobuf_add_message(node, NODE_ATTRIBUTE, &attribute);
 }
 

@@ -383,6 +383,62 @@ static void ops_of_other_graphs_are_written_too(void **state)
     fth_graph_free(graph);
 }
 
+/* (N, 2, 4, 4) as 4 steps of 8 numbers -> LSTM -> GRU, last states -> attention, softmax, norms. */
+static fth_status add_sequences(fth_graph *graph, fth_value x, fth_value *y)
+{
+    enum { STEPS = 4, HIDDEN = 6 };
+    static const fth_recurrent_options options[] = {
+        {.kind = FTH_LSTM, .layers = 1, .bidirectional = true, .bias = true}, {.kind = FTH_GRU, .layers = 1}};
+    const fth_dot_product_attention_attributes attention = {
+        .heads = 2, .queries = 1, .keys = STEPS, .causal = true, .scale = 0.5f};
+    const fth_initializer ones = {FTH_INIT_CONSTANT, 1};
+    fth_status status = FTH_OK;
+    fth_value parameters[8], mask, h, unused;
+    int inputs = 8;
+    FTH_TRY(fth_op_add_reshape(graph, FTH_SHAPE(FTH_BATCH, STEPS, inputs), x, &x));
+    for (int layer = 0; layer < 2; layer++) {
+        const fth_recurrent_options *o = &options[layer];
+        const int gates = fth_recurrent_gates(o->kind) * HIDDEN, each = o->bias ? 4 : 2;
+        const int count = each * (o->bidirectional ? 2 : 1);
+        const fth_shape shapes[] = {FTH_SHAPE(gates, inputs), FTH_SHAPE(gates, HIDDEN), FTH_SHAPE(gates),
+                                    FTH_SHAPE(gates)};
+        for (int i = 0; i < count; i++) {
+            char name[32];
+            snprintf(name, sizeof name, "layer%d.%d", layer, i);
+            FTH_TRY(fth_graph_add_parameter(graph, name, shapes[i % each], ones, &parameters[i]));
+        }
+        FTH_TRY(fth_op_add_recurrent(graph, *o, x, parameters, count, FTH_NO_VALUE, FTH_NO_VALUE, &x, &h, &unused));
+        inputs = 2 * HIDDEN;
+    }
+    FTH_TRY(fth_op_add_reshape(graph, FTH_SHAPE(fth_batch_times(STEPS), HIDDEN), x, &x));
+    FTH_TRY(fth_graph_add_parameter(graph, "mask", FTH_SHAPE(1, 1, 1, STEPS), ones, &mask));
+    FTH_TRY(fth_op_add_dot_product_attention(graph, attention, h, x, x, mask, &x));
+    FTH_TRY(fth_op_add_softmax(graph, true, x, &x));
+    FTH_TRY(fth_op_add_normalize(graph, 1e-5f, false, x, &x));
+    FTH_TRY(fth_op_add_normalize(graph, 1e-5f, true, x, y));
+out:
+    return status;
+}
+
+static void ops_of_sequences_are_written(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *op;
+        int count;
+    } expected[] = {{"LSTM", 2},       {"GRU", 1},   {"Softmax", 1}, {"LogSoftmax", 1},
+                    {"ReduceMean", 3}, {"Trilu", 1}, {"MatMul", 2}};
+    fth_graph *graph = build_around(add_sequences);
+    assert_int_equal(save(graph), FTH_OK);
+    onnx_model *model = read_model("");
+    for (size_t i = 0; i < FTH_COUNT_OF(expected); i++)
+        assert_int_equal(count_nodes(model, expected[i].op), expected[i].count);
+    for (int n = 0; n < model->read_count; n++) /* an empty name is an input that is left out */
+        assert_true(model->read[n][0] == '\0' || has_made(model, model->read[n]));
+    free_model(model);
+    fth_graph_free(graph);
+}
+
 static fth_status add_moves(fth_graph *graph, fth_value x, fth_value *y)
 {
     static const int32_t order[] = {3, 0, 0, 1};
@@ -507,6 +563,7 @@ int main(void)
         cmocka_unit_test(text_has_the_inputs_of_transformers),
         cmocka_unit_test(ops_of_other_graphs_are_written_too),
         cmocka_unit_test(ops_that_move_elements_are_written),
+        cmocka_unit_test(ops_of_sequences_are_written),
         cmocka_unit_test(an_op_without_a_translation_is_named),
         cmocka_unit_test(missing_weights_and_giants_are_refused),
     };
