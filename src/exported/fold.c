@@ -261,8 +261,11 @@ bool fold_output_shape(const fold *f, size_t index, fth_shape *shape)
 double *fold_allocate(fold *f, const fth_shape *shape)
 {
     double *numbers = NULL;
-    if (f->status == FTH_OK)
-        f->status = fth_allocate((size_t)fth_shape_count(shape) + 1, sizeof *numbers, &numbers);
+    const int64_t count = fth_shape_count(shape);
+    if (f->status != FTH_OK || count > *f->allowance)
+        return NULL;
+    *f->allowance -= count;
+    f->status = fth_allocate((size_t)count + 1, sizeof *numbers, &numbers);
     return numbers;
 }
 
@@ -309,7 +312,7 @@ bool fold_set_view(fold *f, size_t index, const fth_host_tensor *source, int64_t
     double *numbers = fold_allocate(f, &walk.shape);
     if (numbers && source->memory)
         f->status = fth_allocate(1, sizeof *view + (size_t)count * sizeof *view->places, &view);
-    bool good = f->status == FTH_OK;
+    bool good = numbers && f->status == FTH_OK;
     for (int64_t i = 0; good && i < count; i++, fold_next(&walk)) {
         const int64_t place = walk.places[0];
         good = place >= 0 && place < source_count;
@@ -446,9 +449,10 @@ bool fth_fold_reads(const char *target, const char *argument)
 }
 
 fth_status fth_fold_node(const fth_exported *program, const fth_exported_node *node,
-                         const fth_host_tensor *const *tensors, fth_host_tensor *outputs, bool *folded)
+                         const fth_host_tensor *const *tensors, int64_t *allowance, fth_host_tensor *outputs,
+                         bool *folded)
 {
-    fold f = {.program = program, .node = node, .tensors = tensors, .outputs = outputs};
+    fold f = {.program = program, .node = node, .tensors = tensors, .allowance = allowance, .outputs = outputs};
     size_t at = 0;
     *folded = false;
     if (!find_name(node->target, f.name, &f.in_place) || !find_rule(f.name) || node->output_count == 0)

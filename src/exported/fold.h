@@ -5,7 +5,10 @@
 
 #include "exported/program.h"
 
-enum { FTH_FOLD_ELEMENTS = 16 << 20 }; /* of one tensor at most */
+enum {
+    FTH_FOLD_ELEMENTS = 16 << 20, /* of one tensor at most */
+    FTH_FOLD_ALLOWANCE = 64 << 20 /* of a program's constants together: 8 bytes each, 16 of a view */
+};
 
 typedef struct fth_host_memory fth_host_memory; /* numbers that a tensor and its views share */
 typedef struct fth_host_view fth_host_view;     /* where a view's numbers are in it */
@@ -35,10 +38,12 @@ bool fth_fold_knows(const char *target);
 bool fth_fold_reads(const char *target, const char *argument);
 /* Computes a node. `tensors` has each tensor argument, those of lists one after another, NULL for
  * None and for what need not be known; `outputs` has room for the node's, and the caller releases
- * them. Nodes must come in the program's order, because some change what others read. Not folded,
- * and no failure: an operator, an argument or a type that is not known here, a size that depends
- * on the batch, or too many numbers. */
+ * them. *allowance begins as FTH_FOLD_ALLOWANCE and is what the numbers of a program's constants
+ * are taken from, so that a small file cannot take much memory. Nodes must come in the program's
+ * order, because some change what others read. Not folded, and no failure: an operator, an argument
+ * or a type that is not known here, a size that depends on the batch, or too many numbers. */
 fth_status fth_fold_node(const fth_exported *program, const fth_exported_node *node,
-                         const fth_host_tensor *const *tensors, fth_host_tensor *outputs, bool *folded);
+                         const fth_host_tensor *const *tensors, int64_t *allowance, fth_host_tensor *outputs,
+                         bool *folded);
 
 #endif

@@ -10,6 +10,7 @@ typedef struct fold {
     const fth_exported *program;
     const fth_exported_node *node;
     const fth_host_tensor *const *tensors;
+    int64_t *allowance;
     fth_host_tensor *outputs;
     char name[64];     /* "add" of "aten.add_.Tensor" */
     bool in_place;     /* that operator changes its first argument */
@@ -52,8 +53,8 @@ bool fold_wrap_dim(int64_t number, int rank, int *dim);
 
 /* The shape that the program gives an output; false if it depends on the batch or is too large. */
 bool fold_output_shape(const fold *f, size_t index, fth_shape *shape);
-/* Zeroed numbers for an output, or in place of the first argument; free() them unless they are
- * given to fold_set(). */
+/* Zeroed numbers for an output, or in place of the first argument; NULL where there is no memory,
+ * or no allowance left. free() them unless they are given to fold_set(). */
 double *fold_allocate(fold *f, const fth_shape *shape);
 /* Makes numbers the output, rounded to its type; takes them in any case. */
 bool fold_set(fold *f, size_t index, double *numbers);

@@ -1,6 +1,7 @@
 /* Fuzzes the reader of PyTorch's exported programs: the archives of all versions, the program, the
  * lists of weights. Whatever it accepts can be read to the last byte, refers to nothing that is not
- * there, and is the same after being written as text and read again. The first byte of the input
+ * there, has constants that can be computed, and is the same after being written as text and read
+ * again. The first byte of the input
  * says what the rest is:
  *
  *     0    a whole file
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "exported/fold.h"
 #include "exported/program.h"
 #include "tensor/weights.h"
 
@@ -55,6 +57,74 @@ static void read_node(const fth_exported *program, const fth_exported_node *node
     require(strlen(node->where) < 4000 && strlen(node->module) < 4000);
 }
 
+/* ---- computing ---- */
+
+enum { MOST_TENSORS = 16 };
+
+typedef struct constants {
+    fth_host_tensor *values; /* by number in the program */
+    bool *known;
+    int64_t allowance;
+} constants;
+
+/* The tensors that a node reads; false if one is not known. */
+static bool collect(const constants *c, const fth_exported_node *node, const fth_host_tensor **tensors)
+{
+    size_t count = 0;
+    for (size_t a = 0; a < node->argument_count; a++) {
+        const fth_exported_argument *argument = &node->arguments[a];
+        const bool single = argument->kind == FTH_ARGUMENT_TENSOR;
+        const size_t length = single ? 1 : argument->kind == FTH_ARGUMENT_TENSORS ? argument->count : 0;
+        for (size_t i = 0; i < length; i++) {
+            const int number = single ? argument->tensor : argument->tensors[i];
+            const bool known = number >= 0 && c->known[number];
+            if (count == MOST_TENSORS || (number >= 0 && !known && fth_fold_reads(node->target, argument->name)))
+                return false;
+            tensors[count++] = known ? &c->values[number] : NULL;
+        }
+    }
+    return true;
+}
+
+static void fold_one(const fth_exported *program, const fth_exported_node *node, constants *c)
+{
+    const fth_host_tensor *tensors[MOST_TENSORS];
+    fth_host_tensor outputs[MOST_TENSORS];
+    bool folded = false;
+    if (node->output_count > MOST_TENSORS || !collect(c, node, tensors) ||
+        fth_fold_node(program, node, tensors, &c->allowance, outputs, &folded) != FTH_OK || !folded)
+        return;
+    for (size_t o = 0; o < node->output_count; o++) {
+        volatile double sum = 0;
+        const int64_t count = outputs[o].numbers ? fth_shape_count(&outputs[o].shape) : 0;
+        for (int64_t i = 0; i < count; i++)
+            sum = sum + outputs[o].numbers[i];
+        if (node->outputs[o] >= 0) {
+            require(outputs[o].numbers != NULL);
+            c->values[node->outputs[o]] = outputs[o];
+            c->known[node->outputs[o]] = true;
+        } else {
+            fth_host_tensor_release(&outputs[o]);
+        }
+    }
+}
+
+static void fold_all(const fth_exported *program)
+{
+    const int count = fth_exported_value_count(program);
+    constants c = {calloc((size_t)count + 1, sizeof *c.values), calloc((size_t)count + 1, sizeof *c.known), 1 << 20};
+    for (int i = 0; i < count; i++) {
+        const fth_exported_value *value = fth_exported_get_value(program, i);
+        c.known[i] = value->data && fth_host_tensor_of(value, &c.values[i]) == FTH_OK;
+    }
+    for (size_t i = 0; i < fth_exported_node_count(program); i++)
+        fold_one(program, fth_exported_get_node(program, i), &c);
+    for (int i = 0; i < count; i++)
+        fth_host_tensor_release(&c.values[i]);
+    free(c.values);
+    free(c.known);
+}
+
 static void write_again(const fth_exported *program)
 {
     char *text = NULL, *again = NULL;
@@ -77,6 +147,7 @@ static void read_all(const fth_exported *program)
         require(fth_exported_get_input(program, i) >= 0);
     for (size_t i = 0; i < fth_exported_output_count(program); i++)
         require(fth_exported_get_output(program, i) >= 0);
+    fold_all(program);
     write_again(program);
 }
 

@@ -319,6 +319,8 @@ def make_exported():
     specs[1]["parameter"]["same_as"] = "p"
     specs.append(constant)
     values["k"] = meta(5, 1)
+    whole = json.loads((TESTS / "torch/exported/constants.json").read_text())["program"]
+    seeds["constants"] = b"\3" + json.dumps(whole, separators=(",", ":")).encode()
     seeds["text"] = b"\3" + json.dumps(dict(program, data={"k": "AQAAAAAAAAA="})).encode()
     return seeds
 

@@ -13,12 +13,13 @@ typedef struct fixture {
     json_t *root, *expected;
     fth_exported *program;
     fth_host_tensor *values; /* by number in the program */
+    int64_t allowance;
     bool *known;
 } fixture;
 
 static fixture read_constants(void)
 {
-    fixture f = {.root = NULL};
+    fixture f = {.allowance = FTH_FOLD_ALLOWANCE};
     char path[TEST_MAX_PATH];
     json_error_t error;
     snprintf(path, sizeof path, "%s/torch/exported/constants.json", getenv("TEST_DATA"));
@@ -78,7 +79,7 @@ static void fold_all(fixture *f)
             continue;
         if (!fth_fold_knows(node->target))
             fail_msg("%s is not known", node->target);
-        assert_int_equal(fth_fold_node(f->program, node, tensors, outputs, &folded), FTH_OK);
+        assert_int_equal(fth_fold_node(f->program, node, tensors, &f->allowance, outputs, &folded), FTH_OK);
         if (!folded)
             fail_msg("node %zu, %s, is not folded", n, node->target);
         for (size_t o = 0; o < node->output_count; o++) {
@@ -151,12 +152,14 @@ static bool folds(const char *operator_name, const char *arguments, int dtype, c
         dtype, sizes, operator_name, arguments);
     fth_exported *program = NULL;
     fth_host_tensor x = {0}, y = {0};
+    int64_t allowance = 5000;
     bool folded = true;
     if (fth_exported_parse(text, strlen(text), "one", &program) != FTH_OK)
         fail_msg("%s", fth_error_message());
     assert_int_equal(fth_host_tensor_of(fth_exported_get_value(program, 0), &x), FTH_OK);
     const fth_host_tensor *tensors[4] = {&x, &x, &x, &x};
-    assert_int_equal(fth_fold_node(program, fth_exported_get_node(program, 0), tensors, &y, &folded), FTH_OK);
+    assert_int_equal(fth_fold_node(program, fth_exported_get_node(program, 0), tensors, &allowance, &y, &folded),
+                     FTH_OK);
     if (!folded)
         assert_null(y.numbers);
     fth_host_tensor_release(&x);
@@ -189,6 +192,7 @@ static void test_not_folded(void **state)
     assert_false(folds("bitwise_and.Scalar", X ",{\"name\":\"other\",\"arg\":{\"as_float\":0.5}}", 5, TWO));
     assert_true(folds("expand.default", X, 5, "{\"as_int\":1000}," TWO));
     assert_false(folds("expand.default", X, 5, "{\"as_int\":10000000}," TWO)); /* too many */
+    assert_false(folds("expand.default", X, 5, "{\"as_int\":10000}," TWO));    /* more than the allowance */
     assert_false(folds("select.int", X INT("dim", 0) INT("index", 2), 5, ""));
     assert_true(folds("select.int", X INT("dim", -1) INT("index", -2), 5, ""));
     assert_false(folds("slice.Tensor", X INT("start", 1), 5, TWO));
