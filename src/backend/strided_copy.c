@@ -105,32 +105,61 @@ static void merge_loops(fth_strided_copy *copy)
     copy->rank = copy->rank > 0 ? kept + 1 : 0;
 }
 
-/* The block of one axis; 1: it is in none. */
-static int64_t block_of(const fth_strides *strides, int axis)
+/* Part of an axis: `size` entries, and where they are on one side. */
+typedef struct side {
+    int64_t begin, step, stride, block; /* block 1: none */
+} side;
+
+static side side_of(const fth_strides *strides, int axis, int64_t begin, int64_t step)
 {
-    return strides->block > 1 && strides->blocked_axis == axis ? strides->block : 1;
+    const bool blocked = strides->block > 1 && strides->blocked_axis == axis;
+    return (side){begin, step, strides->of_axis[axis], blocked ? strides->block : 1};
+}
+
+static bool is_whole_blocks(const side *s, int64_t size)
+{
+    return s->block == 1 || (s->begin % s->block == 0 && size % s->block == 0);
+}
+
+static bool is_within_block(const side *s, int64_t size)
+{
+    return s->block == 1 || s->begin % s->block + (size - 1) * s->step < s->block;
+}
+
+static int64_t place_of(const side *s)
+{
+    return s->begin / s->block * s->stride + s->begin % s->block;
+}
+
+static bool add_axis(fth_strided_copy *copy, int64_t size, const side *from, const side *to)
+{
+    const int64_t block = from->block > to->block ? from->block : to->block;
+    const bool same = from->block == 1 || to->block == 1 || from->block == to->block;
+    copy->from_begin += place_of(from);
+    copy->to_begin += place_of(to);
+    if (is_within_block(from, size) && is_within_block(to, size)) {
+        add_loop(copy, size, from->block > 1 ? from->step : from->stride * from->step,
+                 to->block > 1 ? to->step : to->stride * to->step);
+        return true;
+    }
+    if (!same || from->step != 1 || to->step != 1 || size % block != 0 || !is_whole_blocks(from, size) ||
+        !is_whole_blocks(to, size))
+        return false;
+    add_loop(copy, size / block, from->block > 1 ? from->stride : from->stride * block,
+             to->block > 1 ? to->stride : to->stride * block);
+    add_loop(copy, block, from->block > 1 ? 1 : from->stride, to->block > 1 ? 1 : to->stride);
+    return true;
 }
 
 bool fth_strided_copy_make(const fth_box *box, const fth_strides *from, const fth_strides *to, fth_strided_copy *copy)
 {
     *copy = (fth_strided_copy){0};
     for (int i = 0; i < to->shape.rank; i++) {
-        const int axis = box->axes[i];
         const bool part = i == box->axis;
-        const int64_t size = part ? box->count : to->shape.dims[i];
-        const int64_t from_begin = part ? box->from_begin : 0, to_begin = part ? box->to_begin : 0;
-        const int64_t from_step = part ? box->from_step : 1, to_step = part ? box->to_step : 1;
-        const int64_t from_block = block_of(from, axis), to_block = block_of(to, i);
-        const int64_t block = from_block > to_block ? from_block : to_block;
-        if (block > 1 && ((from_block > 1 && to_block > 1 && from_block != to_block) || from_step != 1 ||
-                          to_step != 1 || size % block || from_begin % from_block || to_begin % to_block))
+        const side source = side_of(from, box->axes[i], part ? box->from_begin : 0, part ? box->from_step : 1);
+        const side target = side_of(to, i, part ? box->to_begin : 0, part ? box->to_step : 1);
+        if (!add_axis(copy, part ? box->count : to->shape.dims[i], &source, &target))
             return false;
-        copy->from_begin += from_begin / from_block * from->of_axis[axis];
-        copy->to_begin += to_begin / to_block * to->of_axis[i];
-        add_loop(copy, size / block, from->of_axis[axis] * (from_block > 1 ? 1 : block) * from_step,
-                 to->of_axis[i] * (to_block > 1 ? 1 : block) * to_step);
-        if (block > 1)
-            add_loop(copy, block, from_block > 1 ? 1 : from->of_axis[axis], to_block > 1 ? 1 : to->of_axis[i]);
     }
     merge_loops(copy);
     return true;

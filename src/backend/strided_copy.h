@@ -42,7 +42,8 @@ typedef struct fth_strided_copy {
     int64_t from_begin, to_begin;
 } fth_strided_copy;
 
-/* False if blocks do not allow it: the box begins or ends within one, or blocks differ. */
+/* False if blocks do not allow it: they differ, or the box has a part of one and of others as
+ * well. */
 bool fth_strided_copy_make(const fth_box *box, const fth_strides *from, const fth_strides *to, fth_strided_copy *copy);
 
 #endif

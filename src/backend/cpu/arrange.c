@@ -15,24 +15,28 @@ static cpu_format layout_like(const fth_plan *plan, const cpu_format *like, fth_
 }
 
 /* What the node copies from an input, which is read in another layout where its own does not
- * allow it. False if `to` does not. */
-static fth_status make_part(fth_plan *plan, const fth_node *node, int input, const cpu_format *to, bool *possible,
-                            cpu_copy_part *part)
+ * allow it: one or two parts. False if `to` does not. */
+static fth_status make_input(fth_plan *plan, const fth_node *node, int input, const cpu_format *to, bool *possible,
+                             cpu_copy_part parts[2], int *count)
 {
     fth_status status = FTH_OK;
     const fth_box box = fth_box_of(fth_plan_graph(plan), node, input);
-    const fth_strides result = cpu_strides_of(to);
-    part->from = fth_plan_value_of(plan, node->inputs[input]);
-    fth_strides source = cpu_strides_of(cpu_layout(plan, part->from));
-    const fth_strides plain = fth_strides_plain(&source.shape);
+    const fth_shape shape = fth_plan_type(plan, node->inputs[input]).shape;
+    const fth_strides plain = fth_strides_plain(&shape);
+    const cpu_format *from = cpu_layout(plan, fth_plan_value_of(plan, node->inputs[input]));
+    fth_plan_value x = fth_plan_value_of(plan, node->inputs[input]);
+    fth_strides source, result;
 
-    *possible = true;
-    if (cpu_layout(plan, part->from)->data_type == to->data_type &&
-        fth_strided_copy_make(&box, &source, &result, &part->copy))
+    *possible = cpu_get_strides(to, &result);
+    if (*possible && from->data_type == to->data_type && cpu_get_strides(from, &source) &&
+        cpu_make_parts(&box, &source, &result, x, parts, count))
         return FTH_OK;
-    *possible = fth_strided_copy_make(&box, &plain, &result, &part->copy);
-    if (*possible)
-        FTH_TRY(cpu_read_plain(plan, node->inputs[input], to->data_type, &part->from));
+    *possible = *possible && cpu_make_parts(&box, &plain, &result, x, parts, count);
+    if (!*possible)
+        return FTH_OK;
+    FTH_TRY(cpu_read_plain(plan, node->inputs[input], to->data_type, &x));
+    for (int i = 0; i < *count; i++)
+        parts[i].from = x;
 out:
     return status;
 }
@@ -41,10 +45,10 @@ out:
 static bool make_padding(const fth_plan *plan, const fth_node *node, const cpu_format *to, cpu_copy_part *parts)
 {
     const fth_pad_attributes *a = node->attributes;
-    const fth_strides result = cpu_strides_of(to);
+    fth_strides result;
     uint32_t filling;
     fth_box box;
-    bool possible = true;
+    bool possible = cpu_get_strides(to, &result);
     if (to->data_type == dnnl_s32)
         memcpy(&filling, &(int32_t){(int32_t)a->value}, sizeof filling);
     else
@@ -61,39 +65,47 @@ static bool make_padding(const fth_plan *plan, const fth_node *node, const cpu_f
 
 /* The parts of the node's output in the layout `to`. */
 static fth_status make_parts(fth_plan *plan, const fth_node *node, const cpu_format *to, bool *possible,
-                             cpu_copy_part *parts)
+                             cpu_copy_part *parts, int *count)
 {
     fth_status status = FTH_OK;
-    *possible = node->op != &fth_op_pad || make_padding(plan, node, to, parts + 1);
-    for (int i = 0; i < node->input_count && *possible; i++)
-        FTH_TRY(make_part(plan, node, i, to, possible, &parts[i]));
+    int more = 0;
+    *count = 0;
+    *possible = true;
+    if (node->op == &fth_op_pad) {
+        *possible = make_padding(plan, node, to, parts);
+        *count = 2 + (int)((const fth_pad_attributes *)node->attributes)->between;
+    }
+    for (int i = 0; i < node->input_count && *possible; i++) {
+        FTH_TRY(make_input(plan, node, i, to, possible, parts + *count, &more));
+        *count += more;
+    }
 out:
     return status;
 }
 
+/* At most. */
 static int count_parts(const fth_node *node)
 {
-    if (node->op != &fth_op_pad)
-        return node->input_count;
-    return 3 + (int)((const fth_pad_attributes *)node->attributes)->between;
+    const int padding = node->op == &fth_op_pad ? 2 + (int)((const fth_pad_attributes *)node->attributes)->between : 0;
+    return 2 * node->input_count + padding;
 }
 
 /* Writes the output in `wanted`, or plain where blocks do not allow that. */
 static fth_status add_copies(fth_plan *plan, const fth_node *node, cpu_format wanted)
 {
     fth_status status = FTH_OK;
-    const int count = count_parts(node);
+    int count = count_parts(node);
     const fth_plan_value output = fth_plan_value_of(plan, node->outputs[0]);
     cpu_copy_part *parts = NULL;
     fth_plan_value y;
     bool possible;
 
     FTH_TRY(fth_allocate((size_t)count, sizeof *parts, &parts));
-    FTH_TRY(make_parts(plan, node, &wanted, &possible, parts));
+    FTH_TRY(make_parts(plan, node, &wanted, &possible, parts, &count));
     if (!possible) {
         const fth_shape shape = fth_plan_type(plan, node->outputs[0]).shape;
         wanted = cpu_plain(&shape, wanted.data_type);
-        FTH_TRY(make_parts(plan, node, &wanted, &possible, parts));
+        FTH_TRY(make_parts(plan, node, &wanted, &possible, parts, &count));
     }
     FTH_REQUIRE(possible, FTH_UNSUPPORTED, "no order of elements allows this copy");
     FTH_TRY(cpu_begin_write(plan, output, &wanted, &y));

@@ -4,6 +4,7 @@
 
 #include "backend/cpu/block_weights.h"
 #include "backend/cpu/cpu_internal.h"
+#include "backend/cpu/strided_copy.h"
 
 dnnl_data_type_t cpu_compute_dtype(const fth_plan *plan)
 {
@@ -121,6 +122,8 @@ static fth_status add_reorder(fth_plan *plan, fth_plan_value from, fth_plan_valu
     dnnl_primitive_desc_t descriptor = NULL;
     if (cpu_can_block_weights(plan, cpu_layout(plan, from), cpu_layout(plan, to)))
         return cpu_add_block_weights(plan, from, to);
+    if (cpu_can_reorder(cpu_layout(plan, from), cpu_layout(plan, to)))
+        return cpu_add_reorder(plan, from, to);
     FTH_TRY(
         cpu_describe_reorder(cpu_device_of(plan)->engine, cpu_layout(plan, from), cpu_layout(plan, to), &descriptor));
     const cpu_argument arguments[] = {{DNNL_ARG_FROM, from, false, NULL}, {DNNL_ARG_TO, to, true, NULL}};

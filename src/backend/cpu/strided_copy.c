@@ -30,14 +30,23 @@ typedef struct copies {
     plan_of_copy parts[];
 } copies;
 
-fth_strides cpu_strides_of(const cpu_format *layout)
+bool cpu_get_strides(const cpu_format *layout, fth_strides *strides)
 {
-    fth_strides strides = {.shape = {.rank = layout->ndims}, .blocked_axis = 1, .block = layout->block};
+    int64_t least = INT64_MAX;
+    *strides = (fth_strides){.shape = {.rank = layout->ndims}, .blocked_axis = 1, .block = layout->block};
     for (int i = 0; i < layout->ndims; i++) {
-        strides.shape.dims[i] = layout->dims[i];
-        strides.of_axis[i] = layout->strides[i];
+        strides->shape.dims[i] = layout->dims[i];
+        strides->of_axis[i] = layout->strides[i];
+        least = layout->strides[i] < least ? layout->strides[i] : least;
+        if (layout->padded_dims[i] != layout->dims[i] && (i != 1 || layout->block == 1))
+            return false;
     }
-    return strides;
+    if (layout->ndims == 0 || layout->ndims > FTH_MAX_RANK || least == 0)
+        return false;
+    /* Blocks of channels: the only ones, so that a pixel is a block, and an image as many planes of
+     * them as there are blocks. */
+    return layout->block == 1 || (layout->ndims > 2 && least == layout->block &&
+                                  layout->strides[0] == layout->strides[1] * (layout->padded_dims[1] / layout->block));
 }
 
 /* ---- planning ---- */
@@ -76,7 +85,7 @@ static plan_of_copy plan_copy(const cpu_copy_part *part, int64_t item)
                       .whole = {.item = item, .row = 1, .counts = {1, 1}},
                       .from_begin = copy->from_begin * item,
                       .to_begin = copy->to_begin * item,
-                      .filling = part->filling,
+                      .filling = item == 2 ? (part->filling & 0xffff) * 0x10001u : part->filling,
                       .fills = !fth_plan_value_exists(part->from)};
     for (int i = 0; i < copy->rank; i++) {
         p.sizes[i] = copy->sizes[i];
@@ -108,18 +117,6 @@ static plan_of_copy plan_copy(const cpu_copy_part *part, int64_t item)
 }
 
 /* ---- running ---- */
-
-static void fill(const copy_tile *t, uint32_t filling, char *to)
-{
-    for (int64_t i = 0; i < t->counts[0]; i++)
-        for (int64_t j = 0; j < t->counts[1]; j++) {
-            char *g = to + i * t->to[0] + j * t->to[1];
-            if (filling == 0)
-                memset(g, 0, (size_t)(t->row * t->item));
-            for (int64_t k = 0; k < t->row && filling != 0; k++)
-                memcpy(g + k * t->item, &filling, (size_t)t->item); /* the low bytes */
-        }
-}
 
 static int64_t next_digit(int64_t *number, int64_t base)
 {
@@ -154,7 +151,7 @@ static void copy_tile_number(const copies *c, const plan_of_copy *p, const char 
         g += digit * p->to[i];
     }
     if (p->fills)
-        fill(&tile, p->filling, c->to + g);
+        c->kernels->fill(&tile, p->filling, c->to + g);
     else
         c->kernels->copy(&tile, from + f, c->to + g);
 }
@@ -209,7 +206,7 @@ fth_status cpu_add_copies(fth_plan *plan, const char *name, const cpu_copy_part 
         state->parts[i] = plan_copy(&parts[i], item);
         state->tiles += state->parts[i].tiles;
         state->from_values[i] = parts[i].from;
-        if (!state->parts[i].fills)
+        if (!state->parts[i].fills && (i == 0 || !fth_plan_value_equal(parts[i - 1].from, parts[i].from)))
             step.reads[step.read_count++] = parts[i].from;
     }
     snprintf(step.name, sizeof step.name, "%s:%s", name, fth_vector_level_name(cpu_level_of(plan)->level));
@@ -217,4 +214,118 @@ fth_status cpu_add_copies(fth_plan *plan, const char *name, const cpu_copy_part 
     FTH_TRY(fth_plan_add_step(plan, &step));
 out:
     return status;
+}
+
+/* ---- parts ---- */
+
+static bool make_part(const fth_box *box, const fth_strides *from, const fth_strides *to, fth_plan_value source,
+                      cpu_copy_part *part)
+{
+    *part = (cpu_copy_part){.from = source};
+    return fth_strided_copy_make(box, from, to, &part->copy);
+}
+
+/* Where the result has the axis that is in blocks; -1: none is, or another axis is copied in
+ * part. */
+static int axis_to_divide(const fth_box *box, const fth_strides *from, const fth_strides *to)
+{
+    int axis = to->block > 1 ? 1 : -1;
+    for (int i = 0; i < to->shape.rank && from->block > 1; i++)
+        axis = box->axes[i] == 1 ? i : axis;
+    return box->axis >= 0 && box->axis != axis ? -1 : axis;
+}
+
+bool cpu_make_parts(const fth_box *box, const fth_strides *from, const fth_strides *to, fth_plan_value source,
+                    cpu_copy_part parts[2], int *count)
+{
+    const int axis = axis_to_divide(box, from, to);
+    const int64_t block = from->block > to->block ? from->block : to->block;
+    fth_box whole = *box, rest;
+
+    *count = 1;
+    if (make_part(box, from, to, source, &parts[0]))
+        return true;
+    if (axis < 0)
+        return false;
+    if (box->axis < 0) {
+        whole.axis = axis;
+        whole.count = to->shape.dims[axis];
+        whole.from_begin = whole.to_begin = 0;
+        whole.from_step = whole.to_step = 1;
+    }
+    rest = whole;
+    rest.count = whole.count % block;
+    whole.count -= rest.count;
+    rest.from_begin += whole.count;
+    rest.to_begin += whole.count;
+    *count = 2;
+    return rest.count > 0 && whole.count > 0 && whole.from_step == 1 && whole.to_step == 1 &&
+           make_part(&whole, from, to, source, &parts[0]) && make_part(&rest, from, to, source, &parts[1]);
+}
+
+/* ---- reorders ---- */
+
+static fth_box everything(void)
+{
+    fth_box box = {.axis = -1};
+    for (int i = 0; i < FTH_MAX_RANK; i++)
+        box.axes[i] = i;
+    return box;
+}
+
+/* The channels that only a layout has, which are 0. */
+static bool make_channel_padding(const fth_strides *to, cpu_copy_part *part)
+{
+    const int64_t channels = to->shape.rank > 1 ? to->shape.dims[1] : 0, over = channels % to->block;
+    fth_box box = everything();
+    box.axis = 1;
+    box.count = over > 0 ? to->block - over : 0;
+    box.to_begin = channels;
+    box.to_step = box.from_step = 1;
+    *part = (cpu_copy_part){.from = FTH_NO_PLAN_VALUE};
+    return fth_strided_copy_make(&box, to, to, &part->copy) && box.count > 0;
+}
+
+static bool make_reorder(const cpu_format *from, const cpu_format *to, fth_plan_value source, cpu_copy_part parts[3],
+                         int *count)
+{
+    const fth_box box = everything();
+    fth_strides in, out;
+    if (!cpu_get_strides(from, &in) || !cpu_get_strides(to, &out) || from->data_type != to->data_type ||
+        from->data_type == dnnl_u8 || !fth_shape_equal(&in.shape, &out.shape) ||
+        !cpu_make_parts(&box, &in, &out, source, parts, count))
+        return false;
+    *count += make_channel_padding(&out, &parts[*count]);
+    return true;
+}
+
+/* oneDNN is as fast between plain images and whole blocks of channels, and where it fills up blocks
+ * from a channels-last image. Its other reorders of blocks that are not whole took 5 to 8 times a
+ * memcpy() (ours 2 to 3), those to and from channels-last images 3.5 times (ours 2). */
+static bool is_whole(const cpu_format *blocked)
+{
+    return blocked->block > 1 && blocked->dims[1] % blocked->block == 0;
+}
+
+static bool is_known_fast(const cpu_format *from, const cpu_format *to)
+{
+    const bool from_last = from->block == 1 && from->strides[1] == 1;
+    return (is_whole(to) && cpu_is_plain(from)) || (is_whole(from) && cpu_is_plain(to)) ||
+           (from_last && to->block > 1 && !is_whole(to));
+}
+
+bool cpu_can_reorder(const cpu_format *from, const cpu_format *to)
+{
+    cpu_copy_part parts[3];
+    int count;
+    return from->ndims == 4 && !is_known_fast(from, to) && make_reorder(from, to, FTH_NO_PLAN_VALUE, parts, &count);
+}
+
+fth_status cpu_add_reorder(fth_plan *plan, fth_plan_value from, fth_plan_value to)
+{
+    cpu_copy_part parts[3];
+    int count;
+    if (!make_reorder(cpu_layout(plan, from), cpu_layout(plan, to), from, parts, &count))
+        return fth_fail(FTH_INVALID, "these layouts cannot be copied into each other");
+    return cpu_add_copies(plan, "reorder", parts, count, to);
 }

@@ -14,21 +14,32 @@ typedef struct copy_tile {
 } copy_tile;
 
 /* Rows along which a tile goes in dimension 0, and the bytes that it has at most, about. */
-enum { COPY_TILE_ROWS = 64, COPY_TILE_BYTES = 1 << 16 };
+enum { COPY_TILE_ROWS = 256, COPY_TILE_BYTES = 1 << 16 };
 
 typedef struct strided_copy_kernels {
     void (*copy)(const copy_tile *tile, const char *from, char *to);
+    void (*fill)(const copy_tile *tile, uint32_t filling, char *to); /* two items of 2 bytes, or one of 4 */
 } strided_copy_kernels;
 
 /* A copy as a part of a step: from one value, or a number that is filled in. */
 typedef struct cpu_copy_part {
     fth_strided_copy copy;
-    fth_plan_value from; /* none: `filling`, as many bits of it as an item has */
-    uint32_t filling;
+    fth_plan_value from; /* none: filled */
+    uint32_t filling;    /* with this, or its lower half where items have 2 bytes */
 } cpu_copy_part;
 
-/* Strides of a layout; its channel padding is not a part of it. */
-fth_strides cpu_strides_of(const cpu_format *layout);
+/* False of a layout of which oneDNN keeps the strides to itself, or that has blocks other than of
+ * channels. Channel padding is not a part of the shape. */
+bool cpu_get_strides(const cpu_format *layout, fth_strides *strides);
+
+/* The one or two parts that copy a box: two where channels end within a block. False if blocks do
+ * not allow it. */
+bool cpu_make_parts(const fth_box *box, const fth_strides *from, const fth_strides *to, fth_plan_value source,
+                    cpu_copy_part parts[2], int *count);
+
+/* Whether a copy does what oneDNN's reorder does, and is faster. */
+bool cpu_can_reorder(const cpu_format *from, const cpu_format *to);
+fth_status cpu_add_reorder(fth_plan *plan, fth_plan_value from, fth_plan_value to);
 
 /* Adds one step that writes all of `to` from `count` parts. */
 fth_status cpu_add_copies(fth_plan *plan, const char *name, const cpu_copy_part *parts, int count, fth_plan_value to);

@@ -4,6 +4,8 @@
 
 /* ---- rows ---- */
 
+enum { SHORT_ROW = 512 }; /* bytes */
+
 /* Goes along dimension 0 inside, where the source is read in order: a tile is narrow enough that
  * the lines of the result which it touches stay in the nearest cache until they are full. */
 INLINE void copy_rows(const copy_tile *t, const char *from, char *to, const int64_t bytes)
@@ -14,6 +16,45 @@ INLINE void copy_rows(const copy_tile *t, const char *from, char *to, const int6
         for (int64_t i = 0; i < t->counts[0]; i++)
             memcpy(g + i * t->to[0], f + i * t->from[0], (size_t)bytes);
     }
+}
+
+/* A row that is too short for a call of memcpy(); of an even number of bytes. */
+INLINE void copy_short_row(const char *from, char *to, int64_t bytes)
+{
+    int64_t k = 0;
+    for (; k + VECTOR_BYTES <= bytes; k += VECTOR_BYTES)
+        store((float *)(to + k), load((const float *)(from + k)));
+    if (bytes - k >= 4)
+        store_part((float *)(to + k), load_part((const float *)(from + k), (bytes - k) / 4), (bytes - k) / 4);
+    if (bytes % 4 != 0)
+        memcpy(to + bytes - 2, from + bytes - 2, 2);
+}
+
+INLINE void copy_short_rows(const copy_tile *t, const char *from, char *to, int64_t bytes)
+{
+    for (int64_t j = 0; j < t->counts[1]; j++) {
+        const char *f = from + j * t->from[1];
+        char *g = to + j * t->to[1];
+        for (int64_t i = 0; i < t->counts[0]; i++)
+            copy_short_row(f + i * t->from[0], g + i * t->to[0], bytes);
+    }
+}
+
+static void fill(const copy_tile *t, uint32_t filling, char *to)
+{
+    const int64_t bytes = t->row * t->item;
+    const vector items = (vector)((vector_mask){0} + (int32_t)filling);
+    for (int64_t i = 0; i < t->counts[0]; i++)
+        for (int64_t j = 0; j < t->counts[1]; j++) {
+            char *g = to + i * t->to[0] + j * t->to[1];
+            int64_t k = 0;
+            for (; k + VECTOR_BYTES <= bytes; k += VECTOR_BYTES)
+                store((float *)(g + k), items);
+            if (bytes - k >= 4)
+                store_part((float *)(g + k), items, (bytes - k) / 4);
+            if (bytes % 4 != 0)
+                memcpy(g + bytes - 2, &filling, 2);
+        }
 }
 
 /* ---- single items ---- */
@@ -103,8 +144,12 @@ static void copy(const copy_tile *t, const char *from, char *to)
     case 16: copy_rows(t, from, to, 16); break;
     case 32: copy_rows(t, from, to, 32); break;
     case 64: copy_rows(t, from, to, 64); break;
-    default: copy_rows(t, from, to, bytes);
+    default:
+        if (bytes < SHORT_ROW)
+            copy_short_rows(t, from, to, bytes);
+        else
+            copy_rows(t, from, to, bytes);
     }
 }
 
-const strided_copy_kernels AT_LEVEL(strided_copy) = {.copy = copy};
+const strided_copy_kernels AT_LEVEL(strided_copy) = {.copy = copy, .fill = fill};
