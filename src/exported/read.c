@@ -309,16 +309,12 @@ static fth_status read_metadata(fth_exported_reader *reader, const json_t *metad
     const char *trace = json_string_value(json_object_get(metadata, "stack_trace"));
     const char *modules = json_string_value(json_object_get(metadata, "nn_module_stack"));
     char line[MAX_LINE] = "", path[MAX_LINE] = "";
-    if (where)
-        snprintf(line, sizeof line, "%s", where);
-    else if (trace)
+    if (trace)
         fth_exported_find_line(trace, line, sizeof line);
-    if (module)
-        snprintf(path, sizeof path, "%s", module);
-    else if (modules)
+    if (modules)
         fth_exported_find_module(modules, path, sizeof path);
-    FTH_TRY(take_clean(&reader->program->arena, line, &node->where));
-    FTH_TRY(take_clean(&reader->program->arena, path, &node->module));
+    FTH_TRY(take_clean(&reader->program->arena, where ? where : line, &node->where));
+    FTH_TRY(take_clean(&reader->program->arena, module ? module : path, &node->module));
 out:
     return status;
 }
@@ -337,7 +333,8 @@ static fth_status read_node(fth_exported_reader *reader, const json_t *json, siz
 
     FTH_REQUIRE(target && json_is_array(inputs) && json_is_array(outputs), FTH_CORRUPT,
                 "%s: node %zu has no target, inputs or outputs", reader->origin, index);
-    target += begins_with(target, prefix) ? strlen(prefix) : 0;
+    while (begins_with(target, prefix))
+        target += strlen(prefix);
     if (is_dropped(target, outputs))
         goto out;
     snprintf(user, sizeof user, "node %zu (%.100s)", index, target);

@@ -54,7 +54,6 @@ static void read_node(const fth_exported *program, const fth_exported_node *node
     }
     for (size_t i = 0; i < node->output_count; i++)
         check_number(program, node->outputs[i]);
-    require(strlen(node->where) < 4000 && strlen(node->module) < 4000);
 }
 
 /* ---- computing ---- */
