@@ -219,6 +219,14 @@ __device__ __forceinline__ void draw(uint32_t (*kept)[WORDS], uint64_t key, cons
     }
 }
 
+enum { ALL = 1 << 30 }; /* a distance that no key has */
+
+/* The first rows' first heads. */
+template <typename T> struct Operands {
+    const T *query, *key, *value;
+    T *dquery, *dkey, *dvalue; /* of the gradient */
+};
+
 /* ---- forward ---- */
 
 template <typename T, int D> struct ForwardShared {
@@ -235,11 +243,12 @@ template <int D> struct Running {
     float sum[2];     /* the thread's own share */
 };
 
-/* Takes a tile of keys into account. */
+/* Takes a tile of keys into account, of which query `row` of the warp sees those up to `before` +
+ * row. */
 template <typename T, int D>
 __device__ __forceinline__ void add_keys(Running<D> &r, const uint32_t (&query)[D / 16][4], const Tile<T, D> &key,
-                                         const Tile<T, D> &value, int keys, float scale, const uint32_t (*kept)[2],
-                                         bool drops)
+                                         const Tile<T, D> &value, int keys, int before, float scale,
+                                         const uint32_t (*kept)[2], bool drops)
 {
     const int lane = threadIdx.x % 32, pair = lane % 4 * 2;
     float s[FORWARD_KEYS / 8][4] = {};
@@ -255,12 +264,14 @@ __device__ __forceinline__ void add_keys(Running<D> &r, const uint32_t (&query)[
             multiply_add<T>(s[2 * j + 1], query[d], b + 2);
         }
     }
-    if (keys < FORWARD_KEYS) {
+    if (keys < FORWARD_KEYS || before < FORWARD_KEYS) {
 #pragma unroll
         for (int j = 0; j < FORWARD_KEYS / 8; j++)
 #pragma unroll
-            for (int e = 0; e < 4; e++)
-                s[j][e] = j * 8 + pair + (e & 1) < keys ? s[j][e] : -INFINITY;
+            for (int e = 0; e < 4; e++) {
+                const int key_of = j * 8 + pair + (e & 1);
+                s[j][e] = key_of < keys && key_of <= before + lane / 4 + e / 2 * 8 ? s[j][e] : -INFINITY;
+            }
     }
     float offset[2];
 #pragma unroll
@@ -272,14 +283,14 @@ __device__ __forceinline__ void add_keys(Running<D> &r, const uint32_t (&query)[
         largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
         largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
         /* Of NaN alone, or of minus infinity, there is no largest: NaN comes of it. */
-        const float before = power_of_2((r.largest[i] - largest) * scale);
+        const float fading = power_of_2((r.largest[i] - largest) * scale);
         r.largest[i] = largest;
         offset[i] = largest * scale;
-        r.sum[i] *= before;
+        r.sum[i] *= fading;
 #pragma unroll
         for (int n = 0; n < D / 8; n++) {
-            r.out[n][2 * i] *= before;
-            r.out[n][2 * i + 1] *= before;
+            r.out[n][2 * i] *= fading;
+            r.out[n][2 * i + 1] *= fading;
         }
     }
     uint32_t bits[2][2] = {{~0u, ~0u}, {~0u, ~0u}};
@@ -316,12 +327,12 @@ __device__ __forceinline__ void add_keys(Running<D> &r, const uint32_t (&query)[
 
 template <typename T, int D>
 __global__ void __launch_bounds__(FORWARD_THREADS, D > 64 ? 2 : 4)
-    attention_kernel(AttentionSizes a, int tiles, const T *qkv, T *y, float *statistics)
+    attention_kernel(AttentionSizes a, int tiles, Operands<T> of, T *y, float *statistics)
 {
     extern __shared__ __align__(16) unsigned char memory[];
     ForwardShared<T, D> &shared = *reinterpret_cast<ForwardShared<T, D> *>(memory);
     const int sequence = blockIdx.x / tiles, head = blockIdx.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int64_t width = (int64_t)a.heads * a.size, stride = 3 * width;
+    const int64_t width = (int64_t)a.heads * a.size, stride = a.stride;
     const Rows rows = rows_of(a, sequence);
     const int tile = blockIdx.x % tiles;
     if (sequence == a.sequences) {
@@ -335,17 +346,19 @@ __global__ void __launch_bounds__(FORWARD_THREADS, D > 64 ? 2 : 4)
         return;
     const int64_t row = rows.begin + first;
     const int here = rows.count - first < QUERIES ? rows.count - first : QUERIES;
-    const T *key = qkv + rows.begin * stride + width + head * a.size, *value = key + width;
-    copy_tile<QUERIES, D, FORWARD_THREADS>(shared.query, qkv + row * stride + head * a.size, stride, here, a.size);
-    copy_tile<FORWARD_KEYS, D, FORWARD_THREADS>(shared.key[0], key, stride, rows.count, a.size);
-    copy_tile<FORWARD_KEYS, D, FORWARD_THREADS>(shared.value[0], value, stride, rows.count, a.size);
+    const T *key = of.key + rows.begin * stride + head * a.size;
+    const T *value = of.value + rows.begin * stride + head * a.size;
+    const int keys = a.causal && first + QUERIES < rows.count ? first + QUERIES : rows.count;
+    copy_tile<QUERIES, D, FORWARD_THREADS>(shared.query, of.query + row * stride + head * a.size, stride, here, a.size);
+    copy_tile<FORWARD_KEYS, D, FORWARD_THREADS>(shared.key[0], key, stride, keys, a.size);
+    copy_tile<FORWARD_KEYS, D, FORWARD_THREADS>(shared.value[0], value, stride, keys, a.size);
     end_copies();
     const bool drops = a.dropout.threshold > 0;
     const uint64_t dropout = drops ? dropout_key(a.dropout.run, a.dropout.id) : 0;
     uint32_t query[D / 16][4];
     Running<D> r = {{}, {-INFINITY, -INFINITY}, {}};
-    for (int k = 0, stage = 0; k < rows.count; k += FORWARD_KEYS, stage ^= 1) {
-        const int left = rows.count - k, next = left - FORWARD_KEYS;
+    for (int k = 0, stage = 0; k < keys; k += FORWARD_KEYS, stage ^= 1) {
+        const int left = keys - k, next = left - FORWARD_KEYS;
         if (next > 0) {
             const int64_t from = (int64_t)(k + FORWARD_KEYS) * stride;
             copy_tile<FORWARD_KEYS, D, FORWARD_THREADS>(shared.key[stage ^ 1], key + from, stride, next, a.size);
@@ -367,8 +380,8 @@ __global__ void __launch_bounds__(FORWARD_THREADS, D > 64 ? 2 : 4)
                 for (int d = 0; d < D / 16; d++)
                     queries.left(query[d], warp * 16, d * 16);
             }
-            add_keys(r, query, Tile<T, D>(shared.key[stage]), Tile<T, D>(shared.value[stage]), left, a.scale * LOG2_E,
-                     shared.kept + warp * 16, drops);
+            add_keys(r, query, Tile<T, D>(shared.key[stage]), Tile<T, D>(shared.value[stage]), left,
+                     a.causal ? first + warp * 16 - k : (int)ALL, a.scale * LOG2_E, shared.kept + warp * 16, drops);
         }
         if (next > 0)
             __syncthreads();
@@ -400,32 +413,32 @@ template <typename T, int D> struct BackwardShared {
 };
 
 template <typename T, int D>
-__device__ __forceinline__ void copy_queries(BackwardShared<T, D> &shared, int stage, const T *query, const T *dy,
-                                             int queries, int64_t width, int size)
+__device__ __forceinline__ void copy_queries(BackwardShared<T, D> &shared, int stage, const T *query, int64_t stride,
+                                             const T *dy, int64_t width, int queries, int size)
 {
-    copy_tile<QUERIES, D, THREADS>(shared.query[stage], query, 3 * width, queries, size);
+    copy_tile<QUERIES, D, THREADS>(shared.query[stage], query, stride, queries, size);
     copy_tile<QUERIES, D, THREADS>(shared.dy[stage], dy, width, queries, size);
 }
 
 template <typename T, int D>
-__device__ __forceinline__ void copy_keys(BackwardShared<T, D> &shared, const T *key, int keys, int64_t width, int size)
+__device__ __forceinline__ void copy_keys(BackwardShared<T, D> &shared, const T *key, const T *value, int64_t stride,
+                                          int keys, int size)
 {
-    copy_tile<KEYS, D, THREADS>(shared.key, key, 3 * width, keys, size);
-    copy_tile<KEYS, D, THREADS>(shared.value, key + width, 3 * width, keys, size);
+    copy_tile<KEYS, D, THREADS>(shared.key, key, stride, keys, size);
+    copy_tile<KEYS, D, THREADS>(shared.value, value, stride, keys, size);
 }
 
 /* All of two heads: half of the keys and values, and a stage, for each. */
 template <typename T, int D>
-__device__ __forceinline__ void copy_pair(BackwardShared<T, D> &shared, const T *query, const T *dy, int heads,
-                                          int tokens, int64_t width, int size)
+__device__ __forceinline__ void copy_pair(BackwardShared<T, D> &shared, const Operands<T> &of, int64_t stride,
+                                          const T *dy, int64_t width, int heads, int tokens, int size)
 {
     for (int h = 0; h < heads; h++) {
         T *key = shared.key + h * (KEYS / 2) * Tile<T, D>::STRIDE,
           *value = shared.value + h * (KEYS / 2) * Tile<T, D>::STRIDE;
-        const T *from = query + h * size;
-        copy_tile<KEYS / 2, D, THREADS>(key, from + width, 3 * width, tokens, size);
-        copy_tile<KEYS / 2, D, THREADS>(value, from + 2 * width, 3 * width, tokens, size);
-        copy_queries(shared, h, from, dy + h * size, tokens, width, size);
+        copy_tile<KEYS / 2, D, THREADS>(key, of.key + h * size, stride, tokens, size);
+        copy_tile<KEYS / 2, D, THREADS>(value, of.value + h * size, stride, tokens, size);
+        copy_queries(shared, h, of.query + h * size, stride, dy + h * size, width, tokens, size);
     }
 }
 
@@ -455,10 +468,11 @@ __device__ __forceinline__ void find_delta(float *delta, const T *y, const T *dy
 
 /* A warp's 16 keys, of which `keys` are there, against tile `stage` of queries: adds to dk and dv,
  * where dv is still to be multiplied by dropout's scale, and writes the transposed gradients of
- * scores. */
+ * scores. The first key is `ahead` of the first query; no query sees a key that is ahead of it. */
 template <typename T, int D>
 __device__ __forceinline__ void add_queries(float (&dk)[D / 8][4], float (&dv)[D / 8][4], BackwardShared<T, D> &shared,
-                                            int stage, int team, int queries, int keys, const AttentionSizes &a)
+                                            int stage, int team, int queries, int keys, int ahead,
+                                            const AttentionSizes &a)
 {
     enum { AT_ONCE = 32, STRIDE = Tile<T, QUERIES>::STRIDE };
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = lane / 4, pair = lane % 4 * 2;
@@ -505,7 +519,8 @@ __device__ __forceinline__ void add_queries(float (&dk)[D / 8][4], float (&dv)[D
                 for (int i = 0; i < 2; i++) {
                     float &score = s[n][2 * i + e], &gradient = dp[n][2 * i + e];
                     const float power = power_of_2(score * scale - (e ? statistics.y : statistics.x));
-                    const float p = there[i] ? power : 0;
+                    const bool seen = there[i] && ahead + row + 8 * i <= first + n * 8 + pair + e;
+                    const float p = seen ? power : 0;
                     const bool kept = bits >> (8 * i) & 1;
                     score = kept ? p : 0;
                     gradient = p * (kept ? gradient * dropout_scale - subtracted : -subtracted);
@@ -595,20 +610,22 @@ __device__ __forceinline__ void find_dq(const Tile<T, QUERIES> &ds, const Tile<T
  * nothing to do then. */
 template <typename T, int D>
 __global__ void __launch_bounds__(THREADS, D > 64 ? 1 : 2)
-    attention_grad_kernel(AttentionSizes a, const T *qkv, const T *y, const float *statistics, const T *dy, T *dqkv,
+    attention_grad_kernel(AttentionSizes a, Operands<T> of, const T *y, const float *statistics, const T *dy,
                           float *dq_sums)
 {
     extern __shared__ __align__(16) unsigned char memory[];
     BackwardShared<T, D> &shared = *reinterpret_cast<BackwardShared<T, D> *>(memory);
     enum { STRIDE = Tile<T, D>::STRIDE };
     const int sequence = blockIdx.x, head = blockIdx.y, warp = threadIdx.x / 32;
-    const int64_t width = (int64_t)a.heads * a.size, stride = 3 * width;
+    const int64_t width = (int64_t)a.heads * a.size, stride = a.stride;
     const Rows rows = rows_of(a, sequence);
-    qkv += rows.begin * stride + head * a.size;
-    dqkv += rows.begin * stride + head * a.size;
+    const int64_t at_head = rows.begin * stride + head * a.size;
+    of = Operands<T>{of.query + at_head,  of.key + at_head,  of.value + at_head,
+                     of.dquery + at_head, of.dkey + at_head, of.dvalue + at_head};
     if (sequence == a.sequences) {
-        for (int part = 0; part < 3; part++)
-            clear_rows(dqkv + part * width, stride, 0, rows.count, 1, a.size);
+        clear_rows(of.dquery, stride, 0, rows.count, 1, a.size);
+        clear_rows(of.dkey, stride, 0, rows.count, 1, a.size);
+        clear_rows(of.dvalue, stride, 0, rows.count, 1, a.size);
         return;
     }
     const bool pair = rows.count <= KEYS / 2;
@@ -625,19 +642,20 @@ __global__ void __launch_bounds__(THREADS, D > 64 ? 1 : 2)
         /* Of the warp's own 16 keys so many are there. */
         const int keys = rows.count - k, own = team < heads ? keys - (pair ? warp % 4 : warp) * 16 : 0;
         float dk[D / 8][4] = {}, dv[D / 8][4] = {};
-        for (int q = 0, stage = 0; q < rows.count; q += QUERIES, stage ^= 1) {
+        const int first_query = a.causal ? k : 0; /* those before it see none of these keys */
+        for (int q = first_query, stage = 0; q < rows.count; q += QUERIES, stage ^= 1) {
             const int queries = rows.count - q, next = queries - QUERIES;
             if (pair) {
-                copy_pair(shared, qkv, dy, heads, queries, width, a.size);
+                copy_pair(shared, of, stride, dy, width, heads, queries, a.size);
                 end_copies();
-            } else if (q == 0) {
-                copy_keys(shared, qkv + width + k * stride, keys, width, a.size);
-                copy_queries(shared, 0, qkv, dy, queries, width, a.size);
+            } else if (q == first_query) {
+                copy_keys(shared, of.key + k * stride, of.value + k * stride, stride, keys, a.size);
+                copy_queries(shared, 0, of.query + q * stride, stride, dy + q * width, width, queries, a.size);
                 end_copies();
             }
             if (next > 0) {
-                copy_queries(shared, stage ^ 1, qkv + (q + QUERIES) * stride, dy + (q + QUERIES) * width, next, width,
-                             a.size);
+                copy_queries(shared, stage ^ 1, of.query + (q + QUERIES) * stride, stride, dy + (q + QUERIES) * width,
+                             width, next, a.size);
                 end_copies();
             }
             if (threadIdx.x < 2 * QUERIES) {
@@ -664,17 +682,18 @@ __global__ void __launch_bounds__(THREADS, D > 64 ? 1 : 2)
                 wait_for_copies<0>();
             __syncthreads();
             if (own > 0)
-                add_queries(dk, dv, shared, pair ? team : stage, team, queries, own, a);
+                add_queries(dk, dv, shared, pair ? team : stage, team, queries, own,
+                            a.causal ? k + (pair ? warp % 4 : warp) * 16 - q : -(int)ALL, a);
             __syncthreads();
             const int first = warp % 4 * 16; /* of the warp's queries */
             if (first < queries && team < heads) {
                 const int64_t at = q + first;
-                const QueryGradient<T> to = {dqkv + at * stride + team * a.size,
+                const QueryGradient<T> to = {of.dquery + at * stride + team * a.size,
                                              stride,
                                              dq_sums + (rows.begin + at) * width + head * a.size,
                                              width,
                                              k > 0,
-                                             keys > KEYS};
+                                             keys > KEYS && (!a.causal || q >= k + KEYS)};
                 const int from = team * (KEYS / 2);
                 const Tile<T, QUERIES> ds(shared.ds + from * Tile<T, QUERIES>::STRIDE + first);
                 /* The two teams share the columns of one head, or each has all of its own. */
@@ -685,10 +704,10 @@ __global__ void __launch_bounds__(THREADS, D > 64 ? 1 : 2)
             __syncthreads();
         }
         if (own > 0) { /* by way of its own rows of keys and values, which are not needed any more */
-            T *to = dqkv + (int64_t)(k + keys - own) * stride + team * a.size;
+            const int64_t to = (int64_t)(k + keys - own) * stride + team * a.size;
             const float of_dk[2] = {a.scale, a.scale}, of_dv[2] = {a.dropout.scale, a.dropout.scale};
-            store_rows<D>(to + width, stride, own, a.size, dk, of_dk, shared.key + warp * 16 * STRIDE);
-            store_rows<D>(to + 2 * width, stride, own, a.size, dv, of_dv, shared.value + warp * 16 * STRIDE);
+            store_rows<D>(of.dkey + to, stride, own, a.size, dk, of_dk, shared.key + warp * 16 * STRIDE);
+            store_rows<D>(of.dvalue + to, stride, own, a.size, dv, of_dv, shared.value + warp * 16 * STRIDE);
         }
         __syncthreads();
     }
@@ -696,15 +715,20 @@ __global__ void __launch_bounds__(THREADS, D > 64 ? 1 : 2)
 
 /* ---- launches ---- */
 
-bool uses_tensor_cores(const cuda_attention_shape *a)
+bool type_fits(cuda_type type, int size)
 {
-    return a->type != CUDA_TYPE_F32 && a->size % 8 == 0 && a->size <= 128;
+    return type != CUDA_TYPE_F32 && size % 8 == 0 && size <= 128;
 }
 
 /* The gradient of large heads needs more shared memory than the smaller GPUs have. */
+bool gradient_fits(int size)
+{
+    return size <= 64 || has_shared<BackwardShared<__half, 128>>();
+}
+
 bool grad_uses_tensor_cores(const cuda_attention_shape *a)
 {
-    return uses_tensor_cores(a) && (a->size <= 64 || has_shared<BackwardShared<__half, 128>>());
+    return type_fits(a->type, a->size) && gradient_fits(a->size);
 }
 
 AttentionSizes sizes_of(const cuda_attention_shape *a, const int32_t *ends, const cuda_run_values *run)
@@ -715,6 +739,7 @@ AttentionSizes sizes_of(const cuda_attention_shape *a, const int32_t *ends, cons
     sizes.sequences = a->sequences;
     sizes.heads = a->heads;
     sizes.size = a->size;
+    sizes.stride = 3 * (int64_t)a->heads * a->size;
     sizes.scale = (float)(1 / std::sqrt((double)a->size));
     sizes.dropout.run = run;
     sizes.dropout.origin.per_token = 1;
@@ -724,13 +749,71 @@ AttentionSizes sizes_of(const cuda_attention_shape *a, const int32_t *ends, cons
     return sizes;
 }
 
+AttentionSizes sizes_of(const cuda_product_attention *a, const cuda_run_values *run)
+{
+    AttentionSizes sizes = {};
+    sizes.length = a->queries;
+    sizes.causal = a->causal;
+    sizes.stride = a->query_stride;
+    sizes.tokens = a->sequences * a->queries;
+    sizes.sequences = (int)a->sequences;
+    sizes.heads = a->heads;
+    sizes.size = a->size;
+    sizes.scale = a->scale;
+    sizes.dropout.run = run;
+    sizes.dropout.origin = a->origin;
+    sizes.dropout.id = a->dropout;
+    sizes.dropout.threshold = a->threshold;
+    sizes.dropout.scale = 1 / (1 - a->probability);
+    return sizes;
+}
+
+/* The three parts of packed rows. */
+template <typename T> Operands<T> parts_of(const cuda_attention_shape *a, const void *qkv, void *dqkv)
+{
+    const int64_t width = (int64_t)a->heads * a->size;
+    const T *from = (const T *)qkv;
+    T *to = (T *)dqkv;
+    return to ? Operands<T>{from, from + width, from + 2 * width, to, to + width, to + 2 * width}
+              : Operands<T>{from, from + width, from + 2 * width, nullptr, nullptr, nullptr};
+}
+
 /* Calls `f` with a type and a padded size of heads. */
-template <typename F> cudaError_t with_heads(const cuda_attention_shape *a, F f)
+template <typename F> cudaError_t with_heads(cuda_type type, int size, F f)
 {
     auto with_size = [&](auto zero) {
-        return a->size <= 32 ? f(zero, Width<32>()) : a->size <= 64 ? f(zero, Width<64>()) : f(zero, Width<128>());
+        return size <= 32 ? f(zero, Width<32>()) : size <= 64 ? f(zero, Width<64>()) : f(zero, Width<128>());
     };
-    return a->type == CUDA_TYPE_BF16 ? with_size(__nv_bfloat16()) : with_size(__half());
+    return type == CUDA_TYPE_BF16 ? with_size(__nv_bfloat16()) : with_size(__half());
+}
+
+/* `blocks`: sequences, and one more where there may be rows of none. */
+template <typename T, int D>
+cudaError_t launch_forward(cudaStream_t stream, const AttentionSizes &a, int blocks, int longest, const Operands<T> &of,
+                           void *y, float *statistics)
+{
+    using Shared = ForwardShared<T, D>;
+    const int tiles = (int)ceil_div(longest, QUERIES);
+    const cudaError_t error = allow_shared<Shared>(attention_kernel<T, D>);
+    if (error != cudaSuccess)
+        return error;
+    attention_kernel<T, D>
+        <<<dim3((unsigned)blocks * (unsigned)tiles, (unsigned)a.heads), FORWARD_THREADS, sizeof(Shared), stream>>>(
+            a, tiles, of, (T *)y, statistics);
+    return cudaGetLastError();
+}
+
+template <typename T, int D>
+cudaError_t launch_gradient(cudaStream_t stream, const AttentionSizes &a, int blocks, const Operands<T> &of,
+                            const void *y, const float *statistics, const void *dy, float *scratch)
+{
+    using Shared = BackwardShared<T, D>;
+    const cudaError_t error = allow_shared<Shared>(attention_grad_kernel<T, D>);
+    if (error != cudaSuccess)
+        return error;
+    attention_grad_kernel<T, D><<<dim3((unsigned)blocks, (unsigned)a.heads), THREADS, sizeof(Shared), stream>>>(
+        a, of, (const T *)y, statistics, (const T *)dy, scratch);
+    return cudaGetLastError();
 }
 
 } // namespace
@@ -748,20 +831,12 @@ cudaError_t cuda_launch_attention(cudaStream_t stream, const cuda_attention_shap
                                   const int32_t *ends, void *y, float *statistics, const cuda_run_values *run)
 {
     const AttentionSizes sizes = sizes_of(a, ends, run);
-    if (!uses_tensor_cores(a))
+    if (!type_fits(a->type, a->size))
         return launch_plain_attention(stream, a->type, a->longest, sizes, qkv, y, statistics);
-    return with_heads(a, [&](auto zero, auto padded) {
+    return with_heads(a->type, a->size, [&](auto zero, auto padded) {
         using T = decltype(zero);
-        constexpr int D = decltype(padded)::value;
-        using Shared = ForwardShared<T, D>;
-        const int tiles = (int)ceil_div(a->longest, QUERIES);
-        const dim3 blocks((unsigned)(a->sequences + 1) * (unsigned)tiles, (unsigned)a->heads);
-        cudaError_t error = allow_shared<Shared>(attention_kernel<T, D>);
-        if (error != cudaSuccess)
-            return error;
-        attention_kernel<T, D>
-            <<<blocks, FORWARD_THREADS, sizeof(Shared), stream>>>(sizes, tiles, (const T *)qkv, (T *)y, statistics);
-        return cudaGetLastError();
+        return launch_forward<T, decltype(padded)::value>(stream, sizes, a->sequences + 1, a->longest,
+                                                          parts_of<T>(a, qkv, nullptr), y, statistics);
     });
 }
 
@@ -772,18 +847,50 @@ cudaError_t cuda_launch_attention_grad(cudaStream_t stream, const cuda_attention
     const AttentionSizes sizes = sizes_of(a, ends, run);
     if (!grad_uses_tensor_cores(a))
         return launch_plain_attention_grad(stream, a->type, a->longest, sizes, qkv, y, statistics, dy, dqkv, scratch);
-    return with_heads(a, [&](auto zero, auto padded) {
+    return with_heads(a->type, a->size, [&](auto zero, auto padded) {
         using T = decltype(zero);
-        constexpr int D = decltype(padded)::value;
-        using Shared = BackwardShared<T, D>;
-        const dim3 blocks((unsigned)a->sequences + 1, (unsigned)a->heads);
-        cudaError_t error = allow_shared<Shared>(attention_grad_kernel<T, D>);
-        if (error != cudaSuccess)
-            return error;
-        attention_grad_kernel<T, D><<<blocks, THREADS, sizeof(Shared), stream>>>(
-            sizes, (const T *)qkv, (const T *)y, statistics, (const T *)dy, (T *)dqkv, scratch);
-        return cudaGetLastError();
+        return launch_gradient<T, decltype(padded)::value>(stream, sizes, a->sequences + 1, parts_of<T>(a, qkv, dqkv),
+                                                           y, statistics, dy, scratch);
     });
 }
 
 } // extern "C"
+
+/* The statistics are the same as the other kernels', so each direction may choose for itself. */
+bool uses_tensor_cores(const cuda_product_attention *a)
+{
+    return type_fits(a->type, a->size) && gradient_fits(a->size) && a->size == a->value_size && a->queries == a->keys &&
+           a->query_stride == a->value_stride && a->mask_entries == 0 && a->scale > 0;
+}
+
+size_t fast_product_scratch_bytes(const cuda_product_attention *a)
+{
+    const int64_t rows = a->sequences * a->queries;
+    return a->queries <= KEYS ? 0 : (size_t)rows * (size_t)a->heads * (size_t)a->size * sizeof(float);
+}
+
+cudaError_t launch_fast_product_attention(cudaStream_t stream, const cuda_product_attention *a, void *y,
+                                          float *statistics, const cuda_run_values *run)
+{
+    const AttentionSizes sizes = sizes_of(a, run);
+    return with_heads(a->type, a->size, [&](auto zero, auto padded) {
+        using T = decltype(zero);
+        const Operands<T> of = {(const T *)a->query, (const T *)a->key, (const T *)a->value, nullptr, nullptr, nullptr};
+        return launch_forward<T, decltype(padded)::value>(stream, sizes, sizes.sequences, a->queries, of, y,
+                                                          statistics);
+    });
+}
+
+cudaError_t launch_fast_product_attention_grad(cudaStream_t stream, const cuda_product_attention *a, const void *y,
+                                               const float *statistics, const void *dy, void *dquery, void *dkey,
+                                               void *dvalue, float *scratch, const cuda_run_values *run)
+{
+    const AttentionSizes sizes = sizes_of(a, run);
+    return with_heads(a->type, a->size, [&](auto zero, auto padded) {
+        using T = decltype(zero);
+        const Operands<T> of = {(const T *)a->query, (const T *)a->key, (const T *)a->value,
+                                (T *)dquery,         (T *)dkey,         (T *)dvalue};
+        return launch_gradient<T, decltype(padded)::value>(stream, sizes, sizes.sequences, of, y, statistics, dy,
+                                                           scratch);
+    });
+}

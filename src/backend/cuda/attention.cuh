@@ -9,8 +9,11 @@
 
 /* Attention as the kernels take it. */
 struct AttentionSizes {
-    const int32_t *ends; /* device memory */
-    int64_t tokens;      /* rows, those of no sequence included */
+    const int32_t *ends; /* device memory; NULL: all sequences have `length` tokens */
+    int length;
+    bool causal;    /* query i sees keys 0 to i; attention.cu alone */
+    int64_t stride; /* of rows of queries, keys, values and their gradients; likewise */
+    int64_t tokens; /* rows, those of no sequence included */
     int sequences, heads, size;
     float scale; /* of scores */
     struct {
@@ -32,6 +35,8 @@ struct Rows {
 /* The rows of a sequence; of the one past the last, the rows that belong to none. */
 __device__ __forceinline__ Rows rows_of(const AttentionSizes &a, int sequence)
 {
+    if (!a.ends)
+        return Rows{(int64_t)sequence * a.length, sequence < a.sequences ? a.length : 0};
     int64_t begin = sequence > 0 ? a.ends[sequence - 1] : 0, end = sequence < a.sequences ? a.ends[sequence] : a.tokens;
     if (end > a.tokens)
         end = a.tokens;
@@ -107,5 +112,15 @@ cudaError_t launch_plain_attention(cudaStream_t stream, cuda_type type, int long
 cudaError_t launch_plain_attention_grad(cudaStream_t stream, cuda_type type, int longest, const AttentionSizes &a,
                                         const void *qkv, const void *y, const float *statistics, const void *dy,
                                         void *dqkv, float *scratch);
+
+/* dot_product_attention by attention.cu, where uses_tensor_cores(). */
+bool uses_tensor_cores(const cuda_product_attention *a);
+cudaError_t launch_fast_product_attention(cudaStream_t stream, const cuda_product_attention *a, void *y,
+                                          float *statistics, const cuda_run_values *run);
+/* `scratch`: fast_product_scratch_bytes(), perhaps none. */
+cudaError_t launch_fast_product_attention_grad(cudaStream_t stream, const cuda_product_attention *a, const void *y,
+                                               const float *statistics, const void *dy, void *dquery, void *dkey,
+                                               void *dvalue, float *scratch, const cuda_run_values *run);
+size_t fast_product_scratch_bytes(const cuda_product_attention *a);
 
 #endif

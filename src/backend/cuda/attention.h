@@ -52,7 +52,8 @@ typedef struct cuda_product_attention {
 /* statistics: may be NULL. */
 cudaError_t cuda_launch_product_attention(cudaStream_t stream, const cuda_product_attention *a, void *y,
                                           float *statistics, const cuda_run_values *run);
-/* dmask: may be NULL. scratch: a float for each query of each head. */
+size_t cuda_product_attention_scratch_bytes(const cuda_product_attention *a);
+/* dmask: may be NULL. scratch: as many bytes, perhaps none. */
 cudaError_t cuda_launch_product_attention_grad(cudaStream_t stream, const cuda_product_attention *a, const void *y,
                                                const float *statistics, const void *dy, void *dquery, void *dkey,
                                                void *dvalue, float *dmask, float *scratch, const cuda_run_values *run);

@@ -158,8 +158,9 @@ static fth_status prepare_gradient(fth_plan *plan, const fth_node *node)
         mask = fth_plan_value_of(plan, node->outputs[MASK]);
         FTH_TRY(cuda_begin_write(plan, mask, &plain, &values[DMASK]));
     }
-    const int64_t queries = call.product_attention.sequences * a->queries;
-    FTH_TRY(cuda_add_scratch(plan, (size_t)(queries * a->heads) * sizeof(float), &values[SCRATCH]));
+    const size_t scratch_bytes = cuda_product_attention_scratch_bytes(&call.product_attention);
+    if (scratch_bytes > 0)
+        FTH_TRY(cuda_add_scratch(plan, scratch_bytes, &values[SCRATCH]));
     FTH_TRY(cuda_add_call(plan, "dot_product_attention_grad", &call));
     for (int i = 0; i < operands; i++)
         FTH_TRY(cuda_end_write(plan, fth_plan_value_of(plan, node->outputs[i]), values[DQUERY + i]));

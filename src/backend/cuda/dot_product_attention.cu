@@ -1,5 +1,6 @@
 /* Attention among sequences of one length, with all that it may have: separate queries, keys and
- * values, a mask, causal. f32 arithmetic on tiles of rows (attention_rows.cuh). */
+ * values, a mask, causal. f32 arithmetic on tiles of rows (attention_rows.cuh); what attention.cu
+ * can do on tensor cores is left to it. */
 #include "backend/cuda/attention_rows.cuh"
 
 namespace
@@ -277,9 +278,17 @@ __global__ void __launch_bounds__(THREADS)
 
 extern "C" {
 
+size_t cuda_product_attention_scratch_bytes(const cuda_product_attention *a)
+{
+    return uses_tensor_cores(a) ? fast_product_scratch_bytes(a)
+                                : (size_t)(a->sequences * a->queries) * (size_t)a->heads * sizeof(float);
+}
+
 cudaError_t cuda_launch_product_attention(cudaStream_t stream, const cuda_product_attention *a, void *y,
                                           float *statistics, const cuda_run_values *run)
 {
+    if (uses_tensor_cores(a))
+        return launch_fast_product_attention(stream, a, y, statistics, run);
     return with_columns(a->type, a->size > a->value_size ? a->size : a->value_size, [&](auto zero, auto columns) {
         using T = decltype(zero);
         constexpr int I = decltype(columns)::value;
@@ -298,6 +307,8 @@ cudaError_t cuda_launch_product_attention_grad(cudaStream_t stream, const cuda_p
                                                const float *statistics, const void *dy, void *dquery, void *dkey,
                                                void *dvalue, float *dmask, float *scratch, const cuda_run_values *run)
 {
+    if (uses_tensor_cores(a))
+        return launch_fast_product_attention_grad(stream, a, y, statistics, dy, dquery, dkey, dvalue, scratch, run);
     return with_columns(a->type, a->size > a->value_size ? a->size : a->value_size, [&](auto zero, auto columns) {
         using T = decltype(zero);
         constexpr int I = decltype(columns)::value;
