@@ -30,8 +30,8 @@ enum { IR_VERSION = 8, OPSET = 17 };
 
 static const fth_onnx_op *find_op(const fth_op *op)
 {
-    const fth_onnx_op *const lists[] = {fth_onnx_op_list, fth_onnx_arrange_ops, fth_onnx_text_ops,
-                                        fth_onnx_sequence_ops};
+    const fth_onnx_op *const lists[] = {fth_onnx_op_list, fth_onnx_arrange_ops, fth_onnx_pointwise_ops,
+                                        fth_onnx_text_ops, fth_onnx_sequence_ops};
     for (size_t i = 0; i < FTH_COUNT_OF(lists); i++) {
         for (const fth_onnx_op *row = lists[i]; row->op; row++) {
             if (row->op == op)

@@ -22,10 +22,11 @@ typedef struct fth_onnx_op {
     fth_status (*write)(fth_onnx_writer *writer, const fth_node *node);
 } fth_onnx_op;
 
-extern const fth_onnx_op fth_onnx_op_list[];      /* ends with a NULL op */
-extern const fth_onnx_op fth_onnx_arrange_ops[];  /* likewise: those that move elements (onnx_arrange.c) */
-extern const fth_onnx_op fth_onnx_text_ops[];     /* and those of text (onnx_text.c) */
-extern const fth_onnx_op fth_onnx_sequence_ops[]; /* attention, LSTM and the like (onnx_sequences.c) */
+extern const fth_onnx_op fth_onnx_op_list[];       /* ends with a NULL op */
+extern const fth_onnx_op fth_onnx_arrange_ops[];   /* likewise: those that move elements (onnx_arrange.c) */
+extern const fth_onnx_op fth_onnx_pointwise_ops[]; /* pointwise and reduce (onnx_pointwise.c) */
+extern const fth_onnx_op fth_onnx_text_ops[];      /* and those of text (onnx_text.c) */
+extern const fth_onnx_op fth_onnx_sequence_ops[];  /* attention, LSTM and the like (onnx_sequences.c) */
 
 /* ---- onnx_text.c: sequences that are packed here are padded in ONNX ---- */
 

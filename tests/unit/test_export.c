@@ -439,6 +439,47 @@ static void ops_of_sequences_are_written(void **state)
     fth_graph_free(graph);
 }
 
+/* Every function of an expression that the forward pass may have, and each reduction. */
+static fth_status add_functions(fth_graph *graph, fth_value x, fth_value *y)
+{
+    fth_status status = FTH_OK;
+    const fth_shape wide = FTH_SHAPE(FTH_BATCH, 2, 4, 4);
+    fth_expression nothing = {0};
+    fth_value parts[4], scale;
+    FTH_TRY(
+        fth_graph_add_parameter(graph, "scale", FTH_SHAPE(2, 1, 1), (fth_initializer){FTH_INIT_CONSTANT, 1}, &scale));
+    FTH_TRY(fth_op_add_pointwise(graph, &nothing, &scale, 1, &wide, &parts[0]));
+    for (int f = 0; f <= FTH_FUNCTION_NORMAL_DENSITY; f++) { /* the rest are derivatives */
+        fth_expression e = {0};
+        fth_expression_apply(&e, (fth_expression_function)f, fth_expression_input(0), fth_expression_input(1),
+                             fth_expression_number(&e, 2));
+        FTH_TRY(fth_op_add_pointwise(graph, &e, (fth_value[]){x, parts[0]}, 2, NULL, &x));
+    }
+    FTH_TRY(fth_op_add_reduce(graph, FTH_REDUCE_MEAN, 4, true, x, &parts[1]));
+    FTH_TRY(fth_op_add_reduce(graph, FTH_REDUCE_MAX, 4, true, x, &parts[2]));
+    FTH_TRY(fth_op_add_reduce(graph, FTH_REDUCE_SUM, 4, true, x, &parts[3]));
+    FTH_TRY(fth_op_add_concat(graph, 2, parts + 1, 3, y));
+out:
+    return status;
+}
+
+static void expressions_are_written(void **state)
+{
+    (void)state;
+    static const char *const expected[] = {"Expand", "Shape", "ReduceMean", "ReduceMax", "ReduceSum", "Where"};
+    fth_graph *graph = build_around(add_functions);
+    assert_int_equal(save(graph), FTH_OK);
+    onnx_model *model = read_model("");
+    for (size_t i = 0; i < FTH_COUNT_OF(expected); i++)
+        assert_int_equal(count_nodes(model, expected[i]), 1);
+    assert_int_equal(count_nodes(model, "Erf"), 3); /* erf, gelu, the normal distribution */
+    assert_int_equal(count_nodes(model, "Cast"), 9);
+    for (int n = 0; n < model->read_count; n++)
+        assert_true(has_made(model, model->read[n]));
+    free_model(model);
+    fth_graph_free(graph);
+}
+
 static fth_status add_moves(fth_graph *graph, fth_value x, fth_value *y)
 {
     static const int32_t order[] = {3, 0, 0, 1};
@@ -562,6 +603,7 @@ int main(void)
         cmocka_unit_test(adaptive_pooling_has_two_forms),
         cmocka_unit_test(text_has_the_inputs_of_transformers),
         cmocka_unit_test(ops_of_other_graphs_are_written_too),
+        cmocka_unit_test(expressions_are_written),
         cmocka_unit_test(ops_that_move_elements_are_written),
         cmocka_unit_test(ops_of_sequences_are_written),
         cmocka_unit_test(an_op_without_a_translation_is_named),
