@@ -33,6 +33,23 @@ static double mish_factor(double e)
     return e * (e + 2) / (e * (e + 2) + 2);
 }
 
+/* Derivatives: of a s, where s is the logistic function; of a Φ(a); and of a s, where s is the
+ * logistic function of 2 sqrt(2/π) (a + 0.044715 a³). */
+static double silu_slope(double a, double s)
+{
+    return s * (1 + a * (1 - s));
+}
+
+static double gelu_slope(double a)
+{
+    return normal_cdf(a) + a * normal_density(a);
+}
+
+static double gelu_tanh_slope(double a, double s)
+{
+    return s * (1 + a * (1 - s) * (1.5957691216057308 + 3 * 0.07135481627260025 * a * a));
+}
+
 #define NUM(number) number
 #define F(name)     name
 

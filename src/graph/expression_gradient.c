@@ -83,37 +83,38 @@ static fth_operand derive_power(derivation *d, int of)
 }
 
 /* The larger, or smaller, gets the gradient; equal ones get half of it each. */
+static fth_operand pass_extreme(derivation *d, fth_operand own, fth_operand other, fth_expression_function loses,
+                                fth_operand dy)
+{
+    return where(d, binary(d, FTH_FUNCTION_EQ, own, other), multiply(d, dy, number(d, 0.5)),
+                 where(d, binary(d, loses, own, other), number(d, 0), dy));
+}
+
 static fth_operand derive_extreme(derivation *d, int of, fth_expression_function loses)
 {
-    const fth_operand own = d->x[of], other = d->x[1 - of];
-    return where(d, binary(d, FTH_FUNCTION_EQ, own, other), times(d, number(d, 0.5)),
-                 stop(d, binary(d, loses, own, other)));
+    return pass_extreme(d, d->x[of], d->x[1 - of], loses, d->dy);
 }
 
-/* s (1 + a (1 - s)), where s is the logistic function. */
-static fth_operand derive_silu(derivation *d)
+static bool is_infinite(const derivation *d, fth_operand x)
 {
-    const fth_operand s = unary(d, FTH_FUNCTION_SIGMOID, d->x[0]), one = number(d, 1);
-    return times(d, multiply(d, s, add(d, multiply(d, d->x[0], subtract(d, one, s)), one)));
+    return x.kind == FTH_OPERAND_NUMBER && isinf(d->e->numbers[x.index]);
 }
 
+/* Between numbers, 0 at them, too; between other operands as min(max(a, low), high). */
 static fth_operand derive_clamp(derivation *d, int of)
 {
     const fth_operand a = d->x[0], low = d->x[1], high = d->x[2];
-    if (of == 1)
-        return pass(d, binary(d, FTH_FUNCTION_LT, a, low));
+    if (low.kind == FTH_OPERAND_NUMBER && high.kind == FTH_OPERAND_NUMBER) {
+        const fth_operand above = is_infinite(d, low) ? number(d, 1) : binary(d, FTH_FUNCTION_GT, a, low);
+        const fth_operand below = is_infinite(d, high) ? above : binary(d, FTH_FUNCTION_LT, a, high);
+        return of != 0 ? FTH_NO_OPERAND
+                       : pass(d, is_infinite(d, low) ? below : binary(d, FTH_FUNCTION_AND, above, below));
+    }
+    const fth_operand raised = binary(d, FTH_FUNCTION_MAX, a, low);
     if (of == 2)
-        return pass(d, binary(d, FTH_FUNCTION_GT, a, high));
-    return pass(d,
-                binary(d, FTH_FUNCTION_AND, binary(d, FTH_FUNCTION_GE, a, low), binary(d, FTH_FUNCTION_LE, a, high)));
-}
-
-static fth_operand derive_hardswish(derivation *d)
-{
-    const fth_operand a = d->x[0];
-    const fth_operand slope = add(d, binary(d, FTH_FUNCTION_DIV, a, number(d, 3)), number(d, 0.5));
-    return where(d, compare(d, FTH_FUNCTION_LE, a, -3), number(d, 0),
-                 where(d, compare(d, FTH_FUNCTION_GE, a, 3), d->dy, times(d, slope)));
+        return pass_extreme(d, high, raised, FTH_FUNCTION_GT, d->dy);
+    const fth_operand dy = pass_extreme(d, raised, high, FTH_FUNCTION_GT, d->dy);
+    return of == 0 ? pass_extreme(d, a, low, FTH_FUNCTION_LT, dy) : pass_extreme(d, low, a, FTH_FUNCTION_LT, dy);
 }
 
 static fth_operand derive_softplus(derivation *d)
@@ -131,26 +132,6 @@ static fth_operand derive_mish(derivation *d)
         unary(d, FTH_FUNCTION_TANH, fth_expression_apply(d->e, FTH_FUNCTION_SOFTPLUS, a, number(d, 1), number(d, 20)));
     const fth_operand slope = subtract(d, number(d, 1), unary(d, FTH_FUNCTION_SQUARE, t));
     return times(d, add(d, t, multiply(d, unary(d, FTH_FUNCTION_SILU, a), slope)));
-}
-
-/* Φ(a) + a φ(a) */
-static fth_operand derive_gelu(derivation *d)
-{
-    const fth_operand a = d->x[0];
-    return times(
-        d, add(d, unary(d, FTH_FUNCTION_NORMAL_CDF, a), multiply(d, a, unary(d, FTH_FUNCTION_NORMAL_DENSITY, a))));
-}
-
-/* s + a s (1 - s) u', where s = logistic(u) and u = 2 sqrt(2/π) (a + 0.044715 a³) */
-static fth_operand derive_gelu_tanh(derivation *d)
-{
-    const double k = 1.5957691216057308, cubic = 0.044715;
-    const fth_operand a = d->x[0], square = unary(d, FTH_FUNCTION_SQUARE, a);
-    const fth_operand u = multiply(d, a, add(d, multiply(d, square, number(d, k * cubic)), number(d, k)));
-    const fth_operand s = unary(d, FTH_FUNCTION_SIGMOID, u);
-    const fth_operand slope = add(d, multiply(d, square, number(d, 3 * k * cubic)), number(d, k));
-    const fth_operand rest = multiply(d, multiply(d, a, subtract(d, number(d, 1), s)), slope);
-    return times(d, multiply(d, s, add(d, rest, number(d, 1))));
 }
 
 static fth_operand derive_arithmetic(derivation *d, fth_expression_function function, int of)
@@ -203,7 +184,7 @@ static fth_operand derive_activation(derivation *d, fth_expression_function func
     switch (function) {
     case FTH_FUNCTION_SIGMOID: return times(d, multiply(d, subtract(d, number(d, 1), d->y), d->y));
     case FTH_FUNCTION_TANH: return times(d, subtract(d, number(d, 1), unary(d, FTH_FUNCTION_SQUARE, d->y)));
-    case FTH_FUNCTION_SILU: return derive_silu(d);
+    case FTH_FUNCTION_SILU: return times(d, unary(d, FTH_FUNCTION_SILU_SLOPE, a));
     case FTH_FUNCTION_RELU: return stop(d, compare(d, FTH_FUNCTION_LE, a, 0));
     case FTH_FUNCTION_CLAMP: return derive_clamp(d, of);
     case FTH_FUNCTION_HARDTANH:
@@ -215,7 +196,7 @@ static fth_operand derive_activation(derivation *d, fth_expression_function func
             binary(d, FTH_FUNCTION_AND, compare(d, FTH_FUNCTION_GT, a, -3), compare(d, FTH_FUNCTION_LT, a, 3));
         return where(d, inside, times(d, number(d, 1.0 / 6)), number(d, 0));
     }
-    case FTH_FUNCTION_HARDSWISH: return derive_hardswish(d);
+    case FTH_FUNCTION_HARDSWISH: return times(d, unary(d, FTH_FUNCTION_HARDSWISH_SLOPE, a));
     case FTH_FUNCTION_LEAKY_RELU: {
         const fth_operand positive = compare(d, FTH_FUNCTION_GT, a, 0);
         return of == 0 ? where(d, positive, d->dy, times(d, b)) : where(d, positive, number(d, 0), times(d, a));
@@ -227,8 +208,8 @@ static fth_operand derive_activation(derivation *d, fth_expression_function func
     }
     case FTH_FUNCTION_SOFTPLUS: return of == 0 ? derive_softplus(d) : FTH_NO_OPERAND;
     case FTH_FUNCTION_MISH: return derive_mish(d);
-    case FTH_FUNCTION_GELU: return derive_gelu(d);
-    case FTH_FUNCTION_GELU_TANH: return derive_gelu_tanh(d);
+    case FTH_FUNCTION_GELU: return times(d, unary(d, FTH_FUNCTION_GELU_SLOPE, a));
+    case FTH_FUNCTION_GELU_TANH: return times(d, unary(d, FTH_FUNCTION_GELU_TANH_SLOPE, a));
     case FTH_FUNCTION_WHERE: return of == 0 ? FTH_NO_OPERAND : of == 1 ? pass(d, a) : stop(d, a);
     default: return FTH_NO_OPERAND; /* constant between its jumps */
     }

@@ -5,8 +5,8 @@
  * derivative in expression_gradient.c and its ONNX nodes in export/onnx_pointwise.c. Formulas are
  * written for any type of number: the including file defines NUM(1.5), a constant of its type, and
  * F(exp), its version of the function of C's library of that name. Beyond the library, it provides
- * F(normal_cdf), F(normal_density), F(logistic), F(softplus) and F(mish_factor). Comparisons with NaN are false, and
- * the formulas are arranged so that NaN stays NaN. */
+ * F(normal_cdf), F(normal_density), F(logistic), F(softplus) and F(mish_factor). Comparisons with
+ * NaN are false, and the formulas are arranged so that NaN stays NaN. */
 #ifndef FTH_GRAPH_FUNCTION_LIST_H
 #define FTH_GRAPH_FUNCTION_LIST_H
 
@@ -61,7 +61,12 @@
     ROW(AND, and, 2, (a != 0) & (b != 0) ? 1 : 0)                                                                      \
     ROW(OR, or, 2, (a != 0) | (b != 0) ? 1 : 0)                                                                        \
     ROW(NORMAL_CDF, normal_cdf, 1, F(normal_cdf)(a)) /* of the standard normal distribution */                         \
-    ROW(NORMAL_DENSITY, normal_density, 1, F(normal_density)(a))
+    ROW(NORMAL_DENSITY, normal_density, 1, F(normal_density)(a))                                                       \
+    ROW(SILU_SLOPE, silu_slope, 1, F(silu_slope)(a, F(logistic)(a))) /* derivatives that are worth a function */       \
+    ROW(HARDSWISH_SLOPE, hardswish_slope, 1, a <= -3 ? 0 : a < 3 ? a / 3 + NUM(0.5) : 1)                               \
+    ROW(GELU_SLOPE, gelu_slope, 1, F(gelu_slope)(a))                                                                   \
+    ROW(GELU_TANH_SLOPE, gelu_tanh_slope, 1,                                                                           \
+        F(gelu_tanh_slope)(a, F(logistic)(NUM(1.5957691216057308) * (a + NUM(0.044715) * a * a * a))))
 
 typedef enum fth_expression_function {
 #define ROW(NAME, name, arity, formula) FTH_FUNCTION_##NAME,

@@ -5,6 +5,8 @@
 
 #include "graph/ops.h"
 
+#include "expression_values.h"
+
 static const fth_operand none = FTH_NO_OPERAND;
 
 static fth_operand in(int input)
@@ -72,6 +74,55 @@ static void test_gradients_are_short(void **state)
     assert_false(fth_expression_differentiate(&gate, 3, 4, &gradient));
     apply(&gate, FTH_FUNCTION_SIGN, in(0), none);
     assert_false(fth_expression_differentiate(&gate, 0, 2, &gradient));
+}
+
+/* ---- against PyTorch ---- */
+
+static bool is_close(double found, double wanted, double rounding)
+{
+    if (isnan(wanted) || isinf(wanted))
+        return isnan(wanted) ? isnan(found) : found == wanted;
+    return fabs(found - wanted) <= rounding * fabs(wanted) || fabs(found - wanted) < 1e-15;
+}
+
+/* PyTorch divides by 6 in f32 in one of its kernels. */
+static double rounding_of(size_t row)
+{
+    return expected[row].function == FTH_FUNCTION_HARDSIGMOID ? 0x1p-24 : 1e-12;
+}
+
+static void expect(size_t row, const char *what, double found, double wanted, int *differences)
+{
+    if (is_close(found, wanted, rounding_of(row)))
+        return;
+    print_message("  DIFFERS %s(%g, %g, %g): %s %.17g, in PyTorch %.17g\n",
+                  fth_expression_function_name(expected[row].function), expected[row].a, expected[row].b,
+                  expected[row].c, what, found, wanted);
+    ++*differences;
+}
+
+/* Values and gradients of each function, at kinks, at infinity and for NaN. */
+static void test_functions_are_those_of_pytorch(void **state)
+{
+    (void)state;
+    int differences = 0;
+    for (size_t r = 0; r < FTH_COUNT_OF(expected); r++) {
+        fth_expression e = {0}, gradient;
+        double inputs[] = {expected[r].a, expected[r].b, 1};
+        const fth_operand low = fth_expression_number(&e, expected[r].b),
+                          high = fth_expression_number(&e, expected[r].c);
+        fth_expression_apply(&e, expected[r].function, in(0), expected[r].count > 1 ? in(1) : low,
+                             expected[r].count > 1 ? low : high);
+        fth_expression_prune(&e);
+        expect(r, "is", fth_expression_evaluate(&e, inputs), expected[r].value, &differences);
+        for (int of = 0; of < expected[r].count; of++) {
+            const bool any = fth_expression_differentiate(&e, of, 2, &gradient);
+            expect(r, of == 0 ? "has gradient" : "has second gradient",
+                   any ? fth_expression_evaluate(&gradient, inputs) : 0, of == 0 ? expected[r].da : expected[r].db,
+                   &differences);
+        }
+    }
+    assert_int_equal(differences, 0);
 }
 
 /* ---- fusing ---- */
@@ -233,6 +284,7 @@ int main(void)
         cmocka_unit_test(test_what_changes_nothing_is_dropped),
         cmocka_unit_test(test_a_long_expression_is_refused),
         cmocka_unit_test(test_gradients_are_short),
+        cmocka_unit_test(test_functions_are_those_of_pytorch),
         cmocka_unit_test(test_a_chain_becomes_one_node),
         cmocka_unit_test(test_what_others_read_stays),
         cmocka_unit_test(test_blocks_keep_their_nodes),

@@ -40,6 +40,21 @@ __device__ __forceinline__ float mish_factor_f(float e)
     return e * (e + 2) / (e * (e + 2) + 2);
 }
 
+__device__ __forceinline__ float silu_slope_f(float a, float s)
+{
+    return s * (1 + a * (1 - s));
+}
+
+__device__ __forceinline__ float gelu_slope_f(float a)
+{
+    return normal_cdf_f(a) + a * normal_density_f(a);
+}
+
+__device__ __forceinline__ float gelu_tanh_slope_f(float a, float s)
+{
+    return s * (1 + a * (1 - s) * (1.5957691216f + 3 * 0.0713548163f * a * a));
+}
+
 #define fabs_f  fabsf
 #define exp_f   expf
 #define log_f   logf

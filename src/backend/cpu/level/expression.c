@@ -9,26 +9,29 @@
 #include "backend/vector/vector.h"
 #include "base/vectorized.h"
 
-#define fabs_of           __builtin_fabsf
-#define exp_of            vector_exp_unlimited
-#define log_of            vector_log
-#define sqrt_of           __builtin_sqrtf
-#define pow_of            powf
-#define logistic_of       vector_logistic
-#define tanh_of           vector_tanh
-#define expm1_of          vector_expm1
-#define log1p_of          vector_log1p
-#define erf_of            vector_erf
-#define sin_of            sinf
-#define cos_of            cosf
-#define floor_of          __builtin_floorf
-#define ceil_of           __builtin_ceilf
-#define rint_of           __builtin_rintf
-#define trunc_of          __builtin_truncf
-#define normal_cdf_of     normal_cdf
-#define normal_density_of normal_density
-#define softplus_of       softplus
-#define mish_factor_of    mish_factor
+#define fabs_of            __builtin_fabsf
+#define exp_of             vector_exp_unlimited
+#define log_of             vector_log
+#define sqrt_of            __builtin_sqrtf
+#define pow_of             powf
+#define logistic_of        vector_logistic
+#define tanh_of            vector_tanh
+#define expm1_of           vector_expm1
+#define log1p_of           vector_log1p
+#define erf_of             vector_erf
+#define sin_of             sinf
+#define cos_of             cosf
+#define floor_of           __builtin_floorf
+#define ceil_of            __builtin_ceilf
+#define rint_of            __builtin_rintf
+#define trunc_of           __builtin_truncf
+#define normal_cdf_of      normal_cdf
+#define normal_density_of  normal_density
+#define softplus_of        softplus
+#define mish_factor_of     mish_factor
+#define silu_slope_of      silu_slope
+#define gelu_slope_of      gelu_slope
+#define gelu_tanh_slope_of gelu_tanh_slope
 
 #define NUM(number) number##f
 #define F(name)     name##_of
@@ -52,6 +55,22 @@ static inline float softplus(float a, float beta, float threshold)
 static inline float mish_factor(float e)
 {
     return e * (e + 2) / (e * (e + 2) + 2);
+}
+
+static inline float silu_slope(float a, float s)
+{
+    return s * (1 + a * (1 - s));
+}
+
+static inline float gelu_slope(float a)
+{
+    const vector_normal normal = vector_normal_of(a);
+    return normal.distribution + a * normal.density;
+}
+
+static inline float gelu_tanh_slope(float a, float s)
+{
+    return s * (1 + a * (1 - s) * (1.5957691216f + 3 * 0.0713548163f * a * a));
 }
 
 #define ROW(NAME, name, arity, formula)                                                                                \
