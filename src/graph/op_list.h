@@ -65,9 +65,8 @@
     ROW(dot_product_attention)      /* q, k, v or all in one, [mask] -> y, statistics */                               \
     ROW(dot_product_attention_grad) /* q, k, v or all in one, [mask], y, statistics, dy -> dq, dk, dv, dmask */        \
     ROW(recurrent)                  /* projected, weight, [bias], [h0, [c0]] -> y, gates, cells, h, c */               \
-    ROW(recurrent_grad) /* weight, gates, cells, y, [h0, [c0]], [dy], [dh], [dc] -> dprojected, dweight, dbias, dh, dc \
-                         */                                                                                            \
-    ROW(pointwise)      /* x... -> y; its gradients are pointwise and reduce */                                        \
-    ROW(reduce)         /* x... -> y */
+    ROW(recurrent_grad)             /* weight, gates, cells, y, [h0, [c0]], [dy], [dh], [dc] -> five gradients */      \
+    ROW(pointwise)                  /* x... -> y; its gradients are pointwise and reduce */                            \
+    ROW(reduce)                     /* x... -> y */
 
 #endif

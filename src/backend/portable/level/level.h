@@ -93,8 +93,8 @@ typedef struct portable_level {
                  float scale);
 
     /* query, key, value -> y, statistics; and query, key, value, statistics, dy -> dquery, dkey,
-     * dvalue. `scratch` is of attention_floats(), which reads the sizes of a head alone, and aligned
-     * to 8 bytes. */
+     * dvalue. `scratch` is of attention_floats(), which reads the sizes of a head alone, and
+     * aligned to 8 bytes. */
     void (*attend)(const portable_head *head, float *scratch);
     void (*attend_gradient)(const portable_head *head, float *scratch);
     int64_t (*attention_floats)(const portable_head *head, bool gradient);
