@@ -6,104 +6,6 @@
 
 #include "exported/program_internal.h"
 
-/* ---- the data of values ---- */
-
-/* A parameter, buffer or constant with its tensor in the archive. */
-typedef struct bound_value {
-    int number;
-    const fth_exported_tensor *tensor;
-} bound_value;
-
-static const fth_exported_tensor *find_data(const fth_exported *program, const fth_exported_value *value)
-{
-    const fth_exported_tensor *state = fth_exported_archive_find_state(program->archive, value->state_name);
-    const fth_exported_tensor *constant = fth_exported_archive_find_constant(program->archive, value->state_name);
-    return value->persistent ? (state ? state : constant) : (constant ? constant : state);
-}
-
-/* The program and the tensor have to agree about its type and shape. */
-static fth_status check_data(const fth_exported *program, const fth_exported_value *value,
-                             const fth_exported_tensor *tensor)
-{
-    fth_dtype dtype;
-    bool equal = fth_torch_dtype_find(value->torch_dtype, &dtype) && tensor->view.dtype == dtype &&
-                 tensor->view.shape.rank == value->rank;
-    for (int i = 0; equal && i < value->rank; i++)
-        equal = fth_exported_dim_is(&value->dims[i], tensor->view.shape.dims[i]);
-    if (equal)
-        return FTH_OK;
-    char shape[200];
-    fth_shape_format(&tensor->view.shape, shape, sizeof shape);
-    return fth_fail(FTH_CORRUPT, "%s: the data of '%s' are %s of shape %s, which is not what its program says",
-                    program->origin, value->state_name, fth_dtype_name(tensor->view.dtype), shape);
-}
-
-static int compare_bound(const void *a, const void *b)
-{
-    const bound_value *left = a, *right = b;
-    const uintptr_t x = (uintptr_t)left->tensor->first, y = (uintptr_t)right->tensor->first;
-    return x != y ? (x > y) - (x < y) : (left->number > right->number) - (left->number < right->number);
-}
-
-static bool is_copy(const fth_exported_tensor *tensor)
-{
-    return tensor->view.data != tensor->first;
-}
-
-/* Both begin at the same number in the file. */
-static bool is_same_tensor(const fth_exported_tensor *a, const fth_exported_tensor *b)
-{
-    return a == b || (a->view.dtype == b->view.dtype && fth_shape_equal(&a->view.shape, &b->view.shape) &&
-                      is_copy(a) == is_copy(b));
-}
-
-/* Marks parameters and buffers that share storage. What shares it in another shape would have to be
- * trained as one and is refused. */
-static fth_status find_ties(fth_exported *program, bound_value *bound, size_t count)
-{
-    qsort(bound, count, sizeof *bound, compare_bound);
-    for (size_t i = 1, first = 0; i < count; i++) {
-        if (!bound[i].tensor->first || bound[i].tensor->first != bound[first].tensor->first) {
-            first = i;
-            continue;
-        }
-        fth_exported_value *value = &program->values[bound[i].number];
-        const fth_exported_value *other = &program->values[bound[first].number];
-        if (is_same_tensor(bound[i].tensor, bound[first].tensor))
-            value->same_as = bound[first].number;
-        else if (value->trainable || other->trainable)
-            return fth_fail(FTH_UNSUPPORTED,
-                            "%s: '%s' and '%s' are one storage in two shapes or orders, which farthing cannot train as "
-                            "one; make them parameters of their own (.clone()) and export again",
-                            program->origin, other->state_name, value->state_name);
-    }
-    return FTH_OK;
-}
-
-static fth_status bind_data(fth_exported *program)
-{
-    fth_status status = FTH_OK;
-    bound_value *bound = NULL;
-    size_t count = 0;
-    FTH_TRY(fth_allocate(program->value_count, sizeof *bound, &bound));
-    for (size_t i = 0; i < program->value_count; i++) {
-        fth_exported_value *value = &program->values[i];
-        if (!value->state_name)
-            continue;
-        const fth_exported_tensor *tensor = find_data(program, value);
-        FTH_REQUIRE(tensor, FTH_CORRUPT, "%s: no data for '%s' in it", program->origin, value->state_name);
-        FTH_TRY(check_data(program, value, tensor));
-        value->data = tensor->view.data;
-        value->size_bytes = (size_t)fth_shape_count(&tensor->view.shape) * fth_dtype_size_bytes(tensor->view.dtype);
-        if (value->kind != FTH_EXPORTED_CONSTANT)
-            bound[count++] = (bound_value){(int)i, tensor};
-    }
-    FTH_TRY(find_ties(program, bound, count));
-out:
-    free(bound);
-    return status;
-}
-
 /* ---- opening ---- */
 
 static fth_status create(const char *origin, fth_exported **program)
@@ -125,7 +27,7 @@ static fth_status read_archive(fth_exported *program, const void *bytes, size_t 
     FTH_REQUIRE(origin, FTH_NO_MEMORY, "no memory for a path");
     const char *text = fth_exported_archive_program(program->archive, &text_bytes);
     FTH_TRY(fth_exported_read(program, text, text_bytes, origin, false));
-    FTH_TRY(bind_data(program));
+    FTH_TRY(fth_exported_bind(program));
 out:
     free(origin);
     return status;

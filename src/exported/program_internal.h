@@ -1,7 +1,6 @@
-/* program.c owns a program and finds the data of its values; read.c makes it from JSON
- * (json_text.c), with dimension.c for sizes, argument.c for arguments, mutations.c for buffers
- * that change, and where.c for the user's lines; write.c makes JSON of it, inline_data.c the data
- * in that. */
+/* program.c owns a program; read.c makes it from JSON (json_text.c), with dimension.c for sizes,
+ * argument.c for arguments, mutations.c for buffers that change, and where.c for the user's lines;
+ * bind.c finds the data of its values. write.c makes JSON of it, inline_data.c the data in that. */
 #ifndef FTH_EXPORTED_PROGRAM_INTERNAL_H
 #define FTH_EXPORTED_PROGRAM_INTERNAL_H
 
@@ -37,6 +36,11 @@ struct fth_exported {
     int *inputs, *outputs;
     size_t input_count, output_count;
 };
+
+/* ---- bind.c ---- */
+
+/* Gives parameters, buffers and constants their data, and marks those that share it. */
+fth_status fth_exported_bind(fth_exported *program);
 
 /* ---- dimension.c ---- */
 

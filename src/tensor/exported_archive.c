@@ -201,10 +201,12 @@ static fth_status find_program(fth_exported_archive *archive)
                             entry->name + prefix_length);
     }
     if (!archive->program)
-        return fth_fail(FTH_INVALID,
-                        "%s: no models/model.json in it: a compiled package has no program that could be trained; save "
-                        "one with torch.export.save(torch.export.export(model.train(), ...), ...)",
-                        archive->origin);
+        return fth_fail(
+            FTH_INVALID,
+            "%s: no models/model.json in it: torch.export.save() was interrupted, or this is a compiled package, "
+            "which has no program that could be trained; save one with "
+            "torch.export.save(torch.export.export(model.train(), ...), ...)",
+            archive->origin);
     return FTH_OK;
 }
 
