@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "backend/cuda/convolution.h"
+#include "backend/cuda/depthwise.h"
 #include "backend/cuda/kernel_list.h"
 #include "backend/cuda/step.h"
 #include "backend/cuda/weights.h"
@@ -208,6 +209,8 @@ static fth_status prepare_forward(fth_plan *plan, const fth_node *node)
     cuda_conv_plan *engine = NULL;
     fth_plan_value x, w, y, b = FTH_NO_PLAN_VALUE, standard;
     bool fused = false;
+    if (cuda_depthwise_fits(a, &weight))
+        return cuda_depthwise_forward(plan, node);
     FTH_TRY(cuda_read_weight(plan, node->inputs[1], &g.w, &w));
     FTH_TRY(cuda_read_as(plan, fth_plan_value_of(plan, node->inputs[0]), &g.x, &x));
     FTH_TRY(choose(plan, &g, bias, a->relu, &engine, &fused));
@@ -259,6 +262,8 @@ static fth_status prepare_grad_input(fth_plan *plan, const fth_node *node)
     const geometry g = {cuda_convolution_input(plan, a, as), cuda_weight_layout(plan, a, &weight, as),
                         cuda_convolution_output(plan, a, node->inputs[0]), a};
     const cuda_conv conv = describe(plan, &g, CUDA_CONV_DATA);
+    if (cuda_depthwise_fits(a, &weight))
+        return cuda_depthwise_grad_input(plan, node);
     FTH_TRY(cuda_read_as(plan, fth_plan_value_of(plan, node->inputs[0]), &g.y, &dy));
     FTH_TRY(cuda_read_weight(plan, node->inputs[1], &g.w, &w));
     FTH_TRY(cuda_conv_create(cuda_device_of(plan), &conv, &engine));
@@ -284,6 +289,8 @@ static fth_status prepare_grad_weights(fth_plan *plan, const fth_node *node)
     const cuda_conv conv = describe(plan, &g, CUDA_CONV_FILTER);
     cuda_conv_plan *engine = NULL;
     fth_plan_value x, dy, dw, standard_dy;
+    if (cuda_depthwise_fits(a, &weight))
+        return cuda_depthwise_grad_weights(plan, node);
     FTH_TRY(cuda_read_as(plan, fth_plan_value_of(plan, node->inputs[0]), &g.x, &x));
     FTH_TRY(cuda_read_as(plan, fth_plan_value_of(plan, node->inputs[1]), &g.y, &dy));
     if (fth_plan_is_used(plan, node->outputs[1]) && cuda_bias_taker(plan, node->inputs[1]) != node) {

@@ -222,6 +222,27 @@ typedef struct cuda_resizing {
 cudaError_t cuda_launch_resize(cudaStream_t stream, const cuda_resizing *resize, const void *x, void *y);
 cudaError_t cuda_launch_resize_grad(cudaStream_t stream, const cuda_resizing *resize, const void *dy, void *dx);
 
+/* ---- depthwise convolution ---- */
+
+typedef struct cuda_depthwise {
+    cuda_type type;
+    int batch, channels, logical; /* channels: physical, on both sides */
+    int height, width, out_height, out_width;
+    int kernel, stride; /* 3, 5 or 7; 1 or 2 */
+    int padding[2];     /* less than the kernel */
+} cuda_depthwise;
+/* Weights are f32: (channels, taps) in the flat vector, (taps, physical channels) packed. */
+cudaError_t cuda_launch_depthwise_pack(cudaStream_t stream, const cuda_depthwise *depthwise, const float *weights,
+                                       float *to);
+cudaError_t cuda_launch_depthwise_forward(cudaStream_t stream, const cuda_depthwise *depthwise, const void *x,
+                                          const float *packed, void *y);
+cudaError_t cuda_launch_depthwise_grad_input(cudaStream_t stream, const cuda_depthwise *depthwise, const void *dy,
+                                             const float *packed, void *dx);
+/* Floats of scratch memory for the gradient of the weights. */
+size_t cuda_depthwise_floats(const cuda_launch *launch, const cuda_depthwise *depthwise);
+cudaError_t cuda_launch_depthwise_grad_weights(const cuda_launch *launch, const cuda_depthwise *depthwise,
+                                               const void *x, const void *dy, float *scratch, float *dw);
+
 /* ---- convolution, for what cuDNN has no engine for ---- */
 
 typedef struct cuda_direct {

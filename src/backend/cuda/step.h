@@ -20,6 +20,7 @@ typedef struct cuda_call {
         cuda_norm norm;
         cuda_pool pool;
         cuda_resizing resize;
+        cuda_depthwise depthwise;
         cuda_direct direct;
         cuda_row_norm row_norm;
         cuda_lookup lookup;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/cuda/depthwise.h"
 #include "backend/cuda/recording.h"
 #include "backend/cuda/weights.h"
 
@@ -291,6 +292,8 @@ static fth_status cast_all(fth_plan *plan)
         if (node->op != &fth_op_convolution && !transposed && node->op != &fth_op_linear)
             continue;
         fth_shape weight = fth_plan_type(plan, node->inputs[1]).shape;
+        if (node->op != &fth_op_linear && cuda_depthwise_fits(node->attributes, &weight))
+            continue; /* has its own */
         const fth_value image = transposed ? node->outputs[0] : node->inputs[0];
         cuda_layout layout = node->op == &fth_op_linear ? cuda_plain(&weight, cuda_compute_type(plan))
                                                         : cuda_weight_layout(plan, node->attributes, &weight, image);
