@@ -299,9 +299,10 @@ static bool make_reorder(const cpu_format *from, const cpu_format *to, fth_plan_
     return true;
 }
 
-/* oneDNN is as fast between plain images and whole blocks of channels, and where it fills up blocks
- * from a channels-last image. Its other reorders of blocks that are not whole took 5 to 8 times a
- * memcpy() (ours 2 to 3), those to and from channels-last images 3.5 times (ours 2). */
+/* In f32 oneDNN is as fast between plain images and whole blocks of channels (in bf16 it takes 8
+ * times a memcpy(), ours 2.5), and where it fills up blocks from a channels-last image. Its other
+ * reorders of blocks that are not whole took 5 to 8 times a memcpy() (ours 2 to 3), those to and
+ * from channels-last images 3.5 times (ours 2). */
 static bool is_whole(const cpu_format *blocked)
 {
     return blocked->block > 1 && blocked->dims[1] % blocked->block == 0;
@@ -310,8 +311,9 @@ static bool is_whole(const cpu_format *blocked)
 static bool is_known_fast(const cpu_format *from, const cpu_format *to)
 {
     const bool from_last = from->block == 1 && from->strides[1] == 1;
-    return (is_whole(to) && cpu_is_plain(from)) || (is_whole(from) && cpu_is_plain(to)) ||
-           (from_last && to->block > 1 && !is_whole(to));
+    return from->data_type == dnnl_f32 &&
+           ((is_whole(to) && cpu_is_plain(from)) || (is_whole(from) && cpu_is_plain(to)) ||
+            (from_last && to->block > 1 && !is_whole(to)));
 }
 
 bool cpu_can_reorder(const cpu_format *from, const cpu_format *to)
