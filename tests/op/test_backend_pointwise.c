@@ -192,6 +192,49 @@ out:
     return status;
 }
 
+static fth_status add_convolution(fth_graph *graph, const char *name, int outputs, int groups, fth_value x,
+                                  fth_value *y)
+{
+    fth_status status = FTH_OK;
+    const fth_convolution_attributes same = {.stride = {1, 1}, .padding = {1, 1}, .dilation = {1, 1}, .groups = groups};
+    const int64_t channels = fth_graph_value(graph, x)->type.shape.dims[1];
+    fth_value weight;
+    FTH_TRY(fth_graph_add_parameter(graph, name, FTH_SHAPE(outputs, channels / groups, 3, 3),
+                                    (fth_initializer){FTH_INIT_UNIFORM, 0.2}, &weight));
+    FTH_TRY(fth_op_add_convolution(graph, same, x, weight, FTH_NO_VALUE, y));
+out:
+    return status;
+}
+
+/* Between convolutions, which choose layouts: functions of which 0 is not 0, operands of each kind,
+ * and a gate on each channel. */
+static fth_status build_between(fth_graph *graph, const pointwise_case *with, fth_value x, fth_value *y)
+{
+    fth_status status = FTH_OK;
+    fth_expression e = {0}, gate = {0};
+    fth_value of_channels, of_columns, mean, branch;
+    fth_operand in[4];
+    for (int i = 0; i < 4; i++)
+        in[i] = fth_expression_input(i);
+    FTH_TRY(add_parameter(graph, "of_channels", FTH_SHAPE(with->channels, 1, 1), &of_channels));
+    FTH_TRY(add_parameter(graph, "of_columns", FTH_SHAPE(with->width), &of_columns));
+    FTH_TRY(add_convolution(graph, "first", with->channels, 1, x, &x));
+    FTH_TRY(add_convolution(graph, "branch", with->channels, with->channels, x, &branch));
+    const fth_operand scaled = fth_expression_apply(&e, FTH_FUNCTION_MUL, in[0], in[1], in[0]);
+    const fth_operand shifted = fth_expression_apply(&e, FTH_FUNCTION_ADD, scaled, in[2], in[0]);
+    const fth_operand bent = fth_expression_apply(&e, FTH_FUNCTION_COS, shifted, in[0], in[0]);
+    fth_expression_apply(&e, FTH_FUNCTION_ADD, bent, in[3], in[0]);
+    FTH_TRY(fth_op_add_pointwise(graph, &e, (fth_value[]){x, of_channels, of_columns, branch}, 4, NULL, &x));
+    FTH_TRY(add_convolution(graph, "second", with->channels, 1, x, &x));
+    FTH_TRY(fth_op_add_reduce(graph, FTH_REDUCE_MEAN, 12, true, x, &mean));
+    const fth_operand open = fth_expression_apply(&gate, FTH_FUNCTION_SIGMOID, in[1], in[0], in[0]);
+    fth_expression_apply(&gate, FTH_FUNCTION_MUL, in[0], open, in[0]);
+    FTH_TRY(fth_op_add_pointwise(graph, &gate, (fth_value[]){x, mean}, 2, NULL, &x));
+    FTH_TRY(add_convolution(graph, "third", 8, 1, x, y));
+out:
+    return status;
+}
+
 /* x * tanh(a number), the number without a dimension: a sum over everything. */
 static fth_status build_of_one_number(fth_graph *graph, const pointwise_case *with, fth_value x, fth_value *y)
 {
@@ -248,6 +291,12 @@ static const pointwise_case cases[] = {
     {"mean over pixels, kept", build_reduced, BLOCK, .reduction = FTH_REDUCE_MEAN, .axes = 12, .keep = true},
     {"max over channels and columns", build_reduced, SMALL, .reduction = FTH_REDUCE_MAX, .axes = 10, .kinks = true},
     {"min over channels", build_reduced, SMALL, .reduction = FTH_REDUCE_MIN, .axes = 2, .kinks = true},
+    {"between convolutions", build_between, BLOCK},
+    {"between convolutions, 24 channels", build_between, .batch = 2, .channels = 24, .height = 6, .width = 5},
+    {"between convolutions, 20 channels, one pixel", build_between, .batch = 3, .channels = 20, .height = 1,
+     .width = 1},
+    {"between convolutions, 5 channels", build_between, SMALL},
+    {"between convolutions, large", build_between, .batch = 2, .channels = 40, .height = 14, .width = 18},
     {"sum over all to one number", build_of_one_number, SMALL, .axes = 15},
     {"sum over samples and channels", build_of_one_number, SMALL, .axes = 3},
     {"parameters alone", build_parameters, SMALL},
@@ -289,6 +338,30 @@ static void test_f32(void **state)
     build_network(*state, &network);
     assert_int_equal(compare_with_reference(&network, FTH_PRECISION_F32), 0);
     op_network_free(&network);
+}
+
+/* By each way to compute convolutions: they choose layouts. */
+static void test_each_way(void **state)
+{
+    static const char *const names[] = {"cpu narrow", "cpu winograd", "cpu pixelwise", "cpu pointwise", "cpu direct"};
+    const pointwise_case *with = *state;
+    int differences = 0;
+    op_network network;
+    op_result wanted, found;
+    build_network(with, &network);
+    op_run_once(&network, op_device("reference"), FTH_PLAN_TRAIN, FTH_PRECISION_F32, &plain_run, &wanted);
+    for (size_t i = 0; i < FTH_COUNT_OF(names); i++)
+        for (int p = FTH_PRECISION_F32; p <= FTH_PRECISION_BF16; p++) {
+            fth_device *device = op_device(names[i]);
+            if (device == NULL || device->backend->check_precision(device, (fth_precision)p) != FTH_OK)
+                continue;
+            op_run_once(&network, device, FTH_PLAN_TRAIN, (fth_precision)p, &plain_run, &found);
+            differences += op_compare(&network, &found, &wanted, (fth_precision)p, names[i]);
+            op_result_free(&found);
+        }
+    op_result_free(&wanted);
+    op_network_free(&network);
+    assert_int_equal(differences, 0);
 }
 
 static void test_bf16(void **state)
@@ -413,12 +486,13 @@ int main(int argc, char **argv)
 {
     enum { FUNCTIONS = FTH_FUNCTION_NORMAL_DENSITY + 1, CASES = FTH_COUNT_OF(cases) + FUNCTIONS };
     static pointwise_case all[CASES];
-    static struct CMUnitTest tests[3 * CASES + 1];
+    static struct CMUnitTest tests[4 * CASES + 1];
     static char names[FTH_COUNT_OF(tests)][96], function_names[FUNCTIONS][32];
     static const struct {
         const char *prefix;
         CMUnitTestFunction run;
-    } kinds[] = {{"differences", test_differences}, {"f32", test_f32}, {"bf16", test_bf16}};
+    } kinds[] = {
+        {"differences", test_differences}, {"f32", test_f32}, {"bf16", test_bf16}, {"by each way", test_each_way}};
     size_t count = 0;
 
     for (int f = 0; f < FUNCTIONS; f++) {
@@ -431,6 +505,10 @@ int main(int argc, char **argv)
         all[FUNCTIONS + i] = cases[i];
     for (size_t k = 0; k < FTH_COUNT_OF(kinds); k++)
         for (size_t i = 0; i < CASES; i++) {
+            const bool is_large = all[i].build == build_between && all[i].channels * all[i].height > 50;
+            if (kinds[k].run == test_each_way ? all[i].build != build_between
+                                              : kinds[k].run == test_differences && is_large)
+                continue;
             snprintf(names[count], sizeof names[count], "%s: %s", kinds[k].prefix, all[i].name);
             tests[count] =
                 (struct CMUnitTest){.name = names[count], .test_func = kinds[k].run, .initial_state = &all[i]};
