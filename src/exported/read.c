@@ -10,7 +10,7 @@
 #include "exported/program_internal.h"
 
 /* Major 7 is that of PyTorch 2.5, and differs in parts that are not read. */
-enum { MAX_PROGRAM_BYTES = 1 << 26, SCHEMA_OLDEST = 7, SCHEMA_NEWEST = 8, MAX_LINE = 600 };
+enum { MAX_PROGRAM_BYTES = 1 << 25, SCHEMA_OLDEST = 7, SCHEMA_NEWEST = 8, MAX_LINE = 600 };
 
 #define EXPORT_AGAIN                                                                                                   \
     "export the network again with PyTorch 2.5 to 2.15: "                                                              \

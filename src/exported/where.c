@@ -50,10 +50,22 @@ static bool next_frame(const char **at, frame *next)
 /* PyTorch's own files are in ".../torch/..."; those it makes up have no folder of their own. */
 static bool is_torch(const frame *f)
 {
+    static const char *const folders[] = {"site-packages/torch/", "dist-packages/torch/", "site-packages\\torch\\"};
     const char *end = f->path + f->path_length;
-    return f->path_length == 0 || *f->path == '<' || find_within(f->path, end, "site-packages/torch/") != end ||
-           find_within(f->path, end, "dist-packages/torch/") != end ||
-           strncmp(f->path, "torch/", strlen("torch/")) == 0;
+    for (size_t i = 0; i < FTH_COUNT_OF(folders); i++) {
+        if (find_within(f->path, end, folders[i]) != end)
+            return true;
+    }
+    return f->path_length == 0 || *f->path == '<' || strncmp(f->path, "torch/", strlen("torch/")) == 0;
+}
+
+/* What follows the last separator, of Windows too. */
+static const char *find_file_name(const frame *f)
+{
+    const char *name = f->path + f->path_length;
+    while (name > f->path && name[-1] != '/' && name[-1] != '\\')
+        name--;
+    return name;
 }
 
 /* A precision for printf(), of text that may be long. */
@@ -77,7 +89,7 @@ void fth_exported_find_line(const char *stack_trace, char *line, size_t size)
     line[0] = '\0';
     if (!chosen.path)
         return;
-    const char *slash = memrchr(chosen.path, '/', chosen.path_length), *name = slash ? slash + 1 : chosen.path;
+    const char *name = find_file_name(&chosen);
     snprintf(line, size, "%.*s%s%.*s%s%.*s", clip((size_t)(chosen.path + chosen.path_length - name)), name,
              chosen.place ? ":" : "", clip(chosen.place_length), chosen.place ? chosen.place : "",
              chosen.code ? ": " : "", clip(chosen.code_length), chosen.code ? chosen.code : "");

@@ -7,7 +7,7 @@
 
 #include "tensor/torch_dtype.h"
 
-enum { MAX_CONFIG_BYTES = 1 << 26, MAX_NAME = 1000, LAYOUT_STRIDED = 7 };
+enum { MAX_CONFIG_BYTES = 1 << 25, MAX_NAME = 1000, LAYOUT_STRIDED = 7 };
 
 static fth_status check_name(const char *name, const char *origin)
 {

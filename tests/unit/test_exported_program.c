@@ -2,6 +2,7 @@
  * text, and files that were changed to do harm. */
 #include "support.h"
 
+#include <jansson.h>
 #include <math.h>
 
 #include "exported/program.h"
@@ -308,6 +309,46 @@ static void test_all_kinds(void **state)
     fth_exported_free(again);
 }
 
+/* A program of one node, with room for its stack_trace. */
+static const char one_line[] =
+    "{'schema_version':{'major':8},'verifiers':['TRAINING'],'graph_module':{'signature':{'input_specs':[{'user_input':"
+    "{'arg':{'as_tensor':{'name':'x'}}}}],'output_specs':[{'user_output':{'arg':{'as_tensor':{'name':'x'}}}}]},'graph':"
+    "{"
+    "'tensor_values':{'x':{'dtype':7,'sizes':[]}},'nodes':[{'target':'a','inputs':[],'outputs':[],'metadata':{"
+    "'stack_trace':%s}}]}}}";
+
+/* The user's line among PyTorch's, on Windows too. */
+static void test_lines(void **state)
+{
+    (void)state;
+    static const char *const traces[][2] = {
+        {"File \"/me/a.py\", line 3, in forward\n    return self.b(x)\n  File \"/me/b.py\", line 4, in forward\n"
+         "    return f(x)\n  File \"/v/site-packages/torch/nn/f.py\", line 5, in f\n    g()",
+         "b.py:4, in forward: return f(x)"},
+        {"File \"C:\\me\\a.py\", line 3, in forward\n    y = x\n  File \"C:\\v\\site-packages\\torch\\f.py\", line 5, "
+         "in f\n",
+         "a.py:3, in forward: y = x"},
+        {"File \"/v/site-packages/torch/nn/f.py\", line 5, in f", "f.py:5, in f"},
+        {"File \"/v/a.py\", line 5, in f\n  File \"<frozen>\", line 1, in g\n    h()", "a.py:5, in f"},
+        {"no trace", ""},
+        {"File \"", ""},
+    };
+    for (size_t i = 0; i < FTH_COUNT_OF(traces); i++) {
+        fth_exported *program = NULL;
+        json_t *trace = json_string(traces[i][0]);
+        char *quoted = json_dumps(trace, JSON_ENCODE_ANY), *form = json_of(one_line);
+        char *text = fth_format(form, quoted);
+        if (fth_exported_parse(text, strlen(text), "lines", &program) != FTH_OK)
+            fail_msg("%s", fth_error_message());
+        assert_string_equal(fth_exported_get_node(program, 0)->where, traces[i][1]);
+        fth_exported_free(program);
+        json_decref(trace);
+        free(quoted);
+        free(form);
+        free(text);
+    }
+}
+
 /* ---- what is refused ---- */
 
 /* A change of the program's JSON, or of the list of weights, and what is said of it. */
@@ -469,8 +510,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_version), cmocka_unit_test(test_weights_of_every_version),
         cmocka_unit_test(test_text),          cmocka_unit_test(test_all_kinds),
-        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_amplification),
-        cmocka_unit_test(test_damage),        cmocka_unit_test(test_not_a_program),
+        cmocka_unit_test(test_lines),         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_amplification), cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_not_a_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
