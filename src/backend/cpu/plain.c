@@ -23,8 +23,6 @@ out:
     }                                                                                                                  \
     const fth_kernel cpu_##name = {&fth_op_##name, prepare_##name};
 
-DEFINE(resize)
-DEFINE(resize_grad)
 DEFINE(squared_error)
 DEFINE(squared_error_grad)
 DEFINE(sigmoid_cross_entropy)
