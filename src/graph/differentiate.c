@@ -245,6 +245,7 @@ fth_status fth_graph_differentiate(fth_graph *graph)
         gradients[i] = FTH_NO_VALUE;
     FTH_TRY(visit_all(graph, gradients));
     FTH_TRY(record_parameter_gradients(graph, gradients, value_count));
+    FTH_TRY(fth_graph_fuse_gradients(graph));
     FTH_TRY(lay_out(graph));
 
 out:

@@ -1,8 +1,9 @@
-/* Fuses chains of pointwise nodes: a node whose result only one other reads becomes a part of that.
+/* Fuses chains of pointwise nodes: a node whose result only one other reads becomes a part of
+ * that. In the backward pass, sums of two gradients and what is reduced take such nodes, too.
  *
- * What counts is how much memory the forward and the backward pass read and write. A fused node
- * saves its inner results in both; but each of its inputs gets a gradient of its own, computed from
- * all of them, where the gradient of an inner result served several. */
+ * In the forward pass, what counts is how much memory the forward and the backward pass read and
+ * write. A fused node saves its inner results in both; but each of its inputs gets a gradient of
+ * its own, computed from all of them, where the gradient of an inner result served several. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,11 +20,15 @@ typedef struct candidate {
 
 static candidate candidate_of(const fth_graph *graph, const fth_node *node)
 {
-    const fth_pointwise_attributes *a = node->attributes;
-    candidate c = {.expression = a->expression,
-                   .count = node->input_count,
-                   .shape = &fth_graph_value(graph, node->outputs[0])->type.shape};
+    candidate c = {.count = node->input_count, .shape = &fth_graph_value(graph, node->outputs[0])->type.shape};
     memcpy(c.inputs, node->inputs, (size_t)node->input_count * sizeof c.inputs[0]);
+    if (node->op == &fth_op_pointwise)
+        c.expression = ((const fth_pointwise_attributes *)node->attributes)->expression;
+    else if (node->op == &fth_op_reduce)
+        c.expression = ((const fth_reduce_attributes *)node->attributes)->expression;
+    else
+        fth_expression_apply(&c.expression, FTH_FUNCTION_ADD, fth_expression_input(0), fth_expression_input(1),
+                             FTH_NO_OPERAND);
     return c;
 }
 
@@ -99,18 +104,27 @@ static bool merge(const candidate *inner, fth_value result, const candidate *out
     return !merged->expression.overfull && merged->expression.step_count <= FTH_EXPRESSION_FUSED_STEPS;
 }
 
-/* The one pointwise node that reads `value`, and nothing else does; NULL: none. */
+/* Whether a node can take another's expression into its own. */
+static bool takes_expressions(const fth_graph *graph, const fth_node *node)
+{
+    if (node->op == &fth_op_pointwise || !graph->differentiated)
+        return node->op == &fth_op_pointwise;
+    return node->op == &fth_op_reduce ||
+           (node->op == &fth_op_add && !((const fth_add_attributes *)node->attributes)->relu);
+}
+
+/* The one node that reads `value`, if it takes expressions; NULL: there is none, or more. */
 static fth_node *find_only_reader(const fth_graph *graph, fth_value value)
 {
     fth_node *found = NULL;
-    if (value == graph->logits || value == graph->loss)
+    if (value == graph->logits || value == graph->loss || graph->values[value]->gradient_of != FTH_NO_VALUE)
         return NULL;
     for (size_t n = (size_t)graph->values[value]->producer + 1; n < graph->node_count; n++) {
         fth_node *node = graph->nodes[n];
         bool reads = false;
         for (int i = 0; i < node->input_count; i++)
             reads = reads || node->inputs[i] == value;
-        if (reads && (found || node->op != &fth_op_pointwise))
+        if (reads && (found || !takes_expressions(graph, node)))
             return NULL;
         found = reads ? node : found;
     }
@@ -147,52 +161,103 @@ static void remove_node(fth_graph *graph, size_t at)
     }
 }
 
+/* Gives a node another expression and other inputs. */
+static fth_status replace_expression(fth_node *node, const candidate *whole)
+{
+    fth_status status = FTH_OK;
+    fth_value *inputs = NULL;
+    fth_pointwise_attributes *attributes = NULL;
+
+    FTH_TRY(fth_allocate((size_t)whole->count, sizeof *inputs, &inputs));
+    memcpy(inputs, whole->inputs, (size_t)whole->count * sizeof *inputs);
+    if (node->op == &fth_op_reduce) {
+        ((fth_reduce_attributes *)node->attributes)->expression = whole->expression; /* the graph's own copy */
+    } else {
+        FTH_TRY(fth_allocate(1, sizeof *attributes, &attributes));
+        *attributes =
+            (fth_pointwise_attributes){.expression = whole->expression, .expands = true, .shape = *whole->shape};
+        free((void *)node->attributes);
+        node->attributes = attributes;
+        node->op = &fth_op_pointwise;
+    }
+    free((void *)node->inputs);
+    node->inputs = inputs;
+    node->input_count = whole->count;
+    inputs = NULL;
+out:
+    free(inputs);
+    return status;
+}
+
+/* Whether what a reduce would read has the shape that it reduces now. */
+static bool covers(const fth_graph *graph, const candidate *whole, const fth_shape *shape)
+{
+    fth_shape own = {0};
+    for (int i = 0; i < whole->count; i++)
+        (void)fth_shape_broadcast(&own, &fth_graph_value(graph, whole->inputs[i])->type.shape);
+    return fth_shape_equal(&own, shape);
+}
+
+/* Whether the reader of a node's result, of that shape, computes as many elements. */
+static bool has_same_elements(const fth_graph *graph, const candidate *outer, const fth_node *reader,
+                              const fth_shape *shape)
+{
+    return reader->op == &fth_op_reduce ? covers(graph, outer, shape) : fth_shape_equal(outer->shape, shape);
+}
+
+/* In the backward pass, a result that is neither written nor read is always a gain. */
+static bool pays(const fth_graph *graph, const candidate *inner, const candidate *outer, const candidate *whole)
+{
+    double before_inner, before_outer, after;
+    return graph->differentiated || (measure(graph, inner, &before_inner) && measure(graph, outer, &before_outer) &&
+                                     measure(graph, whole, &after) && after <= before_inner + before_outer);
+}
+
 /* Merges node `at` into its reader if that is possible and pays. */
 static fth_status try_node(fth_graph *graph, size_t at, bool *merged)
 {
     fth_status status = FTH_OK;
     const fth_node *node = graph->nodes[at];
     const fth_value result = node->outputs[0];
+    const fth_shape *shape = &fth_graph_value(graph, result)->type.shape;
     fth_node *reader = node->op == &fth_op_pointwise ? find_only_reader(graph, result) : NULL;
-    fth_value *inputs = NULL;
-    double before_inner, before_outer, after;
     candidate whole;
 
     *merged = false;
-    if (!reader)
-        goto out;
-    const fth_value_info *y = fth_graph_value(graph, reader->outputs[0]);
-    if (!fth_shape_equal(&y->type.shape, &fth_graph_value(graph, result)->type.shape) ||
-        block_of(graph, (int)at) != block_of(graph, y->producer))
+    if (!reader || block_of(graph, (int)at) != block_of(graph, fth_graph_value(graph, reader->outputs[0])->producer))
         goto out;
     const candidate inner = candidate_of(graph, node), outer = candidate_of(graph, reader);
-    if (!merge(&inner, result, &outer, &whole) || whole.count == 0 || !measure(graph, &inner, &before_inner) ||
-        !measure(graph, &outer, &before_outer) || !measure(graph, &whole, &after) ||
-        after > before_inner + before_outer)
+    if (!has_same_elements(graph, &outer, reader, shape) || !merge(&inner, result, &outer, &whole) ||
+        whole.count == 0 || (reader->op == &fth_op_reduce && !covers(graph, &whole, shape)) ||
+        !pays(graph, &inner, &outer, &whole))
         goto out;
-    FTH_TRY(fth_allocate((size_t)whole.count, sizeof *inputs, &inputs));
-    memcpy(inputs, whole.inputs, (size_t)whole.count * sizeof *inputs);
-    *(fth_pointwise_attributes *)reader->attributes = (fth_pointwise_attributes){
-        .expression = whole.expression, .expands = true, .shape = y->type.shape}; /* the graph's own copy */
-    free((void *)reader->inputs);
-    reader->inputs = inputs;
-    reader->input_count = whole.count;
+    FTH_TRY(replace_expression(reader, &whole));
     remove_node(graph, at);
     *merged = true;
 out:
     return status;
 }
 
-fth_status fth_graph_fuse_pointwise(fth_graph *graph)
+static fth_status fuse(fth_graph *graph, size_t first)
 {
     fth_status status = FTH_OK;
-
-    FTH_REQUIRE(!graph->differentiated, FTH_INVALID, "the graph is differentiated already");
-    for (size_t n = 0; n < graph->node_count;) {
+    for (size_t n = first; n < graph->node_count;) {
         bool merged;
         FTH_TRY(try_node(graph, n, &merged));
         n += !merged;
     }
 out:
     return status;
+}
+
+fth_status fth_graph_fuse_pointwise(fth_graph *graph)
+{
+    if (graph->differentiated)
+        return fth_fail(FTH_INVALID, "the graph is differentiated already");
+    return fuse(graph, 0);
+}
+
+fth_status fth_graph_fuse_gradients(fth_graph *graph)
+{
+    return fuse(graph, graph->forward_node_count);
 }

@@ -75,6 +75,9 @@ fth_status fth_rule_infer_elementwise(const void *attributes, const fth_type *in
 fth_status fth_rule_infer_elementwise_grad(const void *attributes, const fth_type *inputs, int input_count,
                                            fth_type *outputs);
 
+/* Fuses pointwise nodes of the backward pass with those that read them (fuse_pointwise.c). */
+fth_status fth_graph_fuse_gradients(fth_graph *graph);
+
 /* Checks an expression and its inputs, and widens `shape` to what they are broadcast to
  * together. */
 fth_status fth_rule_infer_expression(const fth_expression *expression, const fth_type *inputs, int input_count,

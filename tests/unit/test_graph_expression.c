@@ -278,6 +278,39 @@ static void test_gradients_of_fused_nodes_fit(void **state)
     fth_graph_free(f.graph);
 }
 
+/* y = silu(x * weight), gated by its means: the gradient of y is the sum of two, of which one is
+ * expanded, times a slope. All of it is one node, and what is left are the gates and the sums. */
+static void test_gradients_are_fused(void **state)
+{
+    (void)state;
+    fixture f = create();
+    const fth_initializer one = {FTH_INIT_CONSTANT, 1};
+    fth_value labels, head, mean, y, loss;
+    int adds = 0, large = 0;
+    assert_int_equal(fth_graph_add_input(f.graph, "labels", FTH_I32, FTH_SHAPE(FTH_BATCH), &labels), FTH_OK);
+    assert_int_equal(fth_graph_add_parameter(f.graph, "head", FTH_SHAPE(5, 48), one, &head), FTH_OK);
+    y = add(&f, FTH_FUNCTION_SILU, add(&f, FTH_FUNCTION_MUL, f.x, f.weight), FTH_NO_VALUE);
+    assert_int_equal(fth_op_add_reduce(f.graph, FTH_REDUCE_MEAN, 12, true, y, &mean), FTH_OK);
+    y = add(&f, FTH_FUNCTION_MUL, y, add(&f, FTH_FUNCTION_SIGMOID, mean, FTH_NO_VALUE));
+    assert_int_equal(fth_op_add_flatten(f.graph, y, &y), FTH_OK);
+    assert_int_equal(fth_op_add_linear(f.graph, false, y, head, FTH_NO_VALUE, &y), FTH_OK);
+    assert_int_equal(fth_op_add_softmax_cross_entropy(f.graph, 0, y, labels, &loss), FTH_OK);
+    fth_graph_set_outputs(f.graph, y, loss);
+    assert_int_equal(fth_graph_fuse_pointwise(f.graph), FTH_OK);
+    assert_int_equal(fth_graph_differentiate(f.graph), FTH_OK);
+    assert_consistent(f.graph);
+    for (int n = fth_graph_forward_node_count(f.graph); n < fth_graph_node_count(f.graph); n++) {
+        const fth_node *node = fth_graph_node(f.graph, n);
+        const fth_shape *shape = &fth_graph_value(f.graph, node->outputs[0])->type.shape;
+        adds += node->op == &fth_op_add;
+        large += node->op == &fth_op_pointwise && shape->dims[2] * shape->dims[3] > 1;
+    }
+    assert_int_equal(adds, 0);
+    assert_int_equal(large, 0); /* the gradient of weight is a reduce that computes all of it */
+    assert_true(fth_graph_value(f.graph, f.weight)->gradient != FTH_NO_VALUE);
+    fth_graph_free(f.graph);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,6 +323,7 @@ int main(void)
         cmocka_unit_test(test_blocks_keep_their_nodes),
         cmocka_unit_test(test_fusing_must_pay),
         cmocka_unit_test(test_gradients_of_fused_nodes_fit),
+        cmocka_unit_test(test_gradients_are_fused),
     };
     return cmocka_run_group_tests_name("expressions", tests, NULL, NULL);
 }
