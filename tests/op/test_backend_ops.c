@@ -1018,6 +1018,34 @@ static void test_gradient_scale(void **state)
     op_network_free(&network);
 }
 
+/* Depthwise and grouped convolutions add up in an order that does not depend on the threads. */
+static void test_threads_agree(void **state)
+{
+    fth_device *device = op_device("cpu depthwise");
+    op_network network;
+    op_result found[3];
+    if (!device)
+        skip();
+    build_network(*state, &network);
+    for (int i = 0; i < 3; i++) {
+        op_session session;
+        op_session_open_plan(&session, &network, device, (fth_plan_options){.mode = FTH_PLAN_TRAIN, .threads = i + 1});
+        op_session_run(&session, &plain_run);
+        op_session_read(&session, &found[i]);
+        op_session_close(&session);
+    }
+    const char *const names[] = {"op.weight", "op.bias"};
+    for (size_t p = 0; p < FTH_COUNT_OF(names); p++) {
+        const fth_value_info *info = fth_graph_value(network.graph, fth_graph_find(network.graph, names[p]));
+        const size_t bytes = (size_t)fth_shape_count(&info->type.shape) * sizeof(float);
+        for (int i = 1; i < 3; i++)
+            assert_memory_equal(found[i].gradients + info->offset, found[0].gradients + info->offset, bytes);
+    }
+    for (int i = 0; i < 3; i++)
+        op_result_free(&found[i]);
+    op_network_free(&network);
+}
+
 typedef struct ready_record {
     size_t last, calls;
     bool in_order;
@@ -1121,6 +1149,14 @@ int main(int argc, char **argv)
     tests[count++] = (struct CMUnitTest)cmocka_unit_test_prestate(test_runs_repeat, dropouts);
     tests[count++] = (struct CMUnitTest)cmocka_unit_test_prestate(test_gradient_scale, block);
     tests[count++] = (struct CMUnitTest)cmocka_unit_test_prestate(test_gradients_become_ready, block);
+    static const char *const of_threads[] = {"convolution depthwise 48, 12x13", "convolution depthwise, batch 70",
+                                             "convolution depthwise, batch 1, 40x70", "convolution 8 groups of 4"};
+    for (size_t i = 0; i < FTH_COUNT_OF(of_threads); i++) {
+        snprintf(names[count], sizeof names[count], "threads agree: %s", of_threads[i]);
+        tests[count] = (struct CMUnitTest){
+            .name = names[count], .test_func = test_threads_agree, .initial_state = (void *)find_case(of_threads[i])};
+        count++;
+    }
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return _cmocka_run_group_tests("ops on every back end", tests, count, NULL, op_close_devices);
