@@ -72,17 +72,21 @@ static void run_chunk(const pointwise_step *step, int64_t row, int64_t rows, int
 }
 
 /* A task is a part of a row that is long, or some rows: about 16,000 numbers. */
-enum { TASK = 32 * EXPRESSION_CHUNK };
+static int64_t task_size(const pointwise_step *step)
+{
+    enum { CHUNKS = 32 };
+    return CHUNKS * walk_chunk(&step->walk);
+}
 
 static void run_task(const pointwise_step *step, int64_t task, walk_buffers *buffers)
 {
-    const int64_t size = step->walk.row, parts = (size + TASK - 1) / TASK;
-    const int64_t rows = parts > 1 ? 1 : TASK / size,
+    const int64_t size = step->walk.row, chunk = walk_chunk(&step->walk), most = task_size(step);
+    const int64_t parts = (size + most - 1) / most, rows = parts > 1 ? 1 : most / size,
                   together = size <= EXPRESSION_CHUNK / 2 ? EXPRESSION_CHUNK / size : 1;
     const int64_t first = parts > 1 ? task / parts : task * rows;
     const int64_t end = first + rows < step->rows.count ? first + rows : step->rows.count;
-    const int64_t begin_at = parts > 1 ? task % parts * TASK : 0;
-    const int64_t end_at = begin_at + TASK < size ? begin_at + TASK : size;
+    const int64_t begin_at = parts > 1 ? task % parts * most : 0;
+    const int64_t end_at = begin_at + most < size ? begin_at + most : size;
     walk_place place;
     walk_locate(&step->rows, first, &place);
     if (together > 1) {
@@ -95,16 +99,16 @@ static void run_task(const pointwise_step *step, int64_t task, walk_buffers *buf
         return;
     }
     for (int64_t row = first; row < end; row++, walk_advance(&step->rows, &place))
-        for (int64_t at = begin_at; at < end_at; at += EXPRESSION_CHUNK)
-            run_chunk(step, row, 1, at, end_at - at < EXPRESSION_CHUNK ? end_at - at : EXPRESSION_CHUNK, &place,
-                      buffers);
+        for (int64_t at = begin_at; at < end_at; at += chunk)
+            run_chunk(step, row, 1, at, end_at - at < chunk ? end_at - at : chunk, &place, buffers);
 }
 
 static fth_status run_step(void *state, const fth_run *run)
 {
     const pointwise_step *step = state;
-    const int64_t size = step->walk.row, rows = step->rows.count, parts = (size + TASK - 1) / TASK;
-    const int64_t tasks = parts > 1 ? rows * parts : (rows + TASK / size - 1) / (TASK / size);
+    const int64_t size = step->walk.row, rows = step->rows.count, most = task_size(step);
+    const int64_t parts = (size + most - 1) / most;
+    const int64_t tasks = parts > 1 ? rows * parts : (rows + most / size - 1) / (most / size);
     (void)run;
 #pragma omp parallel num_threads(step->threads) if (tasks > 1 && step->threads > 1)
     {
@@ -171,7 +175,7 @@ static void make_rows(pointwise_step *step, const walk_dimension *dimensions, in
     }
     if (all.rank == 0)
         walk_add_axis(&all, &(walk_dimension){.size = 1});
-    if (base->block > 1 && all.rank > 1 && all.sizes[all.rank - 1] == base->block)
+    if (all.rank > 1 && all.sizes[all.rank - 1] <= WALK_BLOCK)
         inside = 2;
     walk->block = all.sizes[all.rank - 1];
     walk->row = inside == 2 ? walk->block * all.sizes[all.rank - 2] : walk->block;

@@ -180,6 +180,22 @@ static bool is_repeated(const expression_walk *walk, int input)
     return strides[0] == 0 && (strides[1] == 0 || (strides[1] == 1 && walk->block < walk->row));
 }
 
+/* `count` numbers of a block. */
+static void copy_block(const expression_walk *walk, int input, int64_t offset, int64_t count, int64_t kept, float *to)
+{
+    const int64_t stride = walk->row_strides[input][1], there = count < kept ? count : kept;
+    if (stride == 0) {
+        const float number = number_at(walk, input, offset);
+        for (int64_t k = 0; k < count; k++)
+            to[k] = number;
+        return;
+    }
+    for (int64_t k = 0; k < there; k++)
+        to[k] = number_at(walk, input, offset + k * stride);
+    for (int64_t k = there; k < count; k++)
+        to[k] = 0;
+}
+
 void walk_copy(const expression_walk *walk, int input, int64_t offset, int64_t at, int64_t count, int64_t kept,
                float *to)
 {
@@ -197,8 +213,7 @@ void walk_copy(const expression_walk *walk, int input, int64_t offset, int64_t a
         return;
     }
     if (strides[0] == 0 && block < walk->row) {
-        for (int64_t k = 0; k < block && k < count; k++)
-            to[k] = k < kept ? number_at(walk, input, offset + k * strides[1]) : 0;
+        copy_block(walk, input, offset, count < block ? count : block, kept, to);
         for (int64_t i = block; i < count; i++)
             to[i] = to[i - block];
         return;
@@ -208,10 +223,9 @@ void walk_copy(const expression_walk *walk, int input, int64_t offset, int64_t a
             to[i] = number_at(walk, input, offset + (at + i) * strides[1]);
         return;
     }
-    for (int64_t i = 0; i < count; i++) {
-        const int64_t lane = (at + i) % block;
-        to[i] = lane < kept ? number_at(walk, input, offset + (at + i) / block * strides[0] + lane * strides[1]) : 0;
-    }
+    for (int64_t i = 0; i < count; i += block)
+        copy_block(walk, input, offset + (at + i) / block * strides[0], count - i < block ? count - i : block, kept,
+                   to + i);
 }
 
 const float *walk_get(const expression_walk *walk, int input, int64_t offset, int64_t at, int64_t count, int64_t kept,

@@ -1,9 +1,9 @@
 /* Walks through the elements of several values at once, for expressions (expression.c, reduce.c).
  *
  * A walk has axes, the last fastest, and the strides of each input along them: 0 where the input is
- * repeated. The last axis, or the last two where channels are in blocks, are a row. Inputs are read
- * a chunk at a time: in place where an input has the chunk's numbers one after the other as floats,
- * and else through a buffer that stays in the nearest cache. */
+ * repeated. The last axis is a row, or the last two are, where the last is short, as with channels
+ * in blocks: a row of blocks. Inputs are read a chunk at a time: in place where an input has the chunk's numbers one
+ * after the other as floats, and else through a buffer that stays in the nearest cache. */
 #ifndef FTH_BACKEND_CPU_EXPRESSION_WALK_H
 #define FTH_BACKEND_CPU_EXPRESSION_WALK_H
 
@@ -11,6 +11,9 @@
 #include "backend/cpu/expression.h"
 
 enum { WALK_AXES = FTH_MAX_RANK + 1, WALK_OPERANDS = FTH_EXPRESSION_INPUTS + 1 };
+
+/* A last axis of at most so many numbers makes blocks of a row. */
+enum { WALK_BLOCK = EXPRESSION_CHUNK / 2 };
 
 typedef enum walk_type { WALK_F32, WALK_BF16, WALK_I32 } walk_type;
 
@@ -27,7 +30,7 @@ typedef struct expression_walk {
     const expression_kernels *kernels;
     fth_program program;
     int input_count;
-    int64_t row, block;                    /* numbers of a row, and of a block of channels in it; without blocks: row */
+    int64_t row, block;                    /* numbers of a row, and of a block in it; without blocks: row */
     int64_t row_strides[WALK_OPERANDS][2]; /* of blocks, and within one */
     int64_t kept;                          /* numbers of the last block of channels that are not padding */
     walk_type types[FTH_EXPRESSION_INPUTS];
@@ -78,6 +81,12 @@ void walk_add_axis(walk_axes *axes, const walk_dimension *dimension);
 walk_type walk_type_of(const cpu_format *layout);
 
 /* ---- walking ---- */
+
+/* Numbers of a row that are read at once, at most: whole blocks. */
+static inline int64_t walk_chunk(const expression_walk *walk)
+{
+    return walk->block < walk->row ? EXPRESSION_CHUNK / walk->block * walk->block : EXPRESSION_CHUNK;
+}
 
 /* Prepares a thread's buffers. */
 void walk_begin(const expression_walk *walk, walk_buffers *buffers);

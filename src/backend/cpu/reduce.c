@@ -68,10 +68,14 @@ static double combine(fth_reduction reduction, double a, double b)
 static void flush(fth_reduction reduction, float *floats, int64_t count, double *totals)
 {
     const float start = (float)start_of(reduction);
-    for (int64_t i = 0; i < count; i++) {
-        totals[i] = combine(reduction, totals[i], (double)floats[i]);
+    if (reduction == FTH_REDUCE_SUM || reduction == FTH_REDUCE_MEAN)
+        for (int64_t i = 0; i < count; i++)
+            totals[i] += (double)floats[i];
+    else
+        for (int64_t i = 0; i < count; i++)
+            totals[i] = combine(reduction, totals[i], (double)floats[i]);
+    for (int64_t i = 0; i < count; i++)
         floats[i] = start;
-    }
 }
 
 /* One part of a unit: chunks [begin, end) of those that are reduced. Gives `columns` numbers. */
@@ -245,6 +249,16 @@ static void set_result_strides(walk_dimension *dimensions, int count, const fth_
     }
 }
 
+/* Adds an axis inside of the others, not joined with the last one. */
+static void add_apart(walk_axes *axes, const walk_dimension *d)
+{
+    axes->count *= d->size;
+    axes->sizes[axes->rank] = d->size;
+    for (int k = 0; k < WALK_OPERANDS; k++)
+        axes->strides[k][axes->rank] = d->strides[k];
+    axes->rank++;
+}
+
 /* Takes the last axis away from others. */
 static void drop_last(walk_axes *axes)
 {
@@ -266,25 +280,22 @@ static void make_axes(reduce_step *step, const walk_dimension *dimensions, int c
     step->kept.count = step->reduced.count = 1;
     for (int i = 0; i < count - is_blocked; i++)
         walk_add_axis(axes >> dimensions[i].axis & 1 ? &step->reduced : &step->kept, &dimensions[i]);
-    step->blocks = 1;
-    if (is_blocked) { /* pixels, each a block of channels */
-        const int pixels = step->reduced.rank - 1;
+    step->blocks = is_blocked ? base->padded_dims[1] / base->block : 1;
+    if (is_blocked) /* what a block has is kept, too */
+        add_apart(&step->kept, &dimensions[count - 1]);
+    walk_axes *inner = last_is_reduced ? &step->reduced : &step->kept;
+    step->kind = last_is_reduced ? ROW_REDUCED : ROW_KEPT;
+    walk->row = walk->block = inner->sizes[inner->rank - 1];
+    for (int k = 0; k < WALK_OPERANDS; k++)
+        walk->row_strides[k][1] = inner->strides[k][inner->rank - 1];
+    drop_last(inner);
+    if (step->kind == ROW_KEPT && walk->block <= WALK_BLOCK) {
+        const int last_reduced = step->reduced.rank - 1;
         step->kind = ROW_BLOCKS;
-        walk->block = base->block;
-        walk->row = base->block * step->reduced.sizes[pixels];
-        for (int k = 0; k < WALK_OPERANDS; k++) {
-            walk->row_strides[k][0] = step->reduced.strides[k][pixels];
-            walk->row_strides[k][1] = dimensions[count - 1].strides[k];
-        }
-        drop_last(&step->reduced);
-        step->blocks = base->padded_dims[1] / base->block;
-    } else {
-        walk_axes *inner = last_is_reduced ? &step->reduced : &step->kept;
-        step->kind = last_is_reduced ? ROW_REDUCED : ROW_KEPT;
-        walk->row = walk->block = inner->sizes[inner->rank - 1];
+        walk->row = walk->block * step->reduced.sizes[last_reduced];
         for (int k = 0; k < WALK_OPERANDS; k++)
-            walk->row_strides[k][1] = inner->strides[k][inner->rank - 1];
-        drop_last(inner);
+            walk->row_strides[k][0] = step->reduced.strides[k][last_reduced];
+        drop_last(&step->reduced);
     }
     walk->kept = is_blocked ? base->dims[1] - (step->blocks - 1) * base->block : walk->block;
 }
@@ -297,13 +308,13 @@ static void divide(reduce_step *step)
     const int64_t row = step->walk.row, whole = row * step->kept.count * step->reduced.count;
     int64_t pieces = 1, chunks = 1;
 
-    step->chunk = EXPRESSION_CHUNK;
+    step->chunk = walk_chunk(&step->walk);
     step->columns = step->kind == ROW_BLOCKS ? step->walk.block : 1;
     if (step->kind == ROW_KEPT) {
         pieces = (row + EXPRESSION_CHUNK - 1) / EXPRESSION_CHUNK;
         step->columns = row < EXPRESSION_CHUNK ? row : EXPRESSION_CHUNK;
     } else {
-        chunks = (row + EXPRESSION_CHUNK - 1) / EXPRESSION_CHUNK;
+        chunks = (row + step->chunk - 1) / step->chunk;
     }
     step->units = step->kept.count * pieces;
     const int64_t most = step->reduced.count * chunks, wanted = whole / PART;

@@ -217,13 +217,13 @@ static void combine(int reduction, const float *x, int64_t count, float *to)
         sum_each(x, count, to);
 }
 
-/* Four blocks at once, each to sums of its own, while there are as many: additions need not wait
+/* Four short blocks at once, each to sums of its own, while there are as many: additions need not wait
  * for the one before. */
 static void reduce_blocks(int reduction, const float *x, int64_t count, int64_t block, float *to)
 {
     float parts[4 * 16];
     int64_t i = 4 * block;
-    if (count < 2 * i) {
+    if (count < 2 * i || block > 16) {
         for (i = 0; i < count; i += block)
             combine(reduction, x + i, block, to);
         return;
