@@ -62,13 +62,14 @@ fth_status model_step_run(model_step *step, fth_plan_options options, void (*fin
     fth_status status = FTH_OK;
     const fth_backend *backend = step->device->backend;
     const fth_run run = {.seed = 1, .step = 3, .gradient_scale = 1};
-    const int64_t classes = fth_graph_value(step->graph, fth_graph_logits(step->graph))->type.shape.dims[1];
+    const fth_shape *logits = &fth_graph_value(step->graph, fth_graph_logits(step->graph))->type.shape;
+    const int64_t numbers = options.batch * fth_rows_per_sample(logits->dims[0]) * logits->dims[1];
     fth_plan *plan = NULL;
     void *arena = NULL;
 
     free(step->logits);
     step->logits = NULL;
-    FTH_TRY(fth_allocate((size_t)(options.batch * classes), sizeof *step->logits, &step->logits));
+    FTH_TRY(fth_allocate((size_t)numbers, sizeof *step->logits, &step->logits));
     FTH_TRY(fth_plan_create(step->graph, step->device, options, &plan));
     fprintf(stderr, "arena %zu bytes\n", fth_plan_arena_bytes(plan));
     FTH_TRY(backend->allocate(step->device, fth_plan_arena_bytes(plan), &arena));

@@ -1,0 +1,295 @@
+/* Walks a program and lowers its nodes: see lower.h and lowering.h.
+ *
+ * PyTorch's in-place operators are read as pure ones: from there on their result is what their first
+ * argument was. That is right as long as nobody reads a view of the old tensor later, which is
+ * checked. Nodes that the output does not depend on are left out, as an auxiliary head is. */
+#include "exported/lower.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exported/lowering_internal.h"
+
+/* ---- operators by name ---- */
+
+/* The name between "aten." and the overload's, or NULL. */
+static const char *whole_name(const char *target, size_t *length)
+{
+    if (strncmp(target, "aten.", 5) != 0)
+        return NULL;
+    *length = strcspn(target + 5, ".");
+    return target + 5;
+}
+
+static bool ends_in_place(const char *name, size_t length)
+{
+    return length > 1 && name[length - 1] == '_' && name[length - 2] != '_';
+}
+
+void lowering_operator_name(const char *target, char name[FTH_OPERATOR_NAME])
+{
+    size_t length = 0;
+    const char *whole = whole_name(target, &length);
+    *name = 0;
+    if (whole && length < FTH_OPERATOR_NAME)
+        snprintf(name, FTH_OPERATOR_NAME, "%.*s", (int)(length - ends_in_place(whole, length)), whole);
+}
+
+static bool is_in_place(const fth_exported_node *node)
+{
+    size_t length = 0;
+    const char *whole = whole_name(node->target, &length);
+    return whole && ends_in_place(whole, length);
+}
+
+static const lowering_row *find_row(const char *target)
+{
+    static const lowering_row *const tables[] = {lowering_layers,    lowering_views,    lowering_copies,     lowering_parts,
+                                                 lowering_joins,     lowering_functions, lowering_products, lowering_reductions, lowering_noises};
+    char name[FTH_OPERATOR_NAME];
+    lowering_operator_name(target, name);
+    for (size_t t = 0; t < FTH_COUNT_OF(tables); t++)
+        for (const lowering_row *row = tables[t]; row->name; row++)
+            if (strcmp(row->name, name) == 0)
+                return row;
+    return NULL;
+}
+
+/* ---- which nodes matter ---- */
+
+/* Calls `visit` with every tensor that a node reads. */
+static void visit_reads(const fth_exported_node *node, void (*visit)(void *context, int value), void *context)
+{
+    for (size_t a = 0; a < node->argument_count; a++) {
+        const fth_exported_argument *argument = &node->arguments[a];
+        if (argument->kind == FTH_ARGUMENT_TENSOR)
+            visit(context, argument->tensor);
+        for (size_t i = 0; argument->kind == FTH_ARGUMENT_TENSORS && i < argument->count; i++)
+            if (argument->tensors[i] >= 0)
+                visit(context, argument->tensors[i]);
+    }
+}
+
+static bool updates_counter(const lowering *l, const fth_exported_node *node)
+{
+    static const char ending[] = "num_batches_tracked";
+    const fth_exported_argument *self = fth_exported_find_argument(node, "self");
+    if (!is_in_place(node) || !self || self->kind != FTH_ARGUMENT_TENSOR)
+        return false;
+    const char *name = fth_exported_get_value(l->program, self->tensor)->state_name;
+    const size_t length = name ? strlen(name) : 0;
+    return length >= sizeof ending - 1 && strcmp(name + length - (sizeof ending - 1), ending) == 0;
+}
+
+/* Numbers of values, followed through in-place operators. */
+static void note_reader(void *context, int value)
+{
+    lowering *l = context;
+    l->values[l->values[value].now].readers++;
+}
+
+static void note_live(void *context, int value)
+{
+    lowering *l = context;
+    l->values[value].live = true;
+}
+
+/* From the output backwards. An in-place operator is live if anything reads its result or, later, what
+ * it changed; both are the same value here. */
+static void find_live_nodes(lowering *l)
+{
+    l->values[fth_exported_get_output(l->program, 0)].live = true;
+    for (size_t n = fth_exported_node_count(l->program); n-- > 0;) {
+        const fth_exported_node *node = fth_exported_get_node(l->program, n);
+        bool live = false;
+        for (size_t o = 0; o < node->output_count; o++)
+            live = live || (node->outputs[o] >= 0 && l->values[node->outputs[o]].live);
+        const fth_exported_argument *self = is_in_place(node) ? fth_exported_find_argument(node, "self") : NULL;
+        live = live || (self && self->kind == FTH_ARGUMENT_TENSOR && l->values[self->tensor].live);
+        l->live_nodes[n] = live && !updates_counter(l, node);
+        if (l->live_nodes[n])
+            visit_reads(node, note_live, l);
+    }
+}
+
+/* How often each value is read, in-place operators followed. */
+static void count_readers(lowering *l)
+{
+    for (int v = 0; v < fth_exported_value_count(l->program); v++)
+        l->values[v].now = v;
+    for (size_t n = 0; n < fth_exported_node_count(l->program); n++) {
+        const fth_exported_node *node = fth_exported_get_node(l->program, n);
+        if (!l->live_nodes[n])
+            continue;
+        visit_reads(node, note_reader, l);
+        const fth_exported_argument *self = fth_exported_find_argument(node, "self");
+        if (is_in_place(node) && self && self->kind == FTH_ARGUMENT_TENSOR && node->output_count > 0 &&
+            node->outputs[0] >= 0)
+            l->values[self->tensor].now = node->outputs[0];
+    }
+    l->values[l->values[fth_exported_get_output(l->program, 0)].now].readers++;
+    for (int v = 0; v < fth_exported_value_count(l->program); v++)
+        l->values[v].now = v;
+}
+
+/* ---- operators that are missing ---- */
+
+/* True of the first live node with an operator that is missing. */
+static bool is_first_missing(const lowering *l, size_t index)
+{
+    const fth_exported_node *node = fth_exported_get_node(l->program, index);
+    if (!l->live_nodes[index] || find_row(node->target) || lowering_may_fold(node))
+        return false;
+    for (size_t n = 0; n < index; n++)
+        if (l->live_nodes[n] && strcmp(fth_exported_get_node(l->program, n)->target, node->target) == 0)
+            return false;
+    return true;
+}
+
+static fth_status list_missing(const lowering *l)
+{
+    enum { MOST_NAMED = 20 };
+    char *text = NULL;
+    size_t size = 0;
+    int64_t missing = 0;
+    FILE *stream = open_memstream(&text, &size);
+
+    if (!stream)
+        return fth_fail(FTH_NO_MEMORY, "no memory for a list of operators");
+    for (size_t n = 0; n < fth_exported_node_count(l->program); n++) {
+        const fth_exported_node *node = fth_exported_get_node(l->program, n);
+        if (!is_first_missing(l, n) || ++missing > MOST_NAMED)
+            continue;
+        fprintf(stream, "%s%s", missing > 1 ? "; " : "", node->target);
+        if (*node->where)
+            fprintf(stream, " (%s)", node->where);
+    }
+    fth_status status = fclose(stream) == 0 ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for a list of operators");
+    if (status == FTH_OK && missing > 0)
+        status = fth_fail(FTH_UNSUPPORTED, "%s: the network uses %s that farthing does not have: %s%s",
+                          fth_exported_origin(l->program), FTH_COUNTED(missing, "operator"), text,
+                          missing > MOST_NAMED ? "; ..." : "");
+    free(text);
+    return status;
+}
+
+/* ---- the walk ---- */
+
+/* An in-place operator changes its argument for all later readers. One that reads a view of it made
+ * before would have to see the change too; constants do (fold.h). */
+static fth_status follow_in_place(lowering *l, size_t index, bool folded)
+{
+    const fth_exported_node *node = lowering_node(l);
+    const fth_exported_argument *self = fth_exported_find_argument(node, "self");
+    if (!is_in_place(node) || !self || self->kind != FTH_ARGUMENT_TENSOR || node->outputs[0] < 0)
+        return FTH_OK;
+    const int storage = l->values[self->tensor].storage;
+    for (size_t n = index + 1; !folded && n < fth_exported_node_count(l->program); n++) {
+        const fth_exported_node *later = fth_exported_get_node(l->program, n);
+        for (size_t a = 0; l->live_nodes[n] && a < later->argument_count; a++) {
+            const fth_exported_argument *argument = &later->arguments[a];
+            if (argument->kind == FTH_ARGUMENT_TENSOR && argument->tensor != self->tensor &&
+                argument->tensor != node->outputs[0] && l->values[argument->tensor].storage == storage)
+                return fth_fail(FTH_UNSUPPORTED,
+                                "a tensor is changed in place while a view of it is read later, by %s (%s)",
+                                later->target, later->where);
+        }
+    }
+    l->values[self->tensor].now = node->outputs[0];
+    l->values[node->outputs[0]].storage = storage;
+    return FTH_OK;
+}
+
+/* Views share the storage of what they are views of; other results have their own. */
+static void note_storage(lowering *l, const lowering_row *row)
+{
+    const fth_exported_node *node = lowering_node(l);
+    const fth_exported_argument *self = fth_exported_find_argument(node, "self");
+    bool view = false;
+    for (const lowering_row *other = lowering_views; other->name && !view; other++)
+        view = other == row;
+    for (const lowering_row *other = lowering_parts; other->name && !view; other++)
+        view = other == row;
+    for (size_t o = 0; o < node->output_count; o++)
+        if (node->outputs[o] >= 0)
+            l->values[node->outputs[o]].storage = view && self && self->kind == FTH_ARGUMENT_TENSOR
+                                                      ? l->values[l->values[self->tensor].now].storage
+                                                      : node->outputs[o];
+}
+
+static fth_status lower_node(lowering *l, size_t index)
+{
+    fth_status status = FTH_OK;
+    bool folded = false;
+    const fth_exported_node *node = fth_exported_get_node(l->program, index);
+
+    l->node = node;
+    const lowering_row *row = find_row(node->target);
+    status = lowering_fold(l, &folded);
+    if (status == FTH_OK && !folded)
+        status = row ? row->rule(l)
+                     : fth_fail(FTH_UNSUPPORTED, "farthing has this operator only of constants");
+    if (status == FTH_OK) {
+        note_storage(l, row);
+        status = follow_in_place(l, index, folded);
+    }
+    if (status != FTH_OK)
+        return fth_fail_within(status, "%s: %s%s%s%s", fth_exported_origin(l->program), node->target,
+                               *node->where ? " (" : "", node->where, *node->where ? ")" : "");
+    return FTH_OK;
+}
+
+static void release(lowering *l)
+{
+    for (int v = 0; l->values && v < fth_exported_value_count(l->program); v++)
+        lowering_release_value(&l->values[v]);
+    free(l->values);
+    free(l->live_nodes);
+}
+
+static fth_status begin(lowering *l)
+{
+    fth_status status = FTH_OK;
+    FTH_REQUIRE(fth_exported_output_count(l->program) > 0, FTH_INVALID, "%s: the network returns no tensor",
+                fth_exported_origin(l->program));
+    FTH_TRY(fth_allocate((size_t)fth_exported_value_count(l->program), sizeof *l->values, &l->values));
+    FTH_TRY(fth_allocate(fth_exported_node_count(l->program), sizeof *l->live_nodes, &l->live_nodes));
+    find_live_nodes(l);
+    count_readers(l);
+    FTH_TRY(list_missing(l));
+out:
+    return status;
+}
+
+fth_status fth_exported_check_operators(const fth_exported *program)
+{
+    lowering l = {.program = program};
+    fth_status status = begin(&l);
+    release(&l);
+    return status;
+}
+
+fth_status fth_exported_lower(const fth_exported *program, const fth_exported_lower_options *options, fth_graph *graph,
+                              const fth_value *inputs, fth_value *output)
+{
+    fth_status status = FTH_OK;
+    lowering l = {.program = program, .options = options, .graph = graph};
+    fth_view result;
+
+    FTH_TRY(begin(&l));
+    FTH_TRY(lowering_add_state(&l));
+    for (size_t i = 0; i < fth_exported_input_count(program); i++)
+        FTH_TRY(lowering_add_input(&l, fth_exported_get_input(program, i), inputs[i]));
+    for (size_t n = 0; n < fth_exported_node_count(program); n++)
+        if (l.live_nodes[n])
+            FTH_TRY(lower_node(&l, n));
+    l.node = NULL;
+    FTH_TRY(lowering_view_of(&l, fth_exported_get_output(program, 0), &result));
+    FTH_TRY(fth_view_arrange_plain(graph, &result));
+    *output = result.value;
+
+out:
+    release(&l);
+    return status;
+}

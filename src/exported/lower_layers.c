@@ -1,0 +1,363 @@
+/* Layers with parameters: convolutions, linear layers, normalizations, embeddings. */
+#include <string.h>
+
+#include "exported/lowering.h"
+
+enum { SPATIAL = 2 };
+
+/* ---- images ---- */
+
+/* The input of a layer over images, as (N, C, H, W): of (N, C) and (N, C, L) with dimensions of 1. */
+static fth_status image(lowering *l, const char *name, int fewest_rank, fth_view *x)
+{
+    fth_status status = FTH_OK;
+    FTH_TRY(lowering_tensor(l, name, x));
+    FTH_REQUIRE(x->rank >= fewest_rank && x->rank <= 4, FTH_UNSUPPORTED,
+                "its input has %d dimensions; it must be a batch", x->rank);
+    while (x->rank < 4)
+        FTH_TRY(fth_view_insert(x, 2));
+    FTH_TRY(fth_view_arrange_plain(lowering_graph(l), x));
+out:
+    return status;
+}
+
+/* A view of what a layer over images made, with the rank that PyTorch gives it. */
+static fth_status image_result(lowering *l, fth_value value, fth_view *y)
+{
+    fth_status status = FTH_OK;
+    const fth_exported_value *output = lowering_output(l, 0);
+    FTH_TRY(fth_view_create(value, output->rank, output->dims, y));
+out:
+    return status;
+}
+
+/* A weight (O, C, [H,] W) with all four dimensions. */
+static fth_status weight_of_image(lowering *l, fth_value *weight)
+{
+    fth_status status = FTH_OK;
+    FTH_TRY(lowering_state(l, "weight", weight));
+    const fth_shape shape = fth_graph_value(lowering_graph(l), *weight)->type.shape;
+    if (shape.rank == 3)
+        FTH_TRY(fth_op_add_reshape(lowering_graph(l), FTH_SHAPE(shape.dims[0], shape.dims[1], 1, shape.dims[2]),
+                                   *weight, weight));
+out:
+    return status;
+}
+
+/* Height and width of an argument: of 1-D layers only the width; `otherwise` for the height. */
+static fth_status pair(lowering *l, const char *name, int rank, int64_t otherwise, int values[SPATIAL])
+{
+    fth_status status = FTH_OK;
+    int64_t given[SPATIAL] = {otherwise, otherwise};
+    FTH_TRY(lowering_ints(l, name, otherwise, rank == 3 ? &given[1] : given, rank == 3 ? 1 : SPATIAL));
+    for (int i = 0; i < SPATIAL; i++) {
+        FTH_REQUIRE(given[i] >= 0 && given[i] <= INT32_MAX, FTH_UNSUPPORTED, "its argument %s is out of range", name);
+        values[i] = (int)given[i];
+    }
+out:
+    return status;
+}
+
+/* ---- convolutions ---- */
+
+/* "same": as much padding as keeps the size; an odd one more behind than before. */
+static fth_status pad_same(lowering *l, fth_convolution_attributes *attributes, fth_value weight, fth_value *x)
+{
+    fth_status status = FTH_OK;
+    const fth_shape *kernel = &fth_graph_value(lowering_graph(l), weight)->type.shape;
+    for (int i = 0; i < SPATIAL; i++) {
+        const int64_t total = attributes->dilation[i] * (kernel->dims[2 + i] - 1), before = total / 2;
+        if (total % 2 == 0)
+            attributes->padding[i] = (int)before;
+        else
+            FTH_TRY(fth_op_add_pad(lowering_graph(l),
+                                   (fth_pad_attributes){.axis = 2 + i, .before = before, .after = total - before}, *x,
+                                   x));
+    }
+out:
+    return status;
+}
+
+static fth_status convolution_attributes(lowering *l, int rank, fth_convolution_attributes *attributes)
+{
+    fth_status status = FTH_OK;
+    *attributes = (fth_convolution_attributes){.groups = (int)lowering_int(l, "groups", 1)};
+    FTH_TRY(pair(l, "stride", rank, 1, attributes->stride));
+    FTH_TRY(pair(l, "dilation", rank, 1, attributes->dilation));
+    if (!*lowering_text(l, "padding", ""))
+        FTH_TRY(pair(l, "padding", rank, 0, attributes->padding));
+    if (rank == 3)
+        attributes->padding[0] = 0;
+out:
+    return status;
+}
+
+static fth_status convolution(lowering *l)
+{
+    fth_status status = FTH_OK;
+    fth_view x, y;
+    lowering_pending pending = {.kind = LOWERING_CONVOLUTION};
+
+    FTH_TRY(lowering_tensor(l, "input", &x));
+    FTH_TRY(convolution_attributes(l, x.rank, &pending.convolution));
+    FTH_TRY(image(l, "input", 3, &x));
+    FTH_TRY(weight_of_image(l, &pending.inputs[1]));
+    FTH_TRY(lowering_state(l, "bias", &pending.inputs[2]));
+    if (strcmp(lowering_text(l, "padding", ""), "same") == 0)
+        FTH_TRY(pad_same(l, &pending.convolution, pending.inputs[1], &x.value));
+    pending.inputs[0] = x.value;
+    FTH_TRY(image_result(l, FTH_NO_VALUE, &y));
+    FTH_TRY(lowering_set_pending(l, &pending, &y));
+out:
+    return status;
+}
+
+static fth_status transposed_convolution(lowering *l)
+{
+    fth_status status = FTH_OK;
+    fth_view x, y;
+    fth_value weight, bias, result;
+    fth_convolution_attributes attributes;
+    int output_padding[SPATIAL];
+
+    FTH_TRY(lowering_tensor(l, "input", &x));
+    FTH_TRY(convolution_attributes(l, x.rank, &attributes));
+    FTH_TRY(pair(l, "output_padding", x.rank, 0, output_padding));
+    FTH_TRY(image(l, "input", 3, &x));
+    FTH_TRY(weight_of_image(l, &weight));
+    FTH_TRY(lowering_state(l, "bias", &bias));
+    FTH_TRY(fth_op_add_transposed_convolution(lowering_graph(l), attributes, output_padding, x.value, weight, bias,
+                                              &result));
+    FTH_TRY(image_result(l, result, &y));
+    lowering_set(l, 0, &y);
+out:
+    return status;
+}
+
+/* ---- batch norm ---- */
+
+/* `value`, or a constant (C) in its place. */
+static fth_status or_constant(lowering *l, const char *name, int64_t channels, double number, fth_value *value)
+{
+    fth_status status = FTH_OK;
+    fth_view view;
+    fth_host_tensor same = {.torch_dtype = FTH_TORCH_F32, .shape = FTH_SHAPE(channels)};
+
+    FTH_TRY(lowering_state(l, name, value));
+    if (*value != FTH_NO_VALUE)
+        goto out;
+    FTH_TRY(fth_allocate((size_t)channels, sizeof *same.numbers, &same.numbers));
+    for (int64_t i = 0; i < channels; i++)
+        same.numbers[i] = number;
+    FTH_TRY(lowering_add_constant(l, &same, &view));
+    *value = view.value;
+out:
+    fth_host_tensor_release(&same);
+    return status;
+}
+
+static fth_status batch_norm(lowering *l)
+{
+    fth_status status = FTH_OK;
+    fth_view x, y;
+    lowering_pending pending = {.kind = LOWERING_BATCH_NORM};
+    fth_value *inputs = pending.inputs;
+
+    FTH_REQUIRE(!lowering_lacks(l, "running_mean") && !lowering_lacks(l, "running_var"), FTH_UNSUPPORTED,
+                "a batch norm without running statistics; leave out track_running_stats=False");
+    FTH_TRY(image(l, "input", 2, &x));
+    const int64_t channels = fth_view_dim(&x, 1).factor;
+    inputs[0] = x.value;
+    FTH_TRY(or_constant(l, "weight", channels, 1, &inputs[1]));
+    FTH_TRY(or_constant(l, "bias", channels, 0, &inputs[2]));
+    FTH_TRY(lowering_state(l, "running_mean", &inputs[3]));
+    FTH_TRY(lowering_state(l, "running_var", &inputs[4]));
+    inputs[5] = FTH_NO_VALUE;
+    pending.batch_norm = (fth_batch_norm_attributes){.epsilon = (float)lowering_number(l, "eps", 1e-5),
+                                                     .momentum = (float)lowering_number(l, "momentum", 0.1),
+                                                     .fixed = !lowering_bool(l, "training", true)};
+    FTH_TRY(image_result(l, FTH_NO_VALUE, &y));
+    FTH_TRY(lowering_set_pending(l, &pending, &y));
+out:
+    return status;
+}
+
+/* ---- other normalizations ---- */
+
+/* y = x * weight + bias, each along dimension `dim` of x, where there are any. */
+static fth_status scale_and_shift(lowering *l, int dim, fth_view *x)
+{
+    fth_status status = FTH_OK;
+    static const char *const names[] = {"weight", "bias"};
+    fth_expression expression = {0};
+    fth_view views[2], *operands[3] = {x};
+    fth_operand result = fth_expression_input(0);
+    int count = 1;
+
+    for (int i = 0; i < 2; i++) {
+        if (lowering_lacks(l, names[i]))
+            continue;
+        fth_view *view = &views[i];
+        FTH_TRY(lowering_tensor(l, names[i], view));
+        if (dim >= 0)
+            FTH_TRY(lowering_along(l, view->value, x->rank, dim, view));
+        result = fth_expression_apply(&expression, i == 0 ? FTH_FUNCTION_MUL : FTH_FUNCTION_ADD, result,
+                                      fth_expression_input(count), FTH_NO_OPERAND);
+        operands[count++] = view;
+    }
+    if (count > 1)
+        FTH_TRY(lowering_combine(l, &expression, operands, count, x));
+out:
+    return status;
+}
+
+static fth_status normalize_rows(lowering *l, int features, bool rms, double epsilon, fth_view *x)
+{
+    fth_status status = FTH_OK;
+    fth_value value;
+    FTH_TRY(lowering_rows(l, x, features));
+    FTH_TRY(fth_op_add_normalize(lowering_graph(l), (float)epsilon, rms, x->value, &value));
+    x->value = value;
+out:
+    return status;
+}
+
+static fth_status layer_norm(lowering *l)
+{
+    fth_status status = FTH_OK;
+    fth_view x;
+    fth_value scale, shift, value;
+    const int features = (int)lowering_int_count(l, "normalized_shape");
+    const double epsilon = lowering_number(l, "eps", 1e-5);
+
+    FTH_TRY(lowering_tensor(l, "input", &x));
+    FTH_REQUIRE(features >= 1 && features <= x.rank, FTH_UNSUPPORTED, "its normalized_shape does not fit its input");
+    if (features == 1 && !lowering_lacks(l, "weight") && !lowering_lacks(l, "bias")) {
+        FTH_TRY(lowering_rows(l, &x, 1));
+        FTH_TRY(lowering_state(l, "weight", &scale));
+        FTH_TRY(lowering_state(l, "bias", &shift));
+        FTH_TRY(fth_op_add_layer_norm(lowering_graph(l), (fth_layer_norm_attributes){.epsilon = (float)epsilon},
+                                      x.value, scale, shift, FTH_NO_VALUE, &value));
+        x.value = value;
+    } else {
+        FTH_TRY(normalize_rows(l, features, false, epsilon, &x));
+        FTH_TRY(scale_and_shift(l, -1, &x));
+    }
+    lowering_set(l, 0, &x);
+out:
+    return status;
+}
+
+static fth_status rms_norm(lowering *l)
+{
+    fth_status status = FTH_OK;
+    fth_view x;
+    const int features = (int)lowering_int_count(l, "normalized_shape");
+    FTH_TRY(lowering_tensor(l, "input", &x));
+    FTH_REQUIRE(features >= 1 && features <= x.rank, FTH_UNSUPPORTED, "its normalized_shape does not fit its input");
+    FTH_TRY(normalize_rows(l, features, true, lowering_number(l, "eps", 1.1920928955078125e-07), &x));
+    FTH_TRY(scale_and_shift(l, -1, &x));
+    lowering_set(l, 0, &x);
+out:
+    return status;
+}
+
+/* Over groups of channels and all that is behind them. */
+static fth_status normalize_groups(lowering *l, int64_t groups)
+{
+    fth_status status = FTH_OK;
+    fth_view x;
+    fth_exported_dim grouped[FTH_MAX_RANK], dims[FTH_MAX_RANK];
+
+    FTH_TRY(lowering_tensor(l, "input", &x));
+    FTH_REQUIRE(x.rank >= 2 && x.rank < FTH_MAX_RANK, FTH_UNSUPPORTED, "its input has %d dimensions", x.rank);
+    const int rank = x.rank;
+    for (int i = 0; i < rank; i++)
+        dims[i] = fth_view_dim(&x, i);
+    groups = groups > 0 ? groups : dims[1].factor;
+    FTH_REQUIRE(dims[1].factor % groups == 0, FTH_UNSUPPORTED, "%lld channels do not divide into %lld groups",
+                (long long)dims[1].factor, (long long)groups);
+    grouped[0] = dims[0];
+    grouped[1] = (fth_exported_dim){.factor = groups};
+    grouped[2] = (fth_exported_dim){.factor = dims[1].factor / groups};
+    for (int i = 2; i < rank; i++)
+        grouped[i + 1] = dims[i];
+    FTH_TRY(fth_view_reshape(lowering_graph(l), &x, rank + 1, grouped));
+    FTH_TRY(normalize_rows(l, rank - 1, false, lowering_number(l, "eps", 1e-5), &x));
+    FTH_TRY(fth_view_reshape(lowering_graph(l), &x, rank, dims));
+    FTH_TRY(scale_and_shift(l, 1, &x));
+    lowering_set(l, 0, &x);
+out:
+    return status;
+}
+
+static fth_status group_norm(lowering *l)
+{
+    return normalize_groups(l, lowering_int(l, "num_groups", 1));
+}
+
+static fth_status instance_norm(lowering *l)
+{
+    if (!lowering_lacks(l, "running_mean"))
+        return fth_fail(FTH_UNSUPPORTED, "an instance norm with running statistics");
+    return normalize_groups(l, 0);
+}
+
+/* ---- linear layers and embeddings ---- */
+
+static fth_status linear(lowering *l)
+{
+    fth_status status = FTH_OK;
+    fth_view x, y;
+    lowering_pending pending = {.kind = LOWERING_LINEAR};
+
+    FTH_TRY(lowering_tensor(l, "input", &x));
+    FTH_REQUIRE(x.rank >= 1, FTH_UNSUPPORTED, "its input is a number");
+    FTH_TRY(lowering_rows(l, &x, 1));
+    FTH_TRY(lowering_state(l, "weight", &pending.inputs[1]));
+    FTH_TRY(lowering_state(l, "bias", &pending.inputs[2]));
+    pending.inputs[0] = x.value;
+    const fth_shape weight = fth_graph_value(lowering_graph(l), pending.inputs[1])->type.shape;
+    FTH_REQUIRE(weight.rank == 2, FTH_UNSUPPORTED, "its weight has %d dimensions", weight.rank);
+    FTH_TRY(lowering_rows_result(&x, 1, weight.dims[0], FTH_NO_VALUE, &y));
+    FTH_TRY(lowering_set_pending(l, &pending, &y));
+out:
+    return status;
+}
+
+static fth_status embedding(lowering *l)
+{
+    fth_status status = FTH_OK;
+    fth_view ids, y;
+    fth_value table, value;
+    int64_t padding = lowering_int(l, "padding_idx", -1);
+
+    FTH_TRY(lowering_state(l, "weight", &table));
+    const fth_shape shape = fth_graph_value(lowering_graph(l), table)->type.shape;
+    FTH_REQUIRE(shape.rank == 2 && padding < shape.dims[0], FTH_UNSUPPORTED, "its table has %d dimensions", shape.rank);
+    FTH_TRY(lowering_tensor(l, "indices", &ids));
+    const fth_atom_list all = fth_view_others(&ids, 0);
+    FTH_TRY(fth_view_arrange(lowering_graph(l), &ids, &all, 1));
+    FTH_TRY(fth_op_add_embedding(lowering_graph(l), padding, &ids.value, &table, 1, &value));
+    y = ids;
+    FTH_TRY(fth_view_insert(&y, y.rank));
+    FTH_TRY(lowering_rows_result(&y, 1, shape.dims[1], value, &y));
+    lowering_set(l, 0, &y);
+out:
+    return status;
+}
+
+const lowering_row lowering_layers[] = {
+    {"conv1d", convolution},
+    {"conv2d", convolution},
+    {"conv_transpose1d", transposed_convolution},
+    {"conv_transpose2d", transposed_convolution},
+    {"batch_norm", batch_norm},
+    {"layer_norm", layer_norm},
+    {"rms_norm", rms_norm},
+    {"group_norm", group_norm},
+    {"instance_norm", instance_norm},
+    {"linear", linear},
+    {"embedding", embedding},
+    {NULL, NULL},
+};

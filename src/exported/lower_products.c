@@ -1,0 +1,424 @@
+/* Products of matrices, attention, softmax. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "exported/lowering.h"
+
+/* ---- rows ---- */
+
+fth_status lowering_rows(lowering *l, fth_view *x, int features)
+{
+    const int first = x->rank - features;
+    const unsigned last = ((1u << features) - 1) << first;
+    const fth_atom_list lists[] = {fth_view_others(x, last), fth_view_join(x, first, features)};
+    return fth_view_arrange(lowering_graph(l), x, lists, 2);
+}
+
+fth_status lowering_rows_result(const fth_view *x, int features, int64_t size, fth_value value, fth_view *y)
+{
+    const int dim = x->rank - features;
+    const int rows = fth_view_others(x, ((1u << features) - 1) << dim).count;
+    *y = *x;
+    y->value = value;
+    for (int d = dim + 1; d < x->rank; d++) /* one dimension is left of several */
+        fth_view_drop(y, d);
+    y->rank = dim + 1;
+    return fth_view_resize(y, dim, rows, size);
+}
+
+/* ---- products ---- */
+
+/* x (..., K) times a matrix (K, P) that all rows share: a linear layer with the transposed matrix. */
+static fth_status by_matrix(lowering *l, fth_view *x, fth_view *matrix, fth_value bias, fth_view *y)
+{
+    fth_status status = FTH_OK;
+    fth_value value;
+    const int64_t size = fth_view_dim(matrix, 1).factor;
+
+    fth_view_permute(matrix, (const int[]){1, 0});
+    FTH_TRY(fth_view_arrange_plain(lowering_graph(l), matrix));
+    FTH_TRY(lowering_rows(l, x, 1));
+    FTH_TRY(fth_op_add_linear(lowering_graph(l), false, x->value, matrix->value, bias, &value));
+    FTH_TRY(lowering_rows_result(x, 1, size, value, y));
+out:
+    return status;
+}
+
+/* Dimensions before the last two are brought to one size, as NumPy does, and consist of the same atoms
+ * then. */
+static fth_status broadcast_leading(lowering *l, fth_view *const both[2])
+{
+    fth_status status = FTH_OK;
+    const int rank = both[0]->rank > both[1]->rank ? both[0]->rank : both[1]->rank;
+    fth_exported_dim dims[FTH_MAX_RANK];
+
+    for (int v = 0; v < 2; v++)
+        while (both[v]->rank < rank)
+            FTH_TRY(fth_view_insert(both[v], 0));
+    for (int v = 0; v < 2; v++) {
+        for (int d = 0; d < rank; d++) {
+            const fth_exported_dim own = fth_view_dim(both[v], d), other = fth_view_dim(both[1 - v], d);
+            dims[d] = d >= rank - 2 || own.factor > other.factor || own.batch ? own : other;
+        }
+        FTH_TRY(fth_view_expand(both[v], rank, dims));
+    }
+    FTH_TRY(fth_view_refine(lowering_graph(l), both, 2, rank - 2));
+out:
+    return status;
+}
+
+/* A view as a batch of matrices (B, M, K), or (B, K, M) where memory has them so. */
+static fth_status as_matrices(lowering *l, fth_view *x, bool *transposed)
+{
+    const fth_atom_list rows = x->dims[x->rank - 2], columns = x->dims[x->rank - 1];
+    const fth_atom_list join = fth_view_join(x, 0, x->rank - 2);
+    fth_atom_list leading = {0};
+    for (int pass = 0; pass < 2; pass++) /* the batch first */
+        for (int i = 0; i < join.count; i++)
+            if (x->atoms[join.atoms[i]].batch == (pass == 0))
+                leading.atoms[leading.count++] = join.atoms[i];
+    *transposed = rows.count > 0 && columns.count > 0 && columns.atoms[0] < rows.atoms[0];
+    const fth_atom_list lists[] = {leading, *transposed ? columns : rows, *transposed ? rows : columns};
+    return fth_view_arrange(lowering_graph(l), x, lists, 3);
+}
+
+static fth_status batched_product(lowering *l, fth_view *a, fth_view *b, fth_view *y)
+{
+    fth_status status = FTH_OK;
+    fth_matrix_product_attributes attributes;
+    fth_value value;
+
+    FTH_TRY(broadcast_leading(l, (fth_view *const[]){a, b}));
+    FTH_TRY(as_matrices(l, a, &attributes.transpose_a));
+    FTH_TRY(as_matrices(l, b, &attributes.transpose_b));
+    FTH_TRY(fth_op_add_matrix_product(lowering_graph(l), attributes, a->value, b->value, &value));
+    /* In memory: the leading dimensions, those of a's rows, those of b's columns. */
+    const int row = a->rank - 2, column = a->rank - 1, leading = fth_view_join(a, 0, row).count;
+    *y = *a;
+    y->value = value;
+    const int64_t rows = fth_view_dim(a, row).factor, columns = fth_view_dim(b, column).factor;
+    FTH_REQUIRE(!fth_view_dim(a, row).batch && !fth_view_dim(b, column).batch && !fth_view_dim(a, column).batch,
+                FTH_UNSUPPORTED, "a product over the samples of a batch");
+    FTH_TRY(fth_view_resize(y, column, attributes.transpose_a ? leading : leading + y->dims[row].count, 1));
+    FTH_TRY(fth_view_resize(y, row, leading, rows));
+    FTH_TRY(fth_view_resize(y, column, leading + y->dims[row].count, columns));
+out:
+    return status;
+}
+
+static fth_status product(lowering *l, fth_view *a, fth_view *b, fth_value bias, fth_view *y)
+{
+    fth_status status = FTH_OK;
+    const bool vector_a = a->rank == 1, vector_b = b->rank == 1;
+
+    FTH_REQUIRE(a->rank >= 1 && b->rank >= 1, FTH_UNSUPPORTED, "a product with a number");
+    if (vector_a)
+        FTH_TRY(fth_view_insert(a, 0));
+    if (vector_b)
+        FTH_TRY(fth_view_insert(b, 1));
+    if (b->rank == 2 && !fth_view_has_batch(b)) {
+        FTH_TRY(by_matrix(l, a, b, bias, y));
+    } else {
+        FTH_REQUIRE(bias == FTH_NO_VALUE, FTH_UNSUPPORTED, "a sum with a product of two tensors of the batch");
+        FTH_TRY(batched_product(l, a, b, y));
+    }
+    if (vector_b)
+        fth_view_remove(y, y->rank - 1);
+    if (vector_a)
+        fth_view_remove(y, y->rank - 1 - (vector_b ? 0 : 1));
+out:
+    return status;
+}
+
+static fth_status product_of(lowering *l, const char *first, const char *second)
+{
+    fth_status status = FTH_OK;
+    fth_view a, b, y;
+    FTH_TRY(lowering_tensor(l, first, &a));
+    FTH_TRY(lowering_tensor(l, second, &b));
+    FTH_TRY(product(l, &a, &b, FTH_NO_VALUE, &y));
+    lowering_set(l, 0, &y);
+out:
+    return status;
+}
+
+static fth_status matrix_product(lowering *l)
+{
+    return product_of(l, "self", lowering_lacks(l, "mat2") ? "other" : "mat2");
+}
+
+/* beta * self + alpha * mat1 · mat2, the first a bias */
+static fth_status add_product(lowering *l)
+{
+    fth_status status = FTH_OK;
+    fth_view a, b, y;
+    fth_value bias;
+
+    FTH_REQUIRE(lowering_number(l, "beta", 1) == 1 && lowering_number(l, "alpha", 1) == 1, FTH_UNSUPPORTED,
+                "with alpha or beta");
+    FTH_TRY(lowering_state(l, "self", &bias));
+    FTH_REQUIRE(fth_graph_value(lowering_graph(l), bias)->type.shape.rank == 1, FTH_UNSUPPORTED,
+                "its first argument is no bias");
+    FTH_TRY(lowering_tensor(l, "mat1", &a));
+    FTH_TRY(lowering_tensor(l, "mat2", &b));
+    FTH_TRY(product(l, &a, &b, bias, &y));
+    lowering_set(l, 0, &y);
+out:
+    return status;
+}
+
+/* ---- einsum of two tensors: a product of matrices between two permutations ---- */
+
+/* The letters of a term, "bhqd". */
+typedef struct term {
+    char letters[FTH_MAX_RANK + 1];
+} term;
+
+/* False if it is longer than a tensor can have dimensions. */
+static bool read_term(const char **text, term *read)
+{
+    int count = 0;
+    for (; **text && **text != ',' && **text != '-'; (*text)++) {
+        if (**text == ' ')
+            continue;
+        if (count == FTH_MAX_RANK)
+            return false;
+        read->letters[count++] = **text;
+    }
+    read->letters[count] = 0;
+    return true;
+}
+
+/* The letters of `of` that are in a and in b, or not, in their order. */
+static term choose(const term *of, const term *a, bool in_a, const term *b, bool in_b)
+{
+    term chosen = {{0}};
+    int count = 0;
+    for (const char *letter = of->letters; *letter; letter++)
+        if ((strchr(a->letters, *letter) != NULL) == in_a && (strchr(b->letters, *letter) != NULL) == in_b)
+            chosen.letters[count++] = *letter;
+    return chosen;
+}
+
+/* Permutes the dimensions, which `from` names, into the order of three terms, and makes each one. */
+static fth_status group(lowering *l, fth_view *x, const term *from, const term *const terms[3])
+{
+    int order[FTH_MAX_RANK], count = 0;
+    fth_exported_dim dims[3];
+    for (int t = 0; t < 3; t++) {
+        dims[t] = (fth_exported_dim){.factor = 1};
+        for (const char *letter = terms[t]->letters; *letter; letter++) {
+            order[count] = (int)(strchr(from->letters, *letter) - from->letters);
+            const fth_exported_dim size = fth_view_dim(x, order[count++]);
+            dims[t].factor *= size.factor;
+            dims[t].batch = dims[t].batch || size.batch;
+        }
+    }
+    if (count != x->rank)
+        return fth_fail(FTH_UNSUPPORTED, "its equation names a dimension twice, or sums one that is in one tensor only");
+    fth_view_permute(x, order);
+    return fth_view_reshape(lowering_graph(l), x, 3, dims);
+}
+
+static fth_status einsum(lowering *l)
+{
+    fth_status status = FTH_OK;
+    fth_view a, b, y;
+    term of_a, of_b, result, made = {{0}};
+    const char *equation = lowering_text(l, "equation", ""), *text = equation;
+    fth_exported_dim dims[FTH_MAX_RANK];
+    int order[FTH_MAX_RANK], rank = 0;
+
+    FTH_REQUIRE(lowering_tensor_count(l, "tensors") == 2 && !strchr(text, '.') && read_term(&text, &of_a) &&
+                    *text++ == ',' && read_term(&text, &of_b) && strncmp(text, "->", 2) == 0,
+                FTH_UNSUPPORTED, "the equation \"%s\"; two tensors, with every dimension named, are possible", equation);
+    text += 2;
+    FTH_REQUIRE(read_term(&text, &result) && !*text, FTH_UNSUPPORTED, "the equation \"%s\"", equation);
+    FTH_TRY(lowering_tensor_of(l, "tensors", 0, &a));
+    FTH_TRY(lowering_tensor_of(l, "tensors", 1, &b));
+    FTH_REQUIRE(a.rank == (int)strlen(of_a.letters) && b.rank == (int)strlen(of_b.letters), FTH_UNSUPPORTED,
+                "the equation \"%s\" does not fit its tensors", equation);
+    const fth_view before_a = a, before_b = b;
+    const term shared = choose(&result, &of_a, true, &of_b, true), rows = choose(&result, &of_a, true, &of_b, false);
+    const term columns = choose(&result, &of_a, false, &of_b, true), summed = choose(&of_a, &of_b, true, &result, false);
+    FTH_TRY(group(l, &a, &of_a, (const term *const[]){&shared, &rows, &summed}));
+    FTH_TRY(group(l, &b, &of_b, (const term *const[]){&shared, &summed, &columns}));
+    FTH_TRY(batched_product(l, &a, &b, &y));
+    const term *const parts[] = {&shared, &rows, &columns};
+    for (int t = 0, count = 0; t < 3; t++)
+        for (const char *letter = parts[t]->letters; *letter && count < FTH_MAX_RANK; letter++)
+            made.letters[count++] = *letter;
+    for (const char *letter = made.letters; *letter; letter++) {
+        const char *in_a = strchr(of_a.letters, *letter), *in_b = strchr(of_b.letters, *letter);
+        dims[rank++] = in_a ? fth_view_dim(&before_a, (int)(in_a - of_a.letters))
+                            : fth_view_dim(&before_b, (int)(in_b - of_b.letters));
+    }
+    FTH_TRY(fth_view_reshape(lowering_graph(l), &y, rank, dims));
+    for (int d = 0; d < rank; d++)
+        order[d] = (int)(strchr(made.letters, result.letters[d]) - made.letters);
+    fth_view_permute(&y, order);
+    lowering_set(l, 0, &y);
+out:
+    return status;
+}
+
+/* ---- softmax ---- */
+
+static fth_status softmax_of(lowering *l, bool log)
+{
+    fth_status status = FTH_OK;
+    fth_view x;
+    int dim, order[FTH_MAX_RANK];
+
+    FTH_TRY(lowering_tensor(l, "self", &x));
+    FTH_TRY(lowering_dim(l, "dim", -1, x.rank, &dim));
+    FTH_REQUIRE(!fth_view_dim(&x, dim).batch, FTH_UNSUPPORTED, "a softmax over the batch");
+    for (int i = 0; i < x.rank; i++) /* the dimension last */
+        order[i] = i == x.rank - 1 ? dim : i + (i >= dim);
+    fth_view_permute(&x, order);
+    FTH_TRY(lowering_rows(l, &x, 1));
+    FTH_TRY(fth_op_add_softmax(lowering_graph(l), log, x.value, &x.value));
+    for (int i = 0; i < x.rank; i++)
+        order[i] = i == dim ? x.rank - 1 : i - (i > dim);
+    fth_view_permute(&x, order);
+    lowering_set(l, 0, &x);
+out:
+    return status;
+}
+
+static fth_status softmax(lowering *l)
+{
+    return softmax_of(l, false);
+}
+
+static fth_status log_softmax(lowering *l)
+{
+    return softmax_of(l, true);
+}
+
+/* ---- attention ---- */
+
+/* (B, H, L, D) as rows (B * L, H * D), as a linear layer makes them. */
+static fth_status as_rows_of_heads(lowering *l, fth_view *x)
+{
+    fth_status status = FTH_OK;
+    FTH_REQUIRE(x->rank == 4, FTH_UNSUPPORTED, "its tensors have %d dimensions, not 4", x->rank);
+    fth_atom_list rows = x->dims[0], features = x->dims[1];
+    for (int i = 0; i < x->dims[2].count; i++)
+        rows.atoms[rows.count++] = x->dims[2].atoms[i];
+    for (int i = 0; i < x->dims[3].count; i++)
+        features.atoms[features.count++] = x->dims[3].atoms[i];
+    const fth_atom_list lists[] = {rows, features};
+    FTH_TRY(fth_view_arrange(lowering_graph(l), x, lists, 2));
+out:
+    return status;
+}
+
+/* True of a mask of truth values that lets every query see the keys up to its own place. */
+static bool is_causal(const fth_host_tensor *mask)
+{
+    const fth_shape *shape = &mask->shape;
+    if (shape->rank < 2)
+        return false;
+    const int64_t queries = shape->dims[shape->rank - 2], keys = shape->dims[shape->rank - 1];
+    const int64_t matrices = fth_shape_count(shape) / (queries * keys);
+    const bool truth = mask->torch_dtype == FTH_TORCH_BOOL;
+    for (int64_t m = 0; m < matrices; m++)
+        for (int64_t q = 0; q < queries; q++)
+            for (int64_t k = 0; k < keys; k++) {
+                const double number = mask->numbers[(m * queries + q) * keys + k];
+                const bool seen = truth ? number != 0 : number == 0, hidden = truth ? number == 0 : number < -1e30;
+                if (k <= q ? !seen : !hidden)
+                    return false;
+            }
+    return true;
+}
+
+/* What is added to the scores: -infinity where a mask of truth values is false. */
+static fth_status additive_mask(lowering *l, int64_t queries, int64_t keys, fth_value *mask)
+{
+    fth_status status = FTH_OK;
+    fth_view view;
+    fth_exported_dim dims[4];
+    const fth_host_tensor *constant = lowering_constant(l, "attn_mask");
+    fth_host_tensor added = {0};
+
+    if (constant && constant->torch_dtype == FTH_TORCH_BOOL) {
+        const int64_t count = fth_shape_count(&constant->shape);
+        added = (fth_host_tensor){.torch_dtype = FTH_TORCH_F32, .shape = constant->shape};
+        FTH_TRY(fth_allocate((size_t)count, sizeof *added.numbers, &added.numbers));
+        for (int64_t i = 0; i < count; i++)
+            added.numbers[i] = constant->numbers[i] != 0 ? 0 : -INFINITY;
+        FTH_TRY(lowering_add_constant(l, &added, &view));
+    } else {
+        FTH_REQUIRE(!lowering_is_truth(l, "attn_mask"), FTH_UNSUPPORTED, "its mask depends on the input");
+        FTH_TRY(lowering_tensor(l, "attn_mask", &view));
+    }
+    while (view.rank < 4)
+        FTH_TRY(fth_view_insert(&view, 0));
+    for (int d = 0; d < 4; d++)
+        dims[d] = d < 2 ? fth_view_dim(&view, d) : (fth_exported_dim){.factor = d == 2 ? queries : keys};
+    FTH_REQUIRE(!dims[0].batch, FTH_UNSUPPORTED, "its mask depends on the input");
+    FTH_TRY(fth_view_expand(&view, 4, dims));
+    FTH_TRY(fth_view_arrange_plain(lowering_graph(l), &view));
+    *mask = view.value;
+out:
+    fth_host_tensor_release(&added);
+    return status;
+}
+
+static fth_status attention(lowering *l)
+{
+    fth_status status = FTH_OK;
+    fth_view q, k, v, y;
+    fth_value mask = FTH_NO_VALUE, value;
+
+    FTH_TRY(lowering_tensor(l, "query", &q));
+    FTH_TRY(lowering_tensor(l, "key", &k));
+    FTH_TRY(lowering_tensor(l, "value", &v));
+    FTH_REQUIRE(q.rank == 4 && k.rank == 4 && v.rank == 4, FTH_UNSUPPORTED, "its tensors do not have 4 dimensions");
+    const int64_t width = fth_view_dim(&q, 3).factor, value_width = fth_view_dim(&v, 3).factor;
+    fth_dot_product_attention_attributes attributes = {.heads = (int)fth_view_dim(&q, 1).factor,
+                                                       .queries = fth_view_dim(&q, 2).factor,
+                                                       .keys = fth_view_dim(&k, 2).factor,
+                                                       .causal = lowering_bool(l, "is_causal", false),
+                                                       .scale = (float)lowering_number(l, "scale", 1 / sqrt((double)width)),
+                                                       .probability = (float)lowering_number(l, "dropout_p", 0)};
+    FTH_REQUIRE(fth_view_dim(&k, 1).factor == attributes.heads && fth_view_dim(&v, 1).factor == attributes.heads,
+                FTH_UNSUPPORTED, "its keys have other heads than its queries");
+    if (lowering_options(l)->no_dropout)
+        attributes.probability = 0;
+    if (!lowering_lacks(l, "attn_mask")) {
+        const fth_host_tensor *constant = lowering_constant(l, "attn_mask");
+        if (constant && attributes.queries == attributes.keys && is_causal(constant))
+            attributes.causal = true;
+        else
+            FTH_TRY(additive_mask(l, attributes.queries, attributes.keys, &mask));
+    }
+    FTH_TRY(as_rows_of_heads(l, &q));
+    FTH_TRY(as_rows_of_heads(l, &k));
+    FTH_TRY(as_rows_of_heads(l, &v));
+    FTH_TRY(fth_op_add_dot_product_attention(lowering_graph(l), attributes, q.value, k.value, v.value, mask, &value));
+    y = q;
+    y.value = value;
+    if (value_width != width)
+        FTH_TRY(fth_view_resize(&y, 3, y.atom_count - y.dims[3].count, value_width));
+    lowering_set(l, 0, &y);
+out:
+    return status;
+}
+
+const lowering_row lowering_products[] = {
+    {"matmul", matrix_product},
+    {"mm", matrix_product},
+    {"bmm", matrix_product},
+    {"addmm", add_product},
+    {"einsum", einsum},
+    {"softmax", softmax},
+    {"_softmax", softmax},
+    {"log_softmax", log_softmax},
+    {"_log_softmax", log_softmax},
+    {"scaled_dot_product_attention", attention},
+    {NULL, NULL},
+};

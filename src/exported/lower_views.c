@@ -1,0 +1,201 @@
+/* Operators that only look at a tensor in another way, or do nothing in training. */
+#include "exported/lowering.h"
+
+static fth_status same(lowering *l)
+{
+    fth_status status = FTH_OK;
+    fth_view x;
+    FTH_TRY(lowering_tensor(l, "self", &x));
+    lowering_set(l, 0, &x);
+out:
+    return status;
+}
+
+/* A change of the element type: numbers are f32 here anyway, and integers stay what they are. */
+static fth_status convert(lowering *l)
+{
+    const fth_exported_value *output = lowering_output(l, 0);
+    const bool to_integer = output->torch_dtype != FTH_TORCH_F16 && output->torch_dtype != FTH_TORCH_F32 &&
+                            output->torch_dtype != FTH_TORCH_F64 && output->torch_dtype != FTH_TORCH_BF16;
+    if (to_integer != lowering_is_integer(l, "self") && (to_integer || !lowering_is_truth(l, "self")))
+        return fth_fail(FTH_UNSUPPORTED, "numbers that are computed become integers, or integers numbers");
+    return same(l);
+}
+
+/* view, flatten, squeeze, ...: what the result's dimensions say. */
+static fth_status reshape(lowering *l)
+{
+    fth_status status = FTH_OK;
+    const fth_exported_value *output = lowering_output(l, 0);
+    fth_view x;
+    FTH_TRY(lowering_tensor(l, "self", &x));
+    FTH_TRY(fth_view_reshape(lowering_graph(l), &x, output->rank, output->dims));
+    lowering_set(l, 0, &x);
+out:
+    return status;
+}
+
+static fth_status expand(lowering *l)
+{
+    fth_status status = FTH_OK;
+    const fth_exported_value *output = lowering_output(l, 0);
+    fth_view x;
+    FTH_TRY(lowering_tensor(l, "self", &x));
+    FTH_TRY(fth_view_expand(&x, output->rank, output->dims));
+    lowering_set(l, 0, &x);
+out:
+    return status;
+}
+
+static fth_status permute_by(lowering *l, const int *order)
+{
+    fth_status status = FTH_OK;
+    fth_view x;
+    FTH_TRY(lowering_tensor(l, "self", &x));
+    fth_view_permute(&x, order);
+    lowering_set(l, 0, &x);
+out:
+    return status;
+}
+
+static fth_status permute(lowering *l)
+{
+    fth_status status = FTH_OK;
+    const int rank = lowering_output(l, 0)->rank;
+    int64_t dims[FTH_MAX_RANK];
+    int order[FTH_MAX_RANK] = {0};
+    unsigned taken = 0;
+
+    FTH_TRY(lowering_ints(l, "dims", 0, dims, (size_t)rank));
+    for (int i = 0; i < rank; i++) {
+        const int64_t dim = dims[i] + (dims[i] < 0 ? rank : 0);
+        FTH_REQUIRE(dim >= 0 && dim < rank && (taken >> dim & 1) == 0, FTH_UNSUPPORTED, "its dims are no permutation");
+        taken |= 1u << dim;
+        order[i] = (int)dim;
+    }
+    FTH_TRY(permute_by(l, order));
+out:
+    return status;
+}
+
+static fth_status swap(lowering *l, const char *first, const char *second, int64_t a, int64_t b)
+{
+    fth_status status = FTH_OK;
+    const int rank = lowering_output(l, 0)->rank;
+    int order[FTH_MAX_RANK], dims[2];
+
+    for (int i = 0; i < rank; i++)
+        order[i] = i;
+    if (rank > 1) {
+        FTH_TRY(lowering_dim(l, first, a, rank, &dims[0]));
+        FTH_TRY(lowering_dim(l, second, b, rank, &dims[1]));
+        order[dims[0]] = dims[1];
+        order[dims[1]] = dims[0];
+    }
+    FTH_TRY(permute_by(l, order));
+out:
+    return status;
+}
+
+static fth_status transpose(lowering *l)
+{
+    return swap(l, "dim0", "dim1", 0, 1);
+}
+
+static fth_status swap_axes(lowering *l)
+{
+    return swap(l, "axis0", "axis1", 0, 1);
+}
+
+static fth_status matrix_transpose(lowering *l)
+{
+    return swap(l, "", "", -2, -1);
+}
+
+/* (N, groups * C, ...) to (N, C * groups, ...) */
+static fth_status channel_shuffle(lowering *l)
+{
+    fth_status status = FTH_OK;
+    const fth_exported_value *output = lowering_output(l, 0);
+    const int64_t groups = lowering_int(l, "groups", 1);
+    fth_exported_dim dims[FTH_MAX_RANK];
+    int order[FTH_MAX_RANK];
+    fth_view x;
+
+    FTH_TRY(lowering_tensor(l, "self", &x));
+    FTH_REQUIRE(x.rank >= 2 && x.rank < FTH_MAX_RANK && groups > 0 && output->dims[1].factor % groups == 0,
+                FTH_UNSUPPORTED, "its channels do not divide into its groups");
+    for (int i = 0; i <= x.rank; i++) {
+        dims[i] = i == 0   ? output->dims[0]
+                  : i == 1 ? (fth_exported_dim){.factor = groups}
+                  : i == 2 ? (fth_exported_dim){.factor = output->dims[1].factor / groups}
+                           : output->dims[i - 1];
+        order[i] = i == 1 ? 2 : i == 2 ? 1 : i;
+    }
+    FTH_TRY(fth_view_reshape(lowering_graph(l), &x, x.rank + 1, dims));
+    fth_view_permute(&x, order);
+    FTH_TRY(fth_view_reshape(lowering_graph(l), &x, output->rank, output->dims));
+    lowering_set(l, 0, &x);
+out:
+    return status;
+}
+
+/* (N, C * r * r, H, W) to (N, C, H * r, W * r) */
+static fth_status pixel_shuffle(lowering *l)
+{
+    fth_status status = FTH_OK;
+    const fth_exported_value *output = lowering_output(l, 0);
+    const int64_t r = lowering_int(l, "upscale_factor", 1);
+    fth_view x;
+
+    FTH_TRY(lowering_tensor(l, "self", &x));
+    FTH_REQUIRE(x.rank == 4 && r > 0 && output->rank == 4, FTH_UNSUPPORTED, "its input is no batch of images");
+    const fth_exported_dim factor = {.factor = r};
+    const fth_exported_dim dims[] = {output->dims[0],     output->dims[1],     factor, factor,
+                                     fth_view_dim(&x, 2), fth_view_dim(&x, 3)};
+    FTH_TRY(fth_view_reshape(lowering_graph(l), &x, 6, dims));
+    fth_view_permute(&x, (const int[]){0, 1, 4, 2, 5, 3});
+    FTH_TRY(fth_view_reshape(lowering_graph(l), &x, output->rank, output->dims));
+    lowering_set(l, 0, &x);
+out:
+    return status;
+}
+
+const lowering_row lowering_views[] = {
+    {"view", reshape},
+    {"reshape", reshape},
+    {"_unsafe_view", reshape},
+    {"flatten", reshape},
+    {"unflatten", reshape},
+    {"squeeze", reshape},
+    {"unsqueeze", reshape},
+    {"view_as", reshape},
+    {"reshape_as", reshape},
+    {"expand", expand},
+    {"expand_as", expand},
+    {"broadcast_to", expand},
+    {"permute", permute},
+    {"transpose", transpose},
+    {"swapdims", transpose},
+    {"swapaxes", swap_axes},
+    {"t", matrix_transpose},
+    {"numpy_T", matrix_transpose},
+    {"mT", matrix_transpose},
+    {"channel_shuffle", channel_shuffle},
+    {"pixel_shuffle", pixel_shuffle},
+    {"contiguous", same},
+    {"alias", same},
+    {"to", convert},
+    {"type_as", convert},
+    {"_to_copy", convert},
+    {"float", convert},
+    {NULL, NULL},
+};
+
+/* Copies in PyTorch: changing the copy in place leaves the original alone. */
+const lowering_row lowering_copies[] = {
+    {"clone", same},
+    {"lift_fresh_copy", same},
+    {"lift_fresh", same},
+    {NULL, NULL},
+};
