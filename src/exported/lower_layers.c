@@ -115,7 +115,7 @@ out:
 static fth_status transposed_convolution(lowering *l)
 {
     fth_status status = FTH_OK;
-    fth_view x, y;
+    fth_view x, y, shift;
     fth_value weight, bias, result;
     fth_convolution_attributes attributes;
     int output_padding[SPATIAL];
@@ -126,9 +126,13 @@ static fth_status transposed_convolution(lowering *l)
     FTH_TRY(image(l, "input", 3, &x));
     FTH_TRY(weight_of_image(l, &weight));
     FTH_TRY(lowering_state(l, "bias", &bias));
-    FTH_TRY(fth_op_add_transposed_convolution(lowering_graph(l), attributes, output_padding, x.value, weight, bias,
-                                              &result));
+    FTH_TRY(fth_op_add_transposed_convolution(lowering_graph(l), attributes, output_padding, x.value, weight,
+                                              FTH_NO_VALUE, &result));
     FTH_TRY(image_result(l, result, &y));
+    if (bias != FTH_NO_VALUE) {
+        FTH_TRY(lowering_along(l, bias, y.rank, 1, &shift));
+        FTH_TRY(lowering_binary(l, FTH_FUNCTION_ADD, &y, &shift, &y));
+    }
     lowering_set(l, 0, &y);
 out:
     return status;

@@ -272,7 +272,7 @@ static fth_status resize(lowering *l, bool bilinear)
     fth_view x;
     bool flat = false;
     fth_value value;
-    FTH_TRY(image(l, "self", &x, &flat));
+    FTH_TRY(image(l, lowering_lacks(l, "input") ? "self" : "input", &x, &flat));
     const fth_exported_value *output = lowering_output(l, 0);
     FTH_TRY(fth_op_add_resize(lowering_graph(l),
                               (fth_resize_attributes){.height = flat ? 1 : (int)output->dims[2].factor,

@@ -44,8 +44,11 @@ static fth_status shape_of_runs(const fth_view *view, const uint8_t *sequence, c
 
 static fth_status reshape_value(fth_graph *graph, fth_value *value, const fth_shape *shape)
 {
-    if (fth_shape_equal(&fth_graph_value(graph, *value)->type.shape, shape))
+    const fth_shape *own = &fth_graph_value(graph, *value)->type.shape;
+    if (fth_shape_equal(own, shape))
         return FTH_OK;
+    if (own->rank == 0) /* a parameter that is a number */
+        return fth_op_add_pointwise(graph, &(const fth_expression){0}, value, 1, shape, value);
     return fth_op_add_reshape(graph, *shape, *value, value);
 }
 
