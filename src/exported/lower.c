@@ -45,9 +45,9 @@ static bool is_in_place(const fth_exported_node *node)
 
 static const lowering_row *find_row(const char *target)
 {
-    static const lowering_row *const tables[] = {lowering_layers,    lowering_views,    lowering_copies,     lowering_parts,
-                                                 lowering_joins,     lowering_functions, lowering_products, lowering_reductions, lowering_noises,
-                                                 lowering_recurrent};
+    static const lowering_row *const tables[] = {
+        lowering_layers,    lowering_views,    lowering_copies,     lowering_parts,  lowering_joins,
+        lowering_functions, lowering_products, lowering_reductions, lowering_noises, lowering_recurrent};
     char name[FTH_OPERATOR_NAME];
     lowering_operator_name(target, name);
     for (size_t t = 0; t < FTH_COUNT_OF(tables); t++)
@@ -229,8 +229,7 @@ static fth_status lower_node(lowering *l, size_t index)
     const lowering_row *row = find_row(node->target);
     status = lowering_fold(l, &folded);
     if (status == FTH_OK && !folded)
-        status = row ? row->rule(l)
-                     : fth_fail(FTH_UNSUPPORTED, "farthing has this operator only of constants");
+        status = row ? row->rule(l) : fth_fail(FTH_UNSUPPORTED, "farthing has this operator only of constants");
     if (status == FTH_OK) {
         note_storage(l, row);
         status = follow_in_place(l, index, folded);
@@ -289,6 +288,7 @@ fth_status fth_exported_lower(const fth_exported *program, const fth_exported_lo
     FTH_TRY(lowering_view_of(&l, fth_exported_get_output(program, 0), &result));
     FTH_TRY(fth_view_arrange_plain(graph, &result));
     *output = result.value;
+    FTH_TRY(fth_graph_fuse_pointwise(graph));
 
 out:
     release(&l);

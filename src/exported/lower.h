@@ -10,8 +10,8 @@
 #include "graph/graph.h"
 
 typedef struct fth_exported_lower_options {
-    bool no_dropout;    /* leaves dropout out */
-    bool reinitialize;  /* draws new weights by the kind of layer, as PyTorch does; else they are the program's */
+    bool no_dropout;   /* leaves dropout out */
+    bool reinitialize; /* draws new weights by the kind of layer, as PyTorch does; else they are the program's */
 } fth_exported_lower_options;
 
 /* Adds the program's parameters and buffers under their names in the state_dict, those that are tied

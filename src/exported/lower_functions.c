@@ -90,48 +90,48 @@ out:
 /* ---- functions with nothing but operands ---- */
 
 /* An operator, its function, and the operands with what they are where the file leaves them out. */
-#define FUNCTIONS(ROW) \
-    ROW(neg, NEG, {"self", 0}) \
-    ROW(abs, ABS, {"self", 0}) \
-    ROW(exp, EXP, {"self", 0}) \
-    ROW(log, LOG, {"self", 0}) \
-    ROW(sqrt, SQRT, {"self", 0}) \
-    ROW(rsqrt, RSQRT, {"self", 0}) \
-    ROW(reciprocal, RECIPROCAL, {"self", 0}) \
-    ROW(square, SQUARE, {"self", 0}) \
-    ROW(sigmoid, SIGMOID, {"self", 0}) \
-    ROW(silu, SILU, {"self", 0}) \
-    ROW(relu6, HARDTANH, {"self", 0}) \
-    ROW(hardsigmoid, HARDSIGMOID, {"self", 0}) \
-    ROW(hardswish, HARDSWISH, {"self", 0}) \
-    ROW(mish, MISH, {"self", 0}) \
-    ROW(erf, ERF, {"self", 0}) \
-    ROW(sin, SIN, {"self", 0}) \
-    ROW(cos, COS, {"self", 0}) \
-    ROW(log1p, LOG1P, {"self", 0}) \
-    ROW(expm1, EXPM1, {"self", 0}) \
-    ROW(sign, SIGN, {"self", 0}) \
-    ROW(floor, FLOOR, {"self", 0}) \
-    ROW(ceil, CEIL, {"self", 0}) \
-    ROW(round, ROUND, {"self", 0}) \
-    ROW(trunc, TRUNC, {"self", 0}) \
-    ROW(logical_not, NOT, {"self", 0}) \
-    ROW(mul, MUL, {"self", 0}, {"other", 0}) \
-    ROW(maximum, MAX, {"self", 0}, {"other", 0}) \
-    ROW(minimum, MIN, {"self", 0}, {"other", 0}) \
-    ROW(eq, EQ, {"self", 0}, {"other", 0}) \
-    ROW(ne, NE, {"self", 0}, {"other", 0}) \
-    ROW(lt, LT, {"self", 0}, {"other", 0}) \
-    ROW(le, LE, {"self", 0}, {"other", 0}) \
-    ROW(gt, GT, {"self", 0}, {"other", 0}) \
-    ROW(ge, GE, {"self", 0}, {"other", 0}) \
-    ROW(logical_and, AND, {"self", 0}, {"other", 0}) \
-    ROW(logical_or, OR, {"self", 0}, {"other", 0}) \
-    ROW(pow, POW, {"self", 0}, {"exponent", 1}) \
-    ROW(where, WHERE, {"condition", 0}, {"self", 0}, {"other", 0}) \
-    ROW(hardtanh, HARDTANH, {"self", 0}, {"min_val", -1}, {"max_val", 1}) \
-    ROW(leaky_relu, LEAKY_RELU, {"self", 0}, {"negative_slope", 0.01}) \
-    ROW(softplus, SOFTPLUS, {"self", 0}, {"beta", 1}, {"threshold", 20}) \
+#define FUNCTIONS(ROW)                                                                                                 \
+    ROW(neg, NEG, {"self", 0})                                                                                         \
+    ROW(abs, ABS, {"self", 0})                                                                                         \
+    ROW(exp, EXP, {"self", 0})                                                                                         \
+    ROW(log, LOG, {"self", 0})                                                                                         \
+    ROW(sqrt, SQRT, {"self", 0})                                                                                       \
+    ROW(rsqrt, RSQRT, {"self", 0})                                                                                     \
+    ROW(reciprocal, RECIPROCAL, {"self", 0})                                                                           \
+    ROW(square, SQUARE, {"self", 0})                                                                                   \
+    ROW(sigmoid, SIGMOID, {"self", 0})                                                                                 \
+    ROW(silu, SILU, {"self", 0})                                                                                       \
+    ROW(relu6, HARDTANH, {"self", 0})                                                                                  \
+    ROW(hardsigmoid, HARDSIGMOID, {"self", 0})                                                                         \
+    ROW(hardswish, HARDSWISH, {"self", 0})                                                                             \
+    ROW(mish, MISH, {"self", 0})                                                                                       \
+    ROW(erf, ERF, {"self", 0})                                                                                         \
+    ROW(sin, SIN, {"self", 0})                                                                                         \
+    ROW(cos, COS, {"self", 0})                                                                                         \
+    ROW(log1p, LOG1P, {"self", 0})                                                                                     \
+    ROW(expm1, EXPM1, {"self", 0})                                                                                     \
+    ROW(sign, SIGN, {"self", 0})                                                                                       \
+    ROW(floor, FLOOR, {"self", 0})                                                                                     \
+    ROW(ceil, CEIL, {"self", 0})                                                                                       \
+    ROW(round, ROUND, {"self", 0})                                                                                     \
+    ROW(trunc, TRUNC, {"self", 0})                                                                                     \
+    ROW(logical_not, NOT, {"self", 0})                                                                                 \
+    ROW(mul, MUL, {"self", 0}, {"other", 0})                                                                           \
+    ROW(maximum, MAX, {"self", 0}, {"other", 0})                                                                       \
+    ROW(minimum, MIN, {"self", 0}, {"other", 0})                                                                       \
+    ROW(eq, EQ, {"self", 0}, {"other", 0})                                                                             \
+    ROW(ne, NE, {"self", 0}, {"other", 0})                                                                             \
+    ROW(lt, LT, {"self", 0}, {"other", 0})                                                                             \
+    ROW(le, LE, {"self", 0}, {"other", 0})                                                                             \
+    ROW(gt, GT, {"self", 0}, {"other", 0})                                                                             \
+    ROW(ge, GE, {"self", 0}, {"other", 0})                                                                             \
+    ROW(logical_and, AND, {"self", 0}, {"other", 0})                                                                   \
+    ROW(logical_or, OR, {"self", 0}, {"other", 0})                                                                     \
+    ROW(pow, POW, {"self", 0}, {"exponent", 1})                                                                        \
+    ROW(where, WHERE, {"condition", 0}, {"self", 0}, {"other", 0})                                                     \
+    ROW(hardtanh, HARDTANH, {"self", 0}, {"min_val", -1}, {"max_val", 1})                                              \
+    ROW(leaky_relu, LEAKY_RELU, {"self", 0}, {"negative_slope", 0.01})                                                 \
+    ROW(softplus, SOFTPLUS, {"self", 0}, {"beta", 1}, {"threshold", 20})                                               \
     ROW(masked_fill, WHERE, {"mask", 0}, {"value", 0}, {"self", 0})
 
 static const struct {
@@ -412,7 +412,7 @@ const lowering_row lowering_functions[] = {
 #define ROW(name, FUNCTION, ...) {#name, lowering_simple_function},
     FUNCTIONS(ROW)
 #undef ROW
-    {"add", add},
+        {"add", add},
     {"sub", subtract},
     {"rsub", subtract_from},
     {"div", divide},

@@ -159,20 +159,12 @@ out:
 }
 
 const lowering_row lowering_noises[] = {
-    {"empty", empty},
-    {"new_empty", empty},
-    {"empty_like", empty},
-    {"bernoulli", bernoulli},
-    {"dropout", dropout},
-    {"feature_dropout", feature_dropout},
-    {"zeros", fill},
-    {"ones", fill},
-    {"full", fill},
-    {"new_zeros", fill},
-    {"new_ones", fill},
-    {"new_full", fill},
-    {"zeros_like", fill},
-    {"ones_like", fill},
-    {"full_like", fill},
-    {NULL, NULL},
+    {"empty", empty},      {"new_empty", empty},
+    {"empty_like", empty}, {"bernoulli", bernoulli},
+    {"dropout", dropout},  {"feature_dropout", feature_dropout},
+    {"zeros", fill},       {"ones", fill},
+    {"full", fill},        {"new_zeros", fill},
+    {"new_ones", fill},    {"new_full", fill},
+    {"zeros_like", fill},  {"ones_like", fill},
+    {"full_like", fill},   {NULL, NULL},
 };

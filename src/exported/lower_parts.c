@@ -307,9 +307,10 @@ static fth_status pad_dim(lowering *l, fth_view *x, int dim, int64_t before, int
         goto out;
     const int64_t left = fth_view_dim(x, dim).factor;
     FTH_TRY(as_axis(l, x, dim, &where));
-    FTH_TRY(fth_op_add_pad(lowering_graph(l),
-                           (fth_pad_attributes){.axis = where.axis, .before = before, .after = after, .value = (float)value},
-                           x->value, &padded));
+    FTH_TRY(fth_op_add_pad(
+        lowering_graph(l),
+        (fth_pad_attributes){.axis = where.axis, .before = before, .after = after, .value = (float)value}, x->value,
+        &padded));
     FTH_TRY(resized(x, dim, where, left + before + after, padded, x));
 out:
     return status;
@@ -323,14 +324,14 @@ static fth_status pad(lowering *l)
     int64_t amounts[2 * FTH_MAX_RANK];
     const size_t count = lowering_int_count(l, "pad");
 
-    FTH_REQUIRE(strcmp(lowering_text(l, "mode", "constant"), "constant") == 0, FTH_UNSUPPORTED, "padding of the mode %s",
-                lowering_text(l, "mode", ""));
+    FTH_REQUIRE(strcmp(lowering_text(l, "mode", "constant"), "constant") == 0, FTH_UNSUPPORTED,
+                "padding of the mode %s", lowering_text(l, "mode", ""));
     FTH_TRY(lowering_tensor(l, "self", &x));
     FTH_REQUIRE(count % 2 == 0 && (int)count <= 2 * x.rank, FTH_UNSUPPORTED, "its padding does not fit its input");
     FTH_TRY(lowering_ints(l, "pad", 0, amounts, count));
     for (size_t i = 0; i < count / 2; i++)
-        FTH_TRY(pad_dim(l, &x, x.rank - 1 - (int)i, amounts[2 * i], amounts[2 * i + 1],
-                        lowering_number(l, "value", 0)));
+        FTH_TRY(
+            pad_dim(l, &x, x.rank - 1 - (int)i, amounts[2 * i], amounts[2 * i + 1], lowering_number(l, "value", 0)));
     lowering_set(l, 0, &x);
 out:
     return status;
@@ -459,15 +460,8 @@ out:
 }
 
 const lowering_row lowering_parts[] = {
-    {"slice", slice},
-    {"select", select_one},
-    {"narrow", narrow},
-    {"split", split},
-    {"split_with_sizes", split},
-    {"chunk", split},
-    {"tensor_split", split},
-    {"unbind", unbind},
-    {NULL, NULL},
+    {"slice", slice}, {"select", select_one},  {"narrow", narrow}, {"split", split}, {"split_with_sizes", split},
+    {"chunk", split}, {"tensor_split", split}, {"unbind", unbind}, {NULL, NULL},
 };
 
 const lowering_row lowering_joins[] = {

@@ -216,7 +216,8 @@ static fth_status group(lowering *l, fth_view *x, const term *from, const term *
         }
     }
     if (count != x->rank)
-        return fth_fail(FTH_UNSUPPORTED, "its equation names a dimension twice, or sums one that is in one tensor only");
+        return fth_fail(FTH_UNSUPPORTED,
+                        "its equation names a dimension twice, or sums one that is in one tensor only");
     fth_view_permute(x, order);
     return fth_view_reshape(lowering_graph(l), x, 3, dims);
 }
@@ -232,7 +233,8 @@ static fth_status einsum(lowering *l)
 
     FTH_REQUIRE(lowering_tensor_count(l, "tensors") == 2 && !strchr(text, '.') && read_term(&text, &of_a) &&
                     *text++ == ',' && read_term(&text, &of_b) && strncmp(text, "->", 2) == 0,
-                FTH_UNSUPPORTED, "the equation \"%s\"; two tensors, with every dimension named, are possible", equation);
+                FTH_UNSUPPORTED, "the equation \"%s\"; two tensors, with every dimension named, are possible",
+                equation);
     text += 2;
     FTH_REQUIRE(read_term(&text, &result) && !*text, FTH_UNSUPPORTED, "the equation \"%s\"", equation);
     FTH_TRY(lowering_tensor_of(l, "tensors", 0, &a));
@@ -241,7 +243,8 @@ static fth_status einsum(lowering *l)
                 "the equation \"%s\" does not fit its tensors", equation);
     const fth_view before_a = a, before_b = b;
     const term shared = choose(&result, &of_a, true, &of_b, true), rows = choose(&result, &of_a, true, &of_b, false);
-    const term columns = choose(&result, &of_a, false, &of_b, true), summed = choose(&of_a, &of_b, true, &result, false);
+    const term columns = choose(&result, &of_a, false, &of_b, true),
+               summed = choose(&of_a, &of_b, true, &result, false);
     FTH_TRY(group(l, &a, &of_a, (const term *const[]){&shared, &rows, &summed}));
     FTH_TRY(group(l, &b, &of_b, (const term *const[]){&shared, &summed, &columns}));
     FTH_TRY(batched_product(l, &a, &b, &y));
@@ -383,7 +386,8 @@ static fth_status attention(lowering *l)
                                                        .queries = fth_view_dim(&q, 2).factor,
                                                        .keys = fth_view_dim(&k, 2).factor,
                                                        .causal = lowering_bool(l, "is_causal", false),
-                                                       .scale = (float)lowering_number(l, "scale", 1 / sqrt((double)width)),
+                                                       .scale =
+                                                           (float)lowering_number(l, "scale", 1 / sqrt((double)width)),
                                                        .probability = (float)lowering_number(l, "dropout_p", 0)};
     FTH_REQUIRE(fth_view_dim(&k, 1).factor == attributes.heads && fth_view_dim(&v, 1).factor == attributes.heads,
                 FTH_UNSUPPORTED, "its keys have other heads than its queries");

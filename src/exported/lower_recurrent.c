@@ -73,8 +73,8 @@ static fth_status recurrent(lowering *l, fth_recurrent_kind kind)
     FTH_TRY(fth_op_add_recurrent(lowering_graph(l), options, x.value, parameters, (int)count, first[0], first[1],
                                  &result, &last[0], kind == FTH_LSTM ? &last[1] : NULL));
     const fth_exported_dim features = lowering_output(l, 0)->dims[2];
-    FTH_TRY(fth_view_create(result, 3, (const fth_exported_dim[]){fth_view_dim(&x, 0), fth_view_dim(&x, 1), features},
-                            &y));
+    FTH_TRY(
+        fth_view_create(result, 3, (const fth_exported_dim[]){fth_view_dim(&x, 0), fth_view_dim(&x, 1), features}, &y));
     if (!batch_first)
         fth_view_permute(&y, (const int[]){1, 0, 2});
     lowering_set(l, 0, &y);

@@ -127,8 +127,8 @@ static fth_status variance_of(lowering *l, bool root)
     fth_view x, mean_of_x, centered;
     unsigned dims;
     double count = 1;
-    const double correction = lowering_lacks(l, "correction") ? lowering_bool(l, "unbiased", true)
-                                                              : lowering_number(l, "correction", 1);
+    const double correction =
+        lowering_lacks(l, "correction") ? lowering_bool(l, "unbiased", true) : lowering_number(l, "correction", 1);
 
     FTH_TRY(lowering_tensor(l, "self", &x));
     FTH_TRY(lowering_dims(l, "dim", x.rank, &dims));

@@ -151,8 +151,8 @@ static fth_status pixel_shuffle(lowering *l)
     FTH_TRY(lowering_tensor(l, "self", &x));
     FTH_REQUIRE(x.rank == 4 && r > 0 && output->rank == 4, FTH_UNSUPPORTED, "its input is no batch of images");
     const fth_exported_dim factor = {.factor = r};
-    const fth_exported_dim dims[] = {output->dims[0],     output->dims[1],     factor, factor,
-                                     fth_view_dim(&x, 2), fth_view_dim(&x, 3)};
+    const fth_exported_dim dims[] = {output->dims[0], output->dims[1],     factor,
+                                     factor,          fth_view_dim(&x, 2), fth_view_dim(&x, 3)};
     FTH_TRY(fth_view_reshape(lowering_graph(l), &x, 6, dims));
     fth_view_permute(&x, (const int[]){0, 1, 4, 2, 5, 3});
     FTH_TRY(fth_view_reshape(lowering_graph(l), &x, output->rank, output->dims));

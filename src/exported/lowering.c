@@ -80,7 +80,7 @@ const fth_exported_value *lowering_argument(const lowering *l, const char *name)
 {
     const fth_exported_argument *argument = find(l, name);
     return argument && argument->kind == FTH_ARGUMENT_TENSOR ? fth_exported_get_value(l->program, argument->tensor)
-                                                            : NULL;
+                                                             : NULL;
 }
 
 bool lowering_is_integer(const lowering *l, const char *name)
@@ -130,7 +130,7 @@ int64_t lowering_int(const lowering *l, const char *name, int64_t otherwise)
 {
     const fth_exported_argument *argument = find(l, name);
     return argument && argument->kind == FTH_ARGUMENT_INT && !argument->integer.unknown ? argument->integer.factor
-                                                                                       : otherwise;
+                                                                                        : otherwise;
 }
 
 double lowering_number(const lowering *l, const char *name, double otherwise)
@@ -176,11 +176,11 @@ fth_status lowering_ints(const lowering *l, const char *name, int64_t otherwise,
     if (argument->kind != FTH_ARGUMENT_INT && argument->kind != FTH_ARGUMENT_INTS)
         return fth_fail(FTH_UNSUPPORTED, "its argument %s is not of integers", name);
     if (given != 1 && given != count)
-        return fth_fail(FTH_UNSUPPORTED, "its argument %s has %s, not %zu", name,
-                        FTH_COUNTED((int64_t)given, "number"), count);
+        return fth_fail(FTH_UNSUPPORTED, "its argument %s has %s, not %zu", name, FTH_COUNTED((int64_t)given, "number"),
+                        count);
     for (size_t i = 0; i < count; i++) {
-        const fth_exported_dim dim = argument->kind == FTH_ARGUMENT_INT ? argument->integer
-                                                                        : argument->integers[given == 1 ? 0 : i];
+        const fth_exported_dim dim =
+            argument->kind == FTH_ARGUMENT_INT ? argument->integer : argument->integers[given == 1 ? 0 : i];
         if (dim.unknown || dim.batch || dim.length)
             return fth_fail(FTH_UNSUPPORTED, "its argument %s depends on the batch", name);
         ints[i] = dim.factor;

@@ -15,10 +15,10 @@ typedef enum lowered_kind {
 
 typedef struct lowered_value {
     lowered_kind kind;
-    bool live;    /* the output depends on it */
-    int readers;  /* nodes that read it, each as often as it does */
-    int now;      /* what it is since an operator changed it in place; else itself */
-    int storage;  /* the number of the value whose memory it shares in PyTorch */
+    bool live;     /* the output depends on it */
+    int readers;   /* nodes that read it, each as often as it does */
+    int now;       /* what it is since an operator changed it in place; else itself */
+    int storage;   /* the number of the value whose memory it shares in PyTorch */
     bool in_graph; /* a constant that `view` holds too */
     fth_view view; /* of a pending op: all but the value */
     fth_host_tensor constant;

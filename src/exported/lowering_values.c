@@ -285,8 +285,10 @@ fth_status lowering_view_of(lowering *l, int number, fth_view *view)
         break;
     case LOWERED_NOISE: FTH_TRY(lowering_add_noise(l, value->noise, &value->view)); break;
     case LOWERED_NOTHING:
-        status = fth_fail(FTH_UNSUPPORTED, "%s is not known here: it is an integer or comes from an operator that "
-                                           "is not computed", name);
+        status = fth_fail(FTH_UNSUPPORTED,
+                          "%s is not known here: it is an integer or comes from an operator that "
+                          "is not computed",
+                          name);
         goto out;
     }
     *view = value->view;

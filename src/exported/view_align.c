@@ -187,8 +187,8 @@ static int cut(fth_view *const *views, int count, const common *all, int length,
     int parts = 0, rank = views[0]->rank;
     bool as_dims = is_in_order(all, length) && (length == 0 || !all->atoms[0].atom.batch || all->atoms[0].dim == 0);
     for (int i = 1; as_dims && i < length; i++)
-        as_dims = all->atoms[i].dim != all->atoms[i - 1].dim ||
-                  go_together(views, count, &all->atoms[i], &all->atoms[i - 1]);
+        as_dims =
+            all->atoms[i].dim != all->atoms[i - 1].dim || go_together(views, count, &all->atoms[i], &all->atoms[i - 1]);
     if (as_dims) {
         int at = 0;
         for (int d = 0; d < rank; d++) {
@@ -220,8 +220,7 @@ static fth_status bring(fth_graph *graph, fth_view *view, const common *all, con
     return fth_view_arrange(graph, view, lists, parts);
 }
 
-static fth_status make_result(const common *all, int rank, const int *begins, int parts,
-                              fth_alignment *alignment)
+static fth_status make_result(const common *all, int rank, const int *begins, int parts, fth_alignment *alignment)
 {
     fth_view *result = &alignment->result;
     *result = (fth_view){.value = FTH_NO_VALUE, .atom_count = all->count, .rank = rank};

@@ -5,9 +5,9 @@
 #include "graph/ops.h"
 
 #define assert_ok(call) assert_int_equal(call, FTH_OK)
-#define BATCH    ((fth_exported_dim){.factor = 1, .batch = true})
-#define TIMES(k) ((fth_exported_dim){.factor = (k), .batch = true})
-#define SIZE(k)  ((fth_exported_dim){.factor = (k)})
+#define BATCH           ((fth_exported_dim){.factor = 1, .batch = true})
+#define TIMES(k)        ((fth_exported_dim){.factor = (k), .batch = true})
+#define SIZE(k)         ((fth_exported_dim){.factor = (k)})
 
 static fth_graph *graph;
 
