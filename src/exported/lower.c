@@ -94,24 +94,78 @@ static void note_live(void *context, int value)
 {
     lowering *l = context;
     l->values[value].live = true;
+    l->values[l->values[value].storage].storage_live = true;
 }
 
-/* From the output backwards. An in-place operator is live if anything reads its result or, later, what
- * it changed; both are the same value here. */
+static bool is_in_table(const lowering_row *table, const lowering_row *row)
+{
+    for (; table->name; table++)
+        if (table == row)
+            return true;
+    return false;
+}
+
+/* The tensor that an operator changes in place; -1: none. */
+static int changed_tensor(const fth_exported_node *node)
+{
+    const fth_exported_argument *self = fth_exported_find_argument(node, "self");
+    if (!self)
+        self = fth_exported_find_argument(node, "input");
+    return is_in_place(node) && self && self->kind == FTH_ARGUMENT_TENSOR ? self->tensor : -1;
+}
+
+/* Views and what operators change in place share the storage of what they were made of; other results
+ * have their own. */
+static void find_storages(lowering *l)
+{
+    for (int v = 0; v < fth_exported_value_count(l->program); v++)
+        l->values[v].storage = v;
+    for (size_t n = 0; n < fth_exported_node_count(l->program); n++) {
+        const fth_exported_node *node = fth_exported_get_node(l->program, n);
+        const lowering_row *row = find_row(node->target);
+        const fth_exported_argument *self = fth_exported_find_argument(node, "self");
+        const bool view = row && (is_in_table(lowering_views, row) || is_in_table(lowering_parts, row));
+        int of = changed_tensor(node);
+        if (of < 0 && view && self && self->kind == FTH_ARGUMENT_TENSOR)
+            of = self->tensor;
+        for (size_t o = 0; of >= 0 && o < node->output_count; o++)
+            if (node->outputs[o] >= 0)
+                l->values[node->outputs[o]].storage = l->values[of].storage;
+    }
+}
+
+/* From the output backwards. An in-place operator is live if anything reads the memory that it
+ * changes. */
 static void find_live_nodes(lowering *l)
 {
-    l->values[fth_exported_get_output(l->program, 0)].live = true;
+    note_live(l, fth_exported_get_output(l->program, 0));
     for (size_t n = fth_exported_node_count(l->program); n-- > 0;) {
         const fth_exported_node *node = fth_exported_get_node(l->program, n);
-        bool live = false;
+        const int changed = changed_tensor(node);
+        bool live = changed >= 0 && l->values[l->values[changed].storage].storage_live;
         for (size_t o = 0; o < node->output_count; o++)
             live = live || (node->outputs[o] >= 0 && l->values[node->outputs[o]].live);
-        const fth_exported_argument *self = is_in_place(node) ? fth_exported_find_argument(node, "self") : NULL;
-        live = live || (self && self->kind == FTH_ARGUMENT_TENSOR && l->values[self->tensor].live);
         l->live_nodes[n] = live && !updates_counter(l, node);
         if (l->live_nodes[n])
             visit_reads(node, note_live, l);
     }
+}
+
+/* A buffer that the network itself changes, other than a batch norm's, would have to be kept up to
+ * date. */
+static fth_status check_buffers(const lowering *l)
+{
+    for (size_t n = 0; n < fth_exported_node_count(l->program); n++) {
+        const fth_exported_node *node = fth_exported_get_node(l->program, n);
+        const int changed = changed_tensor(node);
+        const fth_exported_value *value =
+            changed >= 0 ? fth_exported_get_value(l->program, l->values[changed].storage) : NULL;
+        if (value && value->kind == FTH_EXPORTED_BUFFER && !updates_counter(l, node))
+            return fth_fail(FTH_UNSUPPORTED,
+                            "%s: %s (%s) changes the buffer %s, which farthing does not do in training",
+                            fth_exported_origin(l->program), node->target, node->where, value->state_name);
+    }
+    return FTH_OK;
 }
 
 /* How often each value is read, in-place operators followed. */
@@ -124,10 +178,8 @@ static void count_readers(lowering *l)
         if (!l->live_nodes[n])
             continue;
         visit_reads(node, note_reader, l);
-        const fth_exported_argument *self = fth_exported_find_argument(node, "self");
-        if (is_in_place(node) && self && self->kind == FTH_ARGUMENT_TENSOR && node->output_count > 0 &&
-            node->outputs[0] >= 0)
-            l->values[self->tensor].now = node->outputs[0];
+        if (changed_tensor(node) >= 0 && node->output_count > 0 && node->outputs[0] >= 0)
+            l->values[changed_tensor(node)].now = node->outputs[0];
     }
     l->values[l->values[fth_exported_get_output(l->program, 0)].now].readers++;
     for (int v = 0; v < fth_exported_value_count(l->program); v++)
@@ -182,41 +234,23 @@ static fth_status list_missing(const lowering *l)
 static fth_status follow_in_place(lowering *l, size_t index, bool folded)
 {
     const fth_exported_node *node = lowering_node(l);
-    const fth_exported_argument *self = fth_exported_find_argument(node, "self");
-    if (!is_in_place(node) || !self || self->kind != FTH_ARGUMENT_TENSOR || node->outputs[0] < 0)
+    const int changed = changed_tensor(node);
+    if (changed < 0 || node->output_count == 0 || node->outputs[0] < 0)
         return FTH_OK;
-    const int storage = l->values[self->tensor].storage;
+    const int storage = l->values[changed].storage;
     for (size_t n = index + 1; !folded && n < fth_exported_node_count(l->program); n++) {
         const fth_exported_node *later = fth_exported_get_node(l->program, n);
         for (size_t a = 0; l->live_nodes[n] && a < later->argument_count; a++) {
             const fth_exported_argument *argument = &later->arguments[a];
-            if (argument->kind == FTH_ARGUMENT_TENSOR && argument->tensor != self->tensor &&
+            if (argument->kind == FTH_ARGUMENT_TENSOR && argument->tensor != changed &&
                 argument->tensor != node->outputs[0] && l->values[argument->tensor].storage == storage)
                 return fth_fail(FTH_UNSUPPORTED,
                                 "a tensor is changed in place while a view of it is read later, by %s (%s)",
                                 later->target, later->where);
         }
     }
-    l->values[self->tensor].now = node->outputs[0];
-    l->values[node->outputs[0]].storage = storage;
+    l->values[changed].now = node->outputs[0];
     return FTH_OK;
-}
-
-/* Views share the storage of what they are views of; other results have their own. */
-static void note_storage(lowering *l, const lowering_row *row)
-{
-    const fth_exported_node *node = lowering_node(l);
-    const fth_exported_argument *self = fth_exported_find_argument(node, "self");
-    bool view = false;
-    for (const lowering_row *other = lowering_views; other->name && !view; other++)
-        view = other == row;
-    for (const lowering_row *other = lowering_parts; other->name && !view; other++)
-        view = other == row;
-    for (size_t o = 0; o < node->output_count; o++)
-        if (node->outputs[o] >= 0)
-            l->values[node->outputs[o]].storage = view && self && self->kind == FTH_ARGUMENT_TENSOR
-                                                      ? l->values[l->values[self->tensor].now].storage
-                                                      : node->outputs[o];
 }
 
 static fth_status lower_node(lowering *l, size_t index)
@@ -230,10 +264,8 @@ static fth_status lower_node(lowering *l, size_t index)
     status = lowering_fold(l, &folded);
     if (status == FTH_OK && !folded)
         status = row ? row->rule(l) : fth_fail(FTH_UNSUPPORTED, "farthing has this operator only of constants");
-    if (status == FTH_OK) {
-        note_storage(l, row);
+    if (status == FTH_OK)
         status = follow_in_place(l, index, folded);
-    }
     if (status != FTH_OK)
         return fth_fail_within(status, "%s: %s%s%s%s", fth_exported_origin(l->program), node->target,
                                *node->where ? " (" : "", node->where, *node->where ? ")" : "");
@@ -255,8 +287,10 @@ static fth_status begin(lowering *l)
                 fth_exported_origin(l->program));
     FTH_TRY(fth_allocate((size_t)fth_exported_value_count(l->program), sizeof *l->values, &l->values));
     FTH_TRY(fth_allocate(fth_exported_node_count(l->program), sizeof *l->live_nodes, &l->live_nodes));
+    find_storages(l);
     find_live_nodes(l);
     count_readers(l);
+    FTH_TRY(check_buffers(l));
     FTH_TRY(list_missing(l));
 out:
     return status;
@@ -274,7 +308,7 @@ fth_status fth_exported_lower(const fth_exported *program, const fth_exported_lo
                               const fth_value *inputs, fth_value *output)
 {
     fth_status status = FTH_OK;
-    lowering l = {.program = program, .options = options, .graph = graph};
+    lowering l = {.program = program, .options = options, .graph = graph, .allowance = FTH_FOLD_ALLOWANCE};
     fth_view result;
 
     FTH_TRY(begin(&l));

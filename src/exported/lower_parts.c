@@ -54,6 +54,30 @@ out:
     return status;
 }
 
+/* The same for a part of a dimension: what is behind it in memory is a part of the axis, *unit times
+ * as long, so that the queries of a layer that computes queries, keys and values are columns. */
+static fth_status as_columns(lowering *l, fth_view *x, int dim, place *where, int64_t *unit)
+{
+    fth_status status = FTH_OK;
+    const fth_atom_list own = x->dims[dim], others = fth_view_others(x, 1u << dim);
+    fth_atom_list lists[2] = {{0}, own};
+
+    *unit = 1;
+    if (own.count == 0 || fth_view_list_size(x, &own).batch || (x->rank == 4 && is_plain(x)))
+        return as_axis(l, x, dim, where);
+    for (int i = 0; i < others.count; i++) {
+        const int atom = others.atoms[i];
+        const bool before = atom < own.atoms[0] || x->atoms[atom].batch;
+        fth_atom_list *list = &lists[before ? 0 : 1];
+        list->atoms[list->count++] = (uint8_t)atom;
+        *unit *= before ? 1 : x->atoms[atom].size;
+    }
+    FTH_TRY(fth_view_arrange(lowering_graph(l), x, lists, 2));
+    *where = (place){.axis = 1, .atom = lists[0].count};
+out:
+    return status;
+}
+
 /* A view like x with another value, in which dimension `dim` has `size`. */
 static fth_status resized(const fth_view *x, int dim, place where, int64_t size, fth_value value, fth_view *y)
 {
@@ -80,8 +104,9 @@ static fth_status take(lowering *l, const fth_view *whole, int dim, int64_t begi
         *part = x;
         goto out;
     }
-    FTH_TRY(as_axis(l, &x, dim, &where));
-    FTH_TRY(fth_op_add_slice(lowering_graph(l), where.axis, begin, end, step, x.value, &value));
+    int64_t unit = 1;
+    FTH_TRY(step == 1 ? as_columns(l, &x, dim, &where, &unit) : as_axis(l, &x, dim, &where));
+    FTH_TRY(fth_op_add_slice(lowering_graph(l), where.axis, begin * unit, end * unit, step, x.value, &value));
     FTH_TRY(resized(&x, dim, where, (end - begin + step - 1) / step, value, part));
 out:
     return status;

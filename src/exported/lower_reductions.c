@@ -266,19 +266,38 @@ out:
     return status;
 }
 
+/* The factors that PyTorch was given instead of a size; 0: the sizes say them. */
+static fth_status scale_factors(lowering *l, bool flat, double factors[SPATIAL])
+{
+    static const char *const single[SPATIAL] = {"scales_h", "scales_w"};
+    const fth_exported_argument *given = fth_exported_find_argument(lowering_node(l), "scale_factors");
+    factors[0] = factors[1] = 0;
+    if (given && given->kind == FTH_ARGUMENT_FLOATS && given->count == (flat ? 1 : SPATIAL))
+        for (size_t i = 0; i < given->count; i++)
+            factors[SPATIAL - given->count + i] = given->numbers[i];
+    for (int i = 0; i < SPATIAL && !flat; i++)
+        factors[i] = lowering_number(l, single[i], factors[i]);
+    if (factors[0] < 0 || factors[1] < 0)
+        return fth_fail(FTH_UNSUPPORTED, "its scale factor is negative");
+    return FTH_OK;
+}
+
 static fth_status resize(lowering *l, bool bilinear)
 {
     fth_status status = FTH_OK;
     fth_view x;
+    double factors[SPATIAL];
     bool flat = false;
     fth_value value;
     FTH_TRY(image(l, lowering_lacks(l, "input") ? "self" : "input", &x, &flat));
     const fth_exported_value *output = lowering_output(l, 0);
+    FTH_TRY(scale_factors(l, flat, factors));
     FTH_TRY(fth_op_add_resize(lowering_graph(l),
                               (fth_resize_attributes){.height = flat ? 1 : (int)output->dims[2].factor,
                                                       .width = (int)output->dims[output->rank - 1].factor,
                                                       .bilinear = bilinear,
-                                                      .align_corners = lowering_bool(l, "align_corners", false)},
+                                                      .align_corners = lowering_bool(l, "align_corners", false),
+                                                      .scale_factors = {factors[0], factors[1]}},
                               x.value, &value));
     FTH_TRY(image_result(l, value));
 out:

@@ -15,12 +15,13 @@ typedef enum lowered_kind {
 
 typedef struct lowered_value {
     lowered_kind kind;
-    bool live;     /* the output depends on it */
-    int readers;   /* nodes that read it, each as often as it does */
-    int now;       /* what it is since an operator changed it in place; else itself */
-    int storage;   /* the number of the value whose memory it shares in PyTorch */
-    bool in_graph; /* a constant that `view` holds too */
-    fth_view view; /* of a pending op: all but the value */
+    bool live;         /* the output depends on it */
+    int readers;       /* nodes that read it, each as often as it does */
+    int now;           /* what it is since an operator changed it in place; else itself */
+    int storage;       /* the number of the value whose memory it shares in PyTorch */
+    bool storage_live; /* of such a value: the output depends on that memory */
+    bool in_graph;     /* a constant that `view` holds too */
+    fth_view view;     /* of a pending op: all but the value */
     fth_host_tensor constant;
     lowering_pending pending;
     lowering_noise noise;
@@ -33,6 +34,7 @@ struct lowering {
     lowered_value *values; /* by number in the program */
     bool *live_nodes;
     const fth_exported_node *node; /* being lowered */
+    int64_t allowance;             /* what is left for numbers of constants */
 };
 
 /* "relu" of "aten.relu_.default"; "" of another namespace than aten. */

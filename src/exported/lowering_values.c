@@ -74,7 +74,7 @@ static fth_status add_one(lowering *l, int number)
     fth_shape shape;
     fth_value added;
 
-    lowered->now = lowered->storage = number;
+    lowered->now = number;
     if (value->kind != FTH_EXPORTED_PARAMETER && value->kind != FTH_EXPORTED_BUFFER &&
         value->kind != FTH_EXPORTED_CONSTANT)
         goto out;
@@ -336,7 +336,7 @@ fth_status lowering_fold(lowering *l, bool *folded)
     if (!fth_fold_knows(l->node->target) || l->node->output_count > MOST_OUTPUTS ||
         !collect_constants(l, tensors, MOST_TENSORS))
         goto out;
-    FTH_TRY(fth_fold_node(l->program, l->node, tensors, outputs, folded));
+    FTH_TRY(fth_fold_node(l->program, l->node, tensors, &l->allowance, outputs, folded));
     for (size_t o = 0; *folded && o < l->node->output_count; o++) {
         lowered_value *value = output_of(l, o);
         if (!value)
