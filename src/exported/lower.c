@@ -118,8 +118,10 @@ static int changed_tensor(const fth_exported_node *node)
  * have their own. */
 static void find_storages(lowering *l)
 {
-    for (int v = 0; v < fth_exported_value_count(l->program); v++)
+    for (int v = 0; v < fth_exported_value_count(l->program); v++) {
         l->values[v].storage = v;
+        l->values[v].made_by = -1;
+    }
     for (size_t n = 0; n < fth_exported_node_count(l->program); n++) {
         const fth_exported_node *node = fth_exported_get_node(l->program, n);
         const lowering_row *row = find_row(node->target);
@@ -128,9 +130,13 @@ static void find_storages(lowering *l)
         int of = changed_tensor(node);
         if (of < 0 && view && self && self->kind == FTH_ARGUMENT_TENSOR)
             of = self->tensor;
-        for (size_t o = 0; of >= 0 && o < node->output_count; o++)
-            if (node->outputs[o] >= 0)
+        for (size_t o = 0; o < node->output_count; o++) {
+            if (node->outputs[o] < 0)
+                continue;
+            l->values[node->outputs[o]].made_by = (int)n;
+            if (of >= 0)
                 l->values[node->outputs[o]].storage = l->values[of].storage;
+        }
     }
 }
 
@@ -168,6 +174,18 @@ static fth_status check_buffers(const lowering *l)
     return FTH_OK;
 }
 
+/* From here on, what an in-place operator changed is its result. */
+static void replace(lowering *l, const fth_exported_node *node)
+{
+    const int changed = changed_tensor(node);
+    if (changed < 0 || node->output_count == 0 || node->outputs[0] < 0)
+        return;
+    const int before = l->values[changed].now;
+    for (int v = 0; v < fth_exported_value_count(l->program); v++)
+        if (l->values[v].now == before)
+            l->values[v].now = node->outputs[0];
+}
+
 /* How often each value is read, in-place operators followed. */
 static void count_readers(lowering *l)
 {
@@ -178,8 +196,7 @@ static void count_readers(lowering *l)
         if (!l->live_nodes[n])
             continue;
         visit_reads(node, note_reader, l);
-        if (changed_tensor(node) >= 0 && node->output_count > 0 && node->outputs[0] >= 0)
-            l->values[changed_tensor(node)].now = node->outputs[0];
+        replace(l, node);
     }
     l->values[l->values[fth_exported_get_output(l->program, 0)].now].readers++;
     for (int v = 0; v < fth_exported_value_count(l->program); v++)
@@ -238,18 +255,18 @@ static fth_status follow_in_place(lowering *l, size_t index, bool folded)
     if (changed < 0 || node->output_count == 0 || node->outputs[0] < 0)
         return FTH_OK;
     const int storage = l->values[changed].storage;
+    replace(l, node);
     for (size_t n = index + 1; !folded && n < fth_exported_node_count(l->program); n++) {
         const fth_exported_node *later = fth_exported_get_node(l->program, n);
         for (size_t a = 0; l->live_nodes[n] && a < later->argument_count; a++) {
             const fth_exported_argument *argument = &later->arguments[a];
-            if (argument->kind == FTH_ARGUMENT_TENSOR && argument->tensor != changed &&
-                argument->tensor != node->outputs[0] && l->values[argument->tensor].storage == storage)
+            const lowered_value *read = argument->kind == FTH_ARGUMENT_TENSOR ? &l->values[argument->tensor] : NULL;
+            if (read && read->storage == storage && read->made_by < (int)index && read->now != node->outputs[0])
                 return fth_fail(FTH_UNSUPPORTED,
                                 "a tensor is changed in place while a view of it is read later, by %s (%s)",
                                 later->target, later->where);
         }
     }
-    l->values[changed].now = node->outputs[0];
     return FTH_OK;
 }
 

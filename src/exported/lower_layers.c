@@ -333,6 +333,7 @@ static fth_status embedding(lowering *l)
 {
     fth_status status = FTH_OK;
     fth_view ids, y;
+    fth_atom_list in_memory = {0};
     fth_value table, value;
     int64_t padding = lowering_int(l, "padding_idx", -1);
 
@@ -340,12 +341,16 @@ static fth_status embedding(lowering *l)
     const fth_shape shape = fth_graph_value(lowering_graph(l), table)->type.shape;
     FTH_REQUIRE(shape.rank == 2 && padding < shape.dims[0], FTH_UNSUPPORTED, "its table has %d dimensions", shape.rank);
     FTH_TRY(lowering_tensor(l, "indices", &ids));
-    const fth_atom_list all = fth_view_others(&ids, 0);
-    FTH_TRY(fth_view_arrange(lowering_graph(l), &ids, &all, 1));
+    while (in_memory.count < ids.atom_count && !ids.atoms[in_memory.count].expanded) { /* the others stay expanded */
+        in_memory.atoms[in_memory.count] = (uint8_t)in_memory.count;
+        in_memory.count++;
+    }
+    FTH_TRY(fth_view_arrange(lowering_graph(l), &ids, &in_memory, 1));
     FTH_TRY(fth_op_add_embedding(lowering_graph(l), padding, &ids.value, &table, 1, &value));
     y = ids;
+    y.value = value;
     FTH_TRY(fth_view_insert(&y, y.rank));
-    FTH_TRY(lowering_rows_result(&y, 1, shape.dims[1], value, &y));
+    FTH_TRY(fth_view_resize(&y, y.rank - 1, in_memory.count, shape.dims[1]));
     lowering_set(l, 0, &y);
 out:
     return status;

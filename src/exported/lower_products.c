@@ -338,8 +338,24 @@ static bool is_causal(const fth_host_tensor *mask)
     return true;
 }
 
+static const fth_expression *hide_where_false(fth_expression *expression)
+{
+    const fth_operand shown = fth_expression_number(expression, 0),
+                      hidden = fth_expression_number(expression, -INFINITY);
+    fth_expression_apply(expression, FTH_FUNCTION_WHERE, fth_expression_input(0), shown, hidden);
+    return expression;
+}
+
+static bool is_expanded(const fth_view *view, int dim)
+{
+    for (int i = 0; i < view->dims[dim].count; i++)
+        if (!view->atoms[view->dims[dim].atoms[i]].expanded)
+            return false;
+    return true;
+}
+
 /* What is added to the scores: -infinity where a mask of truth values is false. */
-static fth_status additive_mask(lowering *l, int64_t queries, int64_t keys, fth_value *mask)
+static fth_status additive_mask(lowering *l, int64_t keys, fth_value *mask)
 {
     fth_status status = FTH_OK;
     fth_view view;
@@ -355,14 +371,17 @@ static fth_status additive_mask(lowering *l, int64_t queries, int64_t keys, fth_
             added.numbers[i] = constant->numbers[i] != 0 ? 0 : -INFINITY;
         FTH_TRY(lowering_add_constant(l, &added, &view));
     } else {
-        FTH_REQUIRE(!lowering_is_truth(l, "attn_mask"), FTH_UNSUPPORTED, "its mask depends on the input");
         FTH_TRY(lowering_tensor(l, "attn_mask", &view));
+        if (lowering_is_truth(l, "attn_mask"))
+            FTH_TRY(lowering_apply(l, hide_where_false(&(fth_expression){0}), &view));
     }
     while (view.rank < 4)
         FTH_TRY(fth_view_insert(&view, 0));
+    for (int d = 0; d < 3; d++) /* what is the same for all samples, heads or queries stays one */
+        if (is_expanded(&view, d))
+            fth_view_drop(&view, d);
     for (int d = 0; d < 4; d++)
-        dims[d] = d < 2 ? fth_view_dim(&view, d) : (fth_exported_dim){.factor = d == 2 ? queries : keys};
-    FTH_REQUIRE(!dims[0].batch, FTH_UNSUPPORTED, "its mask depends on the input");
+        dims[d] = d < 3 ? fth_view_dim(&view, d) : (fth_exported_dim){.factor = keys};
     FTH_TRY(fth_view_expand(&view, 4, dims));
     FTH_TRY(fth_view_arrange_plain(lowering_graph(l), &view));
     *mask = view.value;
@@ -398,7 +417,7 @@ static fth_status attention(lowering *l)
         if (constant && attributes.queries == attributes.keys && is_causal(constant))
             attributes.causal = true;
         else
-            FTH_TRY(additive_mask(l, attributes.queries, attributes.keys, &mask));
+            FTH_TRY(additive_mask(l, attributes.keys, &mask));
     }
     FTH_TRY(as_rows_of_heads(l, &q));
     FTH_TRY(as_rows_of_heads(l, &k));
