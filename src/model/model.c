@@ -6,6 +6,7 @@
 
 #include "base/options.h"
 #include "model/bert.h"
+#include "model/exported_model.h"
 #include "model/model_internal.h"
 
 const fth_model *const fth_model_list[] = {
@@ -25,6 +26,8 @@ fth_status fth_model_find(const char *name, const fth_model **model)
             return FTH_OK;
         }
     }
+    if (fth_exported_model_is_name(name))
+        return fth_exported_model_open(name, model);
     fth_bert_config config;
     fth_status status = FTH_OK;
     if (fth_bert_config_parse(name, &config, &status))

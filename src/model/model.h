@@ -52,9 +52,9 @@ typedef struct fth_model {
 /* In the order in which `farthing models` lists them; ends with NULL. */
 extern const fth_model *const fth_model_list[];
 
-/* A name of the list, or that of a BERT of any shape, as bert.h has it:
- * "bert-mini(vocabulary=8192)". Fails with the nearest name if there is none. Models live as long
- * as the process. */
+/* A name of the list; that of a BERT of any shape, as bert.h has it: "bert-mini(vocabulary=8192)";
+ * or the path of a network that PyTorch exported, "net.pt2" (exported_model.h). Fails with the
+ * nearest name if there is none. Models live as long as the process. */
 fth_status fth_model_find(const char *name, const fth_model **model);
 
 /* The name of the network that `name` with this stem is: "resnet18" with "small" is
