@@ -208,6 +208,8 @@ fth_status fth_predictor_evaluate(fth_predictor *predictor, const fth_data *data
     fth_train_options *options = &predictor->options;
     FTH_TRY(fth_options_set(table, options, "weights", predictor->path, "the model file"));
     FTH_TRY(fth_options_set(table, options, "model", predictor->info.model, "the model"));
+    if (!options->own.network) /* of an exported network, which the file carries */
+        options->own.network = fth_engine_get_options(fth_classifier_engine(predictor->classifier))->train->own.network;
     FTH_TRY(fth_api_apply_data(data, options));
     FTH_TRY(fth_evaluate(options, NULL, &evaluation));
     predictor->score = (fth_score){.loss = evaluation.loss,

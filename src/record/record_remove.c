@@ -21,12 +21,12 @@ static bool is_dots(const char *name)
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
-/* What a run on text makes beside its record. */
-#define TEXT_NAMES "tokenizer.json", "tokenizer_config.json", "vocab.txt", "config.json"
+/* What a run on text, or on an exported network, makes beside its record. */
+#define OTHER_NAMES "tokenizer.json", "tokenizer_config.json", "vocab.txt", "config.json", "network.json"
 
 /* What a run makes in its folder. The record last. */
 static const char *const own_names[] = {"checkpoints", "workers",      "best.safetensors", "last.safetensors",
-                                        TEXT_NAMES,    "events.jsonl", "run.json"};
+                                        OTHER_NAMES,   "events.jsonl", "run.json"};
 
 static bool begins_with(const char *text, const char *beginning)
 {
@@ -186,7 +186,7 @@ uint64_t fth_record_disk_bytes(const char *run_folder)
 
 void fth_record_remove_files(const char *run_folder)
 {
-    static const char *const files[] = {TEXT_NAMES, "events.jsonl", "run.json"};
+    static const char *const files[] = {OTHER_NAMES, "events.jsonl", "run.json"};
     DIR *directory = open_run_folder(run_folder);
     if (!directory)
         return;

@@ -129,8 +129,9 @@ typedef struct fth_train_options {
     fth_train_own own;   /* not in the table */
 
     char *model, *weights;
-    char *stem;   /* "standard" once the options are resolved: the model's name says it then */
-    char *freeze; /* patterns of parameters that are not trained */
+    bool reinitialize; /* an exported network does not start from the weights in its file */
+    char *stem;        /* "standard" once the options are resolved: the model's name says it then */
+    char *freeze;      /* patterns of parameters that are not trained */
     bool freeze_statistics;
     fth_recompute recompute;
     int64_t batch;

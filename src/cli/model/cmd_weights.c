@@ -113,8 +113,9 @@ static void print_metadata(void *context, const char *key, const char *value)
     *first = false;
 }
 
-static void print_fit(const fth_model_fit *fit)
+static void print_fit(const fth_weights *weights, const fth_model_fit *fit)
 {
+    const bool exported = fth_weights_metadata(weights, "farthing") && fth_weights_metadata(weights, "network");
     const char *prefix = fit->prefix ? fit->prefix : "", *before = *prefix ? " (its tensors begin with " : "",
                *behind = *prefix ? ")" : "";
     if (fit->model && fit->fits && fit->model->build_text) /* classes: those of a new head where the file has none */
@@ -125,6 +126,11 @@ static void print_fit(const fth_model_fit *fit)
                        behind);
     else if (fit->model)
         fth_print_line(stdout, "has the names of %s, with shapes for another image size than usual", fit->model->name);
+    else if (exported)
+        fth_print_line(stdout, "of %s, a network that PyTorch exported, which the file carries",
+                       fth_weights_metadata(weights, "model"));
+    else if (strcmp(fth_weights_describe(weights).format, "PyTorch's exported program") == 0)
+        fth_print_line(stdout, "a network with its weights: farthing train --model %s", fth_weights_origin(weights));
     else
         fth_print_line(stdout, "fits none of the models that `farthing models` lists");
 }
@@ -161,7 +167,7 @@ static fth_status print_text(const char *name, const fth_weights *weights, const
                    FTH_COUNTED(fth_weights_count(weights), "tensor"), FTH_COUNTED(sum.parameters, "parameter"), bytes);
     if (explanation)
         fth_print_line(stdout, "%s", explanation);
-    print_fit(fit);
+    print_fit(weights, fit);
     fth_weights_visit_metadata(weights, print_metadata, &first);
     free(explanation);
     return print_table(weights);

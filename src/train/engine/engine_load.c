@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/exported_model.h"
 #include "train/engine/engine_internal.h"
 
 enum { NAMES_SHOWN = 4, NAMES_LOGGED = 30 };
@@ -209,9 +210,20 @@ static fth_status visit_tensor(loading *load, visit what, const char *name, cons
     return FTH_OK;
 }
 
-/* True of a parameter that the file has nothing for, which is fine. */
+/* Whether the file of an exported network is read for what --reinitialize does not draw. */
+static bool draws(const loading *load)
+{
+    const fth_train_options *train = load->engine->options.train;
+    return load->weights && train->reinitialize && train->own.network;
+}
+
+/* True of a parameter that keeps its initial values: the file has nothing for it, which is fine, or
+ * it is drawn. */
 static bool stays(const loading *load, fth_value value)
 {
+    if (draws(load) && fth_exported_model_draws(load->engine->options.train->own.network,
+                                                fth_graph_value(load->engine->graph, value)->name))
+        return true;
     if (load->head_stays && (value == load->head.weight || value == load->head.bias))
         return true;
     const fth_graph *graph = load->engine->graph;
@@ -449,7 +461,7 @@ static fth_status load_views(loading *load, bool may_replace_head, const char *o
     FTH_TRY(check_numbers(load, origin));
     FTH_TRY(fth_allocate_aligned(load->scratch_floats * sizeof(float) + 1, &load->scratch));
     FTH_TRY(visit_tensors(load, COPY));
-    report->batches = read_counter(load);
+    report->batches = draws(load) ? 0 : read_counter(load);
 
 out:
     return status;

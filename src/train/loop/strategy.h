@@ -95,6 +95,10 @@ struct fth_strategy {
     /* Optional, after meet(): this process's number of processors, which it shares with peers on
      * its machine. */
     int (*count_processors)(const void *state);
+    /* Optional: the text of the exported network (model/exported_model.h) that another process
+     * trains, where the options name one; the caller's. *text is NULL if this process finds it by
+     * itself. */
+    fth_status (*get_network)(const fth_train_options *options, const fth_stop *stop, char **text);
     /* Optional, after meet(): what this process found its data and model to be, as names and
      * values. connect() fails if a peer found something else, because their steps would not fit
      * together. */

@@ -10,6 +10,7 @@
 
 #include "base/hex.h"
 #include "base/process.h"
+#include "model/exported_model.h"
 
 /* Tells peers that wait for the end that this process still saves. */
 typedef struct ending {
@@ -99,11 +100,16 @@ static json_t *describe_setup(const fth_setup *setup)
     if (text)
         fth_tokenizer_get_digest(info->text.tokenizer, tokenizer);
     digest[DIGEST_LENGTH] = tokenizer[DIGEST_LENGTH] = '\0';
-    json_t *found = json_pack("{s:I, s:I, s:i, s:s, s:s*, s:I}", "number of training samples",
+    const fth_model *network = setup->options->own.network;
+    char exported[DIGEST_LENGTH + 1] = "";
+    if (network && fth_exported_model_digest(network))
+        snprintf(exported, sizeof exported, "%.*s", DIGEST_LENGTH, fth_exported_model_digest(network));
+    json_t *found = json_pack("{s:I, s:I, s:i, s:s, s:s*, s:s*, s:I}", "number of training samples",
                               (json_int_t)info->count[FTH_TRAIN], "number of validation samples",
                               (json_int_t)info->count[FTH_VALIDATION], "number of classes", info->classes,
                               "sha256 of the class names", digest, "sha256 of the tokenizer", text ? tokenizer : NULL,
-                              "number of parameters", (json_int_t)fth_engine_get_sizes(setup->engine).parameters);
+                              "sha256 of the exported network", *exported ? exported : NULL, "number of parameters",
+                              (json_int_t)fth_engine_get_sizes(setup->engine).parameters);
     if (found && text)
         json_object_set_new(found, "number of training tokens",
                             json_integer(llround(info->text.mean_length * (double)info->count[FTH_TRAIN])));

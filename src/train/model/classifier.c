@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/exported_model.h"
 #include "train/setup/text_data.h"
 #include "train/train_internal.h"
 
@@ -22,7 +23,7 @@ static fth_status lay_over(const fth_model_facts *given, const char *origin, fth
 {
     fth_status status = FTH_OK;
     FTH_TRY(fth_model_facts_agree(origin, facts->model, given->model));
-    if (given->model) {
+    if (given->model && !facts->network) {
         free(facts->model);
         facts->model = fth_format("%s", given->model);
     }
@@ -131,6 +132,17 @@ out:
     return status;
 }
 
+/* For files that are made of this model. */
+static fth_status keep_network(const fth_model *model, fth_model_facts *facts)
+{
+    char *name = fth_format("%s", fth_exported_model_short_name(model->name));
+    free(facts->model);
+    facts->model = name;
+    if (!facts->network)
+        facts->network = fth_format("%s", fth_exported_model_text(model));
+    return name && facts->network ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for the text of a network");
+}
+
 /* What nobody said is as the model was published, with the constants that its kind of pictures is
  * known by. */
 static fth_status complete(const fth_weights *weights, const fth_classifier_options *options,
@@ -143,6 +155,10 @@ static fth_status complete(const fth_weights *weights, const fth_classifier_opti
     FTH_TRY(fth_model_facts_recognize(weights, options->weights, facts));
     if (!model)
         FTH_TRY(fth_model_facts_find_model(facts, options->weights, &model));
+    if (fth_exported_model_text(model)) {
+        classifier->options.own.network = model;
+        FTH_TRY(keep_network(model, facts));
+    }
     if (model->build_text) {
         status = complete_text(weights, model, options->weights, classifier);
         goto out;
@@ -183,8 +199,8 @@ fth_status fth_classifier_open(const fth_classifier_options *options, fth_classi
     fth_model_facts *facts = &classifier->facts;
     FTH_TRY(fth_model_facts_of_file(weights, options->weights, facts));
     if (options->network) {
-        FTH_REQUIRE(!facts->model || strcmp(facts->model, options->network->name) == 0, FTH_INVALID,
-                    "%s is of the model %s, not of the network %s", options->weights, facts->model,
+        FTH_REQUIRE(!facts->model || strcmp(facts->model, fth_exported_model_short_name(options->network->name)) == 0,
+                    FTH_INVALID, "%s is of the model %s, not of the network %s", options->weights, facts->model,
                     options->network->name);
         if (!facts->model)
             facts->model = fth_format("%s", options->network->name);

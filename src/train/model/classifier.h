@@ -29,6 +29,7 @@ typedef struct fth_model_facts {
     fth_normalization normalization; /* numbers for every channel; 0 channels: unknown */
     bool normalization_assumed;      /* nobody said so: not written into files */
     char *transform;                 /* for validation */
+    char *network;                   /* of an exported model: its text (exported_model.h) */
 } fth_model_facts;
 
 void fth_model_facts_release(fth_model_facts *facts);
@@ -49,7 +50,7 @@ void fth_model_facts_warn_override(const fth_model_facts *of_file, const fth_nor
 
 /* As metadata of a model file; release it. `facts` outlives it. */
 typedef struct fth_model_metadata {
-    fth_metadata_entry entries[12];
+    fth_metadata_entry entries[13];
     size_t count;
     char *owned[4];
 } fth_model_metadata;
@@ -68,8 +69,8 @@ fth_status fth_model_facts_fail_unknown(const char *origin);
 
 /* FTH_INVALID if the file is of another model than the one asked for. Either may be NULL. */
 fth_status fth_model_facts_agree(const char *origin, const char *in_file, const char *asked_for);
-/* The built-in model that a file is of; FTH_INVALID if it is of a network that some program
- * built. */
+/* The built-in model that a file is of, or the exported one that it carries; FTH_INVALID if it is
+ * of a network that some program built. */
 fth_status fth_model_facts_find_model(const fth_model_facts *facts, const char *origin, const fth_model **model);
 
 typedef struct fth_classifier_options {

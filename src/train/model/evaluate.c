@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/exported_model.h"
 #include "train/model/classifier.h"
 #include "train/train_internal.h"
 
@@ -21,6 +22,25 @@ static void follow_file(const fth_model_facts *facts, char *normalize, fth_train
         options->images.validation_transform = facts->transform;
     if (facts->height == facts->width && !fth_transform_has_size(options->images.validation_transform))
         options->images.size = facts->height;
+}
+
+/* A file that says nothing of its images is of the size that an exported network takes. A size that
+ * is no square must be said by the transform. */
+static fth_status complete_size(const fth_model *network, fth_model_facts *facts)
+{
+    const char *steps = facts->transform ? facts->transform : "";
+    if (network && fth_exported_model_text(network) && facts->height == 0 && network->height > 1) {
+        facts->height = network->height;
+        facts->width = network->width;
+    }
+    if (facts->height <= 1 || facts->height == facts->width || fth_transform_has_size(steps))
+        return FTH_OK;
+    char *text = fth_format("size=%dx%d%s%s", facts->height, facts->width, *steps ? "," : "", steps);
+    if (!text)
+        return fth_fail(FTH_NO_MEMORY, "no memory for a transform");
+    free(facts->transform);
+    facts->transform = text;
+    return FTH_OK;
 }
 
 /* A run's transform for training is of no use here, and must not contradict the size that is asked
@@ -136,6 +156,7 @@ fth_status fth_evaluate(const fth_train_options *options, fth_confusion **confus
     FTH_REQUIRE(*options->weights, FTH_INVALID, "nothing to evaluate: give --weights FILE");
     FTH_TRY(fth_weights_open(options->weights, &weights));
     FTH_TRY(fth_model_facts_of_file(weights, options->weights, &of_file));
+    FTH_TRY(complete_size(options->own.network, &of_file));
     leave_out_training(normalize, &used);
     follow_file(&of_file, normalize, &used);
     FTH_TRY(follow_text(weights, &of_file, &used, &text));

@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/exported_model.h"
 #include "model/hub.h"
 #include "train/model/classifier.h"
+#include "train/model/run_network.h"
 #include "train/setup/text_data.h"
 
 enum { MAX_CLASSES = 1 << 20, MAX_SIDE = 1 << 16, MAX_CLASS_FILE = 1 << 26, MAX_TOKENS = 1 << 16 };
@@ -23,6 +25,7 @@ void fth_model_facts_release(fth_model_facts *facts)
     release_names(facts);
     free(facts->model);
     free(facts->transform);
+    free(facts->network);
     free(facts->text.tokenizer);
     *facts = (fth_model_facts){0};
 }
@@ -58,7 +61,10 @@ out:
 fth_status fth_model_facts_of_run(const fth_train_options *options, const fth_dataset *dataset, fth_model_facts *facts)
 {
     fth_status status = fth_model_facts_of_data(dataset, facts);
-    facts->model = fth_format("%s", options->model);
+    const char *network = fth_run_network_text(options);
+    facts->model = fth_format("%s", fth_exported_model_short_name(options->model));
+    if (network)
+        facts->network = fth_format("%s", network);
     if (facts->text.longest > 0)
         facts->text.longest = (int)options->text.max_length;
     return status;
@@ -160,6 +166,8 @@ fth_status fth_model_facts_to_metadata(const fth_model_facts *facts, fth_model_m
     }
     if (facts->transform)
         add_entry(metadata, "transform", facts->transform);
+    if (facts->network)
+        add_entry(metadata, "network", facts->network);
 
 out:
     return status;
@@ -255,11 +263,14 @@ fth_status fth_model_facts_of_file(const fth_weights *weights, const char *origi
     const char *classes = fth_weights_metadata(weights, "classes");
     const char *normalization = fth_weights_metadata(weights, "normalization");
     const char *transform = fth_weights_metadata(weights, "transform");
+    const char *network = fth_weights_metadata(weights, "network");
 
     if (!fth_weights_metadata(weights, "farthing"))
         return read_hub_config(weights, facts); /* others may mean something else by these words */
     if (model)
         facts->model = fth_format("%.400s", model);
+    if (model && network)
+        facts->network = fth_format("%s", network);
     if (input) {
         int length = 0;
         bool read = sscanf(input, "%5dx%5dx%5d%n", &facts->channels, &facts->height, &facts->width, &length) == 3;
@@ -312,15 +323,18 @@ out:
 
 fth_status fth_model_facts_agree(const char *origin, const char *in_file, const char *asked_for)
 {
-    if (!in_file || !asked_for || strcmp(in_file, asked_for) == 0)
+    if (!in_file || !asked_for ||
+        strcmp(fth_exported_model_short_name(in_file), fth_exported_model_short_name(asked_for)) == 0)
         return FTH_OK;
     return fth_fail(FTH_INVALID, "%s is of the model %s, not of %s: leave out --model", origin, in_file, asked_for);
 }
 
 fth_status fth_model_facts_find_model(const fth_model_facts *facts, const char *origin, const fth_model **model)
 {
-    if (fth_model_find(facts->model, model) == FTH_OK)
-        return FTH_OK;
+    if (facts->network)
+        return fth_exported_model_parse(facts->network, strlen(facts->network), facts->model, origin, model);
+    if (fth_exported_model_is_name(facts->model) || fth_model_find(facts->model, model) == FTH_OK)
+        return fth_model_find(facts->model, model);
     return fth_fail(FTH_INVALID,
                     "%s is of the network %s, which is not built in; only a program that builds it can use it "
                     "(fth_predictor_open() with that network)",
@@ -341,16 +355,22 @@ fth_status fth_train_options_adopt_model(fth_train_options *options, bool config
     const fth_model *model = NULL;
     const bool given = fth_options_is_set(&fth_train_option_table, options, "model");
 
-    if (given || configured)
+    if ((given || configured) && !fth_exported_model_is_name(options->model))
         FTH_TRY(fth_train_options_find_model(options, &model));
     FTH_TRY(fth_weights_open(options->weights, &weights));
     FTH_TRY(fth_model_facts_of_file(weights, options->weights, &facts));
     if (given)
         FTH_TRY(fth_model_facts_agree(options->weights, facts.model, options->model));
-    if (given || (configured && !facts.model))
+    if (!facts.network && (given || (configured && !facts.model))) {
+        FTH_TRY(fth_train_options_find_model(options, &model));
+        if (fth_exported_model_text(model))
+            options->own.network = model;
         goto out;
+    }
     FTH_TRY(fth_model_facts_recognize(weights, options->weights, &facts));
     FTH_TRY(fth_model_facts_find_model(&facts, options->weights, &model));
+    if (fth_exported_model_text(model))
+        options->own.network = model;
     free(options->model);
     options->model = facts.model;
     facts.model = NULL;

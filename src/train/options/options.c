@@ -31,7 +31,8 @@ static const char *const recomputes[] = {"none", "layers", "auto", NULL};
 
 static const fth_option options[] = {
     {ROW("model", TEXT, model), .fallback = "auto", .argument = "NAME", .list = fth_model_choice,
-     .help = "network; `farthing models` lists them. auto: that of --weights, else by the data: resnet18 for photos, "
+     .help = "network; `farthing models` lists them; or the path of one that PyTorch exported, net.pt2. auto: that of "
+             "--weights, else by the data: resnet18 for photos, "
              "resnet18-small for small pictures, mnist-cnn for digits, bert-mini for text",
      .identity = true, .group = "Model and data", .fixed = true,
      .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE},
@@ -57,6 +58,10 @@ static const fth_option options[] = {
      .help = "weights to start from, or to measure: safetensors, PyTorch's .pth (FILE:KEY for a dictionary inside), a "
              "folder as on the Hugging Face hub, or a run",
      .identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_EVALUATE | FTH_FOR_SERVE, .side = FTH_SIDE_SERVER},
+    {ROW("reinitialize", SWITCH, reinitialize),
+     .help = "a network that PyTorch exported (.pt2) starts from new weights, drawn as PyTorch would, instead of those "
+             "in its file",
+     .identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE, .side = FTH_SIDE_SERVER},
     {ROW("freeze", TEXT, freeze), .argument = "PATTERNS",
      .help = "layers or parameters that are not trained: conv1,layer1.*,*.bias", .identity = true, .fixed = true,
      .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE},

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/exported_model.h"
 #include "train/model/classifier.h"
 #include "train/setup/text_data.h"
 #include "train/setup/usual.h"
@@ -21,8 +22,12 @@ static fth_status take_model_of_weights(fth_train_options *options)
     if (!*options->weights || !fth_usual_needs_data(options) || fth_weights_open(options->weights, &weights) != FTH_OK)
         return FTH_OK;
     FTH_TRY(fth_model_facts_of_file(weights, options->weights, &facts));
-    if (!facts.model || fth_model_find(facts.model, &fit.model) != FTH_OK)
+    if (facts.network) {
+        FTH_TRY(fth_model_facts_find_model(&facts, options->weights, &fit.model));
+        options->own.network = fit.model;
+    } else if (!facts.model || fth_model_find(facts.model, &fit.model) != FTH_OK) {
         FTH_TRY(fth_model_recognize(weights, &fit));
+    }
     if (!fit.model)
         FTH_TRY(fth_model_facts_fail_unknown(options->weights));
     free(options->model);
@@ -43,9 +48,11 @@ fth_status fth_train_options_resolve(fth_train_options *options)
     FTH_TRY(take_model_of_weights(options));
     FTH_REQUIRE(!fth_usual_needs_data(options) || strcmp(options->stem, fth_model_stems[0]) == 0, FTH_INVALID,
                 "--stem %s says of which kind a ResNet is: give --model too", options->stem);
-    FTH_TRY(fth_model_apply_stem(options->model, options->stem, &model));
-    free(options->model);
-    options->model = model;
+    if (!fth_exported_model_is_name(options->model)) {
+        FTH_TRY(fth_model_apply_stem(options->model, options->stem, &model));
+        free(options->model);
+        options->model = model;
+    }
     free(options->stem);
     options->stem = fth_format("%s", fth_model_stems[0]);
 
@@ -118,6 +125,10 @@ fth_status fth_train_options_check(const fth_train_options *options)
         return fth_fail(FTH_INVALID, "--epochs must be at least 1, not 0 (leave it out for no such limit)");
     if (options->limits.steps == 0 && fth_options_is_set(table, options, "steps"))
         return fth_fail(FTH_INVALID, "--steps must be at least 1, not 0 (leave it out for no such limit)");
+    if (options->reinitialize && !fth_exported_model_is_name(options->model))
+        return fth_fail(FTH_INVALID, "--reinitialize is for networks that PyTorch exported (--model net.pt2)");
+    if (options->reinitialize && *options->weights)
+        return fth_fail(FTH_INVALID, "--reinitialize draws new weights; leave out --weights %s", options->weights);
     if (options->optimizer.label_smoothing > 0 && options->text.task != FTH_TASK_CLASSES)
         return fth_fail(FTH_INVALID, "--label-smoothing is for --task classes, not for %s",
                         fth_task_names[options->text.task]);

@@ -9,9 +9,9 @@
 
 #include "base/process.h"
 #include "train/loop/run_parts.h"
+#include "train/run/run_files.h"
 #include "train/run/run_record.h"
 #include "train/run/run_takeover.h"
-#include "train/run/run_text.h"
 
 #define RETRY_S 2.0 /* after a takeover that failed: a lock is held yet, a store is away */
 
@@ -134,7 +134,7 @@ fth_status fth_run_owner_open(fth_run_owner *owner)
     FTH_TRY(fth_run_record_open(with->selection, with->setup, with->spending, &record));
     fth_reporter_set_record(with->reporter, record, owner->run_store);
     const char *folder = fth_record_folder(record);
-    FTH_TRY(fth_run_text_write(with->setup, folder));
+    FTH_TRY(fth_run_files_write(with->setup, folder));
     owner->last_path = fth_path_join(folder, "last.safetensors");
     owner->best_path = fth_path_join(folder, "best.safetensors");
     FTH_REQUIRE(owner->last_path && owner->best_path, FTH_NO_MEMORY, "no memory for a path");
@@ -188,7 +188,7 @@ fth_status fth_run_owner_begin_store(fth_run_owner *owner)
         return FTH_OK;
     const char *folder = fth_record_folder(fth_reporter_get_record(owner->with->reporter));
     FTH_TRY(fth_run_store_begin(owner->run_store, folder, selection->stored_bytes));
-    FTH_TRY(fth_run_text_put(owner->run_store, folder));
+    FTH_TRY(fth_run_files_put(owner->run_store, folder));
     FTH_TRY(fth_run_store_put_run(owner->run_store, !selection->stored));
 
 out:

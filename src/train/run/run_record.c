@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "batches/client/client.h"
+#include "model/exported_model.h"
 #include "train/setup/usual.h"
 
 /* run.json, but for the machine. */
@@ -64,8 +65,10 @@ static char *make_hint(const fth_train_options *options)
     size_t begin = length;
     while (begin > 0 && options->data.address[begin - 1] != '/')
         begin--;
-    const int model = fth_usual_needs_data(options) ? 0 : (int)strcspn(options->model, "(");
-    return fth_format("%.*s%s%.*s", model, options->model, model > 0 ? "-" : "", (int)(length - begin),
+    const char *name = fth_exported_model_short_name(options->model);
+    const size_t ending = fth_exported_model_is_name(name) ? strlen(".pt2") : 0;
+    const int model = fth_usual_needs_data(options) ? 0 : (int)(strcspn(name, "(") - ending);
+    return fth_format("%.*s%s%.*s", model, name, model > 0 ? "-" : "", (int)(length - begin),
                       options->data.address + begin);
 }
 

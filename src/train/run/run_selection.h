@@ -25,6 +25,7 @@ typedef struct fth_run_selection {
     char *folder;         /* of the run to continue; NULL: a new one, or a peer has it */
     json_t *run;          /* run.json of the run to continue; NULL: a new one */
     bool finished;        /* there is nothing left to do */
+    bool of_peer;         /* a peer has found it, and has the weights of a new run */
     char lease_group[24]; /* of the processes that train it together; "": it has no lease, or this process alone */
     bool stored;          /* its store (--checkpoints) has its run.json */
     size_t stored_bytes;  /* of its events that the store has */

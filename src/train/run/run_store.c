@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "train/run/run_files.h"
 #include "train/run/run_store_internal.h"
 
 /* ---- opening ---- */
@@ -411,7 +412,7 @@ fth_status fth_run_store_discard(fth_run_store *run, bool begins_again)
     FTH_TRY(fth_run_store_guard(run));
     for (size_t i = 0; i < list.count; i++)
         FTH_TRY(fth_store_delete(run->store, list.parts[i].key));
-    FTH_TRY(fth_store_delete(run->store, FTH_RUN_TOKENIZER));
+    FTH_TRY(fth_run_files_remove(run));
     if (!begins_again)
         FTH_TRY(fth_store_delete(run->store, "run.json")); /* last: a kill before leaves a run that has not begun */
 

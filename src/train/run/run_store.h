@@ -2,6 +2,7 @@
  *
  *     <url>/run.json                      what was asked, as in a run folder
  *     <url>/tokenizer.json                of a run on text
+ *     <url>/network.json                  of a run on a network that PyTorch exported
  *     <url>/events/<owner>[-<part>].jsonl each owner's events; together, in order, they are the
  *         run's events.jsonl
  *     <url>/checkpoints/                  see checkpoint.h; names carry the owner's number

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/run/run_text.h"
+#include "train/run/run_files.h"
 #include "train/setup/usual.h"
 
 /* ---- comparing ---- */
@@ -186,7 +186,7 @@ static fth_status take_record(fth_run_store *run, fth_run_selection *selection, 
 
     FTH_TRY(check_local(folder, record, url));
     FTH_TRY(fth_record_restore(folder, record->run, record->events, record->events_bytes));
-    FTH_TRY(fth_run_text_fetch(run, folder));
+    FTH_TRY(fth_run_files_fetch(run, folder));
     selection->folder = folder;
     folder = NULL;
     FTH_TRY(judge_record(selection, record));
@@ -325,7 +325,7 @@ fth_status fth_stored_run_look(fth_run_store *run, bool standby, const char *fol
         goto out;
     }
     FTH_TRY(fth_record_restore(folder, record.run, record.events, record.events_bytes));
-    FTH_TRY(fth_run_text_fetch(run, folder));
+    FTH_TRY(fth_run_files_fetch(run, folder));
     selection->folder = fth_format("%s", folder);
     FTH_TRY(judge_record(selection, &record));
 

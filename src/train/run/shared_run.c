@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/model/run_network.h"
 #include "train/run/run_record.h"
 
 /* ---- telling ---- */
@@ -21,9 +22,11 @@ fth_status fth_shared_run_describe(fth_run_selection *selection, json_t *end, js
     else if (!selection->id)
         selection->id = fth_run_record_make_id(&selection->options);
     FTH_REQUIRE(selection->id && configuration, FTH_NO_MEMORY, "no memory to describe the run to peers");
-    *run = json_pack("{s:s, s:s, s:s, s:O, s:b, s:O*, s:O*}", "id", selection->id, "identity", selection->identity,
-                     "lease_group", selection->lease_group, "configuration", configuration, "finished",
-                     selection->finished, "run", selection->run, "end", end);
+    FTH_TRY(fth_run_network_find(&selection->options, selection->folder));
+    *run = json_pack("{s:s, s:s, s:s, s:O, s:b, s:O*, s:O*, s:s*}", "id", selection->id, "identity",
+                     selection->identity, "lease_group", selection->lease_group, "configuration", configuration,
+                     "finished", selection->finished, "run", selection->run, "end", end, "network",
+                     fth_run_network_text(&selection->options));
     FTH_REQUIRE(*run, FTH_NO_MEMORY, "no memory to describe the run to peers");
 
 out:
@@ -75,6 +78,7 @@ fth_status fth_shared_run_follow(const fth_train_options *asked, const json_t *r
     const char *id = json_string_value(json_object_get(run, "id"));
     const char *identity = json_string_value(json_object_get(run, "identity"));
     const char *group = json_string_value(json_object_get(run, "lease_group"));
+    const char *network = json_string_value(json_object_get(run, "network"));
     json_t *past = json_object_get(run, "run");
 
     FTH_TRY(fth_run_selection_prepare(asked, selection));
@@ -84,8 +88,11 @@ fth_status fth_shared_run_follow(const fth_train_options *asked, const json_t *r
                     strlen(identity) < sizeof selection->identity && json_is_object(configuration),
                 FTH_CORRUPT, "what a peer says about the run it found is not valid");
     FTH_TRY(take_options(configuration, selection));
+    if (network)
+        FTH_TRY(fth_run_network_take(&selection->options, network, "the run that a peer found"));
     memcpy(selection->identity, identity, strlen(identity) + 1);
     snprintf(selection->lease_group, sizeof selection->lease_group, "%s", group ? group : "");
+    selection->of_peer = true;
     selection->finished = json_is_true(json_object_get(run, "finished"));
     selection->run = json_is_object(past) ? json_incref(past) : NULL;
     selection->id = fth_format("%s", id);

@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "batches/client/client.h"
+#include "model/exported_model.h"
 #include "train/model/classifier.h"
+#include "train/model/run_network.h"
 #include "train/options/precision.h"
 #include "train/setup/test_part.h"
 #include "train/setup/usual.h"
@@ -17,14 +19,32 @@ static fth_status make_loader_options(const fth_setup *setup, fth_split split, i
 
 /* ---- opening ---- */
 
+/* The exported network that the options name: a server's, that of the run, or the file's. */
+static fth_status find_network(fth_run_selection *selection, const fth_strategy *strategy, const fth_stop *stop)
+{
+    fth_status status = FTH_OK;
+    fth_train_options *options = &selection->options;
+    char *text = NULL;
+
+    if (strategy->get_network && fth_exported_model_is_name(options->model))
+        FTH_TRY(strategy->get_network(options, stop, &text));
+    FTH_TRY(text ? fth_run_network_take(options, text, options->server.url)
+                 : fth_run_network_find(options, selection->folder));
+
+out:
+    free(text);
+    return status;
+}
+
 /* What can be wrong with names and paths shows before data is read or fetched. A run that is
  * continued no longer needs the weights that it started from. */
-static fth_status check_names(const fth_run_selection *selection)
+static fth_status check_names(fth_run_selection *selection, const fth_strategy *strategy, const fth_stop *stop)
 {
     fth_status status = FTH_OK;
     const fth_model *model = NULL;
     fth_weights *weights = NULL;
 
+    FTH_TRY(find_network(selection, strategy, stop));
     if (!fth_usual_needs_data(&selection->options))
         FTH_TRY(fth_train_options_find_model(&selection->options, &model));
     const char *path = selection->options.weights;
@@ -82,6 +102,7 @@ static fth_status open_engine(fth_setup *setup, fth_run_selection *selection, co
     FTH_TRY(fth_adapt_split(selection));
     fth_adapt_threads(options, selection->processors);
     FTH_TRY(fth_options_check_length(options));
+    FTH_TRY(fth_run_network_fit_images(options));
     FTH_TRY(fth_adapt_tokenizer(selection, &setup->tokenizer));
     FTH_TRY(fth_open_device_and_data(options, &(fth_text_known){.tokenizer = setup->tokenizer}, stop, &setup->device,
                                      &setup->dataset, &setup->read_s));
@@ -139,13 +160,16 @@ fth_status fth_setup_open(fth_run_selection *selection, const fth_strategy *stra
     fth_status status = FTH_OK;
     const fth_train_options *options = &selection->options;
 
-    *setup = (fth_setup){
-        .options = options, .adapted = &selection->options, .processors = selection->processors, .strategy = strategy};
+    *setup = (fth_setup){.options = options,
+                         .adapted = &selection->options,
+                         .processors = selection->processors,
+                         .of_peer = selection->of_peer,
+                         .strategy = strategy};
     FTH_TRY(fth_goal_parse(options->limits.until, &setup->goal));
     FTH_TRY(fth_data_share_parse(options->data.share, &setup->share));
     FTH_TRY(fth_schedule_find(options->schedule.name, &setup->schedule));
     fth_spending_begin_identify(spending, options->store.watch);
-    FTH_TRY(check_names(selection));
+    FTH_TRY(check_names(selection, strategy, stop));
     setup->configuration = fth_options_to_json(&fth_train_option_table, options, false);
     FTH_REQUIRE(setup->configuration, FTH_NO_MEMORY, "no memory for the run's configuration");
     FTH_TRY(open_engine(setup, selection, stop));
@@ -177,9 +201,15 @@ fth_status fth_setup_load_weights(fth_setup *setup, fth_position *position)
 {
     fth_status status = FTH_OK;
     fth_weights *weights = NULL;
-    const char *path = setup->options->weights;
+    const char *path = *setup->options->weights ? setup->options->weights : NULL;
 
-    if (!*path)
+    if (!path && setup->strategy->optimizer != FTH_OPTIMIZER_OF_SERVER) {
+        status = fth_run_network_find_weights(setup->options, &path);
+        if (status != FTH_OK && setup->of_peer)
+            return FTH_OK;
+        FTH_TRY(status);
+    }
+    if (!path)
         return FTH_OK;
     FTH_TRY(fth_weights_open(path, &weights));
     FTH_TRY(fth_engine_load_weights(setup->engine, weights, true, path, &setup->weights));
@@ -237,7 +267,8 @@ fth_status fth_setup_keep_data(fth_setup *setup)
 static bool workers_make_images(const fth_setup *setup)
 {
     return setup->strategy->makes_images && setup->strategy->makes_images(setup->options) &&
-           setup->device->backend->host_memory && fth_dataset_get_info(setup->dataset)->modality == FTH_MODALITY_IMAGES &&
+           setup->device->backend->host_memory &&
+           fth_dataset_get_info(setup->dataset)->modality == FTH_MODALITY_IMAGES &&
            !fth_dataset_is_transformed(setup->dataset);
 }
 

@@ -19,6 +19,7 @@ typedef struct fth_setup {
     fth_share part;            /* of every training batch */
     fth_share validation_part; /* of every batch of validation: peers whose strategy can sum share it out */
     int processors;            /* that are for this process; 0: all */
+    bool of_peer;              /* a peer has the weights of a new run, and shares them */
     const fth_schedule *schedule;
     const fth_strategy *strategy;
 
@@ -47,7 +48,7 @@ fth_status fth_setup_adapt_to_workers(fth_setup *setup, fth_position *position);
 /* Which part of every training batch this process has, from the next loader on:
  * fth_peer_place.part. */
 void fth_setup_set_part(fth_setup *setup, fth_share part);
-/* Reads --weights, if it was given. */
+/* Reads --weights, if it was given, or the weights in the file of an exported network. */
 fth_status fth_setup_load_weights(fth_setup *setup, fth_position *position);
 /* Keeps the data on the device, where that can make batches of it, before the loaders are
  * opened. */

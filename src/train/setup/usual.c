@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/model.h"
+#include "model/exported_model.h"
 #include "train/options/optimizer.h"
 
 bool fth_usual_needs_data(const fth_train_options *options)
@@ -40,7 +40,7 @@ static const char *choose_model(const fth_dataset_info *info)
 
 static double choose_rate(const fth_train_options *options, const fth_model *model, const fth_optimizer *optimizer)
 {
-    const bool by_model = strcmp(options->optimizer.name, FTH_AUTO) == 0 && model->usual_optimizer;
+    const bool by_model = strcmp(options->optimizer.name, FTH_AUTO) == 0 && model && model->usual_optimizer;
     if (options->optimizer.lr > 0)
         return options->optimizer.lr;
     if (!by_model)
@@ -56,10 +56,10 @@ fth_status fth_usual_find(const fth_train_options *options, const fth_dataset_in
 
     *usual = (fth_usual){.model = fth_usual_needs_data(options) ? choose_model(info) : options->model,
                          .optimizer = options->optimizer.name};
-    if (!model)
+    if (!model && !fth_exported_model_is_name(usual->model)) /* whose file a run that is continued does not need */
         FTH_TRY(fth_model_find(usual->model, &model));
     if (strcmp(options->optimizer.name, FTH_AUTO) == 0)
-        usual->optimizer = model->usual_optimizer ? model->usual_optimizer : fth_optimizer_default();
+        usual->optimizer = model && model->usual_optimizer ? model->usual_optimizer : fth_optimizer_default();
     FTH_TRY(fth_optimizer_find(usual->optimizer, &optimizer));
     usual->lr = choose_rate(options, model, optimizer);
 
