@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/model/run_network.h"
+
 enum { MAX_SIDE = 4096, MAX_CLASSES = 100000 };
 
 struct fth_train_model {
@@ -70,9 +72,10 @@ static uint64_t count_batch_bytes(const fth_engine_options *engine, int64_t batc
 }
 
 static fth_status make(fth_train_model *model, const fth_train_parameters *parameters,
-                       const fth_train_resources *resources, const fth_worker_client *client)
+                       const fth_train_resources *resources, fth_worker_client *client)
 {
     fth_status status = FTH_OK;
+    char *network = NULL;
     const fth_worker_registration *served = fth_worker_get_registration(client);
     fth_engine_options engine = {.train = &model->options,
                                  .classes = served->classes,
@@ -84,6 +87,10 @@ static fth_status make(fth_train_model *model, const fth_train_parameters *param
     model->has_options = true;
     FTH_TRY(set_option(&model->options, "model", served->model));
     FTH_TRY(fth_train_options_resolve(&model->options));
+    if (served->network) {
+        FTH_TRY(fth_worker_fetch_network(client, &network));
+        FTH_TRY(fth_run_network_take(&model->options, network, "the parameter server"));
+    }
     model->options.batch = parameters->batch;
     model->options.optimizer.accumulate = parameters->interval > 1 ? 2 : 1; /* whether gradients are added up */
     model->options.optimizer.momentum = 0; /* the server updates: no memory for an optimizer's state here */
@@ -103,6 +110,7 @@ static fth_status make(fth_train_model *model, const fth_train_parameters *param
     FTH_TRY(fth_replica_create(model->engine, parameters->compress ? parameters->compress : "none", &model->replica));
 
 out:
+    free(network);
     return status;
 }
 
@@ -117,8 +125,8 @@ fth_status fth_train_model_get(fth_train_model *model, const fth_train_parameter
 {
     fth_status status = FTH_OK;
     const fth_worker_registration *served = fth_worker_get_registration(client);
-    char *wanted = fth_format("%s %s %d %s %s %d %d %" PRId64, served->model, served->input, served->classes,
-                              parameters->device ? parameters->device : "cpu",
+    char *wanted = fth_format("%s %s %s %d %s %s %d %d %" PRId64, served->model, served->network ? served->network : "",
+                              served->input, served->classes, parameters->device ? parameters->device : "cpu",
                               parameters->compress ? parameters->compress : "none", parameters->interval > 1,
                               resources->threads, parameters->batch);
 

@@ -21,6 +21,7 @@
 
 #include "base/process.h"
 #include "parallel/hogwild.h"
+#include "train/model/run_network.h"
 
 enum { MAX_DEATHS_OF_A_BATCH = 3, MAX_DEATHS_IN_A_ROW = 8, NOT_WAITING = 1 << 30 };
 #define LOOK_EVERY_S   0.01 /* at processes */
@@ -157,6 +158,7 @@ static fth_status hogwild_open(fth_engine *engine, const fth_train_options *opti
                          .processes = hogwild_starts_processes(options),
                          .worker_state = options->peers.hogwild_momentum == FTH_OWNED_BY_WORKER,
                          .options = text,
+                         .network = fth_run_network_text(options),
                          .engine = engine};
 
     FTH_REQUIRE(text, FTH_NO_MEMORY, "no memory for the options");

@@ -73,6 +73,8 @@ typedef struct hogwild_layout {
     hogwild_batch_sizes batch; /* of a slot */
     size_t state_bytes;        /* of one vector of the optimizer */
     size_t options_bytes;      /* JSON, for processes */
+    size_t network_at;         /* the text of an exported network, for processes; */
+    size_t network_bytes;      /* 0: there is none */
 } hogwild_layout;
 
 /* What a worker's engine is made for. */
@@ -106,6 +108,7 @@ typedef struct hogwild_plan {
     int workers;
     bool processes, worker_state;
     const char *options;      /* JSON */
+    const char *network;      /* text of an exported network; or NULL */
     const fth_engine *engine; /* the one that holds the weights */
 } hogwild_plan;
 

@@ -9,7 +9,7 @@
 
 #include "parallel/hogwild.h"
 
-#define MAGIC UINT64_C(0x33646c6977676f68) /* "hogwild3" */
+#define MAGIC UINT64_C(0x34646c6977676f68) /* "hogwild4" */
 
 enum { QUEUE_BYTES = 2 << 20, MAX_QUEUE = 64, PAGE = 4096, HUGE_PAGE = 2 << 20 };
 
@@ -56,10 +56,12 @@ static hogwild_head lay_out(const hogwild_plan *plan)
     head.layout.state_bytes = fth_align_up(sizes.trained * sizeof(float), PAGE);
     head.slot_count = choose_slots(plan->workers, head.layout.batch.input_bytes);
     head.layout.options_bytes = strlen(plan->options) + 1;
+    head.layout.network_bytes = plan->network ? strlen(plan->network) + 1 : 0;
     size_t slots = (size_t)head.slot_count;
     head.layout.workers_at = place(&size, (size_t)plan->workers * sizeof(hogwild_worker), HOGWILD_LINE);
     head.layout.slots_at = place(&size, slots * sizeof(hogwild_slot), HOGWILD_LINE);
     head.layout.options_at = place(&size, head.layout.options_bytes, HOGWILD_LINE);
+    head.layout.network_at = place(&size, head.layout.network_bytes, HOGWILD_LINE);
     head.layout.answers_at = place(&size, slots * head.layout.batch.answer_bytes, PAGE);
     head.layout.recipes_at = place(&size, slots * head.layout.batch.recipe_bytes, PAGE);
     head.layout.inputs_at = place(&size, slots * head.layout.batch.input_bytes, PAGE);
@@ -101,6 +103,8 @@ fth_status hogwild_region_create(const hogwild_plan *plan, hogwild_head **head, 
     FTH_TRY(map(laid_out.layout.size_bytes, *descriptor, head));
     memcpy(*head, &laid_out, sizeof laid_out);
     memcpy((char *)*head + laid_out.layout.options_at, plan->options, laid_out.layout.options_bytes);
+    if (plan->network)
+        memcpy((char *)*head + laid_out.layout.network_at, plan->network, laid_out.layout.network_bytes);
 
 out:
     if (status != FTH_OK && *descriptor >= 0) {

@@ -14,6 +14,7 @@
 
 #include "base/race.h"
 #include "parallel/hogwild.h"
+#include "train/model/run_network.h"
 
 #define SLEEP_S 1.0
 
@@ -163,6 +164,8 @@ static fth_status read_options(const hogwild_head *head, fth_train_options *opti
     FTH_REQUIRE(json, FTH_CORRUPT, "the options that workers share: %s", error.text);
     FTH_TRY(fth_options_set_defaults(&fth_train_option_table, options));
     FTH_TRY(fth_options_from_json(&fth_train_option_table, options, json, "the options that workers share"));
+    if (head->layout.network_bytes > 0)
+        FTH_TRY(fth_run_network_take(options, (const char *)head + head->layout.network_at, "the trainer"));
 
 out:
     json_decref(json);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "http/tls.h"
+#include "model/exported_model.h"
 #include "parallel/parallel_internal.h"
 #include "parameters/replica.h"
 #include "train/engine/server_support.h"
@@ -46,8 +47,8 @@ static fth_status check_model(const worker *w, const fth_train_options *options)
     char input[64];
 
     fth_service_describe_input(engine, fth_dataset_get_info(engine->dataset)->text.tokenizer, input, sizeof input);
-    FTH_REQUIRE(strcmp(served->model, options->model) == 0, FTH_INVALID, "%s serves %s, not --model %s%s",
-                options->server.url, served->model, options->model, hint);
+    FTH_REQUIRE(strcmp(served->model, fth_exported_model_short_name(options->model)) == 0, FTH_INVALID,
+                "%s serves %s, not --model %s%s", options->server.url, served->model, options->model, hint);
     FTH_REQUIRE(strcmp(served->input, input) == 0 && served->classes == engine->classes, FTH_INVALID,
                 "%s serves a model for %s%s in %s; %s has %s in %d%s", options->server.url,
                 engine->longest > 0 ? "" : "images of ", served->input, FTH_COUNTED(served->classes, "class"),
@@ -115,6 +116,19 @@ static fth_status connect_worker(fth_engine *engine, const fth_train_options *op
 out:
     close_worker(w);
     return status;
+}
+
+static fth_status get_network(const fth_train_options *options, const fth_stop *stop, char **text)
+{
+    *text = NULL;
+    if (!*options->server.url)
+        return FTH_OK;
+    return fth_worker_ask_for_network(&(fth_worker_options){.url = options->server.url,
+                                                            .pinned_key = options->server.pin,
+                                                            .ca_file = options->server.ca,
+                                                            .patience_s = options->server.timeout_s,
+                                                            .stop = stop},
+                                      text);
 }
 
 static fth_status open_worker(fth_engine *engine, const fth_train_options *options, void **state)
@@ -236,6 +250,7 @@ const fth_strategy fth_strategy_parameter_server = {
     .check = check,
     .starts_processes = starts_processes,
     .supervise = fth_local_server_run,
+    .get_network = get_network,
     .connect = connect_worker,
     .open = open_worker,
     .describe = describe,

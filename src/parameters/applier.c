@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/process.h"
+#include "model/exported_model.h"
 #include "parameters/saver.h"
 #include "parameters/shard_leases.h"
 #include "parameters/snapshots.h"
@@ -274,16 +275,18 @@ static json_t *describe_normalization(const fth_normalization *normalization)
 static void answer_registration(const fth_applier *applier, const fth_server_request *request, const fth_worker *worker)
 {
     const fth_served_model *model = applier->parts->model;
+    const fth_model *network = model->train->own.network;
     char consistency[32];
     fth_consistency_format(applier->parts->options->consistency, consistency, sizeof consistency);
     fth_exchange_answer_json(
         request->exchange, 200,
-        json_pack("{s:i, s:s, s:s, s:I, s:I, s:f, s:s, s:s, s:s, s:i, s:o, s:I, s:I}", "code", 200, "worker",
+        json_pack("{s:i, s:s, s:s, s:I, s:I, s:f, s:s, s:s, s:s, s:i, s:o, s:I, s:I, s:s*}", "code", 200, "worker",
                   worker->name, "instance", worker->instance, "version", (json_int_t)version_of(applier), "sequence",
                   (json_int_t)worker->sequence, "lease_s", worker->lease_s, "consistency", consistency, "model",
-                  model->train->model, "input", model->input.text, "classes", model->classes, "normalization",
-                  describe_normalization(&model->input.normalization), "max_body_bytes",
-                  (json_int_t)model->max_body_bytes, "unfit", (json_int_t)worker->unfit));
+                  fth_exported_model_short_name(model->train->model), "input", model->input.text, "classes",
+                  model->classes, "normalization", describe_normalization(&model->input.normalization),
+                  "max_body_bytes", (json_int_t)model->max_body_bytes, "unfit", (json_int_t)worker->unfit, "network",
+                  network ? fth_exported_model_digest(network) : NULL));
 }
 
 static void take_registration(fth_applier *applier, fth_server_request *request)

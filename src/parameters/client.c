@@ -23,6 +23,7 @@ static fth_status read_registration(fth_worker_client *client, const fth_http_re
     const char *name = json_string_value(json_object_get(json, "worker"));
     const char *model = json_string_value(json_object_get(json, "model"));
     const char *input = json_string_value(json_object_get(json, "input"));
+    const char *network = json_string_value(json_object_get(json, "network"));
     const char *consistency = json_string_value(json_object_get(json, "consistency"));
     const json_t *sequence = json_object_get(json, "sequence");
 
@@ -35,6 +36,8 @@ static fth_status read_registration(fth_worker_client *client, const fth_http_re
                 client->connection.url, client->name);
     free(client->registration.model);
     free(client->registration.input);
+    free(client->registration.network);
+    client->registration.network = network ? fth_format("%s", network) : NULL;
     client->registration.model = fth_format("%s", model);
     client->registration.input = fth_format("%s", input);
     FTH_REQUIRE(client->registration.model && client->registration.input, FTH_NO_MEMORY,
@@ -149,7 +152,8 @@ static char *copy_unless_empty(const char *text)
     return text && *text ? fth_format("%s", text) : NULL;
 }
 
-fth_status fth_worker_open(const fth_worker_options *options, fth_worker_client **result)
+/* Prepares everything but the registration. */
+static fth_status create(const fth_worker_options *options, fth_worker_client **result)
 {
     fth_status status = FTH_OK;
     fth_worker_client *client = NULL;
@@ -179,6 +183,21 @@ fth_status fth_worker_open(const fth_worker_options *options, fth_worker_client 
     if (options->signer)
         client->connection.signer = *options->signer;
     FTH_TRY(fth_http_client_open(&client->connection.options, &client->connection.http));
+    *result = client;
+    client = NULL;
+
+out:
+    fth_worker_close(client);
+    return status;
+}
+
+fth_status fth_worker_open(const fth_worker_options *options, fth_worker_client **result)
+{
+    fth_status status = FTH_OK;
+    fth_worker_client *client = NULL;
+
+    *result = NULL;
+    FTH_TRY(create(options, &client));
     FTH_TRY(fth_client_register(client));
     client->renewer.pause_s = fmax(client->registration.lease_s / 3, 0.1);
     client->renewer.running = fth_thread_start(&client->renewer.thread, "keep-lease", renew_lease, client) == 0;
@@ -232,6 +251,7 @@ void fth_worker_close(fth_worker_client *client)
     free(client->connection.ca_file);
     free(client->registration.model);
     free(client->registration.input);
+    free(client->registration.network);
     json_decref(client->function);
     json_decref(client->usage);
     free(client);
@@ -271,4 +291,38 @@ const char *fth_worker_instance(const fth_worker_client *client)
 const fth_worker_registration *fth_worker_get_registration(const fth_worker_client *client)
 {
     return &client->registration;
+}
+
+/* ---- the network ---- */
+
+fth_status fth_worker_fetch_network(fth_worker_client *client, char **text)
+{
+    fth_status status = FTH_OK;
+    fth_http_response response = {0};
+
+    *text = NULL;
+    FTH_TRY(fth_client_ask(client, &(fth_question){.method = "GET", .target = "/getNetwork"}, &response));
+    FTH_REQUIRE(response.code != 404, FTH_INVALID,
+                "the parameter server %s does not train a network that PyTorch exported", client->connection.url);
+    if (response.code != 200) {
+        status = fth_client_fail_refused(client, FTH_INVALID, "to send its network", &response);
+        goto out;
+    }
+    *text = fth_format("%s", response.body ? response.body : "");
+    FTH_REQUIRE(*text, FTH_NO_MEMORY, "no memory for the text of a network");
+
+out:
+    fth_http_response_release(&response);
+    return status;
+}
+
+fth_status fth_worker_ask_for_network(const fth_worker_options *options, char **text)
+{
+    fth_worker_client *client = NULL;
+    *text = NULL;
+    fth_status status = create(options, &client);
+    if (status == FTH_OK)
+        status = fth_worker_fetch_network(client, text);
+    fth_worker_close(client);
+    return status;
 }

@@ -48,12 +48,18 @@ const char *fth_worker_instance(const fth_worker_client *client); /* names this 
 /* The server's answer to the registration. */
 typedef struct fth_worker_registration {
     char *model, *input; /* input: "1x28x28" */
+    char *network;       /* digest of an exported network's text (exported_model.h); NULL: it is none */
     int classes;
     fth_normalization normalization; /* 0 channels: not given */
     bool waits;                      /* sync: a step combines the gradients of several workers */
     double lease_s;
 } fth_worker_registration;
 const fth_worker_registration *fth_worker_get_registration(const fth_worker_client *client);
+
+/* The text of the exported network that the server trains; the caller's. FTH_INVALID if it trains
+ * another model. The second one does not register. */
+fth_status fth_worker_fetch_network(fth_worker_client *client, char **text);
+fth_status fth_worker_ask_for_network(const fth_worker_options *options, char **text);
 
 /* Checks that the server has exactly the layout's tensors; a failure names the difference. Pulls
  * its weights as fth_worker_pull() does. */

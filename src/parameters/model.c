@@ -7,9 +7,11 @@
 #include <string.h>
 
 #include "checkpoint/checkpoint.h"
+#include "model/exported_model.h"
 #include "parameters/record.h"
 #include "train/engine/snapshot.h"
 #include "train/model/hub_folder.h"
+#include "train/model/run_network.h"
 #include "train/setup/text_data.h"
 
 /* ---- opening ---- */
@@ -96,6 +98,33 @@ static fth_status find_tokenizer(fth_served_model *model, const char *checkpoint
     return status;
 }
 
+fth_status fth_parameters_find_network(fth_train_options *train, const char *checkpoints)
+{
+    const bool remote = checkpoints && fth_store_is_url(checkpoints); /* local ones are kept with the run */
+    char *folder = fth_served_record_find(train, remote ? NULL : checkpoints);
+    fth_status status = fth_run_network_find(train, folder);
+    free(folder);
+    return status;
+}
+
+/* Finds the exported network that the options name: that of the continued run, or the file's.
+ * Images get the size that it takes. */
+static fth_status find_network(fth_served_model *model, const char *checkpoints)
+{
+    fth_status status = FTH_OK;
+    int64_t size = 0;
+
+    FTH_TRY(fth_parameters_find_network(&model->adapted, checkpoints));
+    FTH_TRY(fth_run_network_choose_size(model->train, &size, &model->sizing_transform));
+    if (size > 0)
+        model->adapted.images.size = size;
+    if (model->sizing_transform)
+        model->adapted.images.validation_transform = model->sizing_transform;
+
+out:
+    return status;
+}
+
 /* Chooses the network and its optimizer if the options leave them to the data. */
 static fth_status choose_model(fth_served_model *model)
 {
@@ -151,6 +180,7 @@ static fth_status open_data(fth_served_model *model, const fth_parameters_option
     const fth_train_options *train = options->train;
     const fth_shard_manifest *shards = model->shards;
 
+    FTH_TRY(find_network(model, options->checkpoints));
     model->input.channels = shards ? shards->channels : options->channels;
     model->input.height = shards ? shards->height : options->height;
     model->input.width = shards ? shards->width : options->width;
@@ -193,11 +223,30 @@ out:
     return status;
 }
 
-static fth_status open_engine(fth_served_model *model)
+/* Loads --weights, or those in the file of an exported network: a server that continues needs them
+ * only if it has no checkpoint, which shows later. */
+static fth_status load_weights(fth_served_model *model, bool resumed)
+{
+    fth_status status = FTH_OK;
+    const char *path = *model->train->weights ? model->train->weights : NULL;
+    fth_weights *weights = NULL;
+
+    if (!path && !(resumed && !fth_file_exists(model->train->model)))
+        FTH_TRY(fth_run_network_find_weights(model->train, &path));
+    if (!path)
+        return FTH_OK;
+    FTH_TRY(fth_weights_open(path, &weights));
+    FTH_TRY(fth_engine_load_weights(model->engine, weights, true, path, NULL));
+
+out:
+    fth_weights_free(weights);
+    return status;
+}
+
+static fth_status open_engine(fth_served_model *model, bool resumed)
 {
     fth_status status = FTH_OK;
     const fth_train_options *train = model->train;
-    fth_weights *weights = NULL;
     fth_engine_options engine = describe_sample(model);
     engine.train = train;
     engine.training_samples = model->epoch_samples > 0 ? model->epoch_samples : train->batch;
@@ -208,13 +257,9 @@ static fth_status open_engine(fth_served_model *model)
     model->vectors = fth_service_get_vectors(model->engine);
     /* room for an index and a value of each number, names and metadata */
     model->max_body_bytes = model->layout->packed_floats * 8 + (uint64_t)model->layout->count * 1024 + (256 << 10);
-    if (*train->weights) {
-        FTH_TRY(fth_weights_open(train->weights, &weights));
-        FTH_TRY(fth_engine_load_weights(model->engine, weights, true, train->weights, NULL));
-    }
+    FTH_TRY(load_weights(model, resumed));
 
 out:
-    fth_weights_free(weights);
     return status;
 }
 
@@ -249,6 +294,7 @@ fth_status fth_served_model_open(const fth_parameters_options *options, const ft
 {
     fth_status status = FTH_OK;
     fth_served_model *model = NULL;
+    char *folder = fth_served_record_find(options->train, options->checkpoints);
 
     *result = NULL;
     FTH_TRY(fth_allocate(1, sizeof *model, &model));
@@ -257,11 +303,12 @@ fth_status fth_served_model_open(const fth_parameters_options *options, const ft
     model->shards = shards;
     FTH_TRY(open_data(model, options));
     FTH_TRY(set_length(model, options));
-    FTH_TRY(open_engine(model));
+    FTH_TRY(open_engine(model, folder != NULL));
     *result = model;
     model = NULL;
 
 out:
+    free(folder);
     fth_served_model_free(model);
     return status;
 }
@@ -276,6 +323,7 @@ void fth_served_model_free(fth_served_model *model)
     fth_dataset_free(model->dataset);
     fth_tokenizer_free(model->tokenizer);
     free(model->fitting_model);
+    free(model->sizing_transform);
     free(model);
 }
 
@@ -329,7 +377,9 @@ static fth_status describe_facts(const fth_served_model *model, fth_model_facts 
 {
     if (model->dataset)
         return fth_model_facts_of_run(model->train, model->dataset, facts);
-    *facts = (fth_model_facts){.model = fth_format("%s", model->train->model),
+    const char *network = fth_run_network_text(model->train);
+    *facts = (fth_model_facts){.model = fth_format("%s", fth_exported_model_short_name(model->train->model)),
+                               .network = network ? fth_format("%s", network) : NULL,
                                .channels = model->input.channels,
                                .height = model->input.height,
                                .width = model->input.width,
@@ -338,11 +388,12 @@ static fth_status describe_facts(const fth_served_model *model, fth_model_facts 
     return FTH_OK;
 }
 
-fth_status fth_served_model_write_text(const fth_served_model *model, const char *folder)
+fth_status fth_served_model_write_files(const fth_served_model *model, const char *folder)
 {
     fth_status status = FTH_OK;
     fth_model_facts facts = {0};
 
+    FTH_TRY(fth_run_network_write(model->train, folder));
     if (model->input.longest == 0)
         return FTH_OK;
     FTH_TRY(describe_facts(model, &facts));

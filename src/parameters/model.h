@@ -16,6 +16,7 @@ typedef struct fth_served_model {
     fth_train_options adapted;      /* the options, completed by the data; texts are lent */
     fth_usual usual;                /* the choice before the model is fitted to the tokenizer */
     char *fitting_model;            /* name of the fitted model; or NULL */
+    char *sizing_transform;         /* brings images to the size of an exported network; or NULL */
     fth_tokenizer *tokenizer;       /* for text without a tokenizer of its own; or NULL */
     struct {
         int channels, height, width;     /* of images */
@@ -49,8 +50,9 @@ double fth_served_model_rate(const fth_served_model *model, int64_t version);
 
 /* The run's description for run.json; the caller's. */
 json_t *fth_served_model_describe(const fth_served_model *model, const fth_parameters_options *options);
-/* Writes the tokenizer and Hugging Face's files into the run's folder; nothing for images. */
-fth_status fth_served_model_write_text(const fth_served_model *model, const char *folder);
+/* Writes what the run needs besides checkpoints into its folder: of text, the tokenizer and Hugging
+ * Face's files; of an exported network, its text. */
+fth_status fth_served_model_write_files(const fth_served_model *model, const char *folder);
 /* Writes the model file <folder>/last.safetensors. From the applying thread, or when it has
  * ended. */
 fth_status fth_served_model_save_last(const fth_served_model *model, int64_t version, const char *folder);

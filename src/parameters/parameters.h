@@ -3,7 +3,7 @@
  *
  * docs/parameter-server.md and docs/parameter-server.openapi.yaml define the wire format; in short:
  *
- *     GET  /getVersion, /getAccuracy, /getParameter, /shards
+ *     GET  /getVersion, /getAccuracy, /getParameter, /getNetwork, /shards
  *     POST /putGradient, /registerWorker, /unregisterWorker, /takeShard, /returnShard
  *     POST /saveCheckpoint
  *     GET  /healthz, /metrics, /openapi.yaml    no signature needed
@@ -87,6 +87,10 @@ typedef struct fth_parameters_options {
 /* --checkpoint-every: "200" versions, "30s", or "auto": every minute, since the log keeps the
  * updates in between. */
 fth_status fth_parameters_set_interval(const char *text, fth_parameters_options *options);
+
+/* Sets train->own.network where the options name a network that PyTorch exported: to that of the
+ * run that a server with these options would continue, else to the one in the file. */
+fth_status fth_parameters_find_network(fth_train_options *train, const char *checkpoints);
 
 typedef struct fth_parameters fth_parameters;
 

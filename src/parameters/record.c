@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/exported_model.h"
+
 struct fth_served_record {
     char *state_folder;
     bool resumed;
@@ -54,7 +56,8 @@ fth_status fth_served_record_open(const fth_train_options *train, const char *ch
         FTH_TRY(fth_record_resume(folder, &record->record));
         FTH_TRY(fth_record_configure(record->record, description, machine));
     } else {
-        hint = fth_format("%s-server", train->model);
+        const char *name = fth_exported_model_short_name(train->model);
+        hint = fth_format("%.*s-server", (int)strcspn(name, fth_exported_model_is_name(name) ? "." : ""), name);
         FTH_TRY(fth_record_create(train->saving.runs, train->saving.name, hint, description, machine, &record->record));
     }
     record->state_folder =

@@ -10,6 +10,7 @@
 
 #include "parameters/snapshots.h"
 #include "parameters/validator.h"
+#include "train/model/run_network.h"
 
 enum { MAX_JSON_BODY = 4096, DEFAULT_WAIT_S = 30, MOST_WAIT_S = 60 };
 
@@ -131,6 +132,20 @@ static void get_parameter(void *context, fth_exchange *exchange)
         return;
     }
     fth_parameter_snapshots_pull(service->parts->snapshots, &pull);
+}
+
+/* The text of the exported network that is trained. */
+static void get_network(void *context, fth_exchange *exchange)
+{
+    fth_parameter_service *service = context;
+    const char *text = fth_run_network_text(service->parts->model->train);
+    char name[FTH_MAX_WORKER_NAME + 1];
+    note_worker(service, exchange, name);
+    if (text)
+        fth_exchange_answer(exchange, 200, "application/json", text, strlen(text));
+    else
+        fth_exchange_answer_json(exchange, 404,
+                                 json_pack("{s:i, s:s}", "code", 404, "error", "the model is not an exported network"));
 }
 
 static void get_health(void *context, fth_exchange *exchange)
@@ -309,6 +324,7 @@ static const fth_route routes[] = {
     {"GET", "/getVersion", get_version, FTH_ROLE_READ, 0, NULL},
     {"GET", "/getAccuracy", get_accuracy, FTH_ROLE_READ, 0, NULL},
     {"GET", "/getParameter", get_parameter, FTH_ROLE_READ, 0, NULL},
+    {"GET", "/getNetwork", get_network, FTH_ROLE_READ, 0, NULL},
     {"POST", "/putGradient", put_gradient, FTH_ROLE_TRAIN, FTH_SERVER_BODY, NULL}, /* the limit depends on the model */
     {"POST", "/registerWorker", register_worker, FTH_ROLE_TRAIN, MAX_JSON_BODY, NULL},
     {"POST", "/unregisterWorker", unregister_worker, FTH_ROLE_TRAIN, MAX_JSON_BODY, NULL},

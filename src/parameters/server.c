@@ -283,7 +283,7 @@ fth_status fth_parameters_start(const fth_parameters_options *options, fth_param
     set_defaults(&server->options, server->parts.model->layout);
     FTH_TRY(open_state(server));
     FTH_TRY(restore_state(server));
-    FTH_TRY(fth_served_model_write_text(server->parts.model, fth_served_record_folder(server->parts.record)));
+    FTH_TRY(fth_served_model_write_files(server->parts.model, fth_served_record_folder(server->parts.record)));
     fth_served_position_start_clock(server->parts.position);
     FTH_TRY(fth_worker_totals_create(fth_clock_seconds(), &server->parts.totals));
     report_start(server);

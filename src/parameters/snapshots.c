@@ -12,6 +12,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "model/exported_model.h"
+
 enum { MOST_HELD_S = 65 }; /* longer than a reader may wait */
 
 struct fth_parameter_snapshot {
@@ -63,7 +65,7 @@ static fth_status create_snapshot(fth_parameter_snapshots *snapshots, int64_t ve
     snprintf(version_text, sizeof version_text, "%" PRId64, version);
     snprintf(classes_text, sizeof classes_text, "%d", model->classes);
     fth_metadata_entry metadata[] = {{"version", version_text},
-                                     {"model", model->train->model},
+                                     {"model", fth_exported_model_short_name(model->train->model)},
                                      {"input", model->input.text},
                                      {"classes", classes_text}};
     FTH_TRY(fth_allocate(1, sizeof *snapshot, &snapshot));

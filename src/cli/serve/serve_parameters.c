@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/serve/serve_cli.h"
+#include "model/exported_model.h"
 #include "parameters/parameters.h"
 #include "train/setup/usual.h"
 
@@ -140,7 +141,9 @@ static fth_status set_model_facts(const fth_option_table *table, const serve_opt
     if (*asked->data_shape)
         sscanf(asked->data_shape, "%5dx%5dx%5d", &shape.channels, &shape.height, &shape.width);
     FTH_TRY(fth_usual_find(options->train, &shape, &usual));
-    FTH_TRY(fth_model_find(usual.model, &model));
+    FTH_TRY(options->train->own.network || fth_exported_model_is_name(usual.model)
+                ? fth_train_options_find_model(options->train, &model)
+                : fth_model_find(usual.model, &model));
     FTH_REQUIRE(!model->build_text || options->has_data || *asked->shards, FTH_INVALID,
                 "%s is a model for text: give --data, which says what tokenizer, classes and task it has", model->name);
     options->channels = *asked->data_shape ? shape.channels : model->channels;
@@ -240,6 +243,7 @@ static fth_status serve(const serve_options *asked, const fth_stop *stop, bool *
 
     FTH_TRY(complete(asked, &train));
     FTH_TRY(fth_consistency_parse(asked->consistency, &options.consistency));
+    FTH_TRY(fth_parameters_find_network(&train, options.checkpoints));
     FTH_TRY(set_model_facts(table, asked, &options));
     FTH_TRY(fth_parameters_set_interval(train.saving.every, &options));
     FTH_TRY(fth_durability_find(asked->durability, &options.durability));

@@ -116,24 +116,35 @@ fth_status fth_run_network_find_weights(const fth_train_options *options, const 
 
 /* ---- images ---- */
 
-fth_status fth_run_network_fit_images(fth_train_options *options)
+fth_status fth_run_network_choose_size(const fth_train_options *options, int64_t *size, char **transform)
 {
     const fth_model *model = options->own.network;
-    char *text = NULL;
+    const fth_train_images *images = &options->images;
 
-    if (!model || !fth_run_network_text(options) || model->height <= 1 || options->images.size > 0 ||
-        fth_transform_has_size(options->images.transform) ||
-        fth_transform_has_size(options->images.validation_transform))
+    *size = 0;
+    *transform = NULL;
+    if (!fth_run_network_text(options) || model->height <= 1 || images->size > 0 ||
+        fth_transform_has_size(images->transform) || fth_transform_has_size(images->validation_transform))
         return FTH_OK;
     if (model->height == model->width) {
-        options->images.size = model->height;
+        *size = model->height;
         return FTH_OK;
     }
-    text = fth_format("size=%dx%d%s%s", model->height, model->width, *options->images.validation_transform ? "," : "",
-                      options->images.validation_transform);
-    if (!text)
-        return fth_fail(FTH_NO_MEMORY, "no memory for a transform");
-    free(options->images.validation_transform);
-    options->images.validation_transform = text;
-    return FTH_OK;
+    *transform = fth_format("size=%dx%d%s%s", model->height, model->width, *images->validation_transform ? "," : "",
+                            images->validation_transform);
+    return *transform ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for a transform");
+}
+
+fth_status fth_run_network_fit_images(fth_train_options *options)
+{
+    int64_t size = 0;
+    char *transform = NULL;
+    fth_status status = fth_run_network_choose_size(options, &size, &transform);
+    if (size > 0)
+        options->images.size = size;
+    if (transform) {
+        free(options->images.validation_transform);
+        options->images.validation_transform = transform;
+    }
+    return status;
 }

@@ -24,7 +24,10 @@ fth_status fth_run_network_write(const fth_train_options *options, const char *f
  * has another network than the run. *path is lent by the options; NULL: no. */
 fth_status fth_run_network_find_weights(const fth_train_options *options, const char **path);
 
-/* Images get the size that the network takes, unless options say another. */
+/* Images get the size that the network takes, unless options say another: the value of --image-size
+ * (0: it stays), or that of --validation-transform (NULL: it stays; the caller's). The second one
+ * sets them. */
+fth_status fth_run_network_choose_size(const fth_train_options *options, int64_t *size, char **transform);
 fth_status fth_run_network_fit_images(fth_train_options *options);
 
 #endif
