@@ -1,4 +1,4 @@
-/* Networks of your own, layer by layer, for classifying images.
+/* Networks of your own, layer by layer or from PyTorch (fth_network_open), for classifying images.
  *
  *     fth_network *network;
  *     fth_network_create("mine", 1, 28, 28, &network);
@@ -41,6 +41,10 @@ typedef int fth_layer;
  * digits, '.', '_' and '-', and not the name of a built-in model. The caller owns *network and
  * frees it with fth_network_free(). */
 FTH_API fth_status fth_network_create(const char *name, int channels, int height, int width, fth_network **network);
+/* Opens a network that PyTorch's torch.export wrote, "net.pt2" (docs/pytorch.md): it is finished,
+ * and trainings of it start with the weights in the file, unless the option "reinitialize" is
+ * "true". The caller owns *network. */
+FTH_API fth_status fth_network_open(const char *path, fth_network **network);
 /* NULL is fine. */
 FTH_API void fth_network_free(fth_network *network);
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "api/api_internal.h"
+#include "model/exported_model.h"
 #include "model/layers.h"
 
 enum { MOST_LAYERS = 10000, MOST_FILTERS = 1 << 20, LARGEST_SIDE = 1 << 14, MESSAGE_SIZE = 1024, NAME_SIZE = 80 };
@@ -45,7 +46,8 @@ typedef struct network_layer {
 struct fth_network {
     char *name;
     fth_model model;
-    fth_graph *graph; /* for checking */
+    const fth_model *exported; /* of a network from a file: used instead, and there are no layers */
+    fth_graph *graph;          /* for checking */
     network_layer *layers;
     size_t count, capacity;
     fth_layer output; /* FTH_NO_LAYER: not finished */
@@ -319,6 +321,28 @@ out:
     return status;
 }
 
+fth_status fth_network_open(const char *path, fth_network **result)
+{
+    fth_status status = FTH_OK;
+    fth_network *network = NULL;
+
+    FTH_TRY(fth_api_check_not_null(result, "the place for the network"));
+    *result = NULL;
+    FTH_REQUIRE(path && fth_exported_model_is_name(path), FTH_INVALID,
+                "%s is not the name of a network that PyTorch exported: NAME.pt2", path ? path : "NULL");
+    FTH_TRY(fth_allocate(1, sizeof *network, &network));
+    network->output = 0; /* finished */
+    network->name = fth_format("%s", path);
+    FTH_REQUIRE(network->name, FTH_NO_MEMORY, "no memory for a network");
+    FTH_TRY(fth_exported_model_open(path, &network->exported));
+    *result = network;
+    network = NULL;
+
+out:
+    fth_network_free(network);
+    return status;
+}
+
 void fth_network_free(fth_network *network)
 {
     if (!network)
@@ -459,7 +483,7 @@ fth_status fth_api_network_model(const fth_network *network, const fth_model **m
     fth_status status = fth_api_check_not_null(network, "network");
     if (status != FTH_OK)
         return status;
-    *model = &network->model;
+    *model = network->exported ? network->exported : &network->model;
     if (network->output != FTH_NO_LAYER)
         return FTH_OK;
     return fth_fail(FTH_INVALID, "the network %s is not finished: call fth_network_finish() first", network->name);

@@ -43,6 +43,47 @@ static void every_layer_trains_and_is_saved(void **state)
     fth_data_free(data);
 }
 
+/* "bars.pt2", of tests/torch. */
+static fth_network *open_exported(void)
+{
+    char path[TEST_MAX_PATH];
+    fth_network *network = NULL;
+    snprintf(path, sizeof path, "%s/torch/exported/bars.pt2", getenv("TEST_DATA"));
+    assert_ok(fth_network_open(path, &network));
+    return network;
+}
+
+static void a_network_from_pytorch_trains_and_its_files_carry_it(void **state)
+{
+    (void)state;
+    fth_data *data = api_data();
+    fth_network *n = open_exported();
+    fth_predictor *predictor = NULL;
+    const fth_score *score;
+    fth_training *training = api_training(n, data);
+    assert_ok(fth_training_run(training));
+    const fth_training_result *result = fth_training_get_result(training);
+    assert_true(result->accuracy > 0.9);
+    for (int i = 0; i < 2; i++) { /* without the network, and with it */
+        assert_ok(fth_predictor_open(result->last_model, i == 0 ? NULL : n, NULL, &predictor));
+        assert_string_equal(fth_predictor_get_info(predictor)->model, "bars.pt2");
+        assert_ok(fth_predictor_evaluate(predictor, data, &score));
+        assert_float_equal(score->accuracy, result->accuracy, 1e-12);
+        fth_predictor_free(predictor);
+    }
+    fth_training_free(training);
+
+    /* It is finished: nothing can be added. */
+    assert_int_equal(fth_network_relu(n, fth_network_input(n)), FTH_NO_LAYER);
+    assert_int_equal(fth_network_finish(n, 0), FTH_INVALID);
+    fth_network_free(n);
+    assert_int_equal(fth_network_open("absent.pt2", &n), FTH_INVALID);
+    assert_null(n);
+    assert_int_equal(fth_network_open("bars", &n), FTH_INVALID);
+    assert_message_has("bars");
+    fth_data_free(data);
+}
+
 /* A ReLU that is not the only reader of a layer leaves that layer as it is. */
 static void a_relu_is_fused_only_where_nobody_else_reads(void **state)
 {
@@ -178,6 +219,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(every_layer_trains_and_is_saved, test_make_folder, test_remove_folder),
+        cmocka_unit_test_setup_teardown(a_network_from_pytorch_trains_and_its_files_carry_it, test_make_folder,
+                                        test_remove_folder),
         cmocka_unit_test_setup_teardown(a_relu_is_fused_only_where_nobody_else_reads, test_make_folder,
                                         test_remove_folder),
         cmocka_unit_test(what_does_not_fit_is_named),
