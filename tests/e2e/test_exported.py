@@ -1,0 +1,225 @@
+"""Networks that PyTorch exported (.pt2): trained, interrupted, with every strategy, and without the file."""
+import json
+import shutil
+import signal
+import struct
+from pathlib import Path
+
+import pytest
+from conftest import PATIENCE_S, Result, checkpoints, needs_gloo, png, stop, tensors, wait_for, write_mnist
+from test_functions_train import invoke, serve, shards, start  # noqa: F401: fixtures
+
+NETWORKS = Path(__file__).resolve().parents[1] / "torch" / "exported"
+JOB = ["train", "--model", "net.pt2", "--data", "data", "--batch", "20", "--seed", "3", "--threads", "1"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_mnist(tmp_path_factory.mktemp("exported") / "data", 400, 60)
+
+
+@pytest.fixture
+def folder(farthing, data):
+    """The program, in a folder with net.pt2 and data."""
+    (farthing.folder / "data").symlink_to(data)
+    use(farthing, "digits")
+    return farthing
+
+
+def use(farthing, name):
+    shutil.copy(NETWORKS / f"{name}.pt2", farthing.folder / "net.pt2")
+
+
+def remove(farthing):
+    (farthing.folder / "net.pt2").unlink()
+
+
+def metadata(path):
+    content = path.read_bytes()
+    (size,) = struct.unpack("<Q", content[:8])
+    return json.loads(content[8:8 + size])["__metadata__"]
+
+
+def weights(farthing):
+    return tensors(farthing.only_run() / "last.safetensors")
+
+
+# ---- one process ----
+
+def test_trained_and_used(folder):
+    """After training nothing but the model file is needed."""
+    result = folder(*JOB, "--epochs", "3", "--json")
+    assert result.end["loss"] < 2
+    run = folder.only_run()
+    assert run.name.startswith("net-data-")
+    assert json.loads((run / "run.json").read_text())["configuration"]["model"] == "net.pt2"
+    assert metadata(run / "last.safetensors")["model"] == "net.pt2"
+    remove(folder)
+    best = run / "best.safetensors"
+    measured = folder("evaluate", "--weights", best, "--data", "data", "--json").events[-1]
+    assert measured["loss"] == pytest.approx(result.end["best_loss"], rel=1e-5)
+    assert folder("evaluate", run, "--json").events[-1]["loss"] == pytest.approx(measured["loss"], rel=1e-5)
+    (folder.folder / "x.png").write_bytes(png(28, 28, 1))
+    (predicted,) = folder("predict", "--weights", best, "x.png", "--json").events
+    assert 0 < predicted["predictions"][0]["probability"] <= 1
+    folder("export", "--weights", best, "--to", "onnx", "--out", "net.onnx")
+    assert (folder.folder / "net.onnx").stat().st_size > 4286 * 4
+    folder("export", "--weights", best, "--to", "safetensors", "--out", "again.safetensors")
+    assert tensors(folder.folder / "again.safetensors") == tensors(best)
+    assert metadata(folder.folder / "again.safetensors")["network"] == metadata(best)["network"]
+    # And to start from, without the network's name.
+    folder("train", "--weights", best, "--data", "data", "--steps", "1", "--name", "tuned")
+    assert metadata(folder.folder / "runs" / "tuned" / "last.safetensors")["network"] == metadata(best)["network"]
+
+
+def test_starts_with_the_weights_in_the_file(folder):
+    """A rate of next to nothing leaves them as they are."""
+    first = folder("evaluate", "--model", "net.pt2", "--weights", "net.pt2", "--data", "data", "--json").events[-1]
+    kept = folder(*JOB, "--steps", "1", "--lr", "1e-30", "--momentum", "0", "--name", "kept", "--json").end
+    drawn = folder(*JOB, "--steps", "1", "--lr", "1e-30", "--momentum", "0", "--reinitialize", "--name", "drawn", "--json").end
+    assert drawn["loss"] != pytest.approx(kept["loss"], rel=1e-6)
+    kept, drawn = (tensors(folder.folder / "runs" / name / "last.safetensors") for name in ("kept", "drawn"))
+    assert kept["head.weight"] != drawn["head.weight"] and kept["stem.1.weight"] == drawn["stem.1.weight"]
+    folder("export", "--model", "net.pt2", "--weights", "net.pt2", "--to", "safetensors", "--out", "file.safetensors")
+    assert tensors(folder.folder / "file.safetensors")["head.weight"] == kept["head.weight"]
+    assert first["samples"] == 60
+
+
+def test_rows_tied_weights_and_constants(folder):
+    use(folder, "rows")
+    folder(*JOB, "--steps", "10")
+    found = weights(folder)
+    assert found["a.weight"] == found["b.weight"] and found["a.bias"] != found["b.bias"]
+    assert found["order"] == ("I64", (16,), struct.pack("<16q", *range(16)))
+    run = folder.only_run()
+    remove(folder)
+    folder("evaluate", "--weights", run / "last.safetensors", "--data", "data")
+    # What is one tensor cannot be two.
+    content = bytearray((run / "last.safetensors").read_bytes())
+    (size,) = struct.unpack("<Q", content[:8])
+    begin = json.loads(content[8:8 + size])["b.weight"]["data_offsets"][0]
+    content[8 + size + begin] ^= 1
+    (folder.folder / "torn.safetensors").write_bytes(content)
+    failed = folder("evaluate", "--weights", "torn.safetensors", "--data", "data", code=1)
+    assert "a.weight" in failed.err and "b.weight" in failed.err and "differ" in failed.err
+
+
+@pytest.mark.parametrize("change", ["missing", "other"])
+def test_killed_and_resumed(folder, change):
+    """Bit for bit, and without the file as it was."""
+    job = [*JOB, "--steps", "300", "--validate-every", "5", "--checkpoint-every", "20"]
+    folder(*job, "--runs", "whole")
+    (whole,) = folder.folder.glob("whole/*/last.safetensors")
+    process = folder.start(*job)
+    wait_for(lambda: folder.runs() and checkpoints(folder.runs()[0]), "a checkpoint")
+    process.kill()
+    process.communicate(timeout=PATIENCE_S)
+    remove(folder)
+    if change == "other":
+        use(folder, "digits-wide")
+    result = folder(*job, "--resume")
+    assert ("another network" in result.err) == (change == "other")
+    assert weights(folder) == tensors(whole)
+
+
+def test_taken_over_on_another_machine(folder, data, tmp_path):
+    """The store has all that is needed."""
+    job = [*JOB, "--steps", "400", "--checkpoint-every", "20", "--checkpoints", tmp_path / "store", "--lease", "off"]
+    process = folder.start(*job, "--runs", "here")
+    wait_for(lambda: list(tmp_path.glob("store/checkpoints/step-*.json")), "a checkpoint")
+    stop(process, signal.SIGTERM)
+    assert (tmp_path / "store" / "network.json").exists()
+    remove(folder)
+    result = folder(*job, "--runs", "there", "--json")
+    assert result.end["steps"] == 400
+    assert (tmp_path / "store" / "last.safetensors").exists()
+
+
+# ---- several processes ----
+
+@pytest.mark.parametrize("how", ["--workers", "--processes"])
+def test_hogwild(folder, how):
+    result = folder(*JOB, "--strategy", "hogwild", how, "2", "--epochs", "2", "--json")
+    assert result.end["steps"] == 40
+    assert metadata(folder.only_run() / "last.safetensors")["network"]
+
+
+@needs_gloo
+def test_data_parallel(folder):
+    use(folder, "rows")  # without batch norm, whose statistics are those of a worker's part
+    alone = folder(*JOB, "--epochs", "2", "--runs", "alone", "--json").end
+    together = Result(0, folder("launch", "--workers", "2", "--", *JOB, "--epochs", "2", "--json").out, "").end
+    assert together["steps"] == alone["steps"]
+    assert together["loss"] == pytest.approx(alone["loss"], rel=1e-4)
+    run = folder.only_run()
+    remove(folder)
+    more = folder("launch", "--workers", "2", "--", "train", "--resume", run.name, "--epochs", "3", "--json")
+    assert more.end["steps"] == 60
+
+
+def test_parameter_server(folder):
+    result = folder(*JOB, "--strategy", "parameter-server", "--workers", "2", "--epochs", "2", "--json")
+    assert result.end["samples"] >= 800
+    run = folder.only_run()
+    assert metadata(run / "last.safetensors")["network"]
+    remove(folder)
+    folder("evaluate", "--weights", run / "last.safetensors", "--data", "data")
+
+
+def test_a_worker_gets_the_network_from_the_server(folder, serve):  # noqa: F811
+    server = serve("--model", folder.folder / "net.pt2", "--data", folder.folder / "data", "--steps", "8")
+    use(folder, "digits-wide")  # the worker's file is another one
+    result = folder(*JOB, "--strategy", "parameter-server", "--server", f"http://127.0.0.1:{server.port}", "--json")
+    assert result.end["reason"] == "server"
+    assert server.client().version() == 8
+    other = folder("train", "--model", "linear", "--data", "data", "--strategy", "parameter-server", "--server",
+                   f"http://127.0.0.1:{server.port}", code=1)
+    assert "serves net.pt2" in other.err
+
+
+def test_a_function(serve, start, shards):  # noqa: F811
+    server = serve("--model", NETWORKS / "digits.pt2", "--shards", shards, "--epochs", "1")
+    result = invoke(start(), server, batch_sz_train=50)
+    assert result["finished"] and result["samples"] == 522
+    pulled, _ = server.client().pull()
+    assert pulled["head.weight"].shape == (10, 392)
+
+
+# ---- errors ----
+
+@pytest.mark.parametrize("network, words", [
+    ("digits-eval", ["eval mode", "torch.export.export(model.train()"]),
+    ("digits-fixed", ["(2, 1, 28, 28)", "batch", "dynamic_shapes"]),
+    ("map", ["(N, 2, 28, 28)", "(N, K)"]),
+])
+def test_what_cannot_be_trained_is_explained(folder, network, words):
+    use(folder, network)
+    failed = folder(*JOB, "--steps", "1", code=1)
+    for word in words:
+        assert word in failed.err
+    assert not folder.runs()
+
+
+def test_data_of_another_shape(folder):
+    failed = folder("train", "--model", "net.pt2", "--data", "shapes", "--steps", "1", code=1)
+    assert "(N, 1, 28, 28)" in failed.err and "(N, 3, 28, 28)" in failed.err
+    use(folder, "rows")
+    failed = folder("train", "--model", "net.pt2", "--data", "shapes", "--steps", "1", code=1)
+    assert "(N, 784)" in failed.err and "(N, 3, " in failed.err
+
+
+def test_files_that_are_none(folder):
+    (folder.folder / "net.pt2").write_bytes(b"PK\x03\x04" + bytes(100))
+    assert "net.pt2" in folder(*JOB, "--steps", "1", code=1).err
+    remove(folder)
+    assert "net.pt2" in folder(*JOB, "--steps", "1", code=1).err
+
+
+def test_options_that_do_not_fit(folder):
+    folder(*JOB, "--steps", "1")
+    last = folder.only_run() / "last.safetensors"
+    assert "--reinitialize" in folder("train", "--model", "linear", "--reinitialize", code=2).err
+    assert "--weights" in folder(*JOB, "--reinitialize", "--weights", last, code=2).err
+    use(folder, "rows")
+    refused = folder(*JOB, "--weights", last, "--steps", "1", code=1).err
+    assert "first.weight" in refused
