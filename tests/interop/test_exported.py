@@ -95,7 +95,7 @@ def compare(make, size, batch, tmp_path, device="cpu"):
 def compare_once(module, images, labels, tmp_path, device):
     module = without_noise(module)
     export(module, images, tmp_path / "net.pt2")
-    safetensors_torch.save_file({"input0": images, "labels": labels}, tmp_path / "batch.safetensors")
+    safetensors_torch.save_file({"input0": images, "labels": labels.int()}, tmp_path / "batch.safetensors")
     run(STEP, tmp_path / "net.pt2", tmp_path / "batch.safetensors", tmp_path / "out.safetensors", device, "f32", STEPS, RATE)
     ours = safetensors_torch.load_file(tmp_path / "out.safetensors")
     exact, single = (reference(module, images, labels, dtype) for dtype in (torch.float64, torch.float32))
