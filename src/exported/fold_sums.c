@@ -130,6 +130,33 @@ static bool running_sum(fold *f)
     return fold_set(f, 0, numbers);
 }
 
+/* What each element is more than the one before it. */
+static bool difference(fold *f)
+{
+    const fth_host_tensor *self = fold_tensor(f, "self");
+    fth_shape shape;
+    int dim;
+    if (!self || fold_has(f, "prepend") || fold_has(f, "append") || fold_has(f, "n") ||
+        !fold_dim_or(f, "dim", -1, self->shape.rank, &dim) || !fold_output_shape(f, 0, &shape))
+        return false;
+    fth_shape expected = self->shape;
+    expected.dims[dim]--;
+    if (!fth_shape_equal(&shape, &expected))
+        return false;
+    int64_t from[FTH_MAX_RANK], to[FTH_MAX_RANK];
+    fold_strides(&self->shape, from);
+    fold_strides(&shape, to);
+    double *numbers = fold_allocate(f, &shape);
+    const int64_t count = fth_shape_count(&shape);
+    for (int64_t i = 0; numbers && i < count; i++) {
+        int64_t at = 0;
+        for (int d = 0; d < shape.rank; d++)
+            at += i / to[d] % shape.dims[d] * from[d];
+        numbers[i] = self->numbers[at + from[dim]] - self->numbers[at];
+    }
+    return fold_set(f, 0, numbers);
+}
+
 /* ---- products ---- */
 
 enum { MOST_PRODUCTS = 1 << 28 }; /* so that a small file cannot take minutes */
@@ -188,19 +215,12 @@ static bool einsum(fold *f)
 }
 
 const fold_row fold_sums[] = {
-    {"sum", reduce},
-    {"mean", reduce},
-    {"prod", reduce},
-    {"amax", reduce},
-    {"amin", reduce},
-    {"max", reduce},
-    {"min", reduce},
-    {"all", reduce},
-    {"any", reduce},
-    {"cumsum", running_sum},
-    {"outer", outer_product},
-    {"mm", matrix_product},
-    {"matmul", matrix_product},
-    {"einsum", einsum},
-    {NULL, NULL},
+    {"sum", reduce},        {"mean", reduce},
+    {"prod", reduce},       {"amax", reduce},
+    {"amin", reduce},       {"max", reduce},
+    {"min", reduce},        {"all", reduce},
+    {"any", reduce},        {"cumsum", running_sum},
+    {"diff", difference},   {"outer", outer_product},
+    {"mm", matrix_product}, {"matmul", matrix_product},
+    {"einsum", einsum},     {NULL, NULL},
 };

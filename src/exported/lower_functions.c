@@ -45,7 +45,8 @@ typedef struct operands {
     int count;
 } operands;
 
-/* A tensor or a number, as an operand of the expression; `otherwise` where there is none. */
+/* A tensor or a number, as an operand of the expression; `otherwise` where there is none. Integers are
+ * computed as f32: they are ids and positions, exact up to 2^24. */
 static fth_status operand(lowering *l, const char *name, double otherwise, fth_expression *expression, operands *all,
                           fth_operand *made)
 {
@@ -61,8 +62,6 @@ static fth_status operand(lowering *l, const char *name, double otherwise, fth_e
     }
     fth_view *view = &all->views[all->count];
     FTH_TRY(lowering_tensor(l, name, view));
-    FTH_REQUIRE(!lowering_is_integer(l, name) || constant || lowering_is_truth(l, name), FTH_UNSUPPORTED,
-                "its argument %s has integers that depend on the input", name);
     all->list[all->count] = view;
     *made = fth_expression_input(all->count++);
 out:
