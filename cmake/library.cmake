@@ -3,7 +3,7 @@
 # can be copied to a machine.
 include(cmake/exports.cmake)
 
-set(library_modules base http store spot record cost tensor graph backend model export text data batches checkpoint train parameters
+set(library_modules base http store spot record cost tensor graph backend exported model export text data batches checkpoint train parameters
     collective cluster parallel api)
 set(library_objects "")
 foreach(module ${library_modules} ${library_backends})
