@@ -46,7 +46,7 @@ static bool is_in_place(const fth_exported_node *node)
 static const lowering_row *find_row(const char *target)
 {
     static const lowering_row *const tables[] = {
-        lowering_layers,    lowering_views,    lowering_copies,     lowering_parts,  lowering_joins,
+        lowering_layers,    lowering_images,   lowering_views,      lowering_copies, lowering_parts,    lowering_joins,
         lowering_functions, lowering_products, lowering_reductions, lowering_noises, lowering_recurrent};
     char name[FTH_OPERATOR_NAME];
     lowering_operator_name(target, name);

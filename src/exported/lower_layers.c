@@ -1,142 +1,5 @@
-/* Layers with parameters: convolutions, linear layers, normalizations, embeddings. */
-#include <string.h>
-
+/* Normalizations, linear layers and embeddings. */
 #include "exported/lowering.h"
-
-enum { SPATIAL = 2 };
-
-/* ---- images ---- */
-
-/* The input of a layer over images, as (N, C, H, W): of (N, C) and (N, C, L) with dimensions of 1. */
-static fth_status image(lowering *l, const char *name, int fewest_rank, fth_view *x)
-{
-    fth_status status = FTH_OK;
-    FTH_TRY(lowering_tensor(l, name, x));
-    FTH_REQUIRE(x->rank >= fewest_rank && x->rank <= 4, FTH_UNSUPPORTED,
-                "its input has %d dimensions; it must be a batch", x->rank);
-    while (x->rank < 4)
-        FTH_TRY(fth_view_insert(x, 2));
-    FTH_TRY(fth_view_arrange_plain(lowering_graph(l), x));
-out:
-    return status;
-}
-
-/* A view of what a layer over images made, with the rank that PyTorch gives it. */
-static fth_status image_result(lowering *l, fth_value value, fth_view *y)
-{
-    fth_status status = FTH_OK;
-    const fth_exported_value *output = lowering_output(l, 0);
-    FTH_TRY(fth_view_create(value, output->rank, output->dims, y));
-out:
-    return status;
-}
-
-/* A weight (O, C, [H,] W) with all four dimensions. */
-static fth_status weight_of_image(lowering *l, fth_value *weight)
-{
-    fth_status status = FTH_OK;
-    FTH_TRY(lowering_state(l, "weight", weight));
-    const fth_shape shape = fth_graph_value(lowering_graph(l), *weight)->type.shape;
-    if (shape.rank == 3)
-        FTH_TRY(fth_op_add_reshape(lowering_graph(l), FTH_SHAPE(shape.dims[0], shape.dims[1], 1, shape.dims[2]),
-                                   *weight, weight));
-out:
-    return status;
-}
-
-/* Height and width of an argument: of 1-D layers only the width; `otherwise` for the height. */
-static fth_status pair(lowering *l, const char *name, int rank, int64_t otherwise, int values[SPATIAL])
-{
-    fth_status status = FTH_OK;
-    int64_t given[SPATIAL] = {otherwise, otherwise};
-    FTH_TRY(lowering_ints(l, name, otherwise, rank == 3 ? &given[1] : given, rank == 3 ? 1 : SPATIAL));
-    for (int i = 0; i < SPATIAL; i++) {
-        FTH_REQUIRE(given[i] >= 0 && given[i] <= INT32_MAX, FTH_UNSUPPORTED, "its argument %s is out of range", name);
-        values[i] = (int)given[i];
-    }
-out:
-    return status;
-}
-
-/* ---- convolutions ---- */
-
-/* "same": as much padding as keeps the size; an odd one more behind than before. */
-static fth_status pad_same(lowering *l, fth_convolution_attributes *attributes, fth_value weight, fth_value *x)
-{
-    fth_status status = FTH_OK;
-    const fth_shape *kernel = &fth_graph_value(lowering_graph(l), weight)->type.shape;
-    for (int i = 0; i < SPATIAL; i++) {
-        const int64_t total = attributes->dilation[i] * (kernel->dims[2 + i] - 1), before = total / 2;
-        if (total % 2 == 0)
-            attributes->padding[i] = (int)before;
-        else
-            FTH_TRY(fth_op_add_pad(lowering_graph(l),
-                                   (fth_pad_attributes){.axis = 2 + i, .before = before, .after = total - before}, *x,
-                                   x));
-    }
-out:
-    return status;
-}
-
-static fth_status convolution_attributes(lowering *l, int rank, fth_convolution_attributes *attributes)
-{
-    fth_status status = FTH_OK;
-    *attributes = (fth_convolution_attributes){.groups = (int)lowering_int(l, "groups", 1)};
-    FTH_TRY(pair(l, "stride", rank, 1, attributes->stride));
-    FTH_TRY(pair(l, "dilation", rank, 1, attributes->dilation));
-    if (!*lowering_text(l, "padding", ""))
-        FTH_TRY(pair(l, "padding", rank, 0, attributes->padding));
-    if (rank == 3)
-        attributes->padding[0] = 0;
-out:
-    return status;
-}
-
-static fth_status convolution(lowering *l)
-{
-    fth_status status = FTH_OK;
-    fth_view x, y;
-    lowering_pending pending = {.kind = LOWERING_CONVOLUTION};
-
-    FTH_TRY(lowering_tensor(l, "input", &x));
-    FTH_TRY(convolution_attributes(l, x.rank, &pending.convolution));
-    FTH_TRY(image(l, "input", 3, &x));
-    FTH_TRY(weight_of_image(l, &pending.inputs[1]));
-    FTH_TRY(lowering_state(l, "bias", &pending.inputs[2]));
-    if (strcmp(lowering_text(l, "padding", ""), "same") == 0)
-        FTH_TRY(pad_same(l, &pending.convolution, pending.inputs[1], &x.value));
-    pending.inputs[0] = x.value;
-    FTH_TRY(image_result(l, FTH_NO_VALUE, &y));
-    FTH_TRY(lowering_set_pending(l, &pending, &y));
-out:
-    return status;
-}
-
-static fth_status transposed_convolution(lowering *l)
-{
-    fth_status status = FTH_OK;
-    fth_view x, y, shift;
-    fth_value weight, bias, result;
-    fth_convolution_attributes attributes;
-    int output_padding[SPATIAL];
-
-    FTH_TRY(lowering_tensor(l, "input", &x));
-    FTH_TRY(convolution_attributes(l, x.rank, &attributes));
-    FTH_TRY(pair(l, "output_padding", x.rank, 0, output_padding));
-    FTH_TRY(image(l, "input", 3, &x));
-    FTH_TRY(weight_of_image(l, &weight));
-    FTH_TRY(lowering_state(l, "bias", &bias));
-    FTH_TRY(fth_op_add_transposed_convolution(lowering_graph(l), attributes, output_padding, x.value, weight,
-                                              FTH_NO_VALUE, &result));
-    FTH_TRY(image_result(l, result, &y));
-    if (bias != FTH_NO_VALUE) {
-        FTH_TRY(lowering_along(l, bias, y.rank, 1, &shift));
-        FTH_TRY(lowering_binary(l, FTH_FUNCTION_ADD, &y, &shift, &y));
-    }
-    lowering_set(l, 0, &y);
-out:
-    return status;
-}
 
 /* ---- batch norm ---- */
 
@@ -169,7 +32,7 @@ static fth_status batch_norm(lowering *l)
 
     FTH_REQUIRE(!lowering_lacks(l, "running_mean") && !lowering_lacks(l, "running_var"), FTH_UNSUPPORTED,
                 "a batch norm without running statistics; leave out track_running_stats=False");
-    FTH_TRY(image(l, "input", 2, &x));
+    FTH_TRY(lowering_image(l, "input", 2, &x));
     const int64_t channels = fth_view_dim(&x, 1).factor;
     inputs[0] = x.value;
     FTH_TRY(or_constant(l, "weight", channels, 1, &inputs[1]));
@@ -180,7 +43,7 @@ static fth_status batch_norm(lowering *l)
     pending.batch_norm = (fth_batch_norm_attributes){.epsilon = (float)lowering_number(l, "eps", 1e-5),
                                                      .momentum = (float)lowering_number(l, "momentum", 0.1),
                                                      .fixed = !lowering_bool(l, "training", true)};
-    FTH_TRY(image_result(l, FTH_NO_VALUE, &y));
+    FTH_TRY(lowering_image_result(l, FTH_NO_VALUE, &y));
     FTH_TRY(lowering_set_pending(l, &pending, &y));
 out:
     return status;
@@ -357,16 +220,6 @@ out:
 }
 
 const lowering_row lowering_layers[] = {
-    {"conv1d", convolution},
-    {"conv2d", convolution},
-    {"conv_transpose1d", transposed_convolution},
-    {"conv_transpose2d", transposed_convolution},
-    {"batch_norm", batch_norm},
-    {"layer_norm", layer_norm},
-    {"rms_norm", rms_norm},
-    {"group_norm", group_norm},
-    {"instance_norm", instance_norm},
-    {"linear", linear},
-    {"embedding", embedding},
-    {NULL, NULL},
+    {"batch_norm", batch_norm},       {"layer_norm", layer_norm}, {"rms_norm", rms_norm},   {"group_norm", group_norm},
+    {"instance_norm", instance_norm}, {"linear", linear},         {"embedding", embedding}, {NULL, NULL},
 };

@@ -18,8 +18,9 @@ typedef struct lowering_row {
 } lowering_row;
 
 /* Tables of rules; each ends with a NULL name. */
-extern const lowering_row lowering_layers[], lowering_views[], lowering_copies[], lowering_parts[], lowering_joins[],
-    lowering_functions[], lowering_products[], lowering_reductions[], lowering_noises[], lowering_recurrent[];
+extern const lowering_row lowering_layers[], lowering_images[], lowering_views[], lowering_copies[], lowering_parts[],
+    lowering_joins[], lowering_functions[], lowering_products[], lowering_reductions[], lowering_noises[],
+    lowering_recurrent[];
 
 /* An op whose only reader may become a part of it: it is added when the reader is known. */
 typedef struct lowering_pending {
@@ -118,6 +119,12 @@ fth_status lowering_binary(lowering *l, fth_expression_function function, fth_vi
  * The result of an op over rows has the same memory with other features. */
 fth_status lowering_rows(lowering *l, fth_view *x, int features);
 fth_status lowering_rows_result(const fth_view *x, int features, int64_t size, fth_value value, fth_view *y);
+/* The input of a layer over images, as (N, C, H, W): of (N, C) and (N, C, L) with dimensions of 1. */
+fth_status lowering_image(lowering *l, const char *name, int fewest_rank, fth_view *x);
+/* What such a layer made, with the rank that PyTorch gives it. */
+fth_status lowering_image_result(lowering *l, fth_value value, fth_view *y);
+/* Reduces x over dimensions, which are then of size 1. */
+fth_status lowering_reduce(lowering *l, fth_reduction kind, unsigned dims, fth_view *x);
 /* y (C) as a view that broadcasts along dimension `dim` of a tensor of that rank. */
 fth_status lowering_along(lowering *l, fth_value value, int rank, int dim, fth_view *y);
 
