@@ -6,6 +6,8 @@ It stays alive between questions, so that starting Python is not measured, and s
 Random data in memory; a step is forward, loss, backward and SGD with momentum, as in `farthing bench`. A way is a list of
 what is done to be faster: "channels last" (the layout of images and weights), "fused" (the optimizer in one pass over the
 memory), "compiled" (torch.compile); "eager" is none of them. bf16 means autocast.
+
+`peer.py export NAME FILE` writes a network as a user would hand it to farthing.
 """
 import json
 import sys
@@ -52,12 +54,22 @@ def torchvision_model(name, classes):
     return getattr(torchvision.models, name)(num_classes=classes)
 
 
+class Mlp(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
+
+
+# Networks that farthing trains from a file that torch.export wrote (bench/networks).
+EXPORTED = ("mobilenet_v2", "efficientnet_b0", "resnext50_32x4d", "densenet121", "convnext_tiny", "vit_b_16")
+
 MODELS = {
     "mnist-cnn": (MnistCnn, (1, 28, 28), 10),
     "cifar-cnn": (CifarCnn, (3, 32, 32), 10),
     "resnet18": (lambda: torchvision_model("resnet18", 200), (3, 64, 64), 200),
     "resnet50": (lambda: torchvision_model("resnet50", 1000), (3, 224, 224), 1000),
     "vgg19": (lambda: torchvision_model("vgg19", 20), (3, 224, 224), 20),
+    "mlp": (Mlp, (784,), 10),
+    **{name: (lambda name=name: torchvision_model(name, 1000), (3, 224, 224), 1000) for name in EXPORTED},
 }
 
 
@@ -70,7 +82,9 @@ class Job:
         self.model = make().train().to(memory_format=layout)
         self.forward = torch.compile(self.model) if "compiled" in wishes else self.model
         self.optimizer = torch.optim.SGD(self.model.parameters(), 1e-3, momentum=0.9, fused="fused" in wishes)
-        self.images = torch.randn(batch, *shape).contiguous(memory_format=layout)
+        self.images = torch.randn(batch, *shape)
+        if len(shape) == 3:
+            self.images = self.images.contiguous(memory_format=layout)
         self.labels = torch.randint(0, classes, (batch,))
         self.half = precision == "bf16"
 
@@ -92,7 +106,16 @@ class Job:
         return sorted(times)[len(times) // 2]
 
 
+def export(name, path):
+    make, shape, _ = MODELS[name]
+    batch = ({0: torch.export.Dim("batch")},)
+    torch.export.save(torch.export.export(make().train(), (torch.randn(2, *shape),), dynamic_shapes=batch), path)
+
+
 def main():
+    if sys.argv[1] == "export":
+        export(sys.argv[2], sys.argv[3])
+        return
     torch.set_num_threads(int(sys.argv[1]))
     key, job = None, None
     for line in sys.stdin:
