@@ -300,6 +300,10 @@ static void release(lowering *l)
 static fth_status begin(lowering *l)
 {
     fth_status status = FTH_OK;
+    const double work = (double)fth_exported_node_count(l->program) * fth_exported_value_count(l->program);
+    FTH_REQUIRE(work <= 2e9, FTH_UNSUPPORTED, "%s: %zu operators and %d tensors are too many",
+                fth_exported_origin(l->program), fth_exported_node_count(l->program),
+                fth_exported_value_count(l->program));
     FTH_REQUIRE(fth_exported_output_count(l->program) > 0, FTH_INVALID, "%s: the network returns no tensor",
                 fth_exported_origin(l->program));
     FTH_TRY(fth_allocate((size_t)fth_exported_value_count(l->program), sizeof *l->values, &l->values));

@@ -200,6 +200,7 @@ static fth_status embedding(lowering *l)
     fth_value table, value;
     int64_t padding = lowering_int(l, "padding_idx", -1);
 
+    FTH_REQUIRE(!lowering_bool(l, "scale_grad_by_freq", false), FTH_UNSUPPORTED, "scale_grad_by_freq=True");
     FTH_TRY(lowering_state(l, "weight", &table));
     const fth_shape shape = fth_graph_value(lowering_graph(l), table)->type.shape;
     FTH_REQUIRE(shape.rank == 2 && padding < shape.dims[0], FTH_UNSUPPORTED, "its table has %d dimensions", shape.rank);

@@ -69,6 +69,7 @@ static fth_status bernoulli(lowering *l)
     fth_view view = {.value = FTH_NO_VALUE};
     const double keep = lowering_number(l, "p", 0.5);
 
+    FTH_REQUIRE(lowering_is_number(l, "p"), FTH_UNSUPPORTED, "its probabilities are a tensor");
     FTH_REQUIRE(keep > 0 && keep <= 1, FTH_UNSUPPORTED, "its probability is %g", keep);
     FTH_TRY(fth_view_expand(&view, output->rank, output->dims));
     lowering_set_noise(l, (lowering_noise){.kind = LOWERING_KEPT, .keep = keep}, &view);

@@ -90,7 +90,9 @@ static fth_status add_one(lowering *l, int number)
             status = fth_host_tensor_of(value, &lowered->constant);
         goto out;
     }
-    if (parameter || (value->kind == FTH_EXPORTED_BUFFER && is_float(value) && value->persistent)) {
+    const bool statistics =
+        value->kind == FTH_EXPORTED_BUFFER && is_float(value) && (!value->data || is_updated(l, number));
+    if (parameter || statistics) {
         FTH_TRY(shape_of_state(value, &shape));
         FTH_TRY(parameter ? add_parameter(l, number, value, &shape, &added)
                           : fth_graph_add_buffer(l->graph, value->state_name, shape,
@@ -98,8 +100,7 @@ static fth_status add_one(lowering *l, int number)
         FTH_TRY(fth_view_create(added, value->rank, value->dims, &lowered->view));
         lowered->kind = LOWERED_VIEW;
         lowered->in_graph = true;
-    }
-    if (!parameter && lowered->live && value->data && !is_updated(l, number)) {
+    } else if (lowered->live && value->data) { /* a mask, positions, a mean of images */
         FTH_TRY(fth_host_tensor_of(value, &lowered->constant));
         lowered->kind = LOWERED_CONSTANT;
     }

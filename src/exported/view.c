@@ -119,9 +119,22 @@ out:
 
 /* ---- creating ---- */
 
+/* No product of sizes overflows. */
+static const int64_t most = INT64_C(1) << 40;
+
+static fth_status check_total(const fth_view *view)
+{
+    int64_t total = 1;
+    for (int i = 0; i < view->atom_count; i++) {
+        if (view->atoms[i].size > most / total)
+            return fth_fail(FTH_UNSUPPORTED, "a tensor has too many elements");
+        total *= view->atoms[i].size;
+    }
+    return FTH_OK;
+}
+
 static fth_status check_dim(fth_exported_dim dim)
 {
-    const int64_t most = INT64_C(1) << 40;
     if (dim.factor >= 1 && dim.factor <= most && !dim.length)
         return FTH_OK;
     if (dim.length)
@@ -145,6 +158,7 @@ static fth_status append_dim(fth_view *view, fth_exported_dim dim, bool expanded
         list_append(list, view->atom_count);
         view->atoms[view->atom_count++] = (fth_atom){.size = dim.factor, .expanded = expanded};
     }
+    FTH_TRY(check_total(view));
 out:
     return status;
 }
