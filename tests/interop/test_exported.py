@@ -17,6 +17,9 @@ torch = pytest.importorskip("torch", reason="needs PyTorch: set FARTHING_TORCH_P
 torchvision = pytest.importorskip("torchvision", reason="needs torchvision")
 safetensors_torch = pytest.importorskip("safetensors.torch", reason="needs the safetensors package")
 
+if not hasattr(torch, "export") or not hasattr(torch.export, "Dim"):
+    pytest.skip(f"needs PyTorch 2.5 or later, not {torch.__version__}", allow_module_level=True)
+
 ROOT = Path(__file__).resolve().parents[2]
 FARTHING = Path(os.environ.get("FARTHING", ROOT / "build" / "farthing")).resolve()
 STEP = FARTHING.parent / "tests" / "exported_step"
