@@ -51,6 +51,7 @@ def shorten(program):
         trace = node.meta.get("stack_trace", "")
         trace = re.sub(r'"[^"]*/site-packages/', '"/venv/site-packages/', trace)
         trace = trace.replace(__file__, "/home/me/net.py").replace(str(pathlib.Path(__file__).resolve()), "/home/me/net.py")
+        trace = re.sub(r'"[^"]*/(make_exported_\w+\.py)"', r'"/home/me/\1"', trace)
         if "conv2d" not in node.name:  # one with PyTorch's own frames is enough
             trace = trace.partition('File "/venv')[0].rstrip()
         if trace:
