@@ -205,6 +205,8 @@ static fth_status embedding(lowering *l)
     const fth_shape shape = fth_graph_value(lowering_graph(l), table)->type.shape;
     FTH_REQUIRE(shape.rank == 2 && padding < shape.dims[0], FTH_UNSUPPORTED, "its table has %d dimensions", shape.rank);
     FTH_TRY(lowering_tensor(l, "indices", &ids));
+    FTH_REQUIRE(fth_graph_value(lowering_graph(l), ids.value)->type.dtype == FTH_I32, FTH_UNSUPPORTED,
+                "its indices are computed from the input; they must be an input, or constant");
     while (in_memory.count < ids.atom_count && !ids.atoms[in_memory.count].expanded) { /* the others stay expanded */
         in_memory.atoms[in_memory.count] = (uint8_t)in_memory.count;
         in_memory.count++;
