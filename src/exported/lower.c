@@ -1,8 +1,9 @@
 /* Walks a program and lowers its nodes: see lower.h and lowering.h.
  *
  * PyTorch's in-place operators are read as pure ones: from there on their result is what their first
- * argument was. That is right as long as nobody reads a view of the old tensor later, which is
- * checked. Nodes that the output does not depend on are left out, as an auxiliary head is. */
+ * argument was, and x[:, 1] = y puts x together again. That is right as long as nobody reads another
+ * view of the old tensor later, which is checked. Nodes that the output does not depend on are left out,
+ * as an auxiliary head is. */
 #include "exported/lower.h"
 
 #include <stdio.h>
@@ -121,6 +122,7 @@ static void find_storages(lowering *l)
     for (int v = 0; v < fth_exported_value_count(l->program); v++) {
         l->values[v].storage = v;
         l->values[v].made_by = -1;
+        l->values[v].refreshed_by = -1;
     }
     for (size_t n = 0; n < fth_exported_node_count(l->program); n++) {
         const fth_exported_node *node = fth_exported_get_node(l->program, n);
@@ -205,79 +207,142 @@ static void count_readers(lowering *l)
 
 /* ---- operators that are missing ---- */
 
-enum { MOST_NAMED = 20 };
-
-static bool is_named(const char *const *names, size_t count, const char *name)
+/* True of the first live node with an operator that is missing. */
+static bool is_first_missing(const lowering *l, size_t index)
 {
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(names[i], name) == 0)
-            return true;
-    return false;
+    const fth_exported_node *node = fth_exported_get_node(l->program, index);
+    if (!l->live_nodes[index] || find_row(node->target) || lowering_may_fold(node))
+        return false;
+    for (size_t n = 0; n < index; n++)
+        if (l->live_nodes[n] && strcmp(fth_exported_get_node(l->program, n)->target, node->target) == 0)
+            return false;
+    return true;
 }
 
 static fth_status list_missing(const lowering *l)
 {
-    const char *named[MOST_NAMED];
+    enum { MOST_NAMED = 20 };
     char *text = NULL;
-    size_t size = 0, missing = 0;
-    bool more = false;
+    size_t size = 0;
+    int64_t missing = 0;
     FILE *stream = open_memstream(&text, &size);
 
     if (!stream)
         return fth_fail(FTH_NO_MEMORY, "no memory for a list of operators");
     for (size_t n = 0; n < fth_exported_node_count(l->program); n++) {
         const fth_exported_node *node = fth_exported_get_node(l->program, n);
-        if (!l->live_nodes[n] || find_row(node->target) || lowering_may_fold(node) ||
-            is_named(named, missing, node->target))
+        if (!is_first_missing(l, n) || ++missing > MOST_NAMED)
             continue;
-        if (missing == MOST_NAMED) {
-            more = true;
-            break;
-        }
-        fprintf(stream, "%s%s", missing > 0 ? "; " : "", node->target);
+        fprintf(stream, "%s%s", missing > 1 ? "; " : "", node->target);
         if (*node->where)
             fprintf(stream, " (%s)", node->where);
-        named[missing++] = node->target;
     }
     fth_status status = fclose(stream) == 0 ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for a list of operators");
     if (status == FTH_OK && missing > 0)
-        status = fth_fail(FTH_UNSUPPORTED, "%s: the network uses %s%s that farthing does not have: %s%s",
-                          fth_exported_origin(l->program), more ? "more than " : "",
-                          FTH_COUNTED((int64_t)missing, "operator"), text, more ? "; ..." : "");
+        status = fth_fail(FTH_UNSUPPORTED, "%s: the network uses %s that farthing does not have: %s%s",
+                          fth_exported_origin(l->program), FTH_COUNTED(missing, "operator"), text,
+                          missing > MOST_NAMED ? "; ..." : "");
     free(text);
     return status;
 }
 
 /* ---- the walk ---- */
 
-/* An in-place operator changes its argument for all later readers. One that reads a view of it made
- * before would have to see the change too; constants do (fold.h). */
-static fth_status follow_in_place(lowering *l, size_t index, bool folded)
+/* True of a value that shows the memory of `changed` as it was before node `index` changed it. Parts
+ * that one operator made are apart from one another. */
+static bool is_stale(const lowering *l, int number, int changed, size_t index)
 {
-    const fth_exported_node *node = lowering_node(l);
-    const int changed = changed_tensor(node);
-    if (changed < 0 || node->output_count == 0 || node->outputs[0] < 0)
-        return FTH_OK;
-    const int storage = l->values[changed].storage;
-    replace(l, node);
-    for (size_t n = index + 1; !folded && n < fth_exported_node_count(l->program); n++) {
-        const fth_exported_node *later = fth_exported_get_node(l->program, n);
-        for (size_t a = 0; l->live_nodes[n] && a < later->argument_count; a++) {
-            const fth_exported_argument *argument = &later->arguments[a];
-            const lowered_value *read = argument->kind == FTH_ARGUMENT_TENSOR ? &l->values[argument->tensor] : NULL;
-            if (read && read->storage == storage && read->made_by < (int)index && read->now != node->outputs[0])
-                return fth_fail(FTH_UNSUPPORTED,
-                                "a tensor is changed in place while a view of it is read later, by %s (%s)",
-                                later->target, later->where);
-        }
-    }
-    return FTH_OK;
+    const lowered_value *value = &l->values[number], *source = &l->values[changed];
+    return value->storage == source->storage && value->made_by < (int)index && value->refreshed_by != (int)index &&
+           value->now != source->now && (value->made_by < 0 || value->made_by != source->made_by);
 }
 
-/* Rules ask for the first result; those of parts are without it where another one is read. */
-static bool has_result(const fth_exported_node *node)
+/* True if a node that comes later reads such a value. */
+static bool reads_stale(const lowering *l, const fth_exported_node *later, int changed, size_t index)
 {
-    return node->output_count > 0 && node->outputs[0] >= 0;
+    for (size_t a = 0; a < later->argument_count; a++) {
+        const fth_exported_argument *argument = &later->arguments[a];
+        if (argument->kind == FTH_ARGUMENT_TENSOR && is_stale(l, argument->tensor, changed, index))
+            return true;
+        for (size_t i = 0; argument->kind == FTH_ARGUMENT_TENSORS && i < argument->count; i++)
+            if (argument->tensors[i] >= 0 && is_stale(l, argument->tensors[i], changed, index))
+                return true;
+    }
+    return false;
+}
+
+/* Puts what has become of a part, x[:, 1], into the tensor that it is a part of, and that one into
+ * its own. Other views are left as they were. */
+static fth_status refresh_whole(lowering *l, int part, size_t index)
+{
+    fth_status status = FTH_OK;
+    const fth_exported_node *current = l->node;
+    fth_view view, whole;
+
+    while (l->values[part].made_by >= 0) {
+        l->node = fth_exported_get_node(l->program, (size_t)l->values[part].made_by);
+        const fth_exported_argument *self = fth_exported_find_argument(l->node, "self");
+        const int before = part;
+        if (!self || self->kind != FTH_ARGUMENT_TENSOR)
+            break;
+        part = self->tensor;
+        if (is_in_place(l->node)) /* what it changed is the same tensor */
+            continue;
+        if (!lowering_is(l, "slice") && !lowering_is(l, "select"))
+            break;
+        FTH_TRY(lowering_view_of(l, before, &view));
+        FTH_TRY(lowering_view_of(l, part, &whole));
+        FTH_TRY(lowering_put_part(l, &view, &whole));
+        const int now = l->values[part].now;
+        l->values[now].kind = LOWERED_VIEW;
+        l->values[now].view = whole;
+        for (int v = 0; v < fth_exported_value_count(l->program); v++)
+            if (l->values[v].now == now)
+                l->values[v].refreshed_by = (int)index;
+    }
+out:
+    l->node = current;
+    return status;
+}
+
+/* An in-place operator changes its argument for all later readers, and the tensor that it is a part
+ * of. One that reads another view of it made before would have to see the change too; constants do
+ * (fold.h). */
+static fth_status follow_in_place(lowering *l, size_t index, bool folded)
+{
+    fth_status status = FTH_OK;
+    const fth_exported_node *node = lowering_node(l);
+    const int changed = changed_tensor(node), result = fth_exported_get_output(l->program, 0);
+
+    if (changed < 0 || node->output_count == 0 || node->outputs[0] < 0)
+        goto out;
+    replace(l, node);
+    if (folded)
+        goto out;
+    FTH_TRY(refresh_whole(l, changed, index));
+    for (size_t n = index + 1; n < fth_exported_node_count(l->program); n++) {
+        const fth_exported_node *later = fth_exported_get_node(l->program, n);
+        FTH_REQUIRE(!l->live_nodes[n] || !reads_stale(l, later, changed, index), FTH_UNSUPPORTED,
+                    "a tensor is changed in place while a view of it is read later, by %s (%s)", later->target,
+                    later->where);
+    }
+    FTH_REQUIRE(!is_stale(l, result, changed, index), FTH_UNSUPPORTED,
+                "a tensor is changed in place while a view of it is returned");
+out:
+    return status;
+}
+
+/* A number that is the size of the batch, or made of it, is not known here. */
+static fth_status check_numbers(const fth_exported_node *node)
+{
+    for (size_t a = 0; a < node->argument_count; a++) {
+        const fth_exported_argument *argument = &node->arguments[a];
+        const fth_exported_dim *integer = &argument->integer;
+        if ((argument->kind == FTH_ARGUMENT_INT && (integer->batch || integer->length || integer->unknown)) ||
+            (argument->kind == FTH_ARGUMENT_OTHER && strncmp(argument->text, "as_sym_", 7) == 0))
+            return fth_fail(FTH_UNSUPPORTED, "its argument %s depends on the batch", argument->name);
+    }
+    return FTH_OK;
 }
 
 static fth_status lower_node(lowering *l, size_t index)
@@ -288,9 +353,9 @@ static fth_status lower_node(lowering *l, size_t index)
 
     l->node = node;
     const lowering_row *row = find_row(node->target);
-    status = lowering_fold(l, &folded);
-    if (status == FTH_OK && !folded && !has_result(node) && !is_in_table(lowering_parts, row))
-        status = fth_fail(FTH_UNSUPPORTED, "its result is not described");
+    status = check_numbers(node);
+    if (status == FTH_OK)
+        status = lowering_fold(l, &folded);
     if (status == FTH_OK && !folded)
         status = row ? row->rule(l) : fth_fail(FTH_UNSUPPORTED, "farthing has this operator only of constants");
     if (status == FTH_OK)

@@ -72,7 +72,6 @@ static fth_status finish(lowering *l, const fth_expression *expression, operands
 {
     fth_status status = FTH_OK;
     fth_view y;
-    FTH_REQUIRE(all->count > 0, FTH_UNSUPPORTED, "none of its arguments is a tensor");
     if (all->count == 1) {
         y = all->views[0];
         FTH_TRY(lowering_apply(l, expression, &y));
@@ -369,6 +368,97 @@ fth_status lowering_along(lowering *l, fth_value value, int rank, int dim, fth_v
     return fth_view_create(value, rank, dims, y);
 }
 
+/* ~, & and | of truth values; of integers they would work on bits */
+static fth_status truth(lowering *l, fth_expression_function function)
+{
+    fth_status status = FTH_OK;
+    fth_expression expression = {0};
+    operands all = {.count = 0};
+    fth_operand a, b = FTH_NO_OPERAND;
+
+    FTH_REQUIRE(lowering_output(l, 0)->torch_dtype == FTH_TORCH_BOOL, FTH_UNSUPPORTED, "on the bits of integers");
+    FTH_TRY(operand(l, "self", 0, &expression, &all, &a));
+    if (function != FTH_FUNCTION_NOT)
+        FTH_TRY(operand(l, "other", 0, &expression, &all, &b));
+    fth_expression_apply(&expression, function, a, b, FTH_NO_OPERAND);
+    FTH_TRY(finish(l, &expression, &all));
+out:
+    return status;
+}
+
+static fth_status truth_not(lowering *l)
+{
+    return truth(l, FTH_FUNCTION_NOT);
+}
+
+static fth_status truth_and(lowering *l)
+{
+    return truth(l, FTH_FUNCTION_AND);
+}
+
+static fth_status truth_or(lowering *l)
+{
+    return truth(l, FTH_FUNCTION_OR);
+}
+
+/* start + weight * (end - start) */
+static fth_status lerp(lowering *l)
+{
+    fth_status status = FTH_OK;
+    fth_expression expression = {0};
+    operands all = {.count = 0};
+    fth_operand start, end, weight;
+
+    FTH_TRY(operand(l, "self", 0, &expression, &all, &start));
+    FTH_TRY(operand(l, "end", 0, &expression, &all, &end));
+    FTH_TRY(operand(l, "weight", 0, &expression, &all, &weight));
+    end = fth_expression_apply(&expression, FTH_FUNCTION_SUB, end, start, FTH_NO_OPERAND);
+    end = fth_expression_apply(&expression, FTH_FUNCTION_MUL, weight, end, FTH_NO_OPERAND);
+    fth_expression_apply(&expression, FTH_FUNCTION_ADD, start, end, FTH_NO_OPERAND);
+    FTH_TRY(finish(l, &expression, &all));
+out:
+    return status;
+}
+
+/* self + value * tensor1 * tensor2, or tensor1 / tensor2 */
+static fth_status add_of_two(lowering *l)
+{
+    fth_status status = FTH_OK;
+    fth_expression expression = {0};
+    operands all = {.count = 0};
+    fth_operand x, a, b;
+
+    FTH_TRY(operand(l, "self", 0, &expression, &all, &x));
+    FTH_TRY(operand(l, "tensor1", 0, &expression, &all, &a));
+    FTH_TRY(operand(l, "tensor2", 0, &expression, &all, &b));
+    a = fth_expression_apply(&expression, lowering_is(l, "addcdiv") ? FTH_FUNCTION_DIV : FTH_FUNCTION_MUL, a, b,
+                             FTH_NO_OPERAND);
+    b = fth_expression_number(&expression, lowering_number(l, "value", 1));
+    a = fth_expression_apply(&expression, FTH_FUNCTION_MUL, a, b, FTH_NO_OPERAND);
+    fth_expression_apply(&expression, FTH_FUNCTION_ADD, x, a, FTH_NO_OPERAND);
+    FTH_TRY(finish(l, &expression, &all));
+out:
+    return status;
+}
+
+/* -softplus(-x) */
+static fth_status log_sigmoid(lowering *l)
+{
+    fth_status status = FTH_OK;
+    fth_expression expression = {0};
+    operands all = {.count = 0};
+    fth_operand x;
+
+    FTH_TRY(operand(l, "self", 0, &expression, &all, &x));
+    x = fth_expression_apply(&expression, FTH_FUNCTION_NEG, x, FTH_NO_OPERAND, FTH_NO_OPERAND);
+    x = fth_expression_apply(&expression, FTH_FUNCTION_SOFTPLUS, x, fth_expression_number(&expression, 1),
+                             fth_expression_number(&expression, 20));
+    fth_expression_apply(&expression, FTH_FUNCTION_NEG, x, FTH_NO_OPERAND, FTH_NO_OPERAND);
+    FTH_TRY(finish(l, &expression, &all));
+out:
+    return status;
+}
+
 /* ---- with ops of their own ---- */
 
 typedef fth_status add_op(fth_graph *graph, fth_value x, fth_value *y);
@@ -424,6 +514,15 @@ const lowering_row lowering_functions[] = {
     {"celu", elu},
     {"selu", elu},
     {"prelu", prelu},
+    {"bitwise_not", truth_not},
+    {"bitwise_and", truth_and},
+    {"__and__", truth_and},
+    {"bitwise_or", truth_or},
+    {"__or__", truth_or},
+    {"lerp", lerp},
+    {"addcmul", add_of_two},
+    {"addcdiv", add_of_two},
+    {"log_sigmoid", log_sigmoid},
     {"relu", relu},
     {"gelu", gelu},
     {"tanh", hyperbolic_tangent},

@@ -146,9 +146,11 @@ static fth_status fill(lowering *l)
 {
     fth_status status = FTH_OK;
     const fth_exported_value *output = lowering_output(l, 0);
-    double number = lowering_number(l, "fill_value", 0);
+    double number = lowering_number(l, "fill_value", lowering_number(l, "value", 0));
     fth_view view;
 
+    FTH_REQUIRE(!lowering_argument(l, "value") && !lowering_argument(l, "fill_value"), FTH_UNSUPPORTED,
+                "it fills a tensor with a number that is computed");
     if (lowering_is(l, "ones") || lowering_is(l, "ones_like") || lowering_is(l, "new_ones"))
         number = 1;
     const fth_host_tensor one = {.torch_dtype = output->torch_dtype, .numbers = &number};
@@ -160,12 +162,10 @@ out:
 }
 
 const lowering_row lowering_noises[] = {
-    {"empty", empty},      {"new_empty", empty},
-    {"empty_like", empty}, {"bernoulli", bernoulli},
-    {"dropout", dropout},  {"feature_dropout", feature_dropout},
-    {"zeros", fill},       {"ones", fill},
-    {"full", fill},        {"new_zeros", fill},
-    {"new_ones", fill},    {"new_full", fill},
-    {"zeros_like", fill},  {"ones_like", fill},
-    {"full_like", fill},   {NULL, NULL},
+    {"empty", empty},         {"new_empty", empty}, {"empty_like", empty},
+    {"bernoulli", bernoulli}, {"dropout", dropout}, {"feature_dropout", feature_dropout},
+    {"zeros", fill},          {"ones", fill},       {"full", fill},
+    {"new_zeros", fill},      {"new_ones", fill},   {"new_full", fill},
+    {"zeros_like", fill},     {"ones_like", fill},  {"full_like", fill},
+    {"fill", fill},           {"zero", fill},       {NULL, NULL},
 };

@@ -112,6 +112,11 @@ out:
     return status;
 }
 
+fth_status lowering_take(lowering *l, const fth_view *whole, int dim, int64_t begin, int64_t end, fth_view *part)
+{
+    return take(l, whole, dim, begin, end, 1, part);
+}
+
 /* A bound as Python's slices have them. */
 static int64_t bound(int64_t at, int64_t size)
 {
@@ -222,8 +227,30 @@ static int batch_dim(const fth_view *x)
     return 0;
 }
 
+/* The first half of a dimension times the logistic function of the second. */
+static fth_status gated(lowering *l)
+{
+    fth_status status = FTH_OK;
+    fth_expression expression = {0};
+    fth_view x, a, b, y;
+    int dim;
+
+    FTH_TRY(lowering_tensor(l, "self", &x));
+    FTH_TRY(lowering_dim(l, "dim", -1, x.rank, &dim));
+    const int64_t half = fth_view_dim(&x, dim).factor / 2;
+    FTH_TRY(take(l, &x, dim, 0, half, 1, &a));
+    FTH_TRY(take(l, &x, dim, half, 2 * half, 1, &b));
+    const fth_operand gate = fth_expression_apply(&expression, FTH_FUNCTION_SIGMOID, fth_expression_input(1),
+                                                  FTH_NO_OPERAND, FTH_NO_OPERAND);
+    fth_expression_apply(&expression, FTH_FUNCTION_MUL, fth_expression_input(0), gate, FTH_NO_OPERAND);
+    FTH_TRY(lowering_combine(l, &expression, (fth_view *const[]){&a, &b}, 2, &y));
+    lowering_set(l, 0, &y);
+out:
+    return status;
+}
+
 /* Joins views along a dimension; they are changed. In memory the batch comes first. */
-static fth_status join(lowering *l, fth_view *parts, size_t count, int dim, fth_view *y)
+fth_status lowering_join(lowering *l, fth_view *parts, size_t count, int dim, fth_view *y)
 {
     fth_status status = FTH_OK;
     fth_value *values = NULL, value;
@@ -238,7 +265,8 @@ static fth_status join(lowering *l, fth_view *parts, size_t count, int dim, fth_
         axis = order[d] == dim ? d : axis;
     }
     for (size_t i = 0; i < count; i++) {
-        FTH_REQUIRE(!fth_view_dim(&parts[i], dim).batch, FTH_UNSUPPORTED, "it joins samples of the batch");
+        FTH_REQUIRE(parts[i].rank == parts[0].rank && !fth_view_dim(&parts[i], dim).batch, FTH_UNSUPPORTED,
+                    "it joins samples of the batch, or tensors of different ranks");
         total += fth_view_dim(&parts[i], dim).factor;
         fth_view_permute(&parts[i], order);
         FTH_TRY(fth_view_arrange_plain(lowering_graph(l), &parts[i]));
@@ -266,14 +294,12 @@ static fth_status join_tensors(lowering *l, bool with_new_dim)
     for (size_t i = 0; i < given; i++) {
         FTH_TRY(lowering_tensor_of(l, "tensors", i, &parts[count]));
         if (i == 0)
-            FTH_TRY(lowering_dim(l, "dim", 0, parts[0].rank + with_new_dim, &dim));
-        FTH_REQUIRE(parts[count].rank == parts[0].rank - (with_new_dim && i > 0), FTH_UNSUPPORTED,
-                    "it joins tensors of different ranks");
+            FTH_TRY(lowering_dim(l, "dim", lowering_is(l, "hstack"), parts[0].rank + with_new_dim, &dim));
         if (with_new_dim)
             FTH_TRY(fth_view_insert(&parts[count], dim));
         count++;
     }
-    FTH_TRY(join(l, parts, count, dim, &y));
+    FTH_TRY(lowering_join(l, parts, count, dim, &y));
     lowering_set(l, 0, &y);
 out:
     free(parts);
@@ -311,7 +337,7 @@ static fth_status roll(lowering *l)
             continue;
         FTH_TRY(take(l, &x, dim, size - by, size, 1, &parts[0]));
         FTH_TRY(take(l, &x, dim, 0, size - by, 1, &parts[1]));
-        FTH_TRY(join(l, parts, 2, dim, &x));
+        FTH_TRY(lowering_join(l, parts, 2, dim, &x));
     }
     lowering_set(l, 0, &x);
 out:
@@ -342,46 +368,26 @@ out:
     return status;
 }
 
-/* The last dimensions first, two numbers each. */
-static fth_status pad(lowering *l)
-{
-    fth_status status = FTH_OK;
-    fth_view x;
-    int64_t amounts[2 * FTH_MAX_RANK];
-    const size_t count = lowering_int_count(l, "pad");
-
-    FTH_REQUIRE(strcmp(lowering_text(l, "mode", "constant"), "constant") == 0, FTH_UNSUPPORTED,
-                "padding of the mode %s", lowering_text(l, "mode", ""));
-    FTH_TRY(lowering_tensor(l, "self", &x));
-    FTH_REQUIRE(count % 2 == 0 && (int)count <= 2 * x.rank, FTH_UNSUPPORTED, "its padding does not fit its input");
-    FTH_TRY(lowering_ints(l, "pad", 0, amounts, count));
-    for (size_t i = 0; i < count / 2; i++)
-        FTH_TRY(
-            pad_dim(l, &x, x.rank - 1 - (int)i, amounts[2 * i], amounts[2 * i + 1], lowering_number(l, "value", 0)));
-    lowering_set(l, 0, &x);
-out:
-    return status;
-}
-
 /* As often as the result is larger. */
 static fth_status repeat(lowering *l)
 {
     fth_status status = FTH_OK;
     const fth_exported_value *output = lowering_output(l, 0);
     fth_exported_dim dims[2 * FTH_MAX_RANK];
-    int64_t times[FTH_MAX_RANK];
     fth_view x;
 
     FTH_TRY(lowering_tensor(l, "self", &x));
-    FTH_TRY(lowering_ints(l, "repeats", 1, times, (size_t)output->rank));
     while (x.rank < output->rank)
         FTH_TRY(fth_view_insert(&x, 0));
-    FTH_REQUIRE(x.rank == output->rank, FTH_UNSUPPORTED, "its result has fewer dimensions than its input");
     FTH_REQUIRE(2 * x.rank <= FTH_MAX_RANK, FTH_UNSUPPORTED, "it repeats a tensor of %d dimensions", x.rank);
     for (int d = output->rank - 1; d >= 0; d--) /* (a, b) to (1, a, 1, b) */
         FTH_TRY(fth_view_insert(&x, d));
-    for (int d = 0; d < x.rank; d++)
-        dims[d] = d % 2 == 0 ? (fth_exported_dim){.factor = times[d / 2]} : fth_view_dim(&x, d);
+    for (int d = 0; d < x.rank; d += 2) {
+        const fth_exported_dim own = fth_view_dim(&x, d + 1), all = output->dims[d / 2];
+        FTH_REQUIRE(!own.batch || (all.batch && all.factor == own.factor), FTH_UNSUPPORTED, "it repeats the batch");
+        dims[d] = (fth_exported_dim){.factor = all.factor / own.factor, .batch = all.batch && !own.batch};
+        dims[d + 1] = own;
+    }
     FTH_TRY(fth_view_expand(&x, x.rank, dims));
     FTH_TRY(fth_view_reshape(lowering_graph(l), &x, output->rank, output->dims));
     lowering_set(l, 0, &x);
@@ -414,6 +420,60 @@ static fth_status take_indices(lowering *l, const fth_view *whole, int dim, cons
     FTH_TRY(resized(&x, dim, where, count, value, y));
 out:
     fth_host_tensor_release(&flat);
+    return status;
+}
+
+/* The numbers of `part` in the places begin, begin + step, ... of a dimension. */
+static fth_status put(lowering *l, const fth_view *part, int dim, int64_t begin, int64_t step, fth_view *whole)
+{
+    fth_status status = FTH_OK;
+    const int64_t size = fth_view_dim(whole, dim).factor, given = fth_view_dim(part, dim).factor, end = begin + given;
+    fth_view parts[3];
+    size_t count = 0;
+    fth_host_tensor indices = {.torch_dtype = FTH_TORCH_I64, .shape = FTH_SHAPE(size)};
+
+    if (step == 1) {
+        if (begin > 0)
+            FTH_TRY(take(l, whole, dim, 0, begin, 1, &parts[count++]));
+        parts[count++] = *part;
+        if (end < size)
+            FTH_TRY(take(l, whole, dim, end, size, 1, &parts[count++]));
+        FTH_TRY(lowering_join(l, parts, count, dim, whole));
+        goto out;
+    }
+    parts[0] = *whole;
+    parts[1] = *part;
+    FTH_TRY(lowering_join(l, parts, 2, dim, &parts[2]));
+    FTH_TRY(fth_allocate((size_t)size, sizeof *indices.numbers, &indices.numbers));
+    for (int64_t i = 0; i < size; i++)
+        indices.numbers[i] = (double)(i >= begin && (i - begin) % step == 0 ? size + (i - begin) / step : i);
+    for (int64_t i = begin + given * step; i < size; i += step) /* behind the end of the part */
+        indices.numbers[i] = (double)i;
+    FTH_TRY(take_indices(l, &parts[2], dim, &indices, whole));
+out:
+    fth_host_tensor_release(&indices);
+    return status;
+}
+
+fth_status lowering_put_part(lowering *l, const fth_view *part, fth_view *whole)
+{
+    fth_status status = FTH_OK;
+    fth_view x = *part;
+    int dim;
+
+    FTH_TRY(lowering_dim(l, "dim", 0, whole->rank, &dim));
+    const fth_exported_dim size = fth_view_dim(whole, dim);
+    if (size.batch) { /* x[:] */
+        *whole = x;
+        goto out;
+    }
+    if (lowering_is(l, "select")) {
+        FTH_TRY(fth_view_insert(&x, dim));
+        FTH_TRY(put(l, &x, dim, bound(lowering_int(l, "index", 0), size.factor), 1, whole));
+    } else {
+        FTH_TRY(put(l, &x, dim, bound(lowering_int(l, "start", 0), size.factor), lowering_int(l, "step", 1), whole));
+    }
+out:
     return status;
 }
 
@@ -474,13 +534,69 @@ static fth_status flip(lowering *l)
         fth_host_tensor backwards = {.torch_dtype = FTH_TORCH_I64, .shape = FTH_SHAPE(size)};
         if ((dims >> d & 1) == 0)
             continue;
-        FTH_REQUIRE(size <= FTH_FOLD_ALLOWANCE, FTH_UNSUPPORTED, "%lld numbers are too many", (long long)size);
         FTH_TRY(fth_allocate((size_t)size, sizeof *backwards.numbers, &backwards.numbers));
         for (int64_t i = 0; i < size; i++)
             backwards.numbers[i] = (double)(size - 1 - i);
         status = take_indices(l, &x, d, &backwards, &x);
         fth_host_tensor_release(&backwards);
         FTH_TRY(status);
+    }
+    lowering_set(l, 0, &x);
+out:
+    return status;
+}
+
+/* ---- padding ---- */
+
+/* What number of a dimension of `size` a padded one has at `i`, which may be outside. */
+static int64_t padded_index(const char *mode, int64_t i, int64_t size)
+{
+    if (strcmp(mode, "reflect") == 0)
+        return i < 0 ? -i : i >= size ? 2 * (size - 1) - i : i;
+    if (strcmp(mode, "circular") == 0)
+        return i < 0 ? i + size : i >= size ? i - size : i;
+    return i < 0 ? 0 : i >= size ? size - 1 : i; /* replicate */
+}
+
+static fth_status pad_with_own(lowering *l, fth_view *x, int dim, int64_t before, int64_t after)
+{
+    fth_status status = FTH_OK;
+    const char *mode = lowering_text(l, "mode", "");
+    const int64_t size = fth_view_dim(x, dim).factor, count = before + size + after;
+    const fth_view whole = *x;
+    fth_host_tensor indices = {.torch_dtype = FTH_TORCH_I64, .shape = FTH_SHAPE(count)};
+
+    FTH_REQUIRE(strcmp(mode, "reflect") == 0 || strcmp(mode, "circular") == 0 || strcmp(mode, "replicate") == 0,
+                FTH_UNSUPPORTED, "padding of the mode %s", mode);
+    FTH_REQUIRE(count >= 1, FTH_UNSUPPORTED, "its padding takes everything away");
+    if (before == 0 && after == 0)
+        goto out;
+    FTH_TRY(fth_allocate((size_t)count, sizeof *indices.numbers, &indices.numbers));
+    for (int64_t i = 0; i < count; i++)
+        indices.numbers[i] = (double)padded_index(mode, i - before, size);
+    FTH_TRY(take_indices(l, &whole, dim, &indices, x));
+out:
+    fth_host_tensor_release(&indices);
+    return status;
+}
+
+/* The last dimensions first, two numbers each. */
+static fth_status pad(lowering *l)
+{
+    fth_status status = FTH_OK;
+    fth_view x;
+    int64_t amounts[2 * FTH_MAX_RANK];
+    const size_t count = lowering_int_count(l, "pad");
+    const bool constant = strcmp(lowering_text(l, "mode", "constant"), "constant") == 0;
+
+    FTH_TRY(lowering_tensor(l, "self", &x));
+    FTH_REQUIRE(count % 2 == 0 && (int)count <= 2 * x.rank, FTH_UNSUPPORTED, "its padding does not fit its input");
+    FTH_TRY(lowering_ints(l, "pad", 0, amounts, count));
+    for (size_t i = 0; i < count / 2; i++) {
+        const int dim = x.rank - 1 - (int)i;
+        const int64_t before = amounts[2 * i], after = amounts[2 * i + 1];
+        FTH_TRY(constant ? pad_dim(l, &x, dim, before, after, lowering_number(l, "value", 0))
+                         : pad_with_own(l, &x, dim, before, after));
     }
     lowering_set(l, 0, &x);
 out:
@@ -495,11 +611,14 @@ const lowering_row lowering_parts[] = {
 const lowering_row lowering_joins[] = {
     {"cat", concat},
     {"concat", concat},
+    {"hstack", concat},
     {"stack", stack},
+    {"glu", gated},
     {"roll", roll},
     {"pad", pad},
     {"constant_pad_nd", pad},
     {"repeat", repeat},
+    {"tile", repeat},
     {"index_select", index_select},
     {"index", index_by_one},
     {"flip", flip},

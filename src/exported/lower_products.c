@@ -1,6 +1,7 @@
 /* Products of matrices, attention, softmax. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "exported/lowering.h"
@@ -83,12 +84,43 @@ static fth_status as_matrices(lowering *l, fth_view *x, bool *transposed)
     return fth_view_arrange(lowering_graph(l), x, lists, 3);
 }
 
+/* (E, N, K) times (E, K, P) where N is the batch: a linear layer for each of E. */
+static fth_status product_by_slices(lowering *l, fth_view *a, fth_view *b, fth_view *y)
+{
+    enum { MOST_SLICES = 64 };
+    fth_status status = FTH_OK;
+    fth_view *parts = NULL, of_a, of_b;
+
+    while (a->rank < 3)
+        FTH_TRY(fth_view_insert(a, 0));
+    while (b->rank < 3)
+        FTH_TRY(fth_view_insert(b, 0));
+    const int64_t in_a = fth_view_dim(a, 0).factor, in_b = fth_view_dim(b, 0).factor, count = in_a > in_b ? in_a : in_b;
+    FTH_REQUIRE(a->rank == 3 && b->rank == 3 && count <= MOST_SLICES, FTH_UNSUPPORTED,
+                "a product over the samples of a batch");
+    FTH_TRY(fth_allocate((size_t)count, sizeof *parts, &parts));
+    for (int64_t i = 0; i < count; i++) {
+        FTH_TRY(lowering_take(l, a, 0, in_a > 1 ? i : 0, in_a > 1 ? i + 1 : 1, &of_a));
+        FTH_TRY(lowering_take(l, b, 0, in_b > 1 ? i : 0, in_b > 1 ? i + 1 : 1, &of_b));
+        fth_view_remove(&of_a, 0);
+        fth_view_remove(&of_b, 0);
+        FTH_TRY(by_matrix(l, &of_a, &of_b, FTH_NO_VALUE, &parts[i]));
+        FTH_TRY(fth_view_insert(&parts[i], 0));
+    }
+    FTH_TRY(lowering_join(l, parts, (size_t)count, 0, y));
+out:
+    free(parts);
+    return status;
+}
+
 static fth_status batched_product(lowering *l, fth_view *a, fth_view *b, fth_view *y)
 {
     fth_status status = FTH_OK;
     fth_matrix_product_attributes attributes;
     fth_value value;
 
+    if (fth_view_dim(a, a->rank - 2).batch && !fth_view_has_batch(b))
+        return product_by_slices(l, a, b, y);
     FTH_TRY(broadcast_leading(l, (fth_view *const[]){a, b}));
     FTH_TRY(as_matrices(l, a, &attributes.transpose_a));
     FTH_TRY(as_matrices(l, b, &attributes.transpose_b));
@@ -148,42 +180,53 @@ static fth_status matrix_product(lowering *l)
     return product_of(l, "self", lowering_lacks(l, "mat2") ? "other" : "mat2");
 }
 
-/* beta * self + alpha * mat1 · mat2, the first a bias */
+static fth_status vector_product(lowering *l)
+{
+    return product_of(l, "self", lowering_lacks(l, "vec") ? "tensor" : "vec");
+}
+
+/* beta * self + alpha * mat1 · mat2 */
 static fth_status add_product(lowering *l)
 {
     fth_status status = FTH_OK;
-    fth_view a, b, y;
-    fth_value bias;
+    fth_view self, a, b, y;
+    fth_value bias = FTH_NO_VALUE;
+    const bool batched = lowering_is(l, "baddbmm");
 
     FTH_REQUIRE(lowering_number(l, "beta", 1) == 1 && lowering_number(l, "alpha", 1) == 1, FTH_UNSUPPORTED,
                 "with alpha or beta");
-    FTH_TRY(lowering_required_state(l, "self", &bias));
-    FTH_REQUIRE(fth_graph_value(lowering_graph(l), bias)->type.shape.rank == 1, FTH_UNSUPPORTED,
-                "its first argument is no bias");
-    FTH_TRY(lowering_tensor(l, "mat1", &a));
-    FTH_TRY(lowering_tensor(l, "mat2", &b));
-    FTH_TRY(product(l, &a, &b, bias, &y));
+    FTH_TRY(lowering_tensor(l, "self", &self));
+    FTH_TRY(lowering_tensor(l, batched ? "batch1" : "mat1", &a));
+    FTH_TRY(lowering_tensor(l, batched ? "batch2" : "mat2", &b));
+    if (!batched && self.rank == 1 && !fth_view_has_batch(&b) &&
+        fth_view_dim(&self, 0).factor == fth_view_dim(&b, 1).factor) {
+        FTH_TRY(lowering_state(l, "self", &bias));
+        FTH_TRY(product(l, &a, &b, bias, &y));
+    } else {
+        fth_view sum;
+        FTH_TRY(product(l, &a, &b, FTH_NO_VALUE, &sum));
+        FTH_TRY(lowering_binary(l, FTH_FUNCTION_ADD, &self, &sum, &y));
+    }
     lowering_set(l, 0, &y);
 out:
     return status;
 }
 
-/* ---- einsum of two tensors: a product of matrices between two permutations ---- */
+/* ---- einsum: products of two tensors, each a product of matrices between two permutations ---- */
 
 /* The letters of a term, "bhqd". */
 typedef struct term {
     char letters[FTH_MAX_RANK + 1];
 } term;
 
-/* False if it is longer than a tensor can have dimensions, or names one twice. */
+/* False if it is longer than a tensor can have dimensions. */
 static bool read_term(const char **text, term *read)
 {
     int count = 0;
     for (; **text && **text != ',' && **text != '-'; (*text)++) {
         if (**text == ' ')
             continue;
-        read->letters[count] = 0;
-        if (count == FTH_MAX_RANK || strchr(read->letters, **text))
+        if (count == FTH_MAX_RANK)
             return false;
         read->letters[count++] = **text;
     }
@@ -223,47 +266,128 @@ static fth_status group(lowering *l, fth_view *x, const term *from, const term *
     return fth_view_reshape(lowering_graph(l), x, 3, dims);
 }
 
-static fth_status einsum(lowering *l)
+/* y = a times b, summed over the letters that the result has not, in the result's order. */
+static fth_status contract(lowering *l, fth_view *a, const term *of_a, fth_view *b, const term *of_b,
+                           const term *result, fth_view *y)
 {
     fth_status status = FTH_OK;
-    fth_view a, b, y;
-    term of_a, of_b, result, made = {{0}};
-    const char *equation = lowering_text(l, "equation", ""), *text = equation;
+    term made = {{0}};
     fth_exported_dim dims[FTH_MAX_RANK];
     int order[FTH_MAX_RANK], rank = 0;
 
-    FTH_REQUIRE(lowering_tensor_count(l, "tensors") == 2 && !strchr(text, '.') && read_term(&text, &of_a) &&
-                    *text++ == ',' && read_term(&text, &of_b) && strncmp(text, "->", 2) == 0,
-                FTH_UNSUPPORTED, "the equation \"%s\"; two tensors, with every dimension named, are possible",
-                equation);
-    text += 2;
-    FTH_REQUIRE(read_term(&text, &result) && !*text, FTH_UNSUPPORTED, "the equation \"%s\"", equation);
-    FTH_TRY(lowering_tensor_of(l, "tensors", 0, &a));
-    FTH_TRY(lowering_tensor_of(l, "tensors", 1, &b));
-    FTH_REQUIRE(a.rank == (int)strlen(of_a.letters) && b.rank == (int)strlen(of_b.letters), FTH_UNSUPPORTED,
-                "the equation \"%s\" does not fit its tensors", equation);
-    const fth_view before_a = a, before_b = b;
-    const term shared = choose(&result, &of_a, true, &of_b, true), rows = choose(&result, &of_a, true, &of_b, false);
-    const term columns = choose(&result, &of_a, false, &of_b, true),
-               summed = choose(&of_a, &of_b, true, &result, false);
-    FTH_TRY(group(l, &a, &of_a, (const term *const[]){&shared, &rows, &summed}));
-    FTH_TRY(group(l, &b, &of_b, (const term *const[]){&shared, &summed, &columns}));
-    FTH_TRY(batched_product(l, &a, &b, &y));
+    if (!fth_view_has_batch(a) && fth_view_has_batch(b)) /* rows are the batch's */
+        return contract(l, b, of_b, a, of_a, result, y);
+    const fth_view before_a = *a, before_b = *b;
+    const term shared = choose(result, of_a, true, of_b, true), rows = choose(result, of_a, true, of_b, false);
+    const term columns = choose(result, of_a, false, of_b, true), summed = choose(of_a, of_b, true, result, false);
+    FTH_TRY(group(l, a, of_a, (const term *const[]){&shared, &rows, &summed}));
+    FTH_TRY(group(l, b, of_b, (const term *const[]){&shared, &summed, &columns}));
+    if (!*shared.letters) { /* (1, M, K) times (1, K, P) */
+        fth_view_remove(a, 0);
+        fth_view_remove(b, 0);
+    }
+    FTH_TRY(product(l, a, b, FTH_NO_VALUE, y));
     const term *const parts[] = {&shared, &rows, &columns};
     for (int t = 0, count = 0; t < 3; t++)
         for (const char *letter = parts[t]->letters; *letter && count < FTH_MAX_RANK; letter++)
             made.letters[count++] = *letter;
     for (const char *letter = made.letters; *letter; letter++) {
-        const char *in_a = strchr(of_a.letters, *letter), *in_b = strchr(of_b.letters, *letter);
-        dims[rank++] = in_a ? fth_view_dim(&before_a, (int)(in_a - of_a.letters))
-                            : fth_view_dim(&before_b, (int)(in_b - of_b.letters));
+        const char *in_a = strchr(of_a->letters, *letter), *in_b = strchr(of_b->letters, *letter);
+        dims[rank++] = in_a ? fth_view_dim(&before_a, (int)(in_a - of_a->letters))
+                            : fth_view_dim(&before_b, (int)(in_b - of_b->letters));
     }
-    FTH_REQUIRE(rank == (int)strlen(result.letters), FTH_UNSUPPORTED,
-                "the equation \"%s\" has a dimension that no tensor has", equation);
-    FTH_TRY(fth_view_reshape(lowering_graph(l), &y, rank, dims));
+    FTH_REQUIRE(rank == (int)strlen(result->letters), FTH_UNSUPPORTED,
+                "its result has a dimension that no tensor has, or one twice");
+    FTH_TRY(fth_view_reshape(lowering_graph(l), y, rank, dims));
     for (int d = 0; d < rank; d++)
-        order[d] = (int)(strchr(made.letters, result.letters[d]) - made.letters);
-    fth_view_permute(&y, order);
+        order[d] = (int)(strchr(made.letters, result->letters[d]) - made.letters);
+    fth_view_permute(y, order);
+out:
+    return status;
+}
+
+enum { MOST_TERMS = 8 };
+
+/* "bhqd,bhkd->bhqk"; false if it is no such equation with every dimension named. */
+static bool read_equation(const char *text, size_t count, term terms[MOST_TERMS], term *result)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!read_term(&text, &terms[i]) || (i + 1 < count && *text++ != ','))
+            return false;
+    if (strncmp(text, "->", 2) != 0)
+        return false;
+    text += 2;
+    return read_term(&text, result) && !*text;
+}
+
+/* What a product of the first terms keeps: the letters of both that a later term or the result has. */
+static bool product_of_terms(const term *a, const term *b, const term *later, size_t count, const term *result,
+                             term *made)
+{
+    const term *const both[] = {a, b};
+    int length = 0;
+    *made = (term){{0}};
+    for (int t = 0; t < 2; t++)
+        for (const char *letter = both[t]->letters; *letter; letter++) {
+            bool kept = strchr(result->letters, *letter) != NULL;
+            for (size_t i = 0; i < count; i++)
+                kept = kept || strchr(later[i].letters, *letter);
+            if (!kept || strchr(made->letters, *letter))
+                continue;
+            if (length == FTH_MAX_RANK)
+                return false;
+            made->letters[length++] = *letter;
+        }
+    return true;
+}
+
+static fth_status einsum(lowering *l)
+{
+    fth_status status = FTH_OK;
+    fth_view x, next, y;
+    term terms[MOST_TERMS], result, made;
+    const char *equation = lowering_text(l, "equation", "");
+    const size_t count = lowering_tensor_count(l, "tensors");
+
+    FTH_REQUIRE(count >= 2 && count <= MOST_TERMS && !strchr(equation, '.') &&
+                    read_equation(equation, count, terms, &result),
+                FTH_UNSUPPORTED, "the equation \"%s\"; two or more tensors, with every dimension named, are possible",
+                equation);
+    FTH_TRY(lowering_tensor_of(l, "tensors", 0, &x));
+    for (size_t i = 1; i < count; i++) {
+        FTH_TRY(lowering_tensor_of(l, "tensors", i, &next));
+        FTH_REQUIRE(x.rank == (int)strlen(terms[0].letters) && next.rank == (int)strlen(terms[i].letters),
+                    FTH_UNSUPPORTED, "the equation \"%s\" does not fit its tensors", equation);
+        FTH_REQUIRE(product_of_terms(&terms[0], &terms[i], &terms[i + 1], count - i - 1, &result, &made),
+                    FTH_UNSUPPORTED, "the equation \"%s\" makes a tensor of more than %d dimensions", equation,
+                    FTH_MAX_RANK);
+        made = i + 1 == count ? result : made;
+        FTH_TRY(contract(l, &x, &terms[0], &next, &terms[i], &made, &y));
+        x = y;
+        terms[0] = made;
+    }
+    lowering_set(l, 0, &x);
+out:
+    return status;
+}
+
+/* y[n, o] = the sum of input1[n, i] * weight[o, i, j] * input2[n, j], and bias[o] */
+static fth_status bilinear(lowering *l)
+{
+    fth_status status = FTH_OK;
+    fth_view a, b, weight, bias, products, y;
+
+    FTH_TRY(lowering_tensor(l, "input1", &a));
+    FTH_TRY(lowering_tensor(l, "input2", &b));
+    FTH_TRY(lowering_tensor(l, "weight", &weight));
+    FTH_REQUIRE(a.rank == 2 && b.rank == 2, FTH_UNSUPPORTED, "its inputs have %d dimensions, not 2", a.rank);
+    FTH_TRY(contract(l, &a, &(term){"ni"}, &weight, &(term){"oij"}, &(term){"noj"}, &products));
+    FTH_TRY(contract(l, &products, &(term){"noj"}, &b, &(term){"nj"}, &(term){"no"}, &y));
+    if (!lowering_lacks(l, "bias")) {
+        products = y;
+        FTH_TRY(lowering_tensor(l, "bias", &bias));
+        FTH_TRY(lowering_binary(l, FTH_FUNCTION_ADD, &products, &bias, &y));
+    }
     lowering_set(l, 0, &y);
 out:
     return status;
@@ -328,8 +452,6 @@ static bool is_causal(const fth_host_tensor *mask)
     if (shape->rank < 2)
         return false;
     const int64_t queries = shape->dims[shape->rank - 2], keys = shape->dims[shape->rank - 1];
-    if (fth_shape_count(shape) == 0)
-        return false;
     const int64_t matrices = fth_shape_count(shape) / (queries * keys);
     const bool truth = mask->torch_dtype == FTH_TORCH_BOOL;
     for (int64_t m = 0; m < matrices; m++)
@@ -441,8 +563,12 @@ const lowering_row lowering_products[] = {
     {"matmul", matrix_product},
     {"mm", matrix_product},
     {"bmm", matrix_product},
+    {"mv", vector_product},
+    {"dot", vector_product},
     {"addmm", add_product},
+    {"baddbmm", add_product},
     {"einsum", einsum},
+    {"bilinear", bilinear},
     {"softmax", softmax},
     {"_softmax", softmax},
     {"log_softmax", log_softmax},

@@ -91,6 +91,36 @@ static fth_status smallest(lowering *l)
     return reduce_as(l, FTH_REDUCE_MIN);
 }
 
+/* max and min: of two tensors, or over one dimension, where their places are not read. */
+static fth_status extreme(lowering *l, fth_expression_function function, fth_reduction kind)
+{
+    fth_status status = FTH_OK;
+    fth_view a, b, y;
+
+    if (!lowering_lacks(l, "other")) {
+        FTH_TRY(lowering_tensor(l, "self", &a));
+        FTH_TRY(lowering_tensor(l, "other", &b));
+        FTH_TRY(lowering_binary(l, function, &a, &b, &y));
+        lowering_set(l, 0, &y);
+        goto out;
+    }
+    for (size_t o = 1; o < lowering_node(l)->output_count; o++)
+        FTH_REQUIRE(!lowering_is_read(l, o), FTH_UNSUPPORTED, "the places of its results are read");
+    FTH_TRY(reduce_as(l, kind));
+out:
+    return status;
+}
+
+static fth_status max_of(lowering *l)
+{
+    return extreme(l, FTH_FUNCTION_MAX, FTH_REDUCE_MAX);
+}
+
+static fth_status min_of(lowering *l)
+{
+    return extreme(l, FTH_FUNCTION_MIN, FTH_REDUCE_MIN);
+}
+
 static fth_status apply(lowering *l, fth_expression_function function, double number, fth_view *x)
 {
     fth_expression expression = {0};
@@ -155,7 +185,62 @@ static fth_status deviation(lowering *l)
     return variance_of(l, true);
 }
 
+/* log(sum(exp(x - m))) + m, with the largest number m */
+static fth_status log_of_sum(lowering *l)
+{
+    fth_status status = FTH_OK;
+    fth_view x, most, centered, y;
+    unsigned dims;
+
+    FTH_TRY(lowering_tensor(l, "self", &x));
+    FTH_TRY(lowering_dims(l, "dim", x.rank, &dims));
+    most = x;
+    FTH_TRY(lowering_reduce(l, FTH_REDUCE_MAX, dims, &most));
+    FTH_TRY(lowering_binary(l, FTH_FUNCTION_SUB, &x, &most, &centered));
+    FTH_TRY(apply(l, FTH_FUNCTION_EXP, 0, &centered));
+    FTH_TRY(lowering_reduce(l, FTH_REDUCE_SUM, dims, &centered));
+    FTH_TRY(apply(l, FTH_FUNCTION_LOG, 0, &centered));
+    FTH_TRY(lowering_binary(l, FTH_FUNCTION_ADD, &centered, &most, &y));
+    FTH_TRY(finish(l, &y, dims, lowering_bool(l, "keepdim", false)));
+out:
+    return status;
+}
+
+/* v * (g / norm of v), over all dimensions but one */
+static fth_status weight_norm(lowering *l)
+{
+    fth_status status = FTH_OK;
+    fth_view v, g, size, factor, y;
+    const int64_t given = lowering_int(l, "dim", 0);
+
+    FTH_TRY(lowering_tensor(l, "v", &v));
+    FTH_TRY(lowering_tensor(l, "g", &g));
+    unsigned dims = (1u << v.rank) - 1;
+    if (given >= 0 && given < v.rank) /* -1: over all */
+        dims &= ~(1u << given);
+    size = v;
+    FTH_TRY(apply(l, FTH_FUNCTION_SQUARE, 0, &size));
+    FTH_TRY(lowering_reduce(l, FTH_REDUCE_SUM, dims, &size));
+    FTH_TRY(apply(l, FTH_FUNCTION_SQRT, 0, &size));
+    FTH_TRY(lowering_binary(l, FTH_FUNCTION_DIV, &g, &size, &factor));
+    FTH_TRY(lowering_binary(l, FTH_FUNCTION_MUL, &v, &factor, &y));
+    lowering_set(l, 0, &y);
+out:
+    return status;
+}
+
 const lowering_row lowering_reductions[] = {
-    {"mean", mean}, {"sum", sum},      {"amax", largest},  {"amin", smallest}, {"linalg_vector_norm", norm},
-    {"norm", norm}, {"var", variance}, {"std", deviation}, {NULL, NULL},
+    {"mean", mean},
+    {"sum", sum},
+    {"amax", largest},
+    {"amin", smallest},
+    {"linalg_vector_norm", norm},
+    {"norm", norm},
+    {"var", variance},
+    {"std", deviation},
+    {"max", max_of},
+    {"min", min_of},
+    {"logsumexp", log_of_sum},
+    {"_weight_norm", weight_norm},
+    {NULL, NULL},
 };

@@ -11,15 +11,49 @@ out:
     return status;
 }
 
-/* A change of the element type: numbers are f32 here anyway, and integers stay what they are. */
+static fth_status same_through(lowering *l, fth_expression_function function)
+{
+    fth_status status = FTH_OK;
+    fth_expression expression = {0};
+    fth_view x;
+    FTH_TRY(lowering_tensor(l, "self", &x));
+    fth_expression_apply(&expression, function, fth_expression_input(0), fth_expression_number(&expression, 0),
+                         FTH_NO_OPERAND);
+    FTH_TRY(lowering_apply(l, &expression, &x));
+    lowering_set(l, 0, &x);
+out:
+    return status;
+}
+
+/* A change of the element type: numbers are f32 here anyway, integers are computed as f32 too, and
+ * become truth values by a comparison with 0. */
 static fth_status convert(lowering *l)
 {
     const fth_exported_value *output = lowering_output(l, 0);
+    if (output->torch_dtype == FTH_TORCH_BOOL && !lowering_is_truth(l, "self"))
+        return same_through(l, FTH_FUNCTION_NE);
     const bool to_integer = output->torch_dtype != FTH_TORCH_F16 && output->torch_dtype != FTH_TORCH_F32 &&
                             output->torch_dtype != FTH_TORCH_F64 && output->torch_dtype != FTH_TORCH_BF16;
-    if (to_integer != lowering_is_integer(l, "self") && (to_integer || !lowering_is_truth(l, "self")))
-        return fth_fail(FTH_UNSUPPORTED, "numbers that are computed become integers, or integers numbers");
+    if (to_integer && !lowering_is_integer(l, "self"))
+        return fth_fail(FTH_UNSUPPORTED, "numbers that are computed become integers");
+    if (!to_integer && lowering_is_integer(l, "self") && !lowering_is_truth(l, "self"))
+        return same_through(l, FTH_FUNCTION_ADD);
     return same(l);
+}
+
+/* The same number without a gradient: limits have none, and a number at its limit neither. */
+static fth_status detach(lowering *l)
+{
+    fth_status status = FTH_OK;
+    fth_expression expression = {0};
+    const fth_operand same_number = fth_expression_input(0);
+    fth_view x;
+    FTH_TRY(lowering_tensor(l, "self", &x));
+    fth_expression_apply(&expression, FTH_FUNCTION_HARDTANH, same_number, same_number, same_number);
+    FTH_TRY(lowering_apply(l, &expression, &x));
+    lowering_set(l, 0, &x);
+out:
+    return status;
 }
 
 /* view, flatten, squeeze, ...: what the result's dimensions say. */
@@ -47,14 +81,11 @@ out:
     return status;
 }
 
-/* `order` has as many dimensions as the result. */
 static fth_status permute_by(lowering *l, const int *order)
 {
     fth_status status = FTH_OK;
     fth_view x;
     FTH_TRY(lowering_tensor(l, "self", &x));
-    FTH_REQUIRE(x.rank == lowering_output(l, 0)->rank, FTH_UNSUPPORTED,
-                "its result has another number of dimensions than its input");
     fth_view_permute(&x, order);
     lowering_set(l, 0, &x);
 out:
@@ -94,6 +125,40 @@ static fth_status swap(lowering *l, const char *first, const char *second, int64
         FTH_TRY(lowering_dim(l, second, b, rank, &dims[1]));
         order[dims[0]] = dims[1];
         order[dims[1]] = dims[0];
+    }
+    FTH_TRY(permute_by(l, order));
+out:
+    return status;
+}
+
+static fth_status move(lowering *l)
+{
+    fth_status status = FTH_OK;
+    const int rank = lowering_output(l, 0)->rank;
+    int64_t from[FTH_MAX_RANK], to[FTH_MAX_RANK];
+    int order[FTH_MAX_RANK];
+    const size_t count = lowering_int_count(l, "source");
+    unsigned moved = 0;
+
+    FTH_REQUIRE((int)count <= rank && lowering_int_count(l, "destination") == count, FTH_UNSUPPORTED,
+                "its destination does not fit its source");
+    FTH_TRY(lowering_ints(l, "source", 0, from, count));
+    FTH_TRY(lowering_ints(l, "destination", 0, to, count));
+    for (int i = 0; i < rank; i++)
+        order[i] = -1;
+    for (size_t i = 0; i < count; i++) {
+        from[i] += from[i] < 0 ? rank : 0;
+        to[i] += to[i] < 0 ? rank : 0;
+        FTH_REQUIRE(from[i] >= 0 && from[i] < rank && to[i] >= 0 && to[i] < rank && order[to[i]] < 0, FTH_UNSUPPORTED,
+                    "its dimensions are no permutation");
+        order[to[i]] = (int)from[i];
+        moved |= 1u << from[i];
+    }
+    for (int i = 0, next = 0; i < rank; i++) { /* the others in their order */
+        while (next < rank && (moved >> next & 1) != 0)
+            next++;
+        if (order[i] < 0)
+            order[i] = next++;
     }
     FTH_TRY(permute_by(l, order));
 out:
@@ -188,6 +253,8 @@ const lowering_row lowering_views[] = {
     {"pixel_shuffle", pixel_shuffle},
     {"contiguous", same},
     {"alias", same},
+    {"detach", detach},
+    {"movedim", move},
     {"to", convert},
     {"type_as", convert},
     {"_to_copy", convert},
@@ -195,10 +262,22 @@ const lowering_row lowering_views[] = {
     {NULL, NULL},
 };
 
+/* copy_: another tensor's numbers, in the size of this one. */
+static fth_status copy(lowering *l)
+{
+    fth_status status = FTH_OK;
+    const fth_exported_value *output = lowering_output(l, 0);
+    fth_view x;
+    FTH_TRY(lowering_tensor(l, "src", &x));
+    FTH_REQUIRE(lowering_is_truth(l, "src") || lowering_is_integer(l, "self") == lowering_is_integer(l, "src"),
+                FTH_UNSUPPORTED, "numbers that are computed become integers, or integers numbers");
+    FTH_TRY(fth_view_expand(&x, output->rank, output->dims));
+    lowering_set(l, 0, &x);
+out:
+    return status;
+}
+
 /* Copies in PyTorch: changing the copy in place leaves the original alone. */
 const lowering_row lowering_copies[] = {
-    {"clone", same},
-    {"lift_fresh_copy", same},
-    {"lift_fresh", same},
-    {NULL, NULL},
+    {"clone", same}, {"lift_fresh_copy", same}, {"lift_fresh", same}, {"copy", copy}, {NULL, NULL},
 };

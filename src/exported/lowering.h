@@ -49,8 +49,6 @@ size_t lowering_tensor_count(const lowering *l, const char *name);
 fth_status lowering_tensor_of(lowering *l, const char *name, size_t index, fth_view *view);
 /* The parameter or buffer itself, in its own shape; FTH_NO_VALUE for None. */
 fth_status lowering_state(lowering *l, const char *name, fth_value *value);
-/* The same of one that there must be. */
-fth_status lowering_required_state(lowering *l, const char *name, fth_value *value);
 
 /* Numbers; `otherwise` where the file leaves them out. */
 int64_t lowering_int(const lowering *l, const char *name, int64_t otherwise);
@@ -83,6 +81,8 @@ fth_status lowering_add_constant(lowering *l, const fth_host_tensor *tensor, fth
 
 /* What the program says of an output. */
 const fth_exported_value *lowering_output(const lowering *l, size_t index);
+/* False of an output that nothing needs. */
+bool lowering_is_read(const lowering *l, size_t index);
 void lowering_set(lowering *l, size_t index, const fth_view *view);
 /* A result of a single output whose op may take its reader in; `view` has everything but the value. */
 fth_status lowering_set_pending(lowering *l, const lowering_pending *pending, const fth_view *view);
@@ -110,6 +110,11 @@ fth_status lowering_add_noise(lowering *l, lowering_noise noise, fth_view *view)
 
 /* An elementwise function of nothing but its operands. */
 fth_status lowering_simple_function(lowering *l);
+/* Of a node that took a part of a tensor, "slice" or "select": the tensor with another in its place. */
+fth_status lowering_put_part(lowering *l, const fth_view *part, fth_view *whole);
+/* The part [begin, end) of a dimension, and views joined along one; `parts` are changed. */
+fth_status lowering_take(lowering *l, const fth_view *whole, int dim, int64_t begin, int64_t end, fth_view *part);
+fth_status lowering_join(lowering *l, fth_view *parts, size_t count, int dim, fth_view *y);
 /* x through an expression of one operand, in whatever order it is in memory. */
 fth_status lowering_apply(lowering *l, const fth_expression *expression, fth_view *x);
 /* y = expression(views), which broadcast. */

@@ -20,6 +20,7 @@ typedef struct lowered_value {
     int now;           /* what it is since an operator changed it in place; else itself */
     int storage;       /* the number of the value whose memory it shares in PyTorch */
     int made_by;       /* the node whose result it is; -1: none */
+    int refreshed_by;  /* the node that changed a part of it in place last; -1: none */
     bool storage_live; /* of such a value: the output depends on that memory */
     bool in_graph;     /* a constant that `view` holds too */
     fth_view view;     /* of a pending op: all but the value */

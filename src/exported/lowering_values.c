@@ -175,6 +175,11 @@ const fth_exported_value *lowering_output(const lowering *l, size_t index)
     return fth_exported_get_value(l->program, l->node->outputs[index]);
 }
 
+bool lowering_is_read(const lowering *l, size_t index)
+{
+    return l->node->outputs[index] >= 0 && l->values[l->node->outputs[index]].live;
+}
+
 static lowered_value *output_of(lowering *l, size_t index)
 {
     if (index >= l->node->output_count || l->node->outputs[index] < 0)

@@ -25,11 +25,8 @@ fth_status fth_model_freeze(const fth_model *model, fth_graph *graph, const char
         if (info->kind == FTH_VALUE_PARAMETER && info->needs_gradient)
             goto out;
     }
-    if (!*patterns)
-        status = fth_fail(FTH_INVALID, "%s has no parameters to train", model->name);
-    else
-        status = fth_fail(FTH_INVALID, "\"%s\" freezes every parameter of %s: nothing is left to train", patterns,
-                          model->name);
+    status =
+        fth_fail(FTH_INVALID, "\"%s\" freezes every parameter of %s: nothing is left to train", patterns, model->name);
 
 out:
     return status;
