@@ -207,41 +207,45 @@ static void count_readers(lowering *l)
 
 /* ---- operators that are missing ---- */
 
-/* True of the first live node with an operator that is missing. */
-static bool is_first_missing(const lowering *l, size_t index)
+enum { MOST_NAMED = 20 };
+
+static bool is_named(const char *const *names, size_t count, const char *name)
 {
-    const fth_exported_node *node = fth_exported_get_node(l->program, index);
-    if (!l->live_nodes[index] || find_row(node->target) || lowering_may_fold(node))
-        return false;
-    for (size_t n = 0; n < index; n++)
-        if (l->live_nodes[n] && strcmp(fth_exported_get_node(l->program, n)->target, node->target) == 0)
-            return false;
-    return true;
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
 }
 
 static fth_status list_missing(const lowering *l)
 {
-    enum { MOST_NAMED = 20 };
+    const char *named[MOST_NAMED];
     char *text = NULL;
-    size_t size = 0;
-    int64_t missing = 0;
+    size_t size = 0, missing = 0;
+    bool more = false;
     FILE *stream = open_memstream(&text, &size);
 
     if (!stream)
         return fth_fail(FTH_NO_MEMORY, "no memory for a list of operators");
     for (size_t n = 0; n < fth_exported_node_count(l->program); n++) {
         const fth_exported_node *node = fth_exported_get_node(l->program, n);
-        if (!is_first_missing(l, n) || ++missing > MOST_NAMED)
+        if (!l->live_nodes[n] || find_row(node->target) || lowering_may_fold(node) ||
+            is_named(named, missing, node->target))
             continue;
-        fprintf(stream, "%s%s", missing > 1 ? "; " : "", node->target);
+        if (missing == MOST_NAMED) {
+            more = true;
+            break;
+        }
+        fprintf(stream, "%s%s", missing > 0 ? "; " : "", node->target);
         if (*node->where)
             fprintf(stream, " (%s)", node->where);
+        named[missing++] = node->target;
     }
     fth_status status = fclose(stream) == 0 ? FTH_OK : fth_fail(FTH_NO_MEMORY, "no memory for a list of operators");
     if (status == FTH_OK && missing > 0)
-        status = fth_fail(FTH_UNSUPPORTED, "%s: the network uses %s that farthing does not have: %s%s",
-                          fth_exported_origin(l->program), FTH_COUNTED(missing, "operator"), text,
-                          missing > MOST_NAMED ? "; ..." : "");
+        status = fth_fail(FTH_UNSUPPORTED, "%s: the network uses %s%s that farthing does not have: %s%s",
+                          fth_exported_origin(l->program), more ? "more than " : "",
+                          FTH_COUNTED((int64_t)missing, "operator"), text, more ? "; ..." : "");
     free(text);
     return status;
 }
@@ -345,6 +349,12 @@ static fth_status check_numbers(const fth_exported_node *node)
     return FTH_OK;
 }
 
+/* Rules ask for the first result; those of parts are without it where another one is read. */
+static bool has_result(const fth_exported_node *node)
+{
+    return node->output_count > 0 && node->outputs[0] >= 0;
+}
+
 static fth_status lower_node(lowering *l, size_t index)
 {
     fth_status status = FTH_OK;
@@ -356,6 +366,8 @@ static fth_status lower_node(lowering *l, size_t index)
     status = check_numbers(node);
     if (status == FTH_OK)
         status = lowering_fold(l, &folded);
+    if (status == FTH_OK && !folded && !has_result(node) && !is_in_table(lowering_parts, row))
+        status = fth_fail(FTH_UNSUPPORTED, "its result is not described");
     if (status == FTH_OK && !folded)
         status = row ? row->rule(l) : fth_fail(FTH_UNSUPPORTED, "farthing has this operator only of constants");
     if (status == FTH_OK)

@@ -72,6 +72,7 @@ static fth_status finish(lowering *l, const fth_expression *expression, operands
 {
     fth_status status = FTH_OK;
     fth_view y;
+    FTH_REQUIRE(all->count > 0, FTH_UNSUPPORTED, "none of its arguments is a tensor");
     if (all->count == 1) {
         y = all->views[0];
         FTH_TRY(lowering_apply(l, expression, &y));

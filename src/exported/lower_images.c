@@ -34,7 +34,7 @@ out:
 static fth_status weight_of_image(lowering *l, fth_value *weight)
 {
     fth_status status = FTH_OK;
-    FTH_TRY(lowering_state(l, "weight", weight));
+    FTH_TRY(lowering_required_state(l, "weight", weight));
     const fth_shape shape = fth_graph_value(lowering_graph(l), *weight)->type.shape;
     if (shape.rank == 3)
         FTH_TRY(fth_op_add_reshape(lowering_graph(l), FTH_SHAPE(shape.dims[0], shape.dims[1], 1, shape.dims[2]),
@@ -148,6 +148,21 @@ static fth_status set_image(lowering *l, fth_value value)
     return status;
 }
 
+/* Height and width of the result. */
+static fth_status size_of_result(const lowering *l, int size[SPATIAL])
+{
+    fth_status status = FTH_OK;
+    const fth_exported_value *output = lowering_output(l, 0);
+    FTH_REQUIRE(output->rank == 3 || output->rank == 4, FTH_UNSUPPORTED, "its result has %d dimensions", output->rank);
+    size[0] = 1;
+    for (int d = 2; d < output->rank; d++) {
+        FTH_REQUIRE(output->dims[d].factor <= INT32_MAX, FTH_UNSUPPORTED, "its result is too large");
+        size[d - output->rank + SPATIAL] = (int)output->dims[d].factor;
+    }
+out:
+    return status;
+}
+
 static fth_status pool(lowering *l, bool largest_of_window)
 {
     fth_status status = FTH_OK;
@@ -189,11 +204,10 @@ static fth_status adaptive_average_pool(lowering *l)
     fth_status status = FTH_OK;
     fth_view x;
     fth_value value;
+    int size[SPATIAL];
     FTH_TRY(lowering_image(l, "self", 3, &x));
-    const fth_exported_value *output = lowering_output(l, 0);
-    const int height = output->rank == 3 ? 1 : (int)output->dims[2].factor,
-              width = (int)output->dims[output->rank - 1].factor;
-    FTH_TRY(fth_op_add_adaptive_average_pool(lowering_graph(l), height, width, x.value, &value));
+    FTH_TRY(size_of_result(l, size));
+    FTH_TRY(fth_op_add_adaptive_average_pool(lowering_graph(l), size[0], size[1], x.value, &value));
     FTH_TRY(set_image(l, value));
 out:
     return status;
@@ -234,13 +248,14 @@ static fth_status resize(lowering *l, bool bilinear)
     fth_status status = FTH_OK;
     fth_view x;
     double factors[SPATIAL];
+    int size[SPATIAL];
     fth_value value;
     FTH_TRY(lowering_image(l, lowering_lacks(l, "input") ? "self" : "input", 3, &x));
-    const fth_exported_value *output = lowering_output(l, 0);
+    FTH_TRY(size_of_result(l, size));
     FTH_TRY(scale_factors(l, factors));
     FTH_TRY(fth_op_add_resize(lowering_graph(l),
-                              (fth_resize_attributes){.height = output->rank == 3 ? 1 : (int)output->dims[2].factor,
-                                                      .width = (int)output->dims[output->rank - 1].factor,
+                              (fth_resize_attributes){.height = size[0],
+                                                      .width = size[1],
                                                       .bilinear = bilinear,
                                                       .align_corners = lowering_bool(l, "align_corners", false),
                                                       .scale_factors = {factors[0], factors[1]}},

@@ -13,6 +13,7 @@ static fth_status or_constant(lowering *l, const char *name, int64_t channels, d
     FTH_TRY(lowering_state(l, name, value));
     if (*value != FTH_NO_VALUE)
         goto out;
+    FTH_REQUIRE(channels <= FTH_FOLD_ALLOWANCE, FTH_UNSUPPORTED, "%lld channels are too many", (long long)channels);
     FTH_TRY(fth_allocate((size_t)channels, sizeof *same.numbers, &same.numbers));
     for (int64_t i = 0; i < channels; i++)
         same.numbers[i] = number;
@@ -181,7 +182,7 @@ static fth_status linear(lowering *l)
     FTH_TRY(lowering_tensor(l, "input", &x));
     FTH_REQUIRE(x.rank >= 1, FTH_UNSUPPORTED, "its input is a number");
     FTH_TRY(lowering_rows(l, &x, 1));
-    FTH_TRY(lowering_state(l, "weight", &pending.inputs[1]));
+    FTH_TRY(lowering_required_state(l, "weight", &pending.inputs[1]));
     FTH_TRY(lowering_state(l, "bias", &pending.inputs[2]));
     pending.inputs[0] = x.value;
     const fth_shape weight = fth_graph_value(lowering_graph(l), pending.inputs[1])->type.shape;
@@ -201,7 +202,7 @@ static fth_status embedding(lowering *l)
     int64_t padding = lowering_int(l, "padding_idx", -1);
 
     FTH_REQUIRE(!lowering_bool(l, "scale_grad_by_freq", false), FTH_UNSUPPORTED, "scale_grad_by_freq=True");
-    FTH_TRY(lowering_state(l, "weight", &table));
+    FTH_TRY(lowering_required_state(l, "weight", &table));
     const fth_shape shape = fth_graph_value(lowering_graph(l), table)->type.shape;
     FTH_REQUIRE(shape.rank == 2 && padding < shape.dims[0], FTH_UNSUPPORTED, "its table has %d dimensions", shape.rank);
     FTH_TRY(lowering_tensor(l, "indices", &ids));

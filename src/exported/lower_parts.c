@@ -295,6 +295,8 @@ static fth_status join_tensors(lowering *l, bool with_new_dim)
         FTH_TRY(lowering_tensor_of(l, "tensors", i, &parts[count]));
         if (i == 0)
             FTH_TRY(lowering_dim(l, "dim", lowering_is(l, "hstack"), parts[0].rank + with_new_dim, &dim));
+        FTH_REQUIRE(parts[count].rank == parts[0].rank - (with_new_dim && i > 0), FTH_UNSUPPORTED,
+                    "it joins tensors of different ranks");
         if (with_new_dim)
             FTH_TRY(fth_view_insert(&parts[count], dim));
         count++;
@@ -379,6 +381,7 @@ static fth_status repeat(lowering *l)
     FTH_TRY(lowering_tensor(l, "self", &x));
     while (x.rank < output->rank)
         FTH_TRY(fth_view_insert(&x, 0));
+    FTH_REQUIRE(x.rank == output->rank, FTH_UNSUPPORTED, "its result has fewer dimensions than its input");
     FTH_REQUIRE(2 * x.rank <= FTH_MAX_RANK, FTH_UNSUPPORTED, "it repeats a tensor of %d dimensions", x.rank);
     for (int d = output->rank - 1; d >= 0; d--) /* (a, b) to (1, a, 1, b) */
         FTH_TRY(fth_view_insert(&x, d));
@@ -534,6 +537,7 @@ static fth_status flip(lowering *l)
         fth_host_tensor backwards = {.torch_dtype = FTH_TORCH_I64, .shape = FTH_SHAPE(size)};
         if ((dims >> d & 1) == 0)
             continue;
+        FTH_REQUIRE(size <= FTH_FOLD_ALLOWANCE, FTH_UNSUPPORTED, "%lld numbers are too many", (long long)size);
         FTH_TRY(fth_allocate((size_t)size, sizeof *backwards.numbers, &backwards.numbers));
         for (int64_t i = 0; i < size; i++)
             backwards.numbers[i] = (double)(size - 1 - i);

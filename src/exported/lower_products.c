@@ -219,14 +219,15 @@ typedef struct term {
     char letters[FTH_MAX_RANK + 1];
 } term;
 
-/* False if it is longer than a tensor can have dimensions. */
+/* False if it is longer than a tensor can have dimensions, or names one twice. */
 static bool read_term(const char **text, term *read)
 {
     int count = 0;
     for (; **text && **text != ',' && **text != '-'; (*text)++) {
         if (**text == ' ')
             continue;
-        if (count == FTH_MAX_RANK)
+        read->letters[count] = 0;
+        if (count == FTH_MAX_RANK || strchr(read->letters, **text))
             return false;
         read->letters[count++] = **text;
     }
@@ -452,6 +453,8 @@ static bool is_causal(const fth_host_tensor *mask)
     if (shape->rank < 2)
         return false;
     const int64_t queries = shape->dims[shape->rank - 2], keys = shape->dims[shape->rank - 1];
+    if (fth_shape_count(shape) == 0)
+        return false;
     const int64_t matrices = fth_shape_count(shape) / (queries * keys);
     const bool truth = mask->torch_dtype == FTH_TORCH_BOOL;
     for (int64_t m = 0; m < matrices; m++)

@@ -81,11 +81,14 @@ out:
     return status;
 }
 
+/* `order` has as many dimensions as the result. */
 static fth_status permute_by(lowering *l, const int *order)
 {
     fth_status status = FTH_OK;
     fth_view x;
     FTH_TRY(lowering_tensor(l, "self", &x));
+    FTH_REQUIRE(x.rank == lowering_output(l, 0)->rank, FTH_UNSUPPORTED,
+                "its result has another number of dimensions than its input");
     fth_view_permute(&x, order);
     lowering_set(l, 0, &x);
 out:

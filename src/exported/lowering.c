@@ -76,6 +76,14 @@ out:
     return status;
 }
 
+fth_status lowering_required_state(lowering *l, const char *name, fth_value *value)
+{
+    fth_status status = lowering_state(l, name, value);
+    if (status == FTH_OK && *value == FTH_NO_VALUE)
+        return fth_fail(FTH_UNSUPPORTED, "it has no argument %s", name);
+    return status;
+}
+
 const fth_exported_value *lowering_argument(const lowering *l, const char *name)
 {
     const fth_exported_argument *argument = find(l, name);

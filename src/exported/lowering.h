@@ -49,6 +49,8 @@ size_t lowering_tensor_count(const lowering *l, const char *name);
 fth_status lowering_tensor_of(lowering *l, const char *name, size_t index, fth_view *view);
 /* The parameter or buffer itself, in its own shape; FTH_NO_VALUE for None. */
 fth_status lowering_state(lowering *l, const char *name, fth_value *value);
+/* The same of one that there must be. */
+fth_status lowering_required_state(lowering *l, const char *name, fth_value *value);
 
 /* Numbers; `otherwise` where the file leaves them out. */
 int64_t lowering_int(const lowering *l, const char *name, int64_t otherwise);

@@ -195,7 +195,7 @@ static fth_status check_options(const fth_graph *graph, const fth_recurrent_opti
     const int directions = o->bidirectional ? 2 : 1, each = o->bias ? 4 : 2;
     const fth_value_info *input = fth_graph_value(graph, x);
     FTH_TRY(fth_rule_check_dropout(o->dropout));
-    FTH_REQUIRE(o->layers >= 1 && o->layers * directions <= FTH_MAX_RECURRENT, FTH_INVALID,
+    FTH_REQUIRE(o->layers >= 1 && o->layers <= FTH_MAX_RECURRENT / directions, FTH_INVALID,
                 "%d recurrent layers in %d directions; there may be 1 to %d of all", o->layers, directions,
                 FTH_MAX_RECURRENT);
     FTH_REQUIRE(count == o->layers * directions * each, FTH_INVALID, "%s need %d parameters, not %d",

@@ -3,6 +3,7 @@ import json
 import shutil
 import signal
 import struct
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -213,6 +214,83 @@ def test_files_that_are_none(folder):
     assert "net.pt2" in folder(*JOB, "--steps", "1", code=1).err
     remove(folder)
     assert "net.pt2" in folder(*JOB, "--steps", "1", code=1).err
+
+
+def change_program(farthing, change):
+    """Calls `change` with the graph of net.pt2 and its first node of an operator by name."""
+    path = farthing.folder / "net.pt2"
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    (name,) = (name for name in entries if name.endswith("models/model.json"))
+    program = json.loads(entries[name])
+    graph = program["graph_module"]["graph"]
+    change(graph, {node["target"].split(".")[3]: node for node in reversed(graph["nodes"])})
+    with zipfile.ZipFile(path, "w") as archive:
+        for entry, content in {**entries, name: json.dumps(program)}.items():
+            archive.writestr(entry, content)
+
+
+def tensor(name, argument):
+    return {"name": name, "kind": 1, "arg": argument}
+
+
+def leave_out_weight(operator):
+    def change(graph, nodes):
+        node = nodes[operator]
+        node["inputs"] = [i for i in node["inputs"] if i["name"] != "weight"]
+    return change
+
+
+def replace(operator, by, *inputs):
+    """The node with another operator, with arguments besides `self`, which stays."""
+    def change(graph, nodes):
+        node = nodes[operator]
+        first = node["inputs"][0]["arg"]
+        node["target"] = f"torch.ops.aten.{by}"
+        node["inputs"] = [tensor(name, argument if argument else first) for name, argument in inputs]
+    return change
+
+
+def remove_result(graph, nodes):
+    nodes["flatten"]["inputs"][0]["arg"] = nodes["relu_"]["inputs"][0]["arg"]
+    nodes["relu_"]["outputs"] = []
+
+
+def join(graph, nodes):
+    """Stacks an image and a row."""
+    names = [{"name": nodes[operator]["inputs"][0]["arg"]["as_tensor"]["name"]} for operator in ("flatten", "linear")]
+    nodes["linear"]["target"] = "torch.ops.aten.stack.default"
+    nodes["linear"]["inputs"] = [tensor("tensors", {"as_tensors": names}), tensor("dim", {"as_int": 4})]
+
+
+def recur(graph, nodes):
+    """As many layers as make the number of parameters zero in 32 bits."""
+    sizes = graph["tensor_values"]["relu_"]["sizes"]
+    graph["tensor_values"]["relu_"]["sizes"] = [*sizes[:2], {"as_int": 49}]
+    nodes["relu_"]["target"] = "torch.ops.aten.flatten.using_ints"
+    replace("flatten", "gru.input", ("input", None), ("num_layers", {"as_int": 1 << 30}), ("params", {"as_tensors": []}),
+            ("batch_first", {"as_bool": True}), ("bidirectional", {"as_bool": True}),
+            ("has_biases", {"as_bool": False}))(graph, nodes)
+
+
+@pytest.mark.parametrize("change, words", [
+    (leave_out_weight("conv2d"), "no argument weight"),
+    (leave_out_weight("linear"), "no argument weight"),
+    (replace("flatten", "mul.Tensor", ("self", {"as_int": 2}), ("other", {"as_int": 3})), "none of its arguments is a tensor"),
+    (replace("flatten", "transpose.int", ("self", None), ("dim0", {"as_int": 0}), ("dim1", {"as_int": 1})),
+     "another number of dimensions"),
+    (replace("flatten", "repeat.default", ("self", None), ("repeats", {"as_ints": [1, 2]})), "fewer dimensions"),
+    (replace("flatten", "adaptive_avg_pool2d.default", ("self", None)), "its result has 2 dimensions"),
+    (remove_result, "its result is not described"),
+    (join, "different ranks"),
+    (recur, "there may be 1 to 30"),
+])
+def test_programs_that_cannot_be(folder, change, words):
+    """Programs that PyTorch would not write are refused as well."""
+    change_program(folder, change)
+    failed = folder(*JOB, "--dry-run", code=1)
+    assert words in failed.err
+    assert len(failed.err.splitlines()) == 1
 
 
 def test_options_that_do_not_fit(folder):
