@@ -25,8 +25,11 @@ fth_status fth_model_freeze(const fth_model *model, fth_graph *graph, const char
         if (info->kind == FTH_VALUE_PARAMETER && info->needs_gradient)
             goto out;
     }
-    status =
-        fth_fail(FTH_INVALID, "\"%s\" freezes every parameter of %s: nothing is left to train", patterns, model->name);
+    if (!*patterns)
+        status = fth_fail(FTH_INVALID, "%s has no parameters to train", model->name);
+    else
+        status = fth_fail(FTH_INVALID, "\"%s\" freezes every parameter of %s: nothing is left to train", patterns,
+                          model->name);
 
 out:
     return status;

@@ -16,6 +16,16 @@ const fth_model *const fth_model_list[] = {
         NULL,
 };
 
+static bool is_weights_file(const char *name)
+{
+    static const char *const endings[] = {".pth", ".pt", ".bin", ".safetensors"};
+    const size_t length = strlen(name);
+    for (size_t i = 0; i < FTH_COUNT_OF(endings); i++)
+        if (length > strlen(endings[i]) && strcmp(name + length - strlen(endings[i]), endings[i]) == 0)
+            return true;
+    return false;
+}
+
 fth_status fth_model_find(const char *name, const fth_model **model)
 {
     const char *names[FTH_COUNT_OF(fth_model_list)] = {NULL};
@@ -35,6 +45,11 @@ fth_status fth_model_find(const char *name, const fth_model **model)
     const char *nearest = fth_nearest_name(name, names);
     if (nearest)
         return fth_fail(FTH_INVALID, "there is no model \"%s\"; did you mean \"%s\"?", name, nearest);
+    if (is_weights_file(name))
+        return fth_fail(FTH_INVALID,
+                        "there is no model \"%s\": a file of weights does not say how to compute with them; export the "
+                        "module with torch.export (docs/pytorch.md), or name its model and give --weights %s",
+                        name, name);
     return fth_fail(FTH_INVALID, "there is no model \"%s\"; `farthing models` lists them", name);
 }
 

@@ -273,6 +273,11 @@ def recur(graph, nodes):
             ("has_biases", {"as_bool": False}))(graph, nodes)
 
 
+def freeze(graph, nodes):
+    for value in graph["tensor_values"].values():
+        value["requires_grad"] = False
+
+
 @pytest.mark.parametrize("change, words", [
     (leave_out_weight("conv2d"), "no argument weight"),
     (leave_out_weight("linear"), "no argument weight"),
@@ -284,6 +289,7 @@ def recur(graph, nodes):
     (remove_result, "its result is not described"),
     (join, "different ranks"),
     (recur, "there may be 1 to 30"),
+    (freeze, "net.pt2 has no parameters to train"),
 ])
 def test_programs_that_cannot_be(folder, change, words):
     """Programs that PyTorch would not write are refused as well."""
@@ -291,6 +297,11 @@ def test_programs_that_cannot_be(folder, change, words):
     failed = folder(*JOB, "--dry-run", code=1)
     assert words in failed.err
     assert len(failed.err.splitlines()) == 1
+
+
+def test_files_of_weights_are_no_networks(folder):
+    assert "--weights net.pth" in folder("train", "--model", "net.pth", "--data", "data", code=1).err
+    assert "--model net.pt2" in folder("train", "--weights", "net.pt2", "--data", "data", code=2).err
 
 
 def test_options_that_do_not_fit(folder):

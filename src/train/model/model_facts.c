@@ -294,6 +294,8 @@ out:
 
 fth_status fth_model_facts_fail_unknown(const char *origin)
 {
+    if (fth_exported_model_is_name(origin))
+        return fth_fail(FTH_INVALID, "%s has a network of its own: give --model %s too", origin, origin);
     return fth_fail(
         FTH_INVALID,
         "%s does not say of which model its weights are, and its tensors are those of none: give --model NAME", origin);
