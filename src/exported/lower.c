@@ -343,7 +343,7 @@ static fth_status check_numbers(const fth_exported_node *node)
         const fth_exported_argument *argument = &node->arguments[a];
         const fth_exported_dim *integer = &argument->integer;
         if ((argument->kind == FTH_ARGUMENT_INT && (integer->batch || integer->length || integer->unknown)) ||
-            (argument->kind == FTH_ARGUMENT_OTHER && strncmp(argument->text, "as_sym_", 7) == 0))
+            (argument->kind == FTH_ARGUMENT_OTHER && argument->text && strncmp(argument->text, "as_sym_", 7) == 0))
             return fth_fail(FTH_UNSUPPORTED, "its argument %s depends on the batch", argument->name);
     }
     return FTH_OK;

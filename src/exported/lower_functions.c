@@ -1,5 +1,6 @@
 /* Elementwise functions: each becomes an expression (graph/expression.h), which broadcasts as
  * PyTorch's operators do. Chains of them are fused later. */
+#include <math.h>
 #include <string.h>
 
 #include "exported/lowering.h"
@@ -442,6 +443,49 @@ out:
     return status;
 }
 
+/* floor(self / other), or what that leaves of self */
+static fth_status remainder_of(lowering *l)
+{
+    fth_status status = FTH_OK;
+    fth_expression expression = {0};
+    operands all = {.count = 0};
+    fth_operand a, b;
+
+    FTH_TRY(operand(l, "self", 0, &expression, &all, &a));
+    FTH_TRY(operand(l, "other", 1, &expression, &all, &b));
+    fth_operand times = fth_expression_apply(&expression, FTH_FUNCTION_DIV, a, b, FTH_NO_OPERAND);
+    times = fth_expression_apply(&expression, FTH_FUNCTION_FLOOR, times, FTH_NO_OPERAND, FTH_NO_OPERAND);
+    if (lowering_is(l, "remainder")) {
+        b = fth_expression_apply(&expression, FTH_FUNCTION_MUL, times, b, FTH_NO_OPERAND);
+        fth_expression_apply(&expression, FTH_FUNCTION_SUB, a, b, FTH_NO_OPERAND);
+    }
+    FTH_TRY(finish(l, &expression, &all));
+out:
+    return status;
+}
+
+/* log2, log10, exp2 */
+static fth_status of_another_base(lowering *l)
+{
+    fth_status status = FTH_OK;
+    fth_expression expression = {0};
+    operands all = {.count = 0};
+    fth_operand x;
+    const bool power = lowering_is(l, "exp2");
+
+    FTH_TRY(operand(l, "self", 0, &expression, &all, &x));
+    const double base = log(lowering_is(l, "log10") ? 10 : 2);
+    const fth_operand factor = fth_expression_number(&expression, power ? base : 1 / base);
+    if (!power)
+        x = fth_expression_apply(&expression, FTH_FUNCTION_LOG, x, FTH_NO_OPERAND, FTH_NO_OPERAND);
+    x = fth_expression_apply(&expression, FTH_FUNCTION_MUL, x, factor, FTH_NO_OPERAND);
+    if (power)
+        fth_expression_apply(&expression, FTH_FUNCTION_EXP, x, FTH_NO_OPERAND, FTH_NO_OPERAND);
+    FTH_TRY(finish(l, &expression, &all));
+out:
+    return status;
+}
+
 /* -softplus(-x) */
 static fth_status log_sigmoid(lowering *l)
 {
@@ -520,6 +564,11 @@ const lowering_row lowering_functions[] = {
     {"__and__", truth_and},
     {"bitwise_or", truth_or},
     {"__or__", truth_or},
+    {"remainder", remainder_of},
+    {"floor_divide", remainder_of},
+    {"log2", of_another_base},
+    {"log10", of_another_base},
+    {"exp2", of_another_base},
     {"lerp", lerp},
     {"addcmul", add_of_two},
     {"addcdiv", add_of_two},

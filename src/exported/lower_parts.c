@@ -382,15 +382,43 @@ static fth_status repeat(lowering *l)
     while (x.rank < output->rank)
         FTH_TRY(fth_view_insert(&x, 0));
     FTH_REQUIRE(x.rank == output->rank, FTH_UNSUPPORTED, "its result has fewer dimensions than its input");
-    FTH_REQUIRE(2 * x.rank <= FTH_MAX_RANK, FTH_UNSUPPORTED, "it repeats a tensor of %d dimensions", x.rank);
+    FTH_REQUIRE(x.rank == output->rank && 2 * x.rank <= FTH_MAX_RANK, FTH_UNSUPPORTED,
+                "it repeats a tensor of %d dimensions", x.rank);
     for (int d = output->rank - 1; d >= 0; d--) /* (a, b) to (1, a, 1, b) */
         FTH_TRY(fth_view_insert(&x, d));
     for (int d = 0; d < x.rank; d += 2) {
         const fth_exported_dim own = fth_view_dim(&x, d + 1), all = output->dims[d / 2];
         FTH_REQUIRE(!own.batch || (all.batch && all.factor == own.factor), FTH_UNSUPPORTED, "it repeats the batch");
+        FTH_REQUIRE(own.factor > 0 && all.factor >= own.factor && all.factor % own.factor == 0, FTH_UNSUPPORTED,
+                    "its result is no multiple of its input");
         dims[d] = (fth_exported_dim){.factor = all.factor / own.factor, .batch = all.batch && !own.batch};
         dims[d + 1] = own;
     }
+    FTH_TRY(fth_view_expand(&x, x.rank, dims));
+    FTH_TRY(fth_view_reshape(lowering_graph(l), &x, output->rank, output->dims));
+    lowering_set(l, 0, &x);
+out:
+    return status;
+}
+
+/* Each element as often as the result is larger, one after another. */
+static fth_status repeat_each(lowering *l)
+{
+    fth_status status = FTH_OK;
+    const fth_exported_value *output = lowering_output(l, 0);
+    fth_exported_dim dims[FTH_MAX_RANK + 1];
+    fth_view x;
+    int dim;
+
+    FTH_REQUIRE(lowering_int(l, "repeats", 0) >= 1 && !lowering_lacks(l, "dim"), FTH_UNSUPPORTED,
+                "with a tensor of repeats, or of a tensor as if it were flat");
+    FTH_TRY(lowering_tensor(l, "self", &x));
+    FTH_TRY(lowering_dim(l, "dim", 0, x.rank, &dim));
+    FTH_REQUIRE(!fth_view_dim(&x, dim).batch, FTH_UNSUPPORTED, "it repeats the batch");
+    FTH_REQUIRE(x.rank < FTH_MAX_RANK, FTH_UNSUPPORTED, "it repeats a tensor of %d dimensions", x.rank);
+    FTH_TRY(fth_view_insert(&x, dim + 1));
+    for (int d = 0; d < x.rank; d++)
+        dims[d] = d == dim + 1 ? (fth_exported_dim){.factor = lowering_int(l, "repeats", 1)} : fth_view_dim(&x, d);
     FTH_TRY(fth_view_expand(&x, x.rank, dims));
     FTH_TRY(fth_view_reshape(lowering_graph(l), &x, output->rank, output->dims));
     lowering_set(l, 0, &x);
@@ -444,6 +472,8 @@ static fth_status put(lowering *l, const fth_view *part, int dim, int64_t begin,
         FTH_TRY(lowering_join(l, parts, count, dim, whole));
         goto out;
     }
+    FTH_REQUIRE(step > 1 && step <= size && given <= size && size <= FTH_FOLD_ALLOWANCE, FTH_UNSUPPORTED,
+                "every %lld of %lld numbers", (long long)step, (long long)size);
     parts[0] = *whole;
     parts[1] = *part;
     FTH_TRY(lowering_join(l, parts, 2, dim, &parts[2]));
@@ -566,15 +596,19 @@ static fth_status pad_with_own(lowering *l, fth_view *x, int dim, int64_t before
 {
     fth_status status = FTH_OK;
     const char *mode = lowering_text(l, "mode", "");
-    const int64_t size = fth_view_dim(x, dim).factor, count = before + size + after;
+    const int64_t size = fth_view_dim(x, dim).factor, most = FTH_FOLD_ALLOWANCE;
     const fth_view whole = *x;
-    fth_host_tensor indices = {.torch_dtype = FTH_TORCH_I64, .shape = FTH_SHAPE(count)};
+    fth_host_tensor indices = {.torch_dtype = FTH_TORCH_I64};
 
     FTH_REQUIRE(strcmp(mode, "reflect") == 0 || strcmp(mode, "circular") == 0 || strcmp(mode, "replicate") == 0,
                 FTH_UNSUPPORTED, "padding of the mode %s", mode);
-    FTH_REQUIRE(count >= 1, FTH_UNSUPPORTED, "its padding takes everything away");
     if (before == 0 && after == 0)
         goto out;
+    FTH_REQUIRE(size <= most && before >= -size && before <= most && after >= -size && after <= most &&
+                    before + size + after >= 1,
+                FTH_UNSUPPORTED, "its padding does not fit its input");
+    const int64_t count = before + size + after;
+    indices.shape = FTH_SHAPE(count);
     FTH_TRY(fth_allocate((size_t)count, sizeof *indices.numbers, &indices.numbers));
     for (int64_t i = 0; i < count; i++)
         indices.numbers[i] = (double)padded_index(mode, i - before, size);
@@ -623,6 +657,7 @@ const lowering_row lowering_joins[] = {
     {"constant_pad_nd", pad},
     {"repeat", repeat},
     {"tile", repeat},
+    {"repeat_interleave", repeat_each},
     {"index_select", index_select},
     {"index", index_by_one},
     {"flip", flip},

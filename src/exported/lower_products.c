@@ -219,13 +219,25 @@ typedef struct term {
     char letters[FTH_MAX_RANK + 1];
 } term;
 
-/* False if it is longer than a tensor can have dimensions, or names one twice. */
-static bool read_term(const char **text, term *read)
+/* What "..." stands for; equations that have it use no capitals. */
+static const char any_letters[] = "ABCDEFGH";
+
+/* False if it is longer than a tensor can have dimensions, or names one twice. `any` is how many
+ * dimensions "..." is. */
+static bool read_term(const char **text, int any, term *read)
 {
     int count = 0;
     for (; **text && **text != ',' && **text != '-'; (*text)++) {
         if (**text == ' ')
             continue;
+        if (strncmp(*text, "...", 3) == 0 && count == 0 && any >= 0) {
+            for (int i = 0; i < any; i++)
+                read->letters[count++] = any_letters[i];
+            *text += 2;
+            continue;
+        }
+        if (**text == '.')
+            return false;
         read->letters[count] = 0;
         if (count == FTH_MAX_RANK || strchr(read->letters, **text))
             return false;
@@ -309,16 +321,35 @@ out:
 
 enum { MOST_TERMS = 8 };
 
-/* "bhqd,bhkd->bhqk"; false if it is no such equation with every dimension named. */
-static bool read_equation(const char *text, size_t count, term terms[MOST_TERMS], term *result)
+/* How many dimensions of a tensor of that rank "..." is; -1 for less than none. */
+static int count_any(const char *text, int rank)
 {
-    for (size_t i = 0; i < count; i++)
-        if (!read_term(&text, &terms[i]) || (i + 1 < count && *text++ != ','))
+    for (; *text && *text != ',' && *text != '-'; text++)
+        rank -= *text != ' ' && *text != '.';
+    return rank <= (int)sizeof any_letters - 1 ? rank : -1;
+}
+
+/* "bhqd,bhkd->bhqk", or with "..." for the same number of dimensions everywhere; false for others. */
+static bool read_equation(const char *text, const int *ranks, size_t count, term terms[MOST_TERMS], term *result)
+{
+    int any = -1;
+    if (strchr(text, '.'))
+        for (const char *letter = any_letters; *letter; letter++)
+            if (strchr(text, *letter))
+                return false;
+    for (size_t i = 0; i < count; i++) {
+        const int own = count_any(text, ranks[i]);
+        const char *dots = strchr(text, '.'), *end = text + strcspn(text, ",-");
+        if (dots && dots < end && any >= 0 && own != any)
             return false;
+        any = dots && dots < end ? own : any;
+        if (!read_term(&text, any, &terms[i]) || (i + 1 < count && *text++ != ','))
+            return false;
+    }
     if (strncmp(text, "->", 2) != 0)
         return false;
     text += 2;
-    return read_term(&text, result) && !*text;
+    return read_term(&text, any, result) && !*text;
 }
 
 /* What a product of the first terms keeps: the letters of both that a later term or the result has. */
@@ -349,11 +380,14 @@ static fth_status einsum(lowering *l)
     term terms[MOST_TERMS], result, made;
     const char *equation = lowering_text(l, "equation", "");
     const size_t count = lowering_tensor_count(l, "tensors");
+    int ranks[MOST_TERMS] = {0};
 
-    FTH_REQUIRE(count >= 2 && count <= MOST_TERMS && !strchr(equation, '.') &&
-                    read_equation(equation, count, terms, &result),
-                FTH_UNSUPPORTED, "the equation \"%s\"; two or more tensors, with every dimension named, are possible",
-                equation);
+    for (size_t i = 0; i < count && i < MOST_TERMS; i++) {
+        FTH_TRY(lowering_tensor_of(l, "tensors", i, &x));
+        ranks[i] = x.rank;
+    }
+    FTH_REQUIRE(count >= 2 && count <= MOST_TERMS && read_equation(equation, ranks, count, terms, &result),
+                FTH_UNSUPPORTED, "the equation \"%s\"; two or more tensors, and their result, are possible", equation);
     FTH_TRY(lowering_tensor_of(l, "tensors", 0, &x));
     for (size_t i = 1; i < count; i++) {
         FTH_TRY(lowering_tensor_of(l, "tensors", i, &next));
@@ -381,7 +415,8 @@ static fth_status bilinear(lowering *l)
     FTH_TRY(lowering_tensor(l, "input1", &a));
     FTH_TRY(lowering_tensor(l, "input2", &b));
     FTH_TRY(lowering_tensor(l, "weight", &weight));
-    FTH_REQUIRE(a.rank == 2 && b.rank == 2, FTH_UNSUPPORTED, "its inputs have %d dimensions, not 2", a.rank);
+    FTH_REQUIRE(a.rank == 2 && b.rank == 2 && weight.rank == 3, FTH_UNSUPPORTED, "its inputs have %d dimensions, not 2",
+                a.rank);
     FTH_TRY(contract(l, &a, &(term){"ni"}, &weight, &(term){"oij"}, &(term){"noj"}, &products));
     FTH_TRY(contract(l, &products, &(term){"noj"}, &b, &(term){"nj"}, &(term){"no"}, &y));
     if (!lowering_lacks(l, "bias")) {
@@ -529,6 +564,12 @@ static fth_status attention(lowering *l)
     FTH_TRY(lowering_tensor(l, "query", &q));
     FTH_TRY(lowering_tensor(l, "key", &k));
     FTH_TRY(lowering_tensor(l, "value", &v));
+    const bool one_head = q.rank == 3 && k.rank == 3 && v.rank == 3; /* (B, L, D) */
+    if (one_head) {
+        FTH_TRY(fth_view_insert(&q, 1));
+        FTH_TRY(fth_view_insert(&k, 1));
+        FTH_TRY(fth_view_insert(&v, 1));
+    }
     FTH_REQUIRE(q.rank == 4 && k.rank == 4 && v.rank == 4, FTH_UNSUPPORTED, "its tensors do not have 4 dimensions");
     const int64_t width = fth_view_dim(&q, 3).factor, value_width = fth_view_dim(&v, 3).factor;
     fth_dot_product_attention_attributes attributes = {.heads = (int)fth_view_dim(&q, 1).factor,
@@ -557,6 +598,8 @@ static fth_status attention(lowering *l)
     y.value = value;
     if (value_width != width)
         FTH_TRY(fth_view_resize(&y, 3, y.atom_count - y.dims[3].count, value_width));
+    if (one_head)
+        fth_view_remove(&y, 1);
     lowering_set(l, 0, &y);
 out:
     return status;

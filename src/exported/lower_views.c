@@ -232,6 +232,27 @@ out:
     return status;
 }
 
+/* (N, C, H * r, W * r) to (N, C * r * r, H, W) */
+static fth_status pixel_unshuffle(lowering *l)
+{
+    fth_status status = FTH_OK;
+    const fth_exported_value *output = lowering_output(l, 0);
+    const fth_exported_dim factor = {.factor = lowering_int(l, "downscale_factor", 1)};
+    fth_view x;
+
+    FTH_TRY(lowering_tensor(l, "self", &x));
+    FTH_REQUIRE(x.rank == 4 && factor.factor > 0 && output->rank == 4, FTH_UNSUPPORTED,
+                "its input is no batch of images");
+    const fth_exported_dim dims[] = {output->dims[0], fth_view_dim(&x, 1), output->dims[2],
+                                     factor,          output->dims[3],     factor};
+    FTH_TRY(fth_view_reshape(lowering_graph(l), &x, 6, dims));
+    fth_view_permute(&x, (const int[]){0, 1, 3, 5, 2, 4});
+    FTH_TRY(fth_view_reshape(lowering_graph(l), &x, output->rank, output->dims));
+    lowering_set(l, 0, &x);
+out:
+    return status;
+}
+
 const lowering_row lowering_views[] = {
     {"view", reshape},
     {"reshape", reshape},
@@ -254,6 +275,7 @@ const lowering_row lowering_views[] = {
     {"mT", matrix_transpose},
     {"channel_shuffle", channel_shuffle},
     {"pixel_shuffle", pixel_shuffle},
+    {"pixel_unshuffle", pixel_unshuffle},
     {"contiguous", same},
     {"alias", same},
     {"detach", detach},

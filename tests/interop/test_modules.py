@@ -603,3 +603,95 @@ def test_modules(module, tmp_path):
     operator, part = REFUSED[module]
     message = refusal(module(), tuple(make() for make in inputs), targets(), tmp_path)
     assert f"{operator} ({named_line(module, part)}, in forward: " in message and part in message
+
+
+class Small(nn.Module):
+    """A linear layer, a vector and a table around a function."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.table = function, nn.Embedding(5, 8)
+        self.linear, self.vector = nn.Linear(8, 8), nn.Parameter(torch.linspace(-1, 1.5, 8))
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+def assign_rows(m, x):
+    h = m.linear(x) * 1
+    h[:, 1:7][:, 2:4] = m.vector[:2]
+    h[:, 6::3] += m.vector[:1]
+    h[:, -1] = 0.5
+    return h * h
+
+
+def change_both_ways(m, x):
+    h = m.linear(x) * 1
+    part = h[:, 1:7]
+    part[:, 2:4] = m.vector[:2]
+    part.add_(1)
+    return torch.cat([part, h], 1)
+
+
+def change_under_view(m, x):
+    h = m.linear(x) * 1
+    part = h[:, :4]
+    h.mul_(2)
+    return torch.cat([part, h], 1)
+
+
+def change_under_result(m, x):
+    h = m.linear(x) * 1
+    pairs = h.view(-1, 4, 2)
+    pairs[:, 0] = m.vector[:2]
+    return h
+
+
+# What has been wrong without a message, and operators that other users' modules had.
+TRAPS = {
+    "assign rows": (rows(8), assign_rows),
+    "change both ways": (rows(8), change_both_ways),
+    "ids to truth": (ids(3, 4), lambda m, x: m.table(x) * x.bool().float()[..., None]),
+    "ids to numbers": (ids(3, 4), lambda m, x: m.table(x) * x.float()[..., None]),
+    "truth of ids": (ids(3, 4), lambda m, x: m.table(x) * (~(x.eq(0) | (x > 1)))[..., None]),
+    "detach": (rows(8), lambda m, x: m.linear(x) * m.linear(x).detach() + torch.round(m.linear(x)).detach()),
+    "several terms": (rows(8), lambda m, x: torch.einsum("oi,ni,i->no", m.linear.weight, m.linear(x), m.vector)),
+    "experts": (rows(2, 8), lambda m, x: (m.linear(x).transpose(0, 1) @ m.linear.weight.view(2, 8, 4)).transpose(0, 1)),
+    "largest": (rows(8), lambda m, x: m.linear(x).view(-1, 2, 4).max(1)[0] - torch.min(x[:, :4], m.vector[:4])),
+    "moved": (rows(2, 8), lambda m, x: m.linear(x).movedim(1, -1).tile(1, 2, 1)),
+    "any dimensions": (rows(2, 8), lambda m, x: torch.einsum("...i,oi->...o", m.linear(x), m.linear.weight)),
+    "attention of one head": (rows(4, 8), lambda m, x: F.scaled_dot_product_attention(m.linear(x), x, m.linear(x))),
+    "unshuffled": (rows(2, 4, 8), lambda m, x: F.pixel_unshuffle(m.linear(x), 2)),
+    "each twice": (rows(3, 8), lambda m, x: m.linear(x).repeat_interleave(2, 1) * m.vector),
+    "remainders": (rows(8), lambda m, x: m.linear(x) % 0.7 + x // 0.3),
+    "other bases": (rows(8), lambda m, x: m.linear(x).exp2() + x.square().add(1).log2() * m.vector.exp().log10()),
+    "circular": (rows(8, 6), lambda m, x: F.pad(m.linear(x.mT).mT, (2, 3), mode="circular")),
+    "reflect": (rows(8, 6), lambda m, x: F.pad(m.linear(x.mT), (3, 1), mode="reflect")),
+    "weighted": (rows(8), lambda m, x: torch._weight_norm(m.linear.weight, m.vector[:, None], 0) @ x[:, :, None]),
+}
+WRONG = {
+    "times the batch": (lambda m, x: m.linear(x) * x.shape[0], "aten.mul.Tensor", "depends on the batch"),
+    "filled with the batch": (lambda m, x: m.linear(x) + torch.full((8,), x.shape[0]), "aten.full.default",
+                              "depends on the batch"),
+    "a view in a list": (change_under_view, "aten.mul_.Tensor", "changed in place while a view"),
+    "a view of the result": (change_under_result, "aten.copy_.default", "changed in place while a view"),
+    "places": (lambda m, x: m.linear(x).max(1, keepdim=True)[1] * m.linear(x), "aten.max.dim", "places"),
+}
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_traps(name, tmp_path):
+    make_input, function = TRAPS[name]
+
+    def make_targets():
+        with torch.no_grad():
+            return torch.randn(Small(function)(make_input()).shape)
+
+    compare_inputs(lambda: Small(function), lambda: (make_input(),), make_targets, tmp_path)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_refusals(name, tmp_path):
+    function, operator, text = WRONG[name]
+    message = refusal(Small(function), (rows(8)(),), torch.randn(BATCH, 8), tmp_path)
+    assert f"{operator} (test_modules.py:" in message and text in message
