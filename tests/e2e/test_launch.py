@@ -167,8 +167,8 @@ def test_a_dry_run_starts_nothing(farthing):
 
 
 @pytest.mark.parametrize("arguments, message", [
-    (["--", "evaluate"], "comes after --"),
-    ([], "comes after --"),
+    (["--", "evaluate"], "missing the training after --"),
+    ([], "missing the training after --"),
     (["--", "train", "--strategy", "hogwild"], "not hogwild"),
     (["--", "train", "--batch", "0"], "batch"),
     (["--nodes", "2:4", "--", "train"], "--rendezvous"),

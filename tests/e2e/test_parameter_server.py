@@ -342,7 +342,7 @@ def test_openapi_describes_every_route(serve):
     source = (ROOT / "src" / "parameters" / "routes.c").read_text()
     table = source[source.index("static const fth_route routes[]"):]
     routes = [line.split('"')[1:4:2] for line in table[:table.index("};")].splitlines() if line.strip().startswith('{"')]
-    assert len(routes) == 13
+    assert len(routes) == 14
     for method, path in routes:
         operation = described["paths"][path][method.lower()]
         assert operation["summary"] and operation["responses"]

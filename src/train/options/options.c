@@ -61,7 +61,7 @@ static const fth_option options[] = {
     {ROW("reinitialize", SWITCH, reinitialize),
      .help = "a network that PyTorch exported (.pt2) starts from new weights, drawn as PyTorch would, instead of those "
              "in its file",
-     .identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE, .side = FTH_SIDE_SERVER},
+     .identity = true, .optional_identity = true, .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE, .side = FTH_SIDE_SERVER},
     {ROW("freeze", TEXT, freeze), .argument = "PATTERNS",
      .help = "layers or parameters that are not trained: conv1,layer1.*,*.bias", .identity = true, .fixed = true,
      .commands = FTH_FOR_TRAIN | FTH_FOR_SERVE},
