@@ -46,9 +46,10 @@ static bool is_in_place(const fth_exported_node *node)
 
 static const lowering_row *find_row(const char *target)
 {
-    static const lowering_row *const tables[] = {
-        lowering_layers,    lowering_images,   lowering_views,      lowering_copies, lowering_parts,    lowering_joins,
-        lowering_functions, lowering_products, lowering_reductions, lowering_noises, lowering_recurrent};
+    static const lowering_row *const tables[] = {lowering_layers,     lowering_images,   lowering_views,
+                                                 lowering_copies,     lowering_parts,    lowering_joins,
+                                                 lowering_functions,  lowering_products, lowering_attention,
+                                                 lowering_reductions, lowering_noises,   lowering_recurrent};
     char name[FTH_OPERATOR_NAME];
     lowering_operator_name(target, name);
     for (size_t t = 0; t < FTH_COUNT_OF(tables); t++)
@@ -390,7 +391,7 @@ static fth_status begin(lowering *l)
 {
     fth_status status = FTH_OK;
     const double work = (double)fth_exported_node_count(l->program) * fth_exported_value_count(l->program);
-    FTH_REQUIRE(work <= 2e9, FTH_UNSUPPORTED, "%s: %zu operators and %d tensors are too many",
+    FTH_REQUIRE(work <= 4e8, FTH_UNSUPPORTED, "%s: %zu operators and %d tensors are too many",
                 fth_exported_origin(l->program), fth_exported_node_count(l->program),
                 fth_exported_value_count(l->program));
     FTH_REQUIRE(fth_exported_output_count(l->program) > 0, FTH_INVALID, "%s: the network returns no tensor",

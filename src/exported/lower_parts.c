@@ -2,89 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exported/lowering.h"
-
-/* ---- one dimension as an axis ---- */
-
-typedef struct place {
-    int axis; /* of the value */
-    int atom; /* of the view: the first of the dimension's, in memory */
-} place;
-
-/* True if memory is in the order of the dimensions, the batch first, and nothing is expanded. */
-static bool is_plain(const fth_view *x)
-{
-    int next = 0;
-    for (int d = 0; d < x->rank; d++)
-        for (int i = 0; i < x->dims[d].count; i++)
-            if (x->dims[d].atoms[i] != next++ || x->atoms[next - 1].expanded)
-                return false;
-    return x->rank > 0 && (!fth_view_has_batch(x) || fth_view_dim(x, 0).batch);
-}
-
-/* The dimension as an axis of a value that has the shape of the dimensions. */
-static place place_in_dims(const fth_view *x, int dim)
-{
-    return (place){.axis = dim, .atom = fth_view_join(x, 0, dim).count};
-}
-
-/* Brings dimension `dim` together as one axis of x's value, with the rest in the order of memory. */
-static fth_status as_axis(lowering *l, fth_view *x, int dim, place *where)
-{
-    fth_status status = FTH_OK;
-    const fth_atom_list own = x->dims[dim], others = fth_view_others(x, 1u << dim);
-    const int first = own.count > 0 ? own.atoms[0] : x->atom_count;
-    fth_atom_list lists[3] = {{0}};
-
-    FTH_REQUIRE(!fth_view_list_size(x, &own).batch, FTH_UNSUPPORTED, "it takes the batch apart");
-    if (is_plain(x)) {
-        FTH_TRY(fth_view_arrange_plain(lowering_graph(l), x));
-        *where = place_in_dims(x, dim);
-        goto out;
-    }
-    for (int i = 0; i < others.count; i++) {
-        const int atom = others.atoms[i];
-        fth_atom_list *list = &lists[atom < first || x->atoms[atom].batch ? 0 : 2];
-        list->atoms[list->count++] = (uint8_t)atom;
-    }
-    lists[1] = own;
-    FTH_TRY(fth_view_arrange(lowering_graph(l), x, lists, 3));
-    *where = (place){.axis = 1, .atom = lists[0].count};
-out:
-    return status;
-}
-
-/* The same for a part of a dimension: what is behind it in memory is a part of the axis, *unit times
- * as long, so that the queries of a layer that computes queries, keys and values are columns. */
-static fth_status as_columns(lowering *l, fth_view *x, int dim, place *where, int64_t *unit)
-{
-    fth_status status = FTH_OK;
-    const fth_atom_list own = x->dims[dim], others = fth_view_others(x, 1u << dim);
-    fth_atom_list lists[2] = {{0}, own};
-
-    *unit = 1;
-    if (own.count == 0 || fth_view_list_size(x, &own).batch || (x->rank == 4 && is_plain(x)))
-        return as_axis(l, x, dim, where);
-    for (int i = 0; i < others.count; i++) {
-        const int atom = others.atoms[i];
-        const bool before = atom < own.atoms[0] || x->atoms[atom].batch;
-        fth_atom_list *list = &lists[before ? 0 : 1];
-        list->atoms[list->count++] = (uint8_t)atom;
-        *unit *= before ? 1 : x->atoms[atom].size;
-    }
-    FTH_TRY(fth_view_arrange(lowering_graph(l), x, lists, 2));
-    *where = (place){.axis = 1, .atom = lists[0].count};
-out:
-    return status;
-}
-
-/* A view like x with another value, in which dimension `dim` has `size`. */
-static fth_status resized(const fth_view *x, int dim, place where, int64_t size, fth_value value, fth_view *y)
-{
-    *y = *x;
-    y->value = value;
-    return fth_view_resize(y, dim, where.atom, size);
-}
+#include "exported/lower_axis.h"
 
 /* ---- parts ---- */
 
@@ -93,7 +11,7 @@ static fth_status take(lowering *l, const fth_view *whole, int dim, int64_t begi
 {
     fth_status status = FTH_OK;
     fth_view x = *whole;
-    place where;
+    lowering_place where;
     fth_value value;
     const fth_exported_dim size = fth_view_dim(whole, dim);
 
@@ -105,9 +23,9 @@ static fth_status take(lowering *l, const fth_view *whole, int dim, int64_t begi
         goto out;
     }
     int64_t unit = 1;
-    FTH_TRY(step == 1 ? as_columns(l, &x, dim, &where, &unit) : as_axis(l, &x, dim, &where));
+    FTH_TRY(step == 1 ? lowering_as_columns(l, &x, dim, &where, &unit) : lowering_as_axis(l, &x, dim, &where));
     FTH_TRY(fth_op_add_slice(lowering_graph(l), where.axis, begin * unit, end * unit, step, x.value, &value));
-    FTH_TRY(resized(&x, dim, where, (end - begin + step - 1) / step, value, part));
+    FTH_TRY(lowering_resized(&x, dim, where, (end - begin + step - 1) / step, value, part));
 out:
     return status;
 }
@@ -273,7 +191,7 @@ fth_status lowering_join(lowering *l, fth_view *parts, size_t count, int dim, ft
         values[i] = parts[i].value;
     }
     FTH_TRY(fth_op_add_concat(lowering_graph(l), axis, values, (int)count, &value));
-    FTH_TRY(resized(&parts[0], axis, place_in_dims(&parts[0], axis), total, value, y));
+    FTH_TRY(lowering_resized(&parts[0], axis, lowering_place_in_dims(&parts[0], axis), total, value, y));
     for (int d = 0; d < parts[0].rank; d++)
         order[d] = d == batch ? 0 : d + (d < batch);
     fth_view_permute(y, order);
@@ -350,7 +268,7 @@ static fth_status pad_dim(lowering *l, fth_view *x, int dim, int64_t before, int
 {
     fth_status status = FTH_OK;
     const int64_t size = fth_view_dim(x, dim).factor;
-    place where;
+    lowering_place where;
     fth_value padded;
 
     if (before < 0 || after < 0) /* takes away */
@@ -360,12 +278,12 @@ static fth_status pad_dim(lowering *l, fth_view *x, int dim, int64_t before, int
     if (before == 0 && after == 0)
         goto out;
     const int64_t left = fth_view_dim(x, dim).factor;
-    FTH_TRY(as_axis(l, x, dim, &where));
+    FTH_TRY(lowering_as_axis(l, x, dim, &where));
     FTH_TRY(fth_op_add_pad(
         lowering_graph(l),
         (fth_pad_attributes){.axis = where.axis, .before = before, .after = after, .value = (float)value}, x->value,
         &padded));
-    FTH_TRY(resized(x, dim, where, left + before + after, padded, x));
+    FTH_TRY(lowering_resized(x, dim, where, left + before + after, padded, x));
 out:
     return status;
 }
@@ -432,7 +350,7 @@ static fth_status take_indices(lowering *l, const fth_view *whole, int dim, cons
 {
     fth_status status = FTH_OK;
     fth_view x = *whole, ids;
-    place where;
+    lowering_place where;
     fth_value value;
     const fth_exported_dim size = fth_view_dim(whole, dim);
     const int64_t count = fth_shape_count(&indices->shape);
@@ -446,9 +364,9 @@ static fth_status take_indices(lowering *l, const fth_view *whole, int dim, cons
                     "the index %.0f is not within %lld", indices->numbers[i], (long long)size.factor);
     }
     FTH_TRY(lowering_add_constant(l, &flat, &ids));
-    FTH_TRY(as_axis(l, &x, dim, &where));
+    FTH_TRY(lowering_as_axis(l, &x, dim, &where));
     FTH_TRY(fth_op_add_gather(lowering_graph(l), where.axis, x.value, ids.value, &value));
-    FTH_TRY(resized(&x, dim, where, count, value, y));
+    FTH_TRY(lowering_resized(&x, dim, where, count, value, y));
 out:
     fth_host_tensor_release(&flat);
     return status;

@@ -19,8 +19,8 @@ typedef struct lowering_row {
 
 /* Tables of rules; each ends with a NULL name. */
 extern const lowering_row lowering_layers[], lowering_images[], lowering_views[], lowering_copies[], lowering_parts[],
-    lowering_joins[], lowering_functions[], lowering_products[], lowering_reductions[], lowering_noises[],
-    lowering_recurrent[];
+    lowering_joins[], lowering_functions[], lowering_products[], lowering_attention[], lowering_reductions[],
+    lowering_noises[], lowering_recurrent[];
 
 /* An op whose only reader may become a part of it: it is added when the reader is known. */
 typedef struct lowering_pending {
